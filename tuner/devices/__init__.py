@@ -1,0 +1,1 @@
+"""What is measured: GPUs through NVML and GPM, CPU shares without one."""

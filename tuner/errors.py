@@ -1,0 +1,35 @@
+"""The errors a user can cause; the command line turns each into one message and exit code 2.
+
+TunerError
+├── StudyError      the study file or what it selects: an unknown key, an empty ladder, no matching case
+├── TrainerError    the trainer's files or options: no `args/` under its root, an unreadable agent file
+├── DeviceError     the devices asked for: a card that is not there, a driver that does not answer
+├── StoreError      the database: out of reach, of another schema, or holding a study that differs
+└── OutputError     what the tuner writes: a full disk, a folder without permission
+
+A failed probe is none of these: it is a value, `tuner.probe.result.Failure`.
+"""
+
+
+class TunerError(Exception):
+    """Says what happened, with which value, and what to do about it."""
+
+
+class StudyError(TunerError):
+    """The study file, or what it selects, cannot be used."""
+
+
+class TrainerError(TunerError):
+    """The trainer's files or options cannot be used."""
+
+
+class DeviceError(TunerError):
+    """The devices asked for cannot be used."""
+
+
+class StoreError(TunerError):
+    """The study database cannot be used."""
+
+
+class OutputError(TunerError):
+    """A file of the tuner's own cannot be written."""

@@ -1,0 +1,1 @@
+"""Tables, report and dashboard, read from the study database."""

@@ -1,0 +1,1 @@
+"""One bounded run of the trainer: plan, process, progress, window, failures, result."""

@@ -1,0 +1,91 @@
+"""What one probe will do, decided before anything starts."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuner.study.space import Config
+from tuner.study.spec import ProbeSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Device:
+    """A device as the trainer names it (`cuda:0`, `cpu:1`) and as the system knows it."""
+
+    name: str
+    model: str
+    uuid: str | None = None
+    mem_total_mib: float | None = None
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether this is a GPU rather than a share of the CPU."""
+        return self.name.startswith("cuda")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slot:
+    """Where and with what a probe runs: everything a trainer needs besides the case and the config."""
+
+    devices: tuple[Device, ...]
+    out_dir: Path
+    """Of this probe alone; absolute."""
+    port: int
+    """A free TCP port for the ranks to meet at."""
+    limits: ProbeSpec
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables that the study and the topology ask for."""
+
+    @property
+    def console(self) -> Path:
+        """The file that takes the trainer's output."""
+        return self.out_dir / "console.log"
+
+    @property
+    def progress(self) -> Path:
+        """The JSON-lines file named in TUNER_PROGRESS."""
+        return self.out_dir / "progress.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LinePatterns:
+    """How a trainer's printed lines tell progress.
+
+    Each pattern has one or more of the named groups `iteration`, `samples`, `rank`; they are tried in turn, and a mark
+    is complete when the last one has matched.
+    """
+
+    patterns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbePlan:
+    """A probe as values: running it by hand needs nothing else."""
+
+    config: Config
+    argv: tuple[str, ...]
+    cwd: Path
+    env: Mapping[str, str]
+    """Variables set beside those that the tuner itself was started with."""
+    files: Mapping[Path, str]
+    """Text files to write first, absolute path → content."""
+    slot: Slot
+    progress: LinePatterns = LinePatterns()
+    expected: tuple[Path, ...] = ()
+    """Files that a run which ended by itself must have left."""
+    session_key: str
+    """Plans with equal keys could share a started trainer."""
+    base_agent: str = ""
+    """The agent file as shipped, for the tables."""
+    agent_config: str = ""
+    """The agent file that this probe uses, for the tables."""
+
+    @property
+    def digest(self) -> str:
+        """Name the plan by 12 hexadecimal digits; the out dir and the port do not count."""
+        out_dir, port = str(self.slot.out_dir), str(self.slot.port)
+        parts = [[self.argv, sorted(self.env.items()), sorted((str(path), text) for path, text in self.files.items())]]
+        text = json.dumps(parts).replace(out_dir, "OUT").replace(f'"{port}"', '"PORT"')
+        return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,134 @@
+"""What the probe needs from the rooms above it: trainers, devices, a started process, a clock."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from tuner.probe.plan import Device, ProbePlan, Slot
+from tuner.probe.result import DeviceSample
+from tuner.study.cases import Case
+from tuner.study.space import Config
+
+
+class Trainer(Protocol):
+    """A kind of trainer: what cases it knows, what it can vary, and how it is launched."""
+
+    @property
+    def name(self) -> str:
+        """The name used in study files."""
+        ...
+
+    @property
+    def accepts(self) -> frozenset[str]:
+        """The parameters it can vary."""
+        ...
+
+    @property
+    def declines(self) -> Mapping[str, str]:
+        """Standard parameters it cannot vary → why not, in a few words."""
+        ...
+
+    def cases(self) -> list[Case]:
+        """List all cases, trainable or not. Raises TrainerError when the trainer's files are missing."""
+        ...
+
+    def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
+        """Decide everything about one probe; reads the trainer's files, writes and starts nothing.
+
+        Raises TrainerError when the case's files cannot be used with this config.
+        """
+        ...
+
+    def fingerprint(self) -> dict[str, str]:
+        """Say what makes results of this trainer comparable: name and options."""
+        ...
+
+
+class DeviceSource(Protocol):
+    """Reads a fixed list of devices."""
+
+    @property
+    def label(self) -> str:
+        """What measures utilisation: `nvml`, `process_cpu`, …."""
+        ...
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices read, in rank order."""
+        ...
+
+    def attach(self, pid: int) -> None:
+        """Say which process is the root of the probe that starts now; sources that measure whole cards ignore it."""
+        ...
+
+    def sample(self, t_s: float) -> Sequence[DeviceSample]:
+        """Read every device once, stamping the readings with `t_s`. Raises DeviceError when a device is lost."""
+        ...
+
+
+class Clock(Protocol):
+    """Monotonic time in seconds; the same time base as `time.monotonic` where real."""
+
+    def now(self) -> float:
+        """Seconds since an arbitrary point."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """One line that the trainer wrote."""
+
+    t_s: float
+    """On the probe's clock, when the line was read."""
+    text: str
+    stream: Literal["console", "progress"] = "console"
+
+
+class RunningTrainer(Protocol):
+    """A started trainer."""
+
+    @property
+    def pid(self) -> int:
+        """The root process."""
+        ...
+
+    def lines(self, timeout_s: float) -> list[Line]:
+        """Give the lines that came since the last call, waiting up to `timeout_s` for the first one."""
+        ...
+
+    def exit_code(self) -> int | None:
+        """The root process's exit code, negative for a signal; None while it runs."""
+        ...
+
+    def end(self) -> int:
+        """End every process of the probe (TERM, then KILL) and wait for it; give the exit code. Harmless to repeat."""
+        ...
+
+
+class Launch(Protocol):
+    """Starts a plan's command with its files written."""
+
+    def __call__(self, plan: ProbePlan) -> RunningTrainer:
+        """Start it. Raises TrainerError when the command cannot start, OutputError when a file cannot be written."""
+        ...
+
+
+class Recorder(Protocol):
+    """Records devices while a probe runs."""
+
+    @property
+    def source(self) -> DeviceSource:
+        """What is read."""
+        ...
+
+    def start(self, pid: int, origin_s: float) -> None:
+        """Begin a fresh recording whose time 0 is `origin_s` on the clock."""
+        ...
+
+    def samples(self) -> list[DeviceSample]:
+        """Give the readings so far. Raises DeviceError when a device was lost meanwhile."""
+        ...
+
+    def stop(self) -> None:
+        """End the recording."""
+        ...

@@ -1,0 +1,158 @@
+"""What a probe gives: progress marks, device samples and their summaries, failures, and the result as a whole."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tuner.study.space import Config
+
+
+class Blame(StrEnum):
+    """Who is at fault when a probe gives no number; the verdict follows from it."""
+
+    CONFIG = "config"
+    """The search must learn it."""
+    HOST = "host"
+    """Retried once."""
+    SETUP = "setup"
+    """Stops the case, with what to do."""
+    UNKNOWN = "unknown"
+    """Three in a row stop the case."""
+    NOBODY = "nobody"
+    """Stopped from outside; the config is asked again."""
+
+
+class FailureKind(StrEnum):
+    """Why a probe gave no number."""
+
+    GPU_OOM = "gpu_oom"
+    HOST_OOM = "host_oom"
+    INVALID_CONFIG = "invalid_config"
+    TOO_SLOW = "too_slow"
+    NCCL = "nccl"
+    PORT_IN_USE = "port_in_use"
+    GPU_BUSY = "gpu_busy"
+    GPU_LOST = "gpu_lost"
+    HANG = "hang"
+    MISSING_DEPENDENCY = "missing_dependency"
+    MISSING_ASSET = "missing_asset"
+    CRASH = "crash"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def blame(self) -> Blame:
+        """Who is at fault."""
+        return _BLAME[self]
+
+
+_BLAME = {
+    FailureKind.GPU_OOM: Blame.CONFIG,
+    FailureKind.HOST_OOM: Blame.CONFIG,
+    FailureKind.INVALID_CONFIG: Blame.CONFIG,
+    FailureKind.TOO_SLOW: Blame.CONFIG,
+    FailureKind.NCCL: Blame.HOST,
+    FailureKind.PORT_IN_USE: Blame.HOST,
+    FailureKind.GPU_BUSY: Blame.HOST,
+    FailureKind.GPU_LOST: Blame.HOST,
+    FailureKind.HANG: Blame.HOST,
+    FailureKind.MISSING_DEPENDENCY: Blame.SETUP,
+    FailureKind.MISSING_ASSET: Blame.SETUP,
+    FailureKind.CRASH: Blame.UNKNOWN,
+    FailureKind.INTERRUPTED: Blame.NOBODY,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """Why a probe gave no number: the kind, the rule that found it, and the line or reading that shows it."""
+
+    kind: FailureKind
+    rule: str
+    detail: str
+    rank: int | None = None
+    overshoot_mib: float | None = None
+    """Memory that was asked for beyond what was free, where the message names sizes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """The end of one iteration, as the trainer reports it."""
+
+    iteration: int
+    t_s: float
+    """Seconds since the probe started."""
+    rank: int | None = None
+    """The reporting rank; None when one report speaks for all ranks."""
+    samples: int | None = None
+    """Samples collected so far by all ranks together, or by `rank` where that is given."""
+    busy_s: float | None = None
+    """Seconds so far that the rank's device did tensor work."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceSample:
+    """One reading of one device."""
+
+    t_s: float
+    """Seconds since the probe started."""
+    device: int
+    """Position in the probe's list of devices."""
+    util_pct: float | None = None
+    sm_pct: float | None = None
+    occupancy_pct: float | None = None
+    tensor_pct: float | None = None
+    dram_pct: float | None = None
+    mem_used_mib: float | None = None
+    mem_total_mib: float | None = None
+    power_w: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceSummary:
+    """One device over the window, its memory peak and power maximum over the whole probe."""
+
+    device: str
+    source: str
+    """What measured utilisation: `nvml`, `process_cpu` or `busy_share`; sources are never compared."""
+    window_s: float
+    util_mean_pct: float | None
+    util_max_pct: float | None = None
+    sm_mean_pct: float | None = None
+    occupancy_mean_pct: float | None = None
+    tensor_mean_pct: float | None = None
+    dram_mean_pct: float | None = None
+    mem_peak_mib: float | None = None
+    mem_total_mib: float | None = None
+    power_mean_w: float | None = None
+    power_max_w: float | None = None
+    energy_j: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeResult:
+    """One probe, whole: either `failure` or a window with its summaries."""
+
+    config: Config
+    plan_digest: str
+    started_at: str
+    """UTC, ISO 8601."""
+    total_s: float
+    start_up_s: float | None = None
+    """From launch to the end of the first iteration."""
+    window_s: float | None = None
+    iterations: int = 0
+    """Whole iterations inside the window, or, in a failure, those seen before it."""
+    samples: int | None = None
+    """Samples of all ranks at the last mark seen."""
+    samples_per_s: float | None = None
+    """Over the window, all ranks together."""
+    devices: tuple[DeviceSummary, ...] = ()
+    failure: Failure | None = None
+    stopped: str | None = None
+    """Why a live pruner stopped the probe, if one did."""
+    host: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the probe ran its course and gave a number."""
+        return self.failure is None and self.stopped is None

@@ -1,0 +1,1 @@
+"""The study database: ask, tell, resume, recover."""

@@ -1,0 +1,1 @@
+"""The study file, its space and its cases."""

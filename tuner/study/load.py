@@ -1,0 +1,131 @@
+"""From a study's name to a checked `StudySpec`: find the file, expand `${VAR}`, report every error at once."""
+
+import os
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from tuner.errors import StudyError
+from tuner.study.spec import Override, StudySpec
+
+DeviceKind = Literal["cpu", "gpu"]
+_VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*)(?P<default>:-[^}]*)?\}")
+_PACKAGE = Path(__file__).resolve().parents[1]
+_FOLDERS = (Path("studies"), _PACKAGE / "_studies", _PACKAGE.parent / "studies")
+
+
+def load(study: str, environ: Mapping[str, str] = os.environ) -> StudySpec:
+    """Read the study called `study`: a path to a YAML file, or a name looked up in `studies/`.
+
+    `${VAR}` and `${VAR:-default}` are replaced from `environ` in every string. When `trainer.root` comes out empty and
+    the file names a `fallback`, that study is given instead; the caller can tell by its name.
+    Raises StudyError with all errors of the file, each with its path.
+    """
+    path = find(study)
+    errors: list[str] = []
+    raw = _expand(_read(path), environ, "", errors)
+    if not isinstance(raw, dict):
+        raise StudyError(f"{path} holds no mapping; a study file starts with `name:`")
+    raw.setdefault("name", path.stem)
+    spec = _validate(raw, errors)
+    if spec is None or errors:
+        raise StudyError(f"{path}: {len(errors)} error(s)\n" + "\n".join(f"  {error}" for error in errors))
+    return load(spec.fallback, environ) if spec.fallback and not spec.trainer.root else spec
+
+
+def find(study: str) -> Path:
+    """Give the file of the study called `study`. Raises StudyError with the names that exist."""
+    if study.endswith((".yaml", ".yml")):
+        if not Path(study).is_file():
+            raise StudyError(f"study file {study} does not exist")
+        return Path(study)
+    for folder in _FOLDERS:
+        if (folder / f"{study}.yaml").is_file():
+            return folder / f"{study}.yaml"
+    known = sorted({path.stem for folder in _FOLDERS for path in folder.glob("*.yaml")})
+    raise StudyError(
+        f"no study is called {study!r}; known: {', '.join(known) or 'none'}, or give a path to a .yaml file"
+    )
+
+
+def narrowed(spec: StudySpec, case: str, device: DeviceKind) -> StudySpec:
+    """Apply the overrides that match this case on this kind of device, in the file's order."""
+    raw = spec.model_dump(exclude_unset=True)
+    for override in spec.overrides:
+        if _matches(override, case, device):
+            raw = _overridden(raw, override)
+    return StudySpec.model_validate(raw)
+
+
+def _matches(override: Override, case: str, device: DeviceKind) -> bool:
+    return override.match.device in (None, device) and any(fnmatchcase(case, glob) for glob in override.match.cases)
+
+
+def _overridden(raw: dict[str, Any], override: Override) -> dict[str, Any]:
+    trainer = raw["trainer"]
+    return {
+        **raw,
+        "space": {**raw["space"], **override.space},
+        "probe": {**raw.get("probe", {}), **override.probe},
+        "search": {**raw.get("search", {}), **override.search},
+        "trainer": {**trainer, "options": {**trainer.get("options", {}), **override.options}},
+    }
+
+
+def _read(path: Path) -> Any:
+    try:
+        return YAML(typ="safe").load(path.read_text(encoding="utf-8"))
+    except (YAMLError, UnicodeDecodeError, OSError) as error:
+        raise StudyError(f"study file {path} cannot be read: {error}") from error
+
+
+def _validate(raw: dict[str, Any], errors: list[str]) -> StudySpec | None:
+    """Check the file as it stands and once more under each override; append what is wrong to `errors`."""
+    try:
+        spec = StudySpec.model_validate(raw)
+    except ValidationError as error:
+        errors.extend(_lines(error))
+        return None
+    for position, override in enumerate(spec.overrides):
+        try:
+            StudySpec.model_validate(_overridden(raw, override))
+        except ValidationError as error:
+            errors.extend(f"overrides.{position}.{line}" for line in _lines(error))
+    return spec
+
+
+def _lines(error: ValidationError) -> list[str]:
+    lines = []
+    for part in error.errors():
+        where = ".".join(str(step) for step in part["loc"]) or "study"
+        found = "" if isinstance(part["input"], dict) else f" (found {part['input']!r})"
+        lines.append(f"{where}: {part['msg'].removeprefix('Value error, ')}{found}")
+    return lines
+
+
+def _expand(value: Any, environ: Mapping[str, str], where: str, errors: list[str]) -> Any:
+    match value:
+        case dict():
+            return {key: _expand(part, environ, f"{where}.{key}".lstrip("."), errors) for key, part in value.items()}
+        case list():
+            return [_expand(part, environ, f"{where}.{index}", errors) for index, part in enumerate(value)]
+        case str():
+            return _VARIABLE.sub(lambda found: _lookup(found, environ, where, errors), value)
+        case _:
+            return value
+
+
+def _lookup(found: re.Match[str], environ: Mapping[str, str], where: str, errors: list[str]) -> str:
+    name, default = found["name"], found["default"]
+    if environ.get(name):
+        return environ[name]
+    if default is None:
+        errors.append(f"{where}: environment variable {name} is not set; set it or write ${{{name}:-default}}")
+        return ""
+    return default.removeprefix(":-")

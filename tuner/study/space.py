@@ -1,0 +1,152 @@
+"""The search space: which parameters there are, when each one counts, and what a config looks like."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+Value = int | float | str
+Config = dict[str, Value]
+
+LADDER = "num_envs"
+"""The parameter whose values are the rungs: environments per device."""
+
+VARIANT = "agent_variant"
+"""The parameter that says how the agent file is changed."""
+
+
+def config_digest(config: Mapping[str, Value]) -> str:
+    """Name a config by 12 hexadecimal digits; equal configs have equal digests whatever their order."""
+    canonical = json.dumps(config, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Condition:
+    """Holds when `parameter` has one of `values` or, where `at_least` is given, is no less than that."""
+
+    parameter: str
+    values: tuple[Value, ...] = ()
+    at_least: float | None = None
+
+    def holds(self, config: Mapping[str, Value]) -> bool:
+        """Tell whether `config` has the parameter with a value that this condition asks for."""
+        value = config.get(self.parameter)
+        if value is None:
+            return False
+        if self.at_least is not None:
+            return not isinstance(value, str) and value >= self.at_least
+        return value in self.values
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parameter:
+    """A parameter with a finite list of values; `ordered` ones (ladder, integer ranges) run from small to large."""
+
+    name: str
+    values: tuple[Value, ...]
+    ordered: bool = False
+    conditions: tuple[Condition, ...] = ()
+
+    def active(self, config: Mapping[str, Value]) -> bool:
+        """Tell whether the parameter counts beside the values already in `config`."""
+        return all(condition.holds(config) for condition in self.conditions)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Parameters in an order in which each one follows those that its conditions name."""
+
+    parameters: tuple[Parameter, ...]
+
+    def __contains__(self, config: Mapping[str, Value]) -> bool:
+        """Tell whether `config` gives each active parameter one of its values, and nothing else."""
+        try:
+            return dict(config) == self.draw(lambda parameter: config[parameter.name]) and all(
+                config[parameter.name] in parameter.values for parameter in self.parameters if parameter.name in config
+            )
+        except KeyError:
+            return False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all parameters, active or not."""
+        return tuple(parameter.name for parameter in self.parameters)
+
+    def values(self, name: str) -> tuple[Value, ...]:
+        """Give the values of the parameter called `name`, empty when there is none."""
+        return next((parameter.values for parameter in self.parameters if parameter.name == name), ())
+
+    def draw(self, pick: Callable[[Parameter], Value]) -> Config:
+        """Make a config by asking `pick` for each parameter that is active, in order."""
+        config: Config = {}
+        for parameter in self.parameters:
+            if parameter.active(config):
+                config[parameter.name] = pick(parameter)
+        return config
+
+    def configs(self) -> Iterator[Config]:
+        """Walk through every distinct config, the last parameter fastest."""
+        return self._extend({}, self.parameters)
+
+    def _extend(self, config: Config, rest: Sequence[Parameter]) -> Iterator[Config]:
+        if not rest:
+            yield config
+            return
+        head, *tail = rest
+        if not head.active(config):
+            yield from self._extend(config, tail)
+            return
+        for value in head.values:
+            yield from self._extend({**config, head.name: value}, tail)
+
+    def restricted_to(self, accepted: Iterable[str]) -> "Space":
+        """Leave out the parameters that nobody reads, and with them the parameters that hang on those."""
+        kept: list[Parameter] = []
+        names = set(accepted)
+        for parameter in self.parameters:
+            known = {earlier.name for earlier in kept}
+            if parameter.name in names and all(condition.parameter in known for condition in parameter.conditions):
+                kept.append(parameter)
+        return replace(self, parameters=tuple(kept))
+
+    def seeds(self, per_variant: int) -> list[Config]:
+        """Choose the configs to probe first: for each variant in turn, rungs spread evenly over its ladder.
+
+        The largest rung comes first, then the smallest, then the gaps are halved, so that a search learns early both
+        the best that fits and where memory ends. Parameters other than rung and variant take their first value.
+        """
+        rungs = [self.values(LADDER)[index] for index in _halving(len(self.values(LADDER)), per_variant)]
+        variants = self.values(VARIANT) or (None,)
+
+        def seed(rung: Value, variant: Value | None) -> Config:
+            chosen = {LADDER: rung, VARIANT: variant}
+            return self.draw(lambda parameter: chosen.get(parameter.name) or parameter.values[0])
+
+        if not rungs:
+            return [self.draw(lambda parameter: parameter.values[0])]
+        return [seed(rung, variant) for rung, variant in itertools.product(rungs, variants)]
+
+    def describe(self) -> dict[str, object]:
+        """Give the space as plain JSON values, for comparing with the one a study was started with."""
+        return {
+            parameter.name: {
+                "values": list(parameter.values),
+                "when": {
+                    condition.parameter: list(condition.values) if condition.at_least is None else condition.at_least
+                    for condition in parameter.conditions
+                },
+            }
+            for parameter in self.parameters
+        }
+
+
+def _halving(count: int, wanted: int) -> list[int]:
+    """Choose `wanted` of the indices 0 … count-1: the last, the first, then always the middle of the widest gap."""
+    chosen = [index for index in dict.fromkeys((count - 1, 0)) if index >= 0][:wanted]
+    while 2 <= len(chosen) < min(count, wanted):
+        ordered = sorted(chosen)
+        low, high = max(itertools.pairwise(ordered), key=lambda pair: (pair[1] - pair[0], pair[1]))
+        chosen.append((low + high) // 2)
+    return chosen

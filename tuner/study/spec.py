@@ -1,0 +1,198 @@
+"""The study file: typed, strict, and complete; what it leaves open has its default here."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+
+from tuner.study.space import LADDER, Condition, Parameter, Space, Value
+
+PositiveInt = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0)]
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+Scalar = Annotated[int | float | str, Field(union_mode="left_to_right")]
+
+
+class Strict(BaseModel):
+    """A frozen part of the study file in which every unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class AtLeast(Strict):
+    """A condition on a number: `{min: 1}`."""
+
+    min: float
+
+
+class ParameterSpec(Strict):
+    """One parameter: a `ladder` of rungs, a list of `choices`, or a `range` of integers."""
+
+    ladder: tuple[PositiveInt, ...] | None = Field(default=None, min_length=1, description="rungs, in any order")
+    choices: tuple[Scalar, ...] | None = Field(default=None, min_length=1)
+    range: tuple[int, int] | None = Field(default=None, description="first and last integer")
+    step: PositiveInt = 1
+    when: dict[str, Scalar | tuple[Scalar, ...] | AtLeast] = Field(
+        default_factory=dict, description="counts only while other parameters have these values"
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "ParameterSpec":
+        given = [kind for kind in ("ladder", "choices", "range") if getattr(self, kind) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of ladder, choices, range; found {', '.join(given) or 'none'}")
+        values = self.values
+        if len(set(values)) != len(values):
+            raise ValueError(f"{given[0]} names a value twice: {list(values)}")
+        if self.range is not None and self.range[0] > self.range[1]:
+            raise ValueError(f"range runs backwards: {list(self.range)}")
+        return self
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """All values, those of a ladder and of a range from small to large."""
+        if self.ladder is not None:
+            return tuple(sorted(self.ladder))
+        if self.range is not None:
+            return tuple(range(self.range[0], self.range[1] + 1, self.step))
+        return tuple(self.choices or ())
+
+    def parameter(self, name: str) -> Parameter:
+        """Give the parameter as the search sees it."""
+        return Parameter(
+            name=name,
+            values=self.values,
+            ordered=self.choices is None,
+            conditions=tuple(_condition(other, wanted) for other, wanted in self.when.items()),
+        )
+
+
+def _condition(parameter: str, wanted: Scalar | tuple[Scalar, ...] | AtLeast) -> Condition:
+    if isinstance(wanted, AtLeast):
+        return Condition(parameter=parameter, at_least=wanted.min)
+    return Condition(parameter=parameter, values=wanted if isinstance(wanted, tuple) else (wanted,))
+
+
+class TrainerSpec(Strict):
+    """Which trainer is probed, where it lives and which Python runs it."""
+
+    name: Name
+    root: str = Field(default="", description="the trainer's checkout")
+    python: str = Field(default="", description="the Python of the trainer's own environment; empty: the tuner's")
+    options: dict[str, Any] = Field(default_factory=dict, description="what this trainer understands; see docs")
+
+
+class ProbeSpec(Strict):
+    """The limits of one probe."""
+
+    iterations: PositiveInt = Field(default=8, description="whole iterations a probe runs, warm-up included")
+    warmup_iterations: PositiveInt = Field(default=1, description="first iterations that do not count")
+    max_seconds: Seconds = Field(default=420.0, description="start-up included")
+    silence_seconds: Seconds = Field(default=120.0, description="without a new line or iteration: it hangs")
+    grace_seconds: Seconds = Field(default=5.0, description="after a fatal line, before the probe is ended")
+    sample_seconds: Seconds = Field(default=0.1, description="between two readings of the devices")
+
+    @model_validator(mode="after")
+    def _window_is_not_empty(self) -> "ProbeSpec":
+        if self.warmup_iterations >= self.iterations:
+            raise ValueError(
+                f"warmup_iterations {self.warmup_iterations} leaves nothing of iterations {self.iterations} to measure"
+            )
+        return self
+
+
+class SearchSpec(Strict):
+    """How configs are chosen."""
+
+    trials: PositiveInt = Field(default=24, description="finished trials per case")
+    seeds_per_variant: PositiveInt = Field(
+        default=4, description="rungs of each variant's ladder probed before the sampler"
+    )
+    sampler: Literal["tpe", "random"] = "tpe"
+    seed: int = Field(default=0, description="of the sampler's random numbers")
+
+
+class PrunerSpec(Strict):
+    """How a probe that cannot win is stopped early."""
+
+    name: Literal["hyperband_patient", "hyperband", "median", "none"] = "hyperband_patient"
+    min_resource: PositiveInt = Field(default=2, description="iterations before the pruner may act")
+    max_resource: PositiveInt | None = Field(
+        default=None, description="iterations of a full probe; empty: probe.iterations"
+    )
+    reduction_factor: Annotated[int, Field(ge=2)] = 3
+    patience: PositiveInt = Field(default=3, description="used where pruner_patience is not searched")
+    margin_pct: Annotated[float, Field(ge=0)] = Field(
+        default=10.0, description="only this far below the best may be stopped"
+    )
+
+
+class EnvironmentSpec(Strict):
+    """What the trainer's processes find in their environment."""
+
+    nccl_p2p: Literal["auto", "on", "off"] = Field(
+        default="auto", description="auto: off only where the cards have no P2P"
+    )
+    variables: dict[str, str] = Field(default_factory=dict)
+
+
+class Match(Strict):
+    """Where an override applies: to cases by glob, to a kind of device, or both."""
+
+    cases: tuple[str, ...] = ("*",)
+    device: Literal["cpu", "gpu"] | None = None
+
+
+class Override(Strict):
+    """Changes to a part of the study; a parameter named in `space` is replaced whole."""
+
+    match: Match
+    space: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    probe: dict[str, Any] = Field(default_factory=dict)
+    search: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, Any] = Field(default_factory=dict, description="changes to trainer.options")
+
+
+class StudySpec(Strict):
+    """A whole study file."""
+
+    name: Name
+    trainer: TrainerSpec
+    fallback: Name | None = Field(default=None, description="the study to run when trainer.root is empty")
+    cases: tuple[str, ...] = Field(default=("*",), min_length=1, description="globs over the trainer's cases")
+    devices: Annotated[str, StringConstraints(pattern=r"^(auto|cpu(:[1-9]\d*)?|\d+(,\d+)*)$")] = Field(
+        default="auto", description="auto, cpu:RANKS, or CUDA indices such as 0,1"
+    )
+    space: dict[str, ParameterSpec] = Field(min_length=1)
+    objective: str = "min_avg_util"
+    probe: ProbeSpec = ProbeSpec()
+    search: SearchSpec = SearchSpec()
+    pruner: PrunerSpec = PrunerSpec()
+    environment: EnvironmentSpec = EnvironmentSpec()
+    overrides: tuple[Override, ...] = ()
+
+    @field_validator("space")
+    @classmethod
+    def _conditions_name_parameters(cls, space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
+        if LADDER in space and space[LADDER].range is not None:
+            raise ValueError(f"{LADDER} takes a ladder or choices, not a range")
+        for name, spec in space.items():
+            for other in spec.when:
+                if other not in space:
+                    raise ValueError(f"{name}: condition on unknown parameter {other!r}; known: {', '.join(space)}")
+        _in_order(space)
+        return space
+
+    def build_space(self) -> Space:
+        """Give the space as the search sees it, parameters after those that their conditions name."""
+        return Space(tuple(self.space[name].parameter(name) for name in _in_order(self.space)))
+
+
+def _in_order(space: Mapping[str, ParameterSpec]) -> list[str]:
+    ordered: list[str] = []
+    while len(ordered) < len(space):
+        ready = [name for name, spec in space.items() if name not in ordered and set(spec.when) <= set(ordered)]
+        if not ready:
+            raise ValueError(f"conditions go round in a circle: {', '.join(sorted(set(space) - set(ordered)))}")
+        ordered.append(ready[0])
+    return ordered

@@ -1,0 +1,1 @@
+"""How each kind of trainer is found, varied and launched."""
