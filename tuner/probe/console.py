@@ -1,0 +1,87 @@
+"""A trainer's output: every line handed on with its time, and kept in a file of bounded size."""
+
+import os
+import queue
+import threading
+from pathlib import Path
+
+from tuner.errors import OutputError
+from tuner.probe.lines import LineSplitter
+from tuner.probe.protocols import Clock, Line
+from tuner.units import BYTES_PER_MIB
+
+MAX_LOG_BYTES = 64 * BYTES_PER_MIB
+WAITING_LINES = 10_000
+"""Lines read but not yet asked for; beyond that the trainer waits, so a flood cannot fill memory."""
+CHUNK_BYTES = 1 << 16
+
+
+class Console:
+    """Reads a pipe in a thread of its own until its end."""
+
+    def __init__(self, pipe: int, log: Path, clock: Clock, origin_s: float) -> None:
+        self._pipe = pipe
+        self._clock = clock
+        self._origin_s = origin_s
+        self._lines: queue.Queue[Line] = queue.Queue(WAITING_LINES)
+        self._log = log.open("wb")
+        self._room_bytes = MAX_LOG_BYTES
+        self._error: OSError | None = None
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="console", daemon=True)
+        self._thread.start()
+
+    def lines(self, timeout_s: float) -> list[Line]:
+        """Give the lines read since the last call, waiting up to `timeout_s` for one.
+
+        Raises OutputError when the log cannot be written.
+        """
+        lines: list[Line] = []
+        try:
+            lines.append(self._lines.get(timeout=timeout_s))
+            while len(lines) < WAITING_LINES:
+                lines.append(self._lines.get_nowait())
+        except queue.Empty:
+            pass
+        if self._error is not None:
+            raise OutputError(f"{self._log.name} cannot be written: {self._error.strerror}; free some space and resume")
+        return lines
+
+    def close(self) -> None:
+        """Wait for the end of the pipe; call it once every writer is gone."""
+        self._closing.set()
+        self._thread.join()
+        os.close(self._pipe)
+
+    def _read(self) -> None:
+        splitter = LineSplitter()
+        while chunk := os.read(self._pipe, CHUNK_BYTES):
+            self._keep(chunk)
+            self._hand_on(splitter.feed(chunk))
+        self._hand_on(splitter.close())
+        try:
+            self._log.close()
+        except OSError as error:
+            self._error = error
+
+    def _hand_on(self, texts: list[str]) -> None:
+        now_s = self._clock.now() - self._origin_s
+        for text in texts:
+            while True:
+                try:
+                    self._lines.put(Line(t_s=now_s, text=text), timeout=0.1)
+                    break
+                except queue.Full:
+                    if self._closing.is_set():
+                        return
+
+    def _keep(self, chunk: bytes) -> None:
+        if self._error is None and self._room_bytes > 0:
+            try:
+                self._log.write(chunk[: self._room_bytes])
+                self._log.flush()
+            except OSError as error:
+                self._error = error
+            self._room_bytes -= len(chunk)
+            if self._room_bytes <= 0 and self._error is None:
+                self._log.write(b"\n[tuner: the rest of this log is left out]\n")

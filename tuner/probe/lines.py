@@ -1,0 +1,29 @@
+"""From raw console bytes to lines, with a bound on what one line may hold."""
+
+import re
+
+_BREAK = re.compile(rb"[\r\n]+")
+MAX_LINE_BYTES = 16_384
+"""Longer lines are cut here: a log without a newline must not fill memory."""
+
+
+class LineSplitter:
+    """Cuts a byte stream at newlines and carriage returns; undecodable bytes become U+FFFD."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> list[str]:
+        """Give the lines that `chunk` completes, empty ones left out."""
+        *whole, rest = _BREAK.split(self._rest + chunk)
+        self._rest = rest[:MAX_LINE_BYTES]
+        return [_text(line) for line in whole if line]
+
+    def close(self) -> list[str]:
+        """Give the unfinished last line, if there is one."""
+        rest, self._rest = self._rest, b""
+        return [_text(rest)] if rest else []
+
+
+def _text(line: bytes) -> str:
+    return line[:MAX_LINE_BYTES].decode(errors="replace")

@@ -1,0 +1,143 @@
+"""A plan's command as a running process that is always ended and waited for."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from tuner.errors import OutputError, TrainerError
+from tuner.probe import guard
+from tuner.probe.console import Console
+from tuner.probe.plan import ProbePlan
+from tuner.probe.protocols import Clock, Line
+
+TERM_GRACE_S = 3.0
+"""Between TERM and KILL."""
+
+
+class Process:
+    """A started trainer behind its guard, with its console and its progress file."""
+
+    def __init__(self, plan: ProbePlan, clock: Clock) -> None:
+        """Write the plan's files into a fresh out dir and start its command.
+
+        Raises OutputError when files cannot be written, TrainerError when the command cannot be started.
+        """
+        self._clock = clock
+        self._origin_s = clock.now()
+        self._exit: int | None = None
+        _prepare(plan)
+        self._tail = _Tail(plan.slot.progress)
+        self._guard, self._socket, pipe = _start_guard(plan)
+        self._messages = self._socket.makefile("r")
+        try:
+            self._console = Console(pipe, plan.slot.console, clock, self._origin_s)
+        except OSError as error:
+            self._socket.close()
+            self._guard.wait()
+            os.close(pipe)
+            raise OutputError(f"{plan.slot.console} cannot be written: {error.strerror}") from error
+        first = json.loads(self._messages.readline() or '{"error": "the guard process died"}')
+        if "error" in first:
+            self._close()
+            raise TrainerError(f"the trainer cannot be started: {first['error']} (command: {plan.argv[0]})")
+        self.pid: int = first["pid"]
+
+    def lines(self, timeout_s: float) -> list[Line]:
+        """Give new console lines and progress records; see `RunningTrainer.lines`."""
+        lines = self._console.lines(timeout_s)
+        now_s = self._clock.now() - self._origin_s
+        return lines + [Line(t_s=now_s, text=text, stream="progress") for text in self._tail.read()]
+
+    def exit_code(self) -> int | None:
+        """The trainer's exit code once nothing of the probe is left; None before."""
+        if self._exit is None and self._guard.poll() is not None:
+            self._finish()
+        return self._exit
+
+    def end(self) -> int:
+        """End every process of the probe and wait for it."""
+        if self._exit is None:
+            self._socket.shutdown(socket.SHUT_WR)
+            self._guard.wait()
+            self._finish()
+        return self._exit if self._exit is not None else -1
+
+    def _finish(self) -> None:
+        last = self._messages.readline()
+        self._exit = json.loads(last)["exit"] if last else -1
+        self._close()
+
+    def _close(self) -> None:
+        self._guard.wait()
+        self._console.close()
+        self._messages.close()
+        self._socket.close()
+
+
+class Launcher:
+    """Starts plans on a given clock; the real `Launch`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def __call__(self, plan: ProbePlan) -> Process:
+        """Start the plan's command; see `Process`."""
+        return Process(plan, self._clock)
+
+
+class _Tail:
+    """Reads what is appended to a file, whole lines only."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def read(self) -> list[str]:
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                whole, newline, _ = file.read().rpartition(b"\n")
+        except FileNotFoundError:
+            return []
+        self._offset += len(whole) + len(newline)
+        return whole.decode(errors="replace").splitlines()
+
+
+def _prepare(plan: ProbePlan) -> None:
+    try:
+        shutil.rmtree(plan.slot.out_dir, ignore_errors=True)
+        plan.slot.out_dir.mkdir(parents=True)
+        for path, text in plan.files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(
+            f"{error.filename} cannot be written: {error.strerror}; free some space and resume"
+        ) from error
+
+
+def _start_guard(plan: ProbePlan) -> tuple["subprocess.Popen[bytes]", socket.socket, int]:
+    ours, theirs = socket.socketpair()
+    reading, writing = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", guard.__file__, str(TERM_GRACE_S), *plan.argv],
+            stdin=theirs.fileno(),
+            stdout=writing,
+            stderr=subprocess.STDOUT,
+            cwd=plan.cwd,
+            env=os.environ | plan.env,
+            start_new_session=True,
+        )
+    except OSError as error:
+        ours.close()
+        os.close(reading)
+        raise TrainerError(f"the trainer cannot be started in {plan.cwd}: {error.strerror}") from error
+    finally:
+        theirs.close()
+        os.close(writing)
+    return process, ours, reading

@@ -1,0 +1,139 @@
+"""One probe from launch to result: start, watch, end, summarise."""
+
+import platform
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tuner.probe.failures import End, classify
+from tuner.probe.plan import ProbePlan
+from tuner.probe.protocols import Clock, Launch, Recorder, RunningTrainer
+from tuner.probe.reader import ProgressReader
+from tuner.probe.result import DeviceSummary, ProbeResult
+from tuner.probe.watch import Watch
+from tuner.probe.window import Window, busy_shares, find_window, summarise
+
+POLL_S = 0.05
+INTERRUPTED = "interrupted"
+"""What `stop` answers when the user asks to stop; any other text is the pruner's reason."""
+
+Stop = Callable[[ProbeResult | None], str | None]
+"""Asked at every poll with None, and after every iteration with the result as far as it is known."""
+
+
+def run(plan: ProbePlan, *, launch: Launch, recorder: Recorder, clock: Clock, stop: Stop) -> ProbeResult:
+    """Probe once; give the result, whatever happens to the trainer.
+
+    Nothing of the trainer is left running when this returns or raises. Raises OutputError, TrainerError or DeviceError
+    when the tuner's own side fails.
+    """
+    return _Probe(plan, recorder, clock).run(launch, stop)
+
+
+class _Probe:
+    """The state of one probe while it runs."""
+
+    def __init__(self, plan: ProbePlan, recorder: Recorder, clock: Clock) -> None:
+        self._plan = plan
+        self._recorder = recorder
+        self._clock = clock
+        self._origin_s = clock.now()
+        self._watch = Watch(plan.slot.limits, ProgressReader(plan.progress, self._origin_s), len(plan.slot.devices))
+        self._blank = ProbeResult(
+            config=plan.config,
+            plan_digest=plan.digest,
+            started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            total_s=0.0,
+            host={"name": platform.node(), "system": f"{platform.system()} {platform.release()}"},
+        )
+
+    def run(self, launch: Launch, stop: Stop) -> ProbeResult:
+        oom_kills = _kernel_oom_kills()
+        trainer = launch(self._plan)
+        try:
+            self._recorder.start(trainer.pid, self._origin_s)
+            end, reason = self._follow(trainer, stop)
+            exit_code = trainer.exit_code() if end is End.EXITED else trainer.end()
+        finally:
+            trainer.end()
+            self._recorder.stop()
+        result = self._measured(ran_out=end is End.EXITED)
+        failure = classify(
+            self._watch.evidence,
+            end,
+            exit_code=exit_code,
+            missing=[path.name for path in self._plan.expected if not path.exists()],
+            measured=result.window_s is not None,
+            oom_kills=_kernel_oom_kills() - oom_kills,
+        )
+        result = replace(result, failure=failure, stopped=reason if end is End.STOPPED else None)
+        return _without_number(result, len(self._watch.marks)) if failure else result
+
+    def _now_s(self) -> float:
+        return self._clock.now() - self._origin_s
+
+    def _follow(self, trainer: RunningTrainer, stop: Stop) -> tuple[End, str | None]:
+        """Read until the probe is over; give why and, where `stop` ended it, its reason."""
+        while True:
+            exited = trainer.exit_code() is not None  # asked first: what was written before the exit is read below
+            advanced = self._watch.feed(trainer.lines(0.0 if exited else POLL_S))
+            if reason := stop(self._measured(ran_out=False) if advanced else None):
+                return (End.INTERRUPTED if reason == INTERRUPTED else End.STOPPED), reason
+            if over := self._watch.over(self._now_s()):
+                return over, None
+            if exited:
+                return End.EXITED, None
+
+    def _measured(self, *, ran_out: bool) -> ProbeResult:
+        """Give the result as far as the marks and samples so far tell it."""
+        marks = self._watch.marks
+        warmup_iterations = self._plan.slot.limits.warmup_iterations
+        window = find_window(marks, warmup_iterations=warmup_iterations, ran_out=ran_out)
+        known = replace(
+            self._blank,
+            total_s=self._now_s(),
+            start_up_s=marks[0].t_s if marks else None,
+            samples=marks[-1].samples if marks else None,
+            iterations=len(marks),
+        )
+        if window is None:
+            return known
+        return replace(
+            known,
+            window_s=window.seconds,
+            iterations=window.iterations,
+            samples_per_s=window.samples_per_s,
+            devices=self._summaries(window),
+        )
+
+    def _summaries(self, window: Window) -> tuple[DeviceSummary, ...]:
+        """Summarise the devices; on the CPU a rank's own busy share, where reported, stands for utilisation."""
+        source = self._recorder.source
+        summaries = summarise(self._recorder.samples(), window, source.devices, source.label)
+        on_gpu = any(device.is_gpu for device in source.devices)
+        shares = None if on_gpu else busy_shares(self._watch.progress, window, len(source.devices))
+        if shares is None:
+            return summaries
+        return tuple(
+            replace(summary, source="busy_share", util_mean_pct=share, util_max_pct=None)
+            for summary, share in zip(summaries, shares, strict=True)
+        )
+
+
+def _without_number(result: ProbeResult, marks: int) -> ProbeResult:
+    """Take the window out of a failed probe: utilisation after a rank has died means nothing."""
+    peaks = tuple(
+        replace(one, util_mean_pct=None, util_max_pct=None, sm_mean_pct=None, occupancy_mean_pct=None)
+        for one in result.devices
+    )
+    return replace(result, window_s=None, samples_per_s=None, iterations=marks, devices=peaks)
+
+
+def _kernel_oom_kills() -> int:
+    """Read how many processes the kernel has ended for want of memory since boot (proc(5), /proc/vmstat oom_kill)."""
+    try:
+        rows = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+    except OSError:
+        return 0
+    return int(rows.get("oom_kill", 0))
