@@ -209,6 +209,9 @@ def classify(
 def _unexplained(evidence: Evidence, end: End, exit_code: int | None, missing: Sequence[str]) -> Failure:
     if end is End.HANG:
         return Failure(kind=FailureKind.HANG, rule="silence", detail=f"no progress after: {evidence.last_words()}")
+    if end is End.ENOUGH:
+        detail = "the iterations are too short to be told apart; raise probe.iterations"
+        return Failure(kind=FailureKind.CRASH, rule="no window", detail=detail)
     if end is End.OUT_OF_TIME:
         detail = "the time limit came before enough iterations"
         return Failure(kind=FailureKind.TOO_SLOW, rule="time limit", detail=detail)

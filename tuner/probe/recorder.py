@@ -32,7 +32,7 @@ class SamplingRecorder:
         self._recording.thread.start()
 
     def samples(self) -> list[DeviceSample]:
-        """Give the readings since `start`, oldest first. Raises the DeviceError that ended the recording, if one did."""
+        """Give the readings since `start`, oldest first. Raises the DeviceError that ended the recording, if any."""
         if self._recording is None:
             return []
         if self._recording.error is not None:

@@ -42,11 +42,12 @@ class Condition:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parameter:
-    """A parameter with a finite list of values; `ordered` ones (ladder, integer ranges) run from small to large."""
+    """A parameter with a finite list of values; those of a ladder and of a range run from small to large."""
 
     name: str
     values: tuple[Value, ...]
-    ordered: bool = False
+    is_range: bool = False
+    """Whether the values are evenly spaced integers, so that a sampler may treat them as numbers."""
     conditions: tuple[Condition, ...] = ()
 
     def active(self, config: Mapping[str, Value]) -> bool:

@@ -62,7 +62,7 @@ class ParameterSpec(Strict):
         return Parameter(
             name=name,
             values=self.values,
-            ordered=self.choices is None,
+            is_range=self.range is not None,
             conditions=tuple(_condition(other, wanted) for other, wanted in self.when.items()),
         )
 

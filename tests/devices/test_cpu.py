@@ -1,0 +1,209 @@
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.devices.cpu import CpuSource, ProcessReading, busy_pct, find_owners, find_ranks
+from tuner.testing.contracts import check_device_source
+from tuner.units import BYTES_PER_MIB
+
+
+class FakeProcess:
+    """A process of a scripted tree, as psutil shows it."""
+
+    def __init__(self, pid: int, parent: "FakeProcess | None" = None, *, created_s: float = 0.0) -> None:
+        self.pid = pid
+        self.cpu_s = 0.0
+        self.gone = False
+        self._parent = parent
+        self._created_s = created_s
+        self._children: list[FakeProcess] = []
+        if parent is not None:
+            parent._children.append(self)
+
+    @contextmanager
+    def oneshot(self) -> Iterator[None]:
+        yield
+
+    def ppid(self) -> int:
+        return self._parent.pid if self._parent else 1
+
+    def create_time(self) -> float:
+        return self._created_s
+
+    def cpu_times(self) -> Any:
+        self._check()
+        return psutil.Process().cpu_times()._replace(user=self.cpu_s * 0.75, system=self.cpu_s * 0.25)
+
+    def memory_info(self) -> Any:
+        self._check()
+        return psutil.Process().memory_info()._replace(rss=self.pid * BYTES_PER_MIB)
+
+    def children(self, recursive: bool) -> "list[FakeProcess]":
+        assert recursive
+        self._check()
+        below = [grandchild for child in self._children for grandchild in child.children(recursive=True)]
+        return [child for child in [*self._children, *below] if not child.gone]
+
+    def _check(self) -> None:
+        if self.gone:
+            raise psutil.NoSuchProcess(self.pid)
+
+
+@pytest.fixture
+def launcher() -> FakeProcess:
+    return FakeProcess(10)
+
+
+@pytest.fixture
+def ranks(launcher: FakeProcess) -> list[FakeProcess]:
+    """Two ranks below a launcher; both have done more work than it has."""
+    ranks = [FakeProcess(30, launcher, created_s=1.0), FakeProcess(20, launcher, created_s=2.0)]
+    for rank in ranks:
+        rank.cpu_s = 5.0
+    return ranks
+
+
+@pytest.fixture
+def source(launcher: FakeProcess, ranks: list[FakeProcess]) -> CpuSource:
+    source = CpuSource(2, cores=8, open_process=lambda pid: cast(psutil.Process, launcher))
+    source.attach(launcher.pid)
+    return source
+
+
+def shares(source: CpuSource, t_s: float) -> list[float | None]:
+    return [sample.util_pct for sample in source.sample(t_s)]
+
+
+def test_keeps_the_contract_on_this_very_process():
+    check_device_source(CpuSource(1))
+    check_device_source(CpuSource(3))
+
+
+def test_measures_the_work_of_a_real_process():
+    source = CpuSource(1, cores=1)
+    source.attach(os.getpid())
+    (first,) = source.sample(0.0)
+    end_s = time.process_time() + 0.1
+    while time.process_time() < end_s:
+        pass
+    (second,) = source.sample(1.0)
+    assert first.util_pct is None
+    assert second.util_pct is not None
+    assert 5 <= second.util_pct <= 100
+    assert second.mem_used_mib is not None
+    assert second.mem_used_mib > 1
+
+
+def test_shares_are_of_the_cores_that_fall_to_a_rank(source: CpuSource, ranks: list[FakeProcess]):
+    assert shares(source, 0.0) == [None, None]
+    ranks[0].cpu_s += 1.0
+    ranks[1].cpu_s += 0.2
+    assert shares(source, 0.5) == [pytest.approx(50.0), pytest.approx(10.0)]
+    ranks[1].cpu_s += 3.0
+    assert shares(source, 1.0) == [0.0, 100.0]
+
+
+def test_memory_is_the_rank_s_own(source: CpuSource):
+    assert [sample.mem_used_mib for sample in source.sample(0.0)] == [30.0, 20.0]
+
+
+def test_work_of_helpers_counts_for_the_rank_above_them(source: CpuSource, ranks: list[FakeProcess]):
+    worker = FakeProcess(31, FakeProcess(32, ranks[0]))
+    shares(source, 0.0)
+    worker.cpu_s += 0.4
+    assert shares(source, 0.5) == [pytest.approx(20.0), 0.0]
+
+
+def test_a_second_process_is_found_when_the_tree_is_looked_up_again(launcher: FakeProcess):
+    source = CpuSource(2, cores=2, open_process=lambda pid: cast(psutil.Process, launcher))
+    source.attach(launcher.pid)
+    source.sample(0.0)
+    launcher.cpu_s, late = 0.1, FakeProcess(11, launcher, created_s=9.0)
+    late.cpu_s = 0.1
+    assert shares(source, 0.5) == [pytest.approx(20.0), None]
+    assert shares(source, 1.0) == [0.0, None]
+    late.cpu_s += 0.3
+    assert shares(source, 1.5) == [0.0, pytest.approx(60.0)]
+
+
+def test_a_process_that_has_ended_is_unknown_and_no_error(
+    source: CpuSource, launcher: FakeProcess, ranks: list[FakeProcess]
+):
+    shares(source, 0.0)
+    ranks[1].gone = True
+    first, second = source.sample(0.5)
+    assert first.util_pct == 0.0
+    assert (second.util_pct, second.mem_used_mib) == (None, None)
+    for process in (launcher, *ranks):
+        process.gone = True
+    assert shares(source, 2.0) == [None, None]
+
+
+def test_ranks_are_followed_after_their_launcher_has_ended(
+    source: CpuSource, launcher: FakeProcess, ranks: list[FakeProcess]
+):
+    shares(source, 0.0)
+    launcher.gone = True
+    ranks[0].cpu_s += 2.0
+    assert shares(source, 1.0) == [pytest.approx(50.0), 0.0]
+
+
+def test_a_root_that_was_never_there_is_unknown():
+    def nobody(pid: int) -> psutil.Process:
+        raise psutil.NoSuchProcess(pid)
+
+    source = CpuSource(2, open_process=nobody)
+    source.attach(4242)
+    assert shares(source, 0.0) == [None, None]
+
+
+def test_attaching_again_begins_afresh(source: CpuSource, launcher: FakeProcess):
+    shares(source, 0.0)
+    source.attach(launcher.pid)
+    assert shares(source, 0.5) == [None, None]
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> list[ProcessReading]:
+    count = draw(st.integers(1, 12))
+    return [
+        ProcessReading(
+            pid=100 + index,
+            parent=100 + draw(st.integers(0, index - 1)) if index else 1,
+            created_s=draw(st.floats(0, 100)),
+            cpu_s=draw(st.floats(0, 1000)),
+        )
+        for index in range(count)
+    ]
+
+
+@given(tree=trees(), count=st.integers(1, 4))
+def test_ranks_are_the_busiest_and_own_what_is_below_them(tree: list[ProcessReading], count: int):
+    ranks = find_ranks(tree, count)
+    owners = find_owners(tree, ranks)
+    by_pid = {process.pid: process for process in tree}
+    others = [process.cpu_s for process in tree if process.pid not in ranks]
+    assert len(ranks) == min(count, len(tree))
+    assert min(by_pid[pid].cpu_s for pid in ranks) >= max(others, default=0)
+    assert [by_pid[pid].created_s for pid in ranks] == sorted(by_pid[pid].created_s for pid in ranks)
+    for process in tree:
+        inherited = process.pid if process.pid in ranks else owners.get(process.parent)
+        assert owners.get(process.pid) == inherited
+
+
+@given(
+    before_s=st.dictionaries(st.integers(1, 4), st.floats(0, 1e6)),
+    after_s=st.dictionaries(st.integers(1, 4), st.floats(0, 1e6)),
+    room_s=st.floats(-1, 100),
+)
+def test_a_share_is_unknown_or_between_0_and_100(before_s: dict[int, float], after_s: dict[int, float], room_s: float):
+    share = busy_pct(1, {1: 1, 2: 1, 3: 3}, before_s, after_s, room_s)
+    assert (share is None) == (room_s <= 0 or 1 not in before_s or 1 not in after_s)
+    assert share is None or 0 <= share <= 100

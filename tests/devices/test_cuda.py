@@ -1,0 +1,76 @@
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.devices.cuda import selected, visible_uuids
+
+CARDS = ["GPU-1a11", "GPU-1b22", "GPU-2c33"]
+
+
+class FakeCuda:
+    """CUDA's driver library with these cards, or answering every call with `status`."""
+
+    def __init__(self, cards: list[uuid.UUID], status: int = 0) -> None:
+        self._cards = cards
+        self._status = status
+
+    def cuInit(self, flags: int) -> int:  # noqa: N802  CUDA's name
+        return self._status
+
+    def cuDeviceGetCount(self, count: Any) -> int:  # noqa: N802  CUDA's name
+        count._obj.value = len(self._cards)
+        return 0
+
+    def cuDeviceGet(self, device: Any, ordinal: int) -> int:  # noqa: N802  CUDA's name
+        device._obj.value = ordinal
+        return 0
+
+    def cuDeviceGetUuid_v2(self, identity: Any, device: Any) -> int:  # noqa: N802  CUDA's name
+        identity[:] = list(self._cards[device.value].bytes)
+        return 0
+
+
+def no_library(name: str) -> Any:
+    raise OSError(f"{name}: cannot open shared object file")
+
+
+def test_asks_cuda_for_its_order():
+    cards = [uuid.UUID(int=7), uuid.UUID(int=3)]
+    assert visible_uuids(["GPU-x"], {}, lambda name: FakeCuda(cards)) == [f"GPU-{card}" for card in cards]
+
+
+def test_cuda_without_devices_shows_none():
+    assert visible_uuids(CARDS, {}, lambda name: FakeCuda([], status=100)) == []
+
+
+@pytest.mark.parametrize("load", [no_library, lambda name: FakeCuda([], status=803)])
+def test_where_cuda_does_not_answer_the_cards_count_in_pci_order(load: Any):
+    assert visible_uuids(CARDS, {}, load) == CARDS
+    assert visible_uuids(CARDS, {"CUDA_VISIBLE_DEVICES": "2,0"}, load) == ["GPU-2c33", "GPU-1a11"]
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, CARDS),
+        ("", []),
+        ("1", ["GPU-1b22"]),
+        ("2, 0", ["GPU-2c33", "GPU-1a11"]),
+        ("GPU-2,GPU-1b", ["GPU-2c33", "GPU-1b22"]),
+        ("0,GPU-1,2", ["GPU-1a11"]),
+        ("0,7,2", ["GPU-1a11"]),
+        ("-1,0", []),
+    ],
+)
+def test_applies_cuda_visible_devices_as_cuda_does(visible: str | None, expected: list[str]):
+    assert selected(visible, CARDS) == expected
+
+
+@given(st.permutations(range(len(CARDS))), st.integers(0, 3))
+def test_indices_and_uuids_select_alike(order: list[int], count: int):
+    by_index = ",".join(str(index) for index in order[:count])
+    by_uuid = ",".join(CARDS[index] for index in order[:count])
+    assert selected(by_index, CARDS) == selected(by_uuid, CARDS) == [CARDS[index] for index in order[:count]]

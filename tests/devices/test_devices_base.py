@@ -1,0 +1,97 @@
+from collections.abc import Sequence
+from functools import partial
+
+import pytest
+
+from tuner.devices.base import describe_machine, open_devices, visible_variables
+from tuner.devices.nvml import Nvml
+from tuner.errors import DeviceError
+from tuner.testing.contracts import check_device_source
+from tuner.testing.nvml import FakeGpu, FakeNvml
+
+DRIVER_NOT_LOADED = 9
+
+
+def two_cards() -> Nvml:
+    return Nvml(FakeNvml(FakeGpu(uuid="GPU-a", name="NVIDIA A"), FakeGpu(uuid="GPU-b", name="NVIDIA B")))
+
+
+def no_driver() -> Nvml:
+    return Nvml(FakeNvml(init_error=DRIVER_NOT_LOADED))
+
+
+def backwards(uuids: Sequence[str]) -> list[str]:
+    return list(reversed(uuids))
+
+
+open_here = partial(open_devices, connect=two_cards, cuda_order=backwards)
+
+
+def test_auto_takes_every_card_in_cuda_s_order():
+    source = open_here("auto")
+    check_device_source(source)
+    assert [device.uuid for device in source.devices] == ["GPU-b", "GPU-a"]
+
+
+def test_indices_are_cuda_s_and_are_counted_anew_for_the_trainer():
+    (device,) = open_here("1").devices
+    assert (device.name, device.uuid) == ("cuda:0", "GPU-a")
+    assert [device.uuid for device in open_here("1,0").devices] == ["GPU-a", "GPU-b"]
+
+
+@pytest.mark.parametrize(("spec", "ranks"), [("cpu", 2), ("cpu:1", 1), ("cpu:3", 3)])
+def test_cpu_ranks_need_no_driver(spec: str, ranks: int):
+    source = open_devices(spec, connect=no_driver)
+    assert source.label == "process_cpu"
+    assert [device.name for device in source.devices] == [f"cpu:{rank}" for rank in range(ranks)]
+
+
+def test_auto_without_a_driver_or_a_visible_card_takes_two_cpu_ranks():
+    assert len(open_devices("auto", connect=no_driver).devices) == 2
+    assert not any(device.is_gpu for device in open_devices("auto", two_cards, lambda uuids: []).devices)
+
+
+def test_auto_does_not_hide_a_driver_that_is_broken():
+    with pytest.raises(DeviceError, match="does not start"):
+        open_devices("auto", connect=lambda: Nvml(FakeNvml(init_error=18)))
+
+
+def test_a_card_that_is_not_there_is_named_with_those_that_are():
+    with pytest.raises(DeviceError, match=r"no card cuda:2, cuda:5 here; CUDA shows cuda:0 \(NVIDIA B\), cuda:1"):
+        open_here("0,2,5")
+    with pytest.raises(DeviceError, match="CUDA shows none"):
+        open_devices("0", two_cards, lambda uuids: [])
+
+
+def test_cards_without_a_driver_are_refused_with_what_would_do():
+    with pytest.raises(DeviceError, match=r"no NVIDIA driver.*`cpu:2`"):
+        open_devices("0,1", connect=no_driver)
+
+
+@pytest.mark.parametrize("spec", ["", "gpu", "cpu:", "cpu:0", "cpu:-1", "0,", "0, 1", "-1", "auto,0", "cuda:0"])
+def test_other_words_are_refused_with_those_that_are_known(spec: str):
+    with pytest.raises(DeviceError, match="is none of: auto, cpu, cpu:RANKS"):
+        open_here(spec)
+
+
+def test_a_card_named_twice_is_refused():
+    with pytest.raises(DeviceError, match="0,0 names a card twice"):
+        open_here("0,0")
+
+
+def test_a_trainer_is_shown_the_cards_by_uuid():
+    assert visible_variables(open_here("1,0").devices) == {"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
+    assert visible_variables(open_here("cpu").devices) == {}
+
+
+def test_the_machine_is_described_with_its_cards_and_driver():
+    facts = describe_machine(open_here("auto"), connect=two_cards)
+    assert facts["gpus"] == "1 x NVIDIA B, 1 x NVIDIA A"
+    assert (facts["driver"], facts["cuda"]) == ("580.1", "13.1")
+
+
+def test_the_machine_is_described_without_cards_too():
+    facts = describe_machine(open_here("cpu"), connect=no_driver)
+    assert set(facts) == {"cpu", "cores", "memory", "kernel"}
+    assert all(facts.values())
+    assert int(facts["cores"]) >= 1

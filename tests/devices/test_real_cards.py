@@ -1,0 +1,93 @@
+"""Proves on real cards what the other tests show with fakes."""
+
+import os
+import subprocess
+import sys
+
+import pynvml
+import pytest
+
+from tuner.devices.base import describe_machine, open_devices, visible_variables
+from tuner.devices.cuda import visible_uuids
+from tuner.devices.nvml import Nvml
+from tuner.devices.topology import links, nccl_variables
+from tuner.testing.contracts import check_device_source
+
+pytestmark = pytest.mark.gpu
+
+OURS = """
+from tuner.devices.base import open_devices
+print(*(device.uuid for device in open_devices("auto").devices if device.is_gpu))
+"""
+CUDAS = """
+import torch
+print(*(f"GPU-{torch.cuda.get_device_properties(index).uuid}" for index in range(torch.cuda.device_count())))
+"""
+LOAD = """
+import torch
+square = torch.ones(8192, 8192, device="cuda:0", dtype=torch.bfloat16)
+for _ in range(300):
+    square @ square
+torch.cuda.synchronize()
+"""
+
+
+def python(code: str, **variables: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **variables}, check=True, capture_output=True, text=True
+    )
+    return done.stdout.split()
+
+
+def test_real_cards_keep_the_contract():
+    source = open_devices("auto")
+    check_device_source(source)
+    assert all(device.is_gpu for device in source.devices)
+    facts = describe_machine(source)
+    assert facts["gpus"]
+    assert facts["driver"]
+
+
+def test_cards_are_in_cuda_s_order():
+    cards = python(CUDAS)
+    assert python(OURS) == cards
+    assert python(OURS, CUDA_DEVICE_ORDER="PCI_BUS_ID") == python(CUDAS, CUDA_DEVICE_ORDER="PCI_BUS_ID")
+    for visible in (cards[-1], ",".join(reversed(cards)), str(len(cards) - 1), "0,99", "99,0"):
+        assert python(OURS, CUDA_VISIBLE_DEVICES=visible) == python(CUDAS, CUDA_VISIBLE_DEVICES=visible)
+
+
+def test_a_trainer_sees_the_chosen_cards_alone():
+    (last,) = open_devices(str(len(Nvml().uuids()) - 1)).devices
+    assert python(CUDAS, **visible_variables([last])) == [last.uuid]
+
+
+def test_asking_cuda_takes_no_memory_of_a_card():
+    nvml = Nvml()
+    visible_uuids(nvml.uuids())
+    for uuid in nvml.uuids():
+        users = pynvml.nvmlDeviceGetComputeRunningProcesses(nvml.handle(uuid))
+        assert os.getpid() not in [user.pid for user in users]
+
+
+def test_work_on_a_card_is_seen():
+    source = open_devices("0")
+    source.attach(os.getpid())
+    (idle,) = source.sample(0.0)
+    python(LOAD, **visible_variables(source.devices))
+    (busy,) = source.sample(5.0)
+    assert idle.sm_pct is None
+    if busy.sm_pct is None:
+        pytest.skip("this card has no GPM")
+    for share in (busy.sm_pct, busy.occupancy_pct, busy.tensor_pct, busy.dram_pct):
+        assert share is not None
+        assert 0 < share <= 100
+
+
+def test_links_between_real_cards_are_known():
+    devices = open_devices("auto").devices
+    if len(devices) < 2:
+        pytest.skip("needs two cards")
+    pairs = links(devices)
+    assert len(pairs) == len(devices) * (len(devices) - 1) // 2
+    assert all(pair.p2p is not None and pair.nvlink is not None for pair in pairs)
+    assert bool(nccl_variables("auto", pairs)) == any(not pair.p2p for pair in pairs)

@@ -1,0 +1,140 @@
+"""Study databases as the tuner leaves them, made with optuna itself."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+from sqlalchemy import NullPool, create_engine, make_url, text
+
+POSTGRESQL = "TUNER_TEST_POSTGRESQL"
+"""Names a server's URL, such as postgresql+psycopg://postgres@127.0.0.1/postgres; each test makes a database of its own."""
+
+STATES = {"ok": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "gpu_oom": TrialState.PRUNED}
+FACTS = {
+    "mode": "train",
+    "agent_config": "data/agents/ppo.yaml",
+    "env_config": "data/envs/pi_plus.yaml",
+    "engine_config": "",
+    "trainer": {"name": "reference"},
+    "source": "nvml",
+    "devices": ["cuda:0", "cuda:1"],
+    "objective": "min_avg_util",
+}
+
+
+class FilledDatabase:
+    """A study database to fill with cases and trials."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.storage = optuna.storages.RDBStorage(url)
+
+    def case(self, name: str, *, study: str = "pi_plus", **facts: Any) -> optuna.Study:
+        """Start a case; `facts` replace those of two GPUs."""
+        case = optuna.create_study(storage=self.storage, study_name=f"{study}/{name}", direction="maximize")
+        case.set_user_attr("case", {"case": name, "method": name.partition("_")[0], **FACTS, **facts})
+        return case
+
+    def add(
+        self,
+        case: optuna.Study,
+        config: dict[str, Any] | None = None,
+        *,
+        utils: tuple[float, ...] = (),
+        status: str = "ok",
+        detail: str = "",
+        **probe: Any,
+    ) -> optuna.trial.Trial:
+        """Tell about one finished probe whose devices were busy `utils` percent; `probe` replaces parts of its record."""
+        trial = case.ask()
+        failure = {"kind": status, "rule": "a rule", "detail": detail, "rank": 1, "overshoot_mib": None}
+        record = {
+            "config": config or {},
+            "digest": f"digest{trial.number}",
+            "status": status,
+            "failure": None if status in ("ok", "pruned") else failure,
+            "stopped": "far below the best" if status == "pruned" else None,
+            "launched": True,
+            "started_at": "2026-11-21T10:00:00+00:00",
+            "total_s": 61.25,
+            "start_up_s": 30.504,
+            "window_s": 20.0,
+            "iterations": 8,
+            "samples": 524288,
+            "samples_per_s": 15000.126,
+            "metrics": {"min_avg_util": min(utils), "min_avg_sm": 21.456, "imbalance": None} if utils else {},
+            "devices": [_device(rank, util) for rank, util in enumerate(utils)],
+            "agent_config": "out/agent.yaml",
+            "base_agent": "data/agents/ppo.yaml",
+            "out_dir": f"runs/pi_plus/{trial.number}",
+        }
+        trial.set_user_attr("probe", record | probe)
+        value = min(utils) if status == "ok" else None
+        case.tell(trial, value, state=STATES.get(status, TrialState.FAIL))
+        return trial
+
+
+def _device(rank: int, util_pct: float) -> dict[str, Any]:
+    return {
+        "device": f"cuda:{rank}",
+        "source": "nvml",
+        "window_s": 20.0,
+        "util_mean_pct": util_pct,
+        "util_max_pct": util_pct + 10,
+        "mem_peak_mib": 6097.25,
+        "power_max_w": 312.345,
+        "energy_j": 1000.4,
+    }
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[FilledDatabase]:
+    """An empty study database on SQLite."""
+    with _filled(_sqlite(tmp_path)) as filled:
+        yield filled
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def any_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FilledDatabase]:
+    """An empty study database on each kind of server."""
+    if request.param == "sqlite":
+        with _filled(_sqlite(tmp_path)) as filled:
+            yield filled
+    elif server := os.environ.get(POSTGRESQL):
+        with _own_database(server) as url, _filled(url) as filled:
+            yield filled
+    else:
+        pytest.skip(f"{POSTGRESQL} names no server")
+
+
+def _sqlite(folder: Path) -> str:
+    return f"sqlite:///{folder / 'study.db'}"
+
+
+@contextmanager
+def _filled(url: str) -> Iterator[FilledDatabase]:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    filled = FilledDatabase(url)
+    try:
+        yield filled
+    finally:
+        filled.storage.engine.dispose()
+
+
+@contextmanager
+def _own_database(server: str) -> Iterator[str]:
+    name = f"tuner_test_{uuid4().hex}"
+    engine = create_engine(server, isolation_level="AUTOCOMMIT", poolclass=NullPool)
+    with engine.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    try:
+        yield make_url(server).set(database=name).render_as_string(hide_password=False)
+    finally:
+        with engine.connect() as connection:
+            connection.execute(text(f"DROP DATABASE {name}"))

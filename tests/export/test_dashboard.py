@@ -1,0 +1,59 @@
+import importlib.util
+import json
+import signal
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+from urllib.request import urlopen
+
+import pytest
+
+from tuner.errors import StoreError
+from tuner.export.dashboard import DashboardError, serve
+
+if TYPE_CHECKING:
+    from conftest import FilledDatabase
+
+SERVE = "import sys; from tuner.export.dashboard import serve; serve(sys.argv[1], int(sys.argv[2]))"
+
+
+def test_the_dashboard_shows_the_studies_until_interrupted(database: "FilledDatabase") -> None:
+    database.case("add_pi_plus")
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    command = [sys.executable, "-c", SERVE, database.url, str(port)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as dashboard:
+        try:
+            assert dashboard.stderr is not None
+            assert any("Listening on http://127.0.0.1" in line for line in dashboard.stderr)
+            with urlopen(f"http://127.0.0.1:{port}/api/studies") as answer:
+                studies = json.load(answer)["study_summaries"]
+        finally:
+            dashboard.send_signal(signal.SIGINT)
+            dashboard.stderr.read()
+    assert [study["study_name"] for study in studies] == ["pi_plus/add_pi_plus"]
+    assert dashboard.returncode == 0
+
+
+def test_a_taken_port_is_named(database: "FilledDatabase") -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(DashboardError, match=f"cannot listen on port {port}: .*choose another port"):
+            serve(database.url, port)
+
+
+def test_a_port_that_cannot_be_is_named(database: "FilledDatabase") -> None:
+    with pytest.raises(DashboardError, match="cannot listen on port 70000"):
+        serve(database.url, 70000)
+
+
+def test_a_missing_package_says_how_to_install_it(database: "FilledDatabase", monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(DashboardError, match=r"pip install 'tuner\[dashboard\]'"):
+        serve(database.url, 8080)
+
+
+def test_a_missing_database_is_not_served() -> None:
+    with pytest.raises(StoreError, match="no study database"):
+        serve("sqlite:///no/such/study.db", 8080)

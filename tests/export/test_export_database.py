@@ -1,0 +1,60 @@
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import StoreError
+from tuner.export.database import connect, shown
+
+
+def test_an_unreachable_server_is_named_without_its_password() -> None:
+    with pytest.raises(StoreError, match="postgresql") as raised:
+        connect("postgresql+psycopg://tuner:hunter2@127.0.0.1:1/studies?application_name=hunter2")
+    message = str(raised.value)
+    assert message.startswith("the study database postgresql+psycopg://tuner:***@127.0.0.1:1/studies cannot be read: ")
+    assert "hunter2" not in message
+    assert "\n" not in message
+
+
+def test_a_missing_file_is_not_created(tmp_path: Path) -> None:
+    file = tmp_path / "study.db"
+    with pytest.raises(StoreError, match=r"no study database .*study\.db yet; `tuner optimize` creates it"):
+        connect(f"sqlite:///{file}")
+    assert not file.exists()
+
+
+def test_a_database_of_another_schema_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "other.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE studies (study_id INTEGER, title TEXT)")
+    with pytest.raises(StoreError, match=r"no study database of Optuna 5: its table studies lacks study_name"):
+        connect(f"sqlite:///{file}")
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "study.db"
+    file.write_text("case\tmethod\n" * 100, encoding="utf-8")
+    with pytest.raises(StoreError, match="cannot be read: file is not a database"):
+        connect(f"sqlite:///{file}")
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("runs/hunter2/study.db", "it is no database URL"),
+        ("postgresql://tuner:hunter2@host:port/studies", "it is no database URL"),
+        ("nosuch://tuner:hunter2@host/studies", "dialects:nosuch"),
+        ("mysql+pymysql://tuner:hunter2@host/studies", "needs the package pymysql"),
+        ("sqlite://", "no study database :memory:"),
+    ],
+)
+def test_an_unusable_url_is_refused_without_showing_it(url: str, reason: str) -> None:
+    with pytest.raises(StoreError, match=reason) as raised:
+        connect(url)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_url_is_shown_without_password_and_options() -> None:
+    assert shown("postgresql+psycopg://a:b@host/db?password=b") == "postgresql+psycopg://a:***@host/db"
+    assert shown("sqlite:///runs/pi_plus/study.db") == "sqlite:///runs/pi_plus/study.db"

@@ -1,0 +1,125 @@
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tuner.errors import StoreError
+from tuner.export import query
+from tuner.export.database import connect
+from tuner.export.query import StudyReader
+from tuner.export.records import Tally
+
+if TYPE_CHECKING:
+    from conftest import FilledDatabase
+
+
+def reader(database: "FilledDatabase", study: str = "pi_plus") -> StudyReader:
+    return StudyReader(connect(database.url), study)
+
+
+def test_best_is_the_highest_value_of_each_case(any_database: "FilledDatabase") -> None:
+    first, second = any_database.case("add_pi_plus"), any_database.case("amp_pi_plus")
+    any_database.add(first, {"num_envs": 256}, utils=(50.0, 52.0))
+    any_database.add(first, {"num_envs": 512}, utils=(60.0, 62.0))
+    any_database.add(first, {"num_envs": 1024}, status="gpu_oom")
+    any_database.add(second, {"num_envs": 128}, utils=(9.0, 9.5))
+    best = reader(any_database).best
+    assert {name: (trial.number, trial.value) for name, trial in best.items()} == {
+        "add_pi_plus": (1, 60.0),
+        "amp_pi_plus": (0, 9.0),
+    }
+    assert best["add_pi_plus"].config == {"num_envs": 512}
+
+
+def test_the_earliest_of_equal_trials_is_best(any_database: "FilledDatabase") -> None:
+    case = any_database.case("add_pi_plus")
+    for util in (40.0, 60.0, 60.0):
+        any_database.add(case, utils=(util, util))
+    assert reader(any_database).best["add_pi_plus"].number == 1
+
+
+def test_tallies_count_states_statuses_and_seconds(any_database: "FilledDatabase") -> None:
+    case = any_database.case("add_pi_plus")
+    any_database.case("amp_pi_plus")
+    any_database.add(case, utils=(50.0, 50.0), total_s=10.5)
+    any_database.add(case, utils=(50.0, 50.0), total_s=20.0)
+    any_database.add(case, status="gpu_oom", total_s=None)
+    any_database.add(case, status="pruned", total_s=4.0)
+    any_database.add(case, status="nccl", total_s=1.0)
+    case.ask()
+    tallies = reader(any_database).tallies
+    assert tallies["amp_pi_plus"] == []
+    assert set(tallies["add_pi_plus"]) == {
+        Tally(state="COMPLETE", status="ok", trials=2, probe_s=30.5),
+        Tally(state="PRUNED", status="gpu_oom", trials=1, probe_s=0.0),
+        Tally(state="PRUNED", status="pruned", trials=1, probe_s=4.0),
+        Tally(state="FAIL", status="nccl", trials=1, probe_s=1.0),
+        Tally(state="RUNNING", status=None, trials=1, probe_s=0.0),
+    }
+
+
+def test_trials_come_whole_and_in_order_across_pages(
+    any_database: "FilledDatabase", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query, "PAGE_TRIALS", 2)
+    first, second = any_database.case("add_pi_plus"), any_database.case("amp_pi_plus")
+    for util in (1.0, 2.0, 3.0, 4.0, 5.0):
+        any_database.add(first, {"num_envs": 32}, utils=(util, util))
+        any_database.add(second, {"num_envs": 64}, utils=(util, util))
+    trials = list(reader(any_database).trials())
+    assert [(trial.case, trial.number, trial.value) for trial in trials] == [
+        *(("add_pi_plus", number, number + 1.0) for number in range(5)),
+        *(("amp_pi_plus", number, number + 1.0) for number in range(5)),
+    ]
+    assert {trial.case: trial.config for trial in trials} == {
+        "add_pi_plus": {"num_envs": 32},
+        "amp_pi_plus": {"num_envs": 64},
+    }
+
+
+def test_a_running_trial_has_no_probe_and_starts_in_utc(any_database: "FilledDatabase") -> None:
+    before = datetime.now(UTC).replace(tzinfo=None)
+    any_database.case("add_pi_plus").ask()
+    (trial,) = reader(any_database).trials()
+    assert (trial.state, trial.status, trial.value, trial.completed) == ("RUNNING", None, None, None)
+    assert trial.probe == {}
+    assert trial.started is not None
+    assert before <= trial.started <= datetime.now(UTC).replace(tzinfo=None)
+
+
+def test_fields_are_named_in_the_order_in_which_they_occur(database: "FilledDatabase") -> None:
+    case = database.case("add_pi_plus")
+    database.add(case, {"num_envs": 64, "agent_variant": "default"}, status="gpu_oom")
+    database.add(case, {"num_envs": 32, "agent_variant": "hiutil", "update_epochs": 20}, utils=(50.0, 51.0))
+    assert reader(database).fields == (
+        ("num_envs", "agent_variant", "update_epochs"),
+        ("min_avg_util", "min_avg_sm", "imbalance"),
+    )
+
+
+def test_only_the_named_study_is_read(any_database: "FilledDatabase") -> None:
+    for study in ("pi_plus_2", "PI_PLUS", "pi%plus", "pi_plus"):
+        any_database.case("add_pi_plus", study=study)
+    any_database.case("amp_pi_plus")
+    assert [case.name for case in reader(any_database).cases] == ["add_pi_plus", "amp_pi_plus"]
+    assert len(reader(any_database, "pi%plus").cases) == 1
+
+
+def test_cases_carry_their_facts(database: "FilledDatabase") -> None:
+    database.case("add_pi_plus", source="busy_share")
+    (case,) = reader(database).cases
+    assert (case.method, case.objective, case.facts["source"]) == ("add", "min_avg_util", "busy_share")
+
+
+def test_an_unknown_study_names_those_that_exist(database: "FilledDatabase") -> None:
+    database.case("add_pi_plus", study="reference")
+    database.case("amp_pi_plus", study="reference")
+    with pytest.raises(StoreError, match="holds no study 'pi_pluss'; it holds reference$"):
+        _ = reader(database, "pi_pluss").cases
+
+
+def test_a_damaged_probe_is_a_store_error(database: "FilledDatabase") -> None:
+    trial = database.case("add_pi_plus").ask()
+    trial.set_user_attr("probe", {"status": "ok", "total_s": float("nan")})
+    with pytest.raises(StoreError, match="malformed JSON"):
+        _ = reader(database).tallies

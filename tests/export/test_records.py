@@ -1,0 +1,51 @@
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.export.records import Tally, TrialRecord, commonest_failure, finished, status_of
+
+STATUSES = st.sampled_from([None, "ok", "pruned", "gpu_oom", "nccl", "hang"])
+TALLIES = st.lists(st.builds(Tally, state=st.just("FAIL"), status=STATUSES, trials=st.integers(1, 5)))
+
+
+@given(TALLIES, st.randoms())
+def test_the_commonest_failure_has_most_trials_whatever_the_order(tallies: list[Tally], random) -> None:
+    counts: Counter[str] = Counter()
+    for tally in tallies:
+        if tally.status not in (None, "ok", "pruned"):
+            counts[tally.status or ""] += tally.trials
+    found = commonest_failure(tallies)
+    shuffled = random.sample(tallies, len(tallies))
+    assert commonest_failure(shuffled) == found
+    if counts:
+        assert found in counts
+        assert counts[found or ""] == max(counts.values())
+    else:
+        assert found == ("pruned" if any(tally.status == "pruned" for tally in tallies) else None)
+
+
+def test_equally_common_failures_are_taken_by_name() -> None:
+    tallies = [Tally(state="FAIL", status=kind, trials=2) for kind in ("nccl", "hang")]
+    assert commonest_failure(tallies) == "hang"
+
+
+def test_trials_that_run_or_wait_are_not_finished() -> None:
+    states = ("COMPLETE", "PRUNED", "FAIL", "RUNNING", "WAITING")
+    assert finished(Tally(state=state, status=None, trials=1) for state in states) == 3
+
+
+def test_a_finished_trial_without_a_record_was_interrupted() -> None:
+    assert status_of("FAIL", None) == "interrupted"
+    assert status_of("RUNNING", None) is None
+    assert status_of("PRUNED", "gpu_oom") == "gpu_oom"
+
+
+def test_least_utilisation_needs_every_device() -> None:
+    def least(*utils: float | None) -> float | None:
+        devices = [{"util_mean_pct": util} for util in utils]
+        return TrialRecord(case="a", number=0, state="COMPLETE", probe={"devices": devices}).min_avg_util_pct
+
+    assert least(61.0, 63.0) == 61.0
+    assert least(61.0, None) is None
+    assert least() is None

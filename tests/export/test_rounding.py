@@ -1,0 +1,43 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.export.rounding import rounded
+
+NAMES = st.sampled_from(["total_s", "samples_per_s", "min_avg_util", "max_power", "max_mem", "energy_j", "reward"])
+NUMBERS = st.floats(min_value=-1e9, max_value=1e9)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("avg_util", 61.2345, "61.23"),
+        ("samples_per_s", 193.2149, "193.21"),
+        ("elapsed_s", 61.257, "61.26"),
+        ("max_power", 312.345, "312.3"),
+        ("max_mem", 6097.0, "6097"),
+        ("energy_j", 6300.7, "6301"),
+        ("reward", 0.000123456789, "0.000123457"),
+    ],
+)
+def test_decimals_follow_the_unit(name: str, value: float, shown: str) -> None:
+    assert str(rounded(name, value)) == shown
+
+
+@given(NAMES, NUMBERS)
+def test_rounding_twice_changes_nothing_and_once_little(name: str, value: float) -> None:
+    once = rounded(name, value)
+    assert rounded(name, once) == once
+    assert once == pytest.approx(value, abs=0.5, rel=1e-5)
+
+
+@given(NAMES, st.none() | st.text() | st.integers() | st.booleans())
+def test_what_is_no_float_stays(name: str, value: object) -> None:
+    assert rounded(name, value) is value
+
+
+@given(NAMES, st.sampled_from([math.nan, math.inf, -math.inf]))
+def test_what_is_not_finite_is_unknown(name: str, value: float) -> None:
+    assert rounded(name, value) is None

@@ -1,0 +1,42 @@
+from typing import TYPE_CHECKING
+
+from tuner.export.database import connect
+from tuner.export.query import StudyReader
+from tuner.export.summary import Best, CaseSummary, summarise
+
+if TYPE_CHECKING:
+    from conftest import FilledDatabase
+
+
+def test_every_case_has_its_best_and_its_counts(database: "FilledDatabase") -> None:
+    first, second = database.case("add_pi_plus"), database.case("amp_pi_plus")
+    database.add(first, {"num_envs": 1024, "agent_variant": "hiutil"}, utils=(61.0, 63.0))
+    database.add(first, {"num_envs": 512, "agent_variant": "default"}, utils=(50.0, 51.0))
+    database.add(first, {"num_envs": 2048, "agent_variant": "hiutil"}, status="gpu_oom")
+    database.add(first, {"num_envs": 32, "agent_variant": "default"}, status="pruned")
+    first.ask()
+    database.add(second, {"num_envs": 2048}, status="hang")
+    best = Best(trial=0, value=61.0, num_envs=1024, variant="hiutil", samples_per_s=15000.126)
+    summaries = summarise(StudyReader(connect(database.url), "pi_plus"))
+    assert summaries == [
+        CaseSummary(
+            case="add_pi_plus",
+            status="ok",
+            objective="min_avg_util",
+            best=best,
+            ok=2,
+            pruned=1,
+            failed=1,
+            running=1,
+        ),
+        CaseSummary(
+            case="amp_pi_plus", status="hang", objective="min_avg_util", best=None, ok=0, pruned=0, failed=1, running=0
+        ),
+    ]
+    assert [summary.done for summary in summaries] == [4, 1]
+
+
+def test_a_case_just_started_has_no_trials(database: "FilledDatabase") -> None:
+    database.case("add_pi_plus").ask()
+    (summary,) = summarise(StudyReader(connect(database.url), "pi_plus"))
+    assert (summary.status, summary.done, summary.running) == ("no_trials", 0, 1)

@@ -1,0 +1,214 @@
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tuner.export import tables
+from tuner.export.database import connect
+from tuner.export.query import StudyReader
+from tuner.export.tables import best_by_case, case_manifest, method_summary, trial_tables
+
+if TYPE_CHECKING:
+    from conftest import FilledDatabase
+
+HIUTIL = {"num_envs": 1024, "agent_variant": "hiutil", "update_epochs": 20}
+DEFAULT = {"num_envs": 512, "agent_variant": "default", "num_workers": 2}
+FIRST_COLUMNS = [
+    "case",
+    "method",
+    "status",
+    "variant",
+    "num_envs",
+    "elapsed_s",
+    "iteration",
+    "samples",
+    "samples_per_s",
+    "avg_util0",
+    "avg_util1",
+    "min_avg_util",
+    "max_util0",
+    "max_util1",
+    "max_mem0",
+    "max_mem1",
+    "max_power0",
+    "max_power1",
+    "agent_config",
+    "base_agent",
+    "out_dir",
+]
+
+
+def reader(database: "FilledDatabase") -> StudyReader:
+    return StudyReader(connect(database.url), "pi_plus")
+
+
+def cells(table, row: int = 0) -> dict[str, str]:
+    """One row as it will stand in the file."""
+    header, *lines = table.to_csv(sep="\t", index=False).splitlines()
+    return dict(zip(header.split("\t"), lines[row].split("\t"), strict=True))
+
+
+def test_best_by_case_starts_with_the_fixed_columns(database: "FilledDatabase") -> None:
+    case = database.case("add_pi_plus")
+    database.add(case, DEFAULT, utils=(50.0, 51.0))
+    database.add(case, HIUTIL, utils=(61.234, 63.0))
+    table = best_by_case(reader(database))
+    assert list(table.columns) == [
+        *FIRST_COLUMNS,
+        *("num_workers", "update_epochs", "objective", "value", "start_up_s", "window_s"),
+        *("min_avg_sm", "imbalance", "energy_j", "source", "trials", "trial", "digest"),
+    ]
+    assert cells(table) == {
+        "case": "add_pi_plus",
+        "method": "add",
+        "status": "ok",
+        "variant": "hiutil",
+        "num_envs": "1024",
+        "elapsed_s": "61.25",
+        "iteration": "8",
+        "samples": "524288",
+        "samples_per_s": "15000.13",
+        "avg_util0": "61.23",
+        "avg_util1": "63.0",
+        "min_avg_util": "61.23",
+        "max_util0": "71.23",
+        "max_util1": "73.0",
+        "max_mem0": "6097",
+        "max_mem1": "6097",
+        "max_power0": "312.3",
+        "max_power1": "312.3",
+        "agent_config": "out/agent.yaml",
+        "base_agent": "data/agents/ppo.yaml",
+        "out_dir": "runs/pi_plus/1",
+        "num_workers": "",
+        "update_epochs": "20",
+        "objective": "min_avg_util",
+        "value": "61.23",
+        "start_up_s": "30.5",
+        "window_s": "20.0",
+        "min_avg_sm": "21.46",
+        "imbalance": "",
+        "energy_j": "2001",
+        "source": "nvml",
+        "trials": "2",
+        "trial": "1",
+        "digest": "digest1",
+    }
+
+
+def test_a_case_without_success_keeps_its_commonest_failure(database: "FilledDatabase") -> None:
+    done, failed, untried = (database.case(f"{method}_pi_plus") for method in ("add", "amp", "ase"))
+    database.add(done, HIUTIL, utils=(61.0, 63.0))
+    for status in ("hang", "gpu_oom", "gpu_oom", "pruned", "pruned", "pruned"):
+        database.add(failed, DEFAULT, status=status)
+    untried.ask()
+    table = best_by_case(reader(database))
+    assert list(table["status"]) == ["ok", "gpu_oom", "no_trials"]
+    filled = {name: value for name, value in cells(table, 1).items() if value}
+    assert filled == {"case": "amp_pi_plus", "method": "amp", "status": "gpu_oom", "trials": "6"}
+    assert cells(table, 0)["num_envs"] == "1024"
+    assert cells(table, 2)["trials"] == "0"
+
+
+def test_device_columns_repeat_for_as_many_devices_as_the_study_has(database: "FilledDatabase") -> None:
+    case = database.case("add_pi_plus", devices=["cuda:0", "cuda:1", "cuda:2"])
+    database.add(case, HIUTIL, utils=(61.0, 63.0, 59.5))
+    table = best_by_case(reader(database))
+    assert list(table.columns[9:22]) == [
+        *("avg_util0", "avg_util1", "avg_util2", "min_avg_util", "max_util0", "max_util1", "max_util2"),
+        *("max_mem0", "max_mem1", "max_mem2", "max_power0", "max_power1", "max_power2"),
+    ]
+    assert (cells(table)["avg_util2"], cells(table)["min_avg_util"]) == ("59.5", "59.5")
+
+
+def test_one_device_still_has_columns_for_two(database: "FilledDatabase") -> None:
+    case = database.case("add_pi_plus", devices=["cpu:0"])
+    database.add(case, HIUTIL, utils=(61.0,))
+    row = cells(best_by_case(reader(database)))
+    assert list(row)[: len(FIRST_COLUMNS)] == FIRST_COLUMNS
+    assert (row["avg_util0"], row["avg_util1"]) == ("61.0", "")
+
+
+def test_energy_is_unknown_unless_every_device_tells_it(database: "FilledDatabase") -> None:
+    devices = [{"util_mean_pct": 50.0, "energy_j": 900.0}, {"util_mean_pct": 50.0, "energy_j": None}]
+    database.add(database.case("add_pi_plus"), HIUTIL, utils=(50.0, 50.0), devices=devices)
+    assert cells(best_by_case(reader(database)))["energy_j"] == ""
+
+
+def test_the_manifest_says_what_is_launched(database: "FilledDatabase") -> None:
+    database.case("add_pi_plus")
+    assert cells(case_manifest(reader(database))) == {
+        "case": "add_pi_plus",
+        "method": "add",
+        "mode": "train",
+        "agent_config": "data/agents/ppo.yaml",
+        "env_config": "data/envs/pi_plus.yaml",
+        "engine_config": "",
+        "trainer": "reference",
+    }
+
+
+def test_methods_are_summed_up_over_their_cases(database: "FilledDatabase") -> None:
+    first, second, third = (database.case(name) for name in ("amp_pi_plus", "amp_humanoid", "ase_humanoid"))
+    database.add(first, {"num_envs": 512}, utils=(60.0, 61.0), total_s=10.0)
+    database.add(first, {"num_envs": 1024}, status="gpu_oom", total_s=5.5)
+    database.add(second, {"num_envs": 256}, utils=(71.0, 70.555), total_s=20.0)
+    database.add(third, {"num_envs": 256}, status="missing_asset", total_s=1.0)
+    table = method_summary(reader(database))
+    assert cells(table, 0) == {
+        "method": "amp",
+        "cases": "2",
+        "ok_cases": "2",
+        "best_min_avg_util": "70.56",
+        "mean_min_avg_util": "65.28",
+        "least_min_avg_util": "60.0",
+        "largest_num_envs": "512",
+        "commonest_failure": "gpu_oom",
+        "trials": "3",
+        "probe_s": "35.5",
+    }
+    filled = {name: value for name, value in cells(table, 1).items() if value}
+    assert filled == {
+        "method": "ase",
+        "cases": "1",
+        "ok_cases": "0",
+        "commonest_failure": "missing_asset",
+        "trials": "1",
+        "probe_s": "1.0",
+    }
+
+
+def test_every_trial_has_a_row_in_tables_of_equal_columns(
+    database: "FilledDatabase", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "CHUNK_TRIALS", 2)
+    case = database.case("add_pi_plus")
+    database.add(case, HIUTIL, utils=(61.234, 63.0))
+    database.add(case, DEFAULT, status="gpu_oom", detail='out of\n\tmemory "x"', launched=False)
+    database.add(case, DEFAULT, status="pruned")
+    case.ask()
+    first, second = trial_tables(reader(database))
+    assert list(first.columns) == list(second.columns)
+    ok, oom = cells(first, 0), first.iloc[1]
+    assert (ok["state"], ok["status"], ok["value"], ok["num_envs"]) == ("COMPLETE", "ok", "61.23", "1024")
+    assert (ok["update_epochs"], ok["num_workers"], ok["launched"], ok["failure"]) == ("20", "", "True", "")
+    assert (oom["state"], oom["status"], oom["failure"]) == ("PRUNED", "gpu_oom", "gpu_oom")
+    assert (oom["detail"], oom["launched"], oom["value"]) == ('out of memory "x"', False, None)
+    pruned, running = cells(second, 0), cells(second, 1)
+    assert (pruned["status"], pruned["detail"], pruned["failure"]) == ("pruned", "far below the best", "")
+    assert {name for name, value in running.items() if value} == {"case", "method", "trial", "state", "started_at"}
+    assert running["started_at"].endswith("Z")
+
+
+def test_a_study_without_trials_gives_one_empty_table(database: "FilledDatabase") -> None:
+    database.case("add_pi_plus")
+    (table,) = trial_tables(reader(database))
+    assert table.empty
+    assert list(table.columns[:3]) == ["case", "method", "trial"]
+
+
+def test_a_parameter_cannot_displace_a_fixed_column(database: "FilledDatabase") -> None:
+    case = database.case("add_pi_plus")
+    database.add(case, {"num_envs": 32, "status": "odd", "samples": 3}, utils=(50.0, 50.0))
+    assert cells(best_by_case(reader(database)))["status"] == "ok"
+    (trials,) = trial_tables(reader(database))
+    assert (trials.loc[0, "status"], trials.loc[0, "samples"]) == ("ok", 524288)

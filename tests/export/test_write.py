@@ -1,0 +1,94 @@
+import errno
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import pandas as pd
+import pytest
+
+from tuner.errors import OutputError, StoreError
+from tuner.export.write import EXPORTERS, export_study
+
+if TYPE_CHECKING:
+    from conftest import FilledDatabase
+
+NAMES = ["best_by_case.tsv", "case_manifest.tsv", "method_summary.tsv", "trials.tsv"]
+
+
+@pytest.fixture
+def filled(database: "FilledDatabase") -> "FilledDatabase":
+    case = database.case("add_pi_plus")
+    database.add(case, {"num_envs": 1024, "agent_variant": "hiutil"}, utils=(61.0, 63.0))
+    database.add(case, {"num_envs": 2048, "agent_variant": "hiutil"}, status="gpu_oom", detail='he said\t"no"')
+    return database
+
+
+def test_all_tables_are_written_and_read_back(filled: "FilledDatabase", tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "pi_plus"
+    assert export_study(filled.url, "pi_plus", folder) == [folder / name for name in NAMES]
+    assert sorted(path.name for path in folder.iterdir()) == NAMES
+    trials = pd.read_csv(folder / "trials.tsv", sep="\t")
+    assert list(trials["num_envs"]) == [1024, 2048]
+    assert trials.loc[1, "detail"] == 'he said "no"'
+    assert b"\r" not in (folder / "trials.tsv").read_bytes()
+
+
+def test_a_second_export_replaces_the_first(filled: "FilledDatabase", tmp_path: Path) -> None:
+    export_study(filled.url, "pi_plus", tmp_path / "out")
+    filled.case("amp_pi_plus")
+    export_study(filled.url, "pi_plus", tmp_path / "out")
+    assert len(pd.read_csv(tmp_path / "out" / "case_manifest.tsv", sep="\t")) == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [(errno.ENOSPC, "free some disk space"), (errno.EACCES, "make the folder writable"), (errno.EIO, "another folder")],
+)
+@pytest.mark.parametrize(("owner", "call"), [(os, "fsync"), (Path, "replace"), (Path, "open")])
+def test_a_write_that_fails_leaves_the_old_files(
+    filled: "FilledDatabase",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: object,
+    call: str,
+    number: int,
+    advice: str,
+) -> None:
+    for name in NAMES:
+        (tmp_path / name).write_text("old", encoding="utf-8")
+    before = sorted(tmp_path.iterdir())
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, call, refuse)
+        with pytest.raises(OutputError, match=f"cannot write .*best_by_case.tsv: .*{advice}"):
+            export_study(filled.url, "pi_plus", tmp_path)
+    assert sorted(tmp_path.iterdir()) == before
+    assert all((tmp_path / name).read_text(encoding="utf-8") == "old" for name in NAMES)
+
+
+def test_nothing_is_replaced_before_everything_is_written(
+    filled: "FilledDatabase", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "best_by_case.tsv").write_text("old", encoding="utf-8")
+    monkeypatch.setitem(EXPORTERS, "trials.tsv", full)
+    with pytest.raises(OSError, match="No space left"):
+        export_study(filled.url, "pi_plus", tmp_path)
+    assert (tmp_path / "best_by_case.tsv").read_text(encoding="utf-8") == "old"
+
+
+def test_a_folder_that_cannot_be_made_is_named(filled: "FilledDatabase", tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file", encoding="utf-8")
+    with pytest.raises(OutputError, match="cannot write .*taken: .*choose another folder"):
+        export_study(filled.url, "pi_plus", tmp_path / "taken")
+
+
+def test_an_unknown_study_writes_nothing(filled: "FilledDatabase", tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no study 'other'"):
+        export_study(filled.url, "other", tmp_path / "out")
+    assert not list((tmp_path / "out").glob("*"))

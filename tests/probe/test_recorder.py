@@ -1,0 +1,123 @@
+from collections.abc import Iterator
+from threading import Semaphore
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.errors import DeviceError
+from tuner.probe.clock import MonotonicClock
+from tuner.probe.plan import Device
+from tuner.probe.recorder import SamplingRecorder, next_tick
+from tuner.probe.result import DeviceSample
+from tuner.testing.clock import FakeClock
+
+PATIENCE_S = 30.0
+"""How long a test waits for the recorder's thread before it fails."""
+
+
+class CountedSource:
+    """Two devices; lets a test wait for readings, and can break at a given one."""
+
+    label = "counted"
+    devices = (Device(name="cpu:0", model="fake"), Device(name="cpu:1", model="fake"))
+
+    def __init__(self, breaks_at: int | None = None) -> None:
+        self.pids: list[int] = []
+        self.readings = 0
+        self._breaks_at = breaks_at
+        self._taken = Semaphore(0)
+
+    def attach(self, pid: int) -> None:
+        self.pids.append(pid)
+
+    def sample(self, t_s: float) -> list[DeviceSample]:
+        self.readings += 1
+        self._taken.release()
+        if self.readings == self._breaks_at:
+            raise DeviceError("cuda:1 is lost")
+        return [DeviceSample(t_s=t_s, device=device, util_pct=float(self.readings)) for device in range(2)]
+
+    def wait_for(self, readings: int) -> None:
+        for _ in range(readings):
+            assert self._taken.acquire(timeout=PATIENCE_S)
+
+
+@pytest.fixture
+def source() -> CountedSource:
+    return CountedSource()
+
+
+@pytest.fixture
+def recorder(source: CountedSource) -> Iterator[SamplingRecorder]:
+    recorder = SamplingRecorder(source, MonotonicClock(), interval_s=0.002)
+    yield recorder
+    recorder.stop()
+
+
+def test_records_every_device_again_and_again_in_order_of_time(source: CountedSource, recorder: SamplingRecorder):
+    recorder.start(pid=42, origin_s=MonotonicClock().now())
+    source.wait_for(5)
+    recorder.stop()
+
+    samples = recorder.samples()
+
+    assert source.pids == [42]
+    assert [sample.device for sample in samples] == [0, 1] * source.readings
+    assert [sample.util_pct for sample in samples[::2]] == [float(n + 1) for n in range(source.readings)]
+    assert sorted(sample.t_s for sample in samples) == [sample.t_s for sample in samples]
+    assert samples[0].t_s >= 0
+
+
+def test_times_are_counted_from_the_origin(source: CountedSource):
+    recorder = SamplingRecorder(source, FakeClock(now_s=107.5), interval_s=0.5)
+    recorder.start(pid=1, origin_s=100.0)
+    source.wait_for(1)
+    recorder.stop()
+    assert {sample.t_s for sample in recorder.samples()} == {7.5}
+
+
+def test_stop_does_not_wait_for_the_next_tick_and_keeps_the_readings(source: CountedSource):
+    recorder = SamplingRecorder(source, FakeClock(), interval_s=3600.0)
+    recorder.start(pid=1, origin_s=0.0)
+    source.wait_for(1)
+    recorder.stop()
+    recorder.stop()
+    assert len(recorder.samples()) == 2
+
+
+def test_start_begins_afresh(source: CountedSource):
+    recorder = SamplingRecorder(source, FakeClock(), interval_s=3600.0)
+    for pid in (1, 2):
+        recorder.start(pid=pid, origin_s=0.0)
+        source.wait_for(1)
+    recorder.stop()
+    assert source.pids == [1, 2]
+    assert [sample.util_pct for sample in recorder.samples()] == [2.0, 2.0]
+
+
+def test_a_lost_device_is_told_when_the_samples_are_asked_for():
+    source = CountedSource(breaks_at=3)
+    recorder = SamplingRecorder(source, MonotonicClock(), interval_s=0.001)
+    recorder.start(pid=1, origin_s=MonotonicClock().now())
+    source.wait_for(3)
+    recorder.stop()
+    with pytest.raises(DeviceError, match="cuda:1 is lost"):
+        recorder.samples()
+    assert source.readings == 3
+
+
+def test_without_a_start_there_are_no_samples(source: CountedSource, recorder: SamplingRecorder):
+    recorder.stop()
+    assert recorder.samples() == []
+    assert recorder.source is source
+
+
+@given(tick=st.integers(0, 10**6), late_s=st.floats(-0.001, 1000.0), interval_s=st.floats(0.01, 10.0))
+def test_the_next_tick_lies_ahead_and_skips_no_more_than_it_must(tick: int, late_s: float, interval_s: float):
+    elapsed_s = tick * interval_s + late_s
+    following = next_tick(tick, elapsed_s, interval_s)
+    tolerance_s = 1e-9 * max(1.0, elapsed_s)
+    assert following > tick
+    assert following * interval_s > elapsed_s - tolerance_s
+    assert following == tick + 1 or (following - 1) * interval_s <= elapsed_s + tolerance_s

@@ -1,0 +1,124 @@
+import sys
+
+import pytest
+
+from tuner.errors import TrainerError
+from tuner.study.space import Config
+from tuner.study.spec import TrainerSpec
+from tuner.testing.trainers import check_trainer, make_slot
+from tuner.trainers.command import CommandTrainer
+
+COMMAND = "train --envs {num_envs} --workers {num_workers} --prefetch {prefetch_factor} --on {devices} --port {port}"
+
+
+def trainer(*, root="", python="", **options):
+    spec = TrainerSpec(name="command", root=str(root), python=python, options={"command": COMMAND, **options})
+    return CommandTrainer(spec)
+
+
+def plan(source, slot, **config):
+    return source.plan(source.cases()[0], config, slot)
+
+
+def test_it_keeps_the_contract(tmp_path):
+    configs: list[Config] = [{"num_envs": 8}, {"num_envs": 16}, {"num_envs": 8, "num_workers": 2, "prefetch_factor": 4}]
+    check_trainer(
+        trainer(cases=["walk", "run"], expected=["model.pt"]), case="run", configs=configs, out_dir=tmp_path / "probe"
+    )
+
+
+def test_placeholders_take_the_config_and_the_slot(tmp_path):
+    words = ["{python}", "-m", "it", "{case}", "{out_dir}/x", "{port}", "{ranks}", "{devices}", "{iterations}", "{lr}"]
+    source = trainer(command=words)
+
+    argv = plan(source, make_slot(tmp_path, gpu=True, port=40123, iterations=8), lr=0.5).argv
+
+    assert argv == (
+        *(sys.executable, "-m", "it", "command", f"{tmp_path}/x", "40123", "2", "cuda:0,cuda:1", "8", "0.5"),
+    )
+    assert plan(trainer(command="{python}", python="python3"), make_slot(tmp_path)).argv == ("python3",)
+
+
+def test_a_text_is_split_as_a_shell_would(tmp_path):
+    source = trainer(command="run 'two words' --name=\"{case} x\"")
+
+    assert plan(source, make_slot(tmp_path)).argv == ("run", "two words", "--name=command x")
+
+
+def test_parameters_that_do_not_count_are_left_out_with_their_flags(tmp_path):
+    argv = plan(trainer(), make_slot(tmp_path, port=40123), num_envs=8, num_workers=0).argv
+
+    assert argv == ("train", "--envs", "8", "--workers", "0", "--on", "cpu,cpu", "--port", "40123")
+
+
+def test_it_accepts_what_it_has_placeholders_for_and_declines_the_other_standard_parameters():
+    source = trainer(command="train {num_envs} {lr} {port}", env={"WORKERS": "{num_workers}"})
+
+    assert source.accepts == {"num_envs", "lr", "num_workers"}
+    assert source.declines.keys() == {"agent_variant", "update_epochs", "batch_size", "prefetch_factor"}
+    assert source.declines["batch_size"] == "the command has no {batch_size} placeholder"
+
+
+def test_the_environment_is_the_options_then_the_slots_then_the_progress_file(tmp_path):
+    source = trainer(env={"RANKS": "{ranks}", "NCCL_P2P_DISABLE": "0", "WORKERS": "{num_workers}"})
+
+    assert plan(source, make_slot(tmp_path), num_envs=8).env == {
+        "PYTHONUNBUFFERED": "1",
+        "RANKS": "2",
+        "NCCL_P2P_DISABLE": "1",
+        "TUNER_PROGRESS": str(tmp_path / "progress.jsonl"),
+    }
+
+
+def test_progress_and_expected_files_are_the_options(tmp_path):
+    patterns = [r"epoch (?P<iteration>\d+)", r"seen (?P<samples>\d+)"]
+
+    found = plan(trainer(progress=patterns, expected=["model.pt"]), make_slot(tmp_path))
+
+    assert found.progress.patterns == tuple(patterns)
+    assert found.expected == (tmp_path / "model.pt",)
+
+
+def test_it_runs_in_the_root_or_in_a_folder_of_it(tmp_path):
+    (tmp_path / "code").mkdir()
+
+    assert plan(trainer(root=tmp_path), make_slot(tmp_path)).cwd == tmp_path
+    assert plan(trainer(root=tmp_path, cwd="code"), make_slot(tmp_path)).cwd == tmp_path / "code"
+    with pytest.raises(TrainerError, match=rf"cannot run in {tmp_path}/none: no such folder"):
+        trainer(root=tmp_path, cwd="none").cases()
+
+
+def test_another_command_is_another_fingerprint():
+    prints = [trainer(), trainer(command="train"), trainer(env={"A": "1"})]
+
+    assert len({tuple(source.fingerprint().items()) for source in prints}) == 3
+    assert trainer(cases=["more"]).fingerprint() == trainer().fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"comand": "x"}, r"trainer\.options\.comand: unknown option; known: command, cases, progress, expected, cwd"),
+        ({"command": ""}, r"trainer\.options\.command: .*at least 1 item"),
+        ({"command": "say 'it"}, r"trainer\.options\.command: No closing quotation"),
+        ({"command": "train {num_envs"}, r"trainer\.options\.command: expected '}'"),
+        ({"command": "train {0}"}, r"'\{0\}' holds a placeholder that is not a plain \{name\}"),
+        ({"command": ["train", 3]}, r"trainer\.options\.command\.1: .*valid string \(found 3\)"),
+        ({"env": {"A": "{"}}, r"trainer\.options\.env: "),
+        ({"cases": ["a/b"]}, r"trainer\.options\.cases\.0: .*\(found 'a/b'\)"),
+        ({"cases": []}, r"trainer\.options\.cases: "),
+        ({"progress": ["(?P<iteration>"]}, r"trainer\.options\.progress: .*is no regular expression"),
+        ({"progress": [r"(?P<step>\d+)"]}, r"needs named groups out of iteration, samples, rank"),
+        ({"progress": [r"(?P<samples>\d+)"]}, r"no pattern has the group \(\?P<iteration>"),
+    ],
+)
+def test_wrong_options_are_named(options, message):
+    with pytest.raises(TrainerError, match=message):
+        trainer(**options)
+
+
+def test_all_errors_come_at_once_and_the_command_is_required():
+    with pytest.raises(
+        TrainerError, match=r"2 error\(s\) in its options\n.*command: is required\n.*cmd: unknown option"
+    ):
+        CommandTrainer(TrainerSpec(name="command", options={"cmd": "train"}))

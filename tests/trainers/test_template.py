@@ -1,0 +1,36 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.trainers.template import fill, placeholders
+
+
+def test_placeholders_are_named_once():
+    assert placeholders(["{a}", "--b={b},{a}", "{{c}}", "d"]) == {"a", "b"}
+
+
+@pytest.mark.parametrize("text", ["{", "a}", "{}", "{0}", "{a.b}", "{a[0]}", "{a!r}", "{a:3}", "{a-b}"])
+def test_anything_but_a_plain_name_between_braces_is_refused(text):
+    with pytest.raises(ValueError, match=r"brace|[{}]"):
+        placeholders([text])
+
+
+@given(st.lists(st.text()))
+def test_words_with_doubled_braces_come_back_as_they_were(words):
+    doubled = [word.replace("{", "{{").replace("}", "}}") for word in words]
+
+    assert fill(doubled, {}) == tuple(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "filled"),
+    [
+        (["run", "--a", "{a}", "-b", "{b}", "last"], ("run", "--a", "1", "last")),
+        (["run", "--b={b}", "--a={a}"], ("run", "--a=1")),
+        (["run", "-1", "{b}", "--c=2", "{b}", "x", "{b}"], ("run", "-1", "--c=2", "x")),
+        (["--d", "{b}", "{b}"], ()),
+        (["{a}{b}"], ()),
+    ],
+)
+def test_a_word_without_its_value_goes_with_the_flag_right_before_it(words, filled):
+    assert fill(words, {"a": 1}) == filled

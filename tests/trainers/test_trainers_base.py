@@ -1,0 +1,50 @@
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import TrainerError
+from tuner.study.spec import TrainerSpec
+from tuner.trainers.base import TRAINERS, open_trainer, split_parameters
+
+SPECS = {
+    "mimickit": TrainerSpec(name="mimickit", root=str(Path(__file__).parents[1] / "data" / "mimickit")),
+    "command": TrainerSpec(name="command", options={"command": "train {num_envs} {lr}"}),
+    "reference": TrainerSpec(name="reference"),
+}
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_each_trainer_opens_under_its_own_name(name):
+    assert open_trainer(SPECS[name]).name == name
+
+
+def test_an_unknown_trainer_lists_the_known_ones():
+    with pytest.raises(TrainerError, match="no trainer is called 'mimikit'; known: mimickit, command, reference"):
+        open_trainer(TrainerSpec(name="mimikit"))
+
+
+def test_parameters_are_split_into_those_varied_and_those_declined_with_the_reason():
+    names = ["num_workers", "num_envs", "pruner_patience", "agent_variant", "prefetch_factor"]
+
+    accepted, declined = split_parameters(open_trainer(SPECS["mimickit"]), names)
+
+    assert accepted == ("num_envs", "pruner_patience", "agent_variant")
+    assert declined == dict.fromkeys(["num_workers", "prefetch_factor"], "mimickit has no DataLoader")
+
+
+def test_a_parameter_that_no_trainer_has_is_refused():
+    with pytest.raises(
+        TrainerError, match=r"mimickit has no parameter num_env, lr; it takes agent_variant, .*num_envs"
+    ):
+        split_parameters(open_trainer(SPECS["mimickit"]), ["num_envs", "num_env", "lr"])
+
+
+def test_a_placeholder_must_be_a_parameter_of_the_study_or_a_standard_one():
+    command = open_trainer(SPECS["command"])
+
+    assert split_parameters(command, ["lr", "batch_size"]) == (
+        ("lr",),
+        {"batch_size": "the command has no {batch_size} placeholder"},
+    )
+    with pytest.raises(TrainerError, match=r"command asks for lr, .*known: num_envs, agent_variant"):
+        split_parameters(command, ["num_envs"])

@@ -1,0 +1,37 @@
+"""The command `tuner`: its groups put together, and every error a user can cause turned into exit code 2."""
+
+import sys
+
+import typer
+from rich.console import Console
+
+from tuner.cli import database, optimize, preview
+from tuner.errors import TunerError
+
+app = typer.Typer(
+    help="Find the launch settings that keep the GPUs of a training run busiest.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (
+    optimize.optimize,
+    database.status,
+    database.export,
+    preview.cases,
+    preview.plan,
+    database.dashboard,
+    preview.schema,
+):
+    app.command()(command)
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        app()
+    except TunerError as error:
+        Console(stderr=True).print(f"tuner: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)

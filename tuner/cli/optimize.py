@@ -1,0 +1,104 @@
+"""`tuner optimize`: run or resume a study."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, patterns, storage_url
+from tuner.cli.show import ProgressView, introduction, summary_table, written
+from tuner.export.database import connect
+from tuner.export.query import StudyReader
+from tuner.export.summary import summarise
+from tuner.export.write import export_study
+from tuner.loop import CaseOutcome, Ending, Job, Probe, optimise
+from tuner.probe.clock import MonotonicClock
+from tuner.probe.plan import ProbePlan
+from tuner.probe.process import Launcher
+from tuner.probe.recorder import SamplingRecorder
+from tuner.probe.result import ProbeResult
+from tuner.probe.run import Stop, run
+from tuner.store.database import Database
+from tuner.study.cases import select
+from tuner.workbench import Workbench, open_workbench
+
+EXIT_INTERRUPTED = 130
+EXIT_UNFINISHED = 2
+
+Trials = Annotated[
+    int | None, typer.Option("--n-trials", min=1, help="Finished trials per case; default: the study's.")
+]
+
+
+def optimize(
+    study: Study,
+    cases: Cases = None,
+    n_trials: Trials = None,
+    devices: Devices = None,
+    storage: Storage = None,
+    runs: Runs = RUNS,
+) -> None:
+    """Run a study, or resume it: the same command goes on where the last one ended."""
+    console = Console(highlight=False, soft_wrap=True)
+    bench = open_workbench(study, devices=devices, runs=runs)
+    url = storage_url(storage, bench.spec, runs)
+    chosen = select(bench.trainer.cases(), patterns(cases, bench.spec))
+    database = Database(url)
+    introduction(console, bench, chosen, database.shown_url)
+    with _interruptible(console) as interrupted:
+        view = ProgressView(console)
+        job = Job(
+            bench=bench,
+            database=database,
+            probe=_prober(bench),
+            watcher=view,
+            interrupted=interrupted.is_set,
+            trials=n_trials,
+        )
+        try:
+            outcomes = optimise(job, chosen)
+        finally:
+            view.close()
+            database.close()
+    console.print(summary_table(summarise(StudyReader(connect(url), bench.spec.name))))
+    written(console, export_study(url, bench.spec.name, bench.folder))
+    raise typer.Exit(_exit_code(outcomes, interrupted=interrupted.is_set()))
+
+
+def _prober(bench: Workbench) -> Probe:
+    clock = MonotonicClock()
+
+    def probe(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        recorder = SamplingRecorder(bench.source, clock, plan.slot.limits.sample_seconds)
+        return run(plan, launch=Launcher(clock), recorder=recorder, clock=clock, stop=stop)
+
+    return probe
+
+
+@contextmanager
+def _interruptible(console: Console) -> Iterator[threading.Event]:
+    """Let the first Ctrl-C (or TERM) ask for a clean stop; a second Ctrl-C ends the tuner at once."""
+    asked = threading.Event()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        console.print("stopping the probe; everything measured is kept (Ctrl-C again: at once)")
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _exit_code(outcomes: list[CaseOutcome], *, interrupted: bool) -> int:
+    if interrupted:
+        return EXIT_INTERRUPTED
+    return EXIT_UNFINISHED if any(one.ending in (Ending.SETUP, Ending.CRASHES) for one in outcomes) else 0

@@ -1,0 +1,26 @@
+"""The options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tuner.study.spec import StudySpec
+
+Study = Annotated[str, typer.Option("--study", "-s", help="A name in studies/, or a path to a .yaml file.")]
+Cases = Annotated[str | None, typer.Option(help="Globs of cases, separated by commas; default: the study's.")]
+Devices = Annotated[str | None, typer.Option(help="auto, cpu:RANKS or CUDA indices (0,1); default: the study's.")]
+Storage = Annotated[str | None, typer.Option(help="SQLAlchemy URL of the database; default: runs/STUDY/study.db.")]
+Runs = Annotated[Path, typer.Option(help="Folder of all studies' databases, probes and exports.")]
+
+RUNS = Path("runs")
+
+
+def storage_url(storage: str | None, spec: StudySpec, runs: Path) -> str:
+    """Give the URL of the study's database: as asked for, or its own SQLite file."""
+    return storage or f"sqlite:///{(runs / spec.name).resolve() / 'study.db'}"
+
+
+def patterns(cases: str | None, spec: StudySpec) -> list[str]:
+    """Give the globs of the cases asked for, or the study's own."""
+    return [part.strip() for part in cases.split(",") if part.strip()] if cases else list(spec.cases)

@@ -1,0 +1,97 @@
+"""`tuner cases`, `tuner plan`, `tuner schema`: what would run, without running it."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tuner.cli.options import RUNS, Cases, Devices, Runs, Study, patterns
+from tuner.errors import StudyError
+from tuner.probe.plan import ProbePlan, Slot
+from tuner.probe.port import reserved_port
+from tuner.study.cases import select
+from tuner.study.load import load
+from tuner.study.space import Config, Parameter, Space, Value
+from tuner.study.spec import StudySpec
+from tuner.trainers.base import open_trainer
+from tuner.workbench import open_workbench
+
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="name=value, once per parameter; the rest as in the first seed.")
+]
+
+
+def cases(study: Study) -> None:
+    """List the cases that the study's trainer knows; those that the study asks for are marked."""
+    spec = load(study)
+    known = open_trainer(spec.trainer).cases()
+    chosen = {case.name for case in select(known, spec.cases)}
+    table = Table("", "case", "method", "mode", "agent_config", "env_config")
+    for case in known:
+        mark = "*" if case.name in chosen else "" if case.trainable else "not trainable"
+        options = case.options
+        table.add_row(mark, case.name, case.method, case.mode, options.get("agent_config"), options.get("env_config"))
+    Console().print(table)
+
+
+def plan(
+    study: Study, cases: Cases = None, settings: Settings = None, devices: Devices = None, runs: Runs = RUNS
+) -> None:
+    """Print one config's files, environment and command per case as a shell script; start nothing."""
+    bench = open_workbench(study, devices=devices, runs=runs)
+    for case in select(bench.trainer.cases(), patterns(cases, bench.spec)):
+        config = _config(bench.space_for(case), settings or [])
+        with reserved_port() as port:
+            slot = Slot(
+                devices=bench.devices,
+                out_dir=bench.folder / "plans" / case.name,
+                port=port,
+                limits=bench.spec_for(case).probe,
+                variables=bench.variables,
+            )
+        typer.echo(f"# {case.name}: {json.dumps(config)}")
+        typer.echo(_script(bench.trainer.plan(case, config, slot)))
+
+
+def schema() -> None:
+    """Print the JSON schema of study files."""
+    typer.echo(json.dumps(StudySpec.model_json_schema(), indent=2))
+
+
+def _config(space: Space, settings: list[str]) -> Config:
+    """Give the first seed with the settings put in. Raises StudyError for a setting outside the space."""
+    wanted = dict(_setting(text, space) for text in settings)
+    seed = space.seeds(1)[0]
+
+    def pick(parameter: Parameter) -> Value:
+        return wanted.get(parameter.name, seed.get(parameter.name, parameter.values[0]))
+
+    config = space.draw(pick)
+    if idle := wanted.keys() - config.keys():
+        raise StudyError(f"--set {', '.join(sorted(idle))}: its condition does not hold beside {json.dumps(config)}")
+    return config
+
+
+def _setting(text: str, space: Space) -> tuple[str, Value]:
+    name, _, written = text.partition("=")
+    for value in space.values(name):
+        if str(value) == written:
+            return name, value
+    known = ", ".join(map(str, space.values(name))) or "no such parameter is searched"
+    raise StudyError(f"--set {text}: {name or 'nothing'} takes one of: {known}")
+
+
+def _script(plan: ProbePlan) -> str:
+    """Write a plan as shell commands that do by hand what a probe does."""
+    lines = [f"mkdir -p {shlex.quote(str(plan.slot.out_dir))}"]
+    for path, text in plan.files.items():
+        lines += [f"mkdir -p {shlex.quote(str(path.parent))}", f"cat > {shlex.quote(str(path))} <<'END_OF_FILE'"]
+        lines += [text.rstrip("\n"), "END_OF_FILE"]
+    lines += [f"cd {shlex.quote(str(Path(plan.cwd)))}"]
+    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in plan.env.items())
+    lines += [f"{variables} {shlex.join(plan.argv)}".strip()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,138 @@
+"""What a running study shows: one line per event, with a live line underneath on a terminal."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+from tuner.export.summary import CaseSummary
+from tuner.loop import CaseOutcome
+from tuner.probe.result import FailureKind, ProbeResult
+from tuner.search.verdict import Verdict
+from tuner.store.study import Asked
+from tuner.study.cases import Case
+from tuner.study.space import Config
+from tuner.units import duration
+from tuner.workbench import Workbench, not_searched
+
+REMEDIES = {
+    FailureKind.MISSING_DEPENDENCY: "install it into the trainer's environment (`trainer.python` in the study file)",
+    FailureKind.MISSING_ASSET: "put the file where the trainer looks for it (under `trainer.root`)",
+    FailureKind.CRASH: "read the console.log of the last probe",
+}
+
+
+def introduction(console: Console, bench: Workbench, cases: Sequence[Case], shown_url: str) -> None:
+    """Say what will run, on what, and what will not be searched."""
+    stands_in = bench.spec.name != bench.asked_for and not bench.asked_for.endswith((".yaml", ".yml"))
+    if stands_in:
+        console.print(
+            f"{bench.asked_for}: trainer.root is empty (MIMICKIT_ROOT unset); the bundled study "
+            f"[bold]{bench.spec.name}[/bold] stands in, recorded under its own name"
+        )
+    models = ", ".join(f"{device.name} {device.model}" for device in bench.devices)
+    console.print(f"study {bench.spec.name}: {len(cases)} case(s), trainer {bench.trainer.name}", markup=False)
+    console.print(f"devices {models}, measured by {bench.source.label}", markup=False)
+    console.print(f"database {shown_url}", markup=False)
+    by_reason: dict[str, list[str]] = {}
+    for case in cases:
+        for name, reason in not_searched(bench.spec_for(case), bench.trainer).items():
+            by_reason.setdefault(reason, [])
+            if name not in by_reason[reason]:
+                by_reason[reason].append(name)
+    for reason, names in by_reason.items():
+        console.print(f"not searched: {', '.join(names)}: {reason}", markup=False)
+
+
+class ProgressView:
+    """Shows a study's progress; the `Watcher` of the command line."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status: Status | None = None
+
+    def case_started(self, case: Case, *, finished: int, target: int, recovered: int) -> None:
+        """Say where the case stands."""
+        taken_back = f", {recovered} dropped trial(s) taken back" if recovered else ""
+        self._line(f"case {case.name}: {finished} of {target} trials done{taken_back}", style="bold")
+
+    def probe_started(self, case: Case, asked: Asked) -> None:
+        """Begin the live line."""
+        self._show(f"#{asked.number} {_config(asked.config)}: starting")
+
+    def iteration(self, result: ProbeResult, objective: float | None) -> None:
+        """Renew the live line."""
+        number = "" if objective is None else f", {objective:.1f} so far"
+        self._show(f"{_config(result.config)}: iteration {result.iterations}{number}")
+
+    def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
+        """Write the trial's line."""
+        self.close()
+        best = " *" if verdict.value is not None and verdict.value == incumbent else ""
+        number = "" if verdict.value is None else f" {verdict.value:.1f}"
+        why = f": {result.failure.detail}" if result.failure else f": {result.stopped}" if result.stopped else ""
+        took = duration(result.total_s)
+        self._line(f"  #{asked.number} {_config(asked.config)}: {verdict.status}{number}{best}{why} ({took})")
+
+    def case_ended(self, outcome: CaseOutcome) -> None:
+        """Say why the case ended and, where the set-up is at fault, what to do."""
+        self._line(f"case {outcome.case.name}: {outcome.ending}, {outcome.probed} trial(s) this time", style="bold")
+        if outcome.failure is not None:
+            remedy = REMEDIES.get(outcome.failure.kind, "")
+            self._line(f"  {outcome.failure.kind}: {outcome.failure.detail}; {remedy}", style="red")
+
+    def close(self) -> None:
+        """Take the live line away."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def _show(self, text: str) -> None:
+        if not self._console.is_terminal:
+            return
+        if self._status is None:
+            self._status = self._console.status("")
+            self._status.start()
+        self._status.update(Text(text))
+
+    def _line(self, text: str, style: str = "") -> None:
+        self._console.print(text, style=style, markup=False)
+
+
+def summary_table(rows: Iterable[CaseSummary]) -> Table:
+    """Lay out one row per case."""
+    table = Table("case", "status", "best", "num_envs", "variant", "samples/s", "trial", "ok", "pruned", "failed")
+    for row in rows:
+        best = row.best
+        cells = [row.case, row.status]
+        cells += (
+            [
+                _number(best.value, 1),
+                _number(best.num_envs),
+                best.variant or "",
+                _number(best.samples_per_s),
+                f"#{best.trial}",
+            ]
+            if best
+            else [""] * 5
+        )
+        table.add_row(*cells, str(row.ok), str(row.pruned), str(row.failed))
+    return table
+
+
+def written(console: Console, paths: Sequence[Path]) -> None:
+    """Say which files were written, relative to the working directory where they lie below it."""
+    here = Path.cwd()
+    shown = [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
+    console.print(f"wrote {', '.join(map(str, shown))}", markup=False)
+
+
+def _config(config: Config) -> str:
+    return " ".join(f"{name}={value}" for name, value in config.items())
+
+
+def _number(value: float | None, digits: int = 0) -> str:
+    return "" if value is None else f"{value:.{digits}f}"

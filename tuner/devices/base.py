@@ -1,0 +1,84 @@
+"""From a study's `devices` to a source that reads them, and what results say about the machine."""
+
+import platform
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import psutil
+
+from tuner.devices.cpu import CpuSource, cpu_model, usable_cores
+from tuner.devices.cuda import visible_uuids
+from tuner.devices.nvml import NoDriverError, Nvml, NvmlSource
+from tuner.errors import DeviceError
+from tuner.probe.plan import Device
+from tuner.probe.protocols import DeviceSource
+from tuner.units import MIB_PER_GIB, mib
+
+_DEFAULT_CPU_RANKS = 2
+
+Connect = Callable[[], Nvml]
+CudaOrder = Callable[[Sequence[str]], Sequence[str]]
+
+
+def open_devices(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> DeviceSource:
+    """Open the devices that a study names: `auto`, `cpu`, `cpu:RANKS`, or CUDA indices such as `0,1`.
+
+    `auto` takes every card that CUDA shows, and two CPU ranks where there is none.
+    Raises DeviceError when `spec` is none of these, names a card that is not there, or the driver does not answer.
+    """
+    if cpu := re.fullmatch(r"cpu(?::([1-9]\d*))?", spec):
+        return CpuSource(int(cpu[1] or _DEFAULT_CPU_RANKS))
+    if spec == "auto":
+        return _open_all(connect, cuda_order)
+    if re.fullmatch(r"\d+(,\d+)*", spec):
+        return _open_cards([int(index) for index in spec.split(",")], connect, cuda_order)
+    raise DeviceError(f"devices {spec!r} is none of: auto, cpu, cpu:RANKS, or CUDA indices such as 0,1")
+
+
+def _open_all(connect: Connect, cuda_order: CudaOrder) -> DeviceSource:
+    with suppress(NoDriverError):
+        nvml = connect()
+        if uuids := cuda_order(nvml.uuids()):
+            return NvmlSource(nvml, uuids)
+    return CpuSource(_DEFAULT_CPU_RANKS)
+
+
+def _open_cards(indices: Sequence[int], connect: Connect, cuda_order: CudaOrder) -> DeviceSource:
+    asked = ",".join(map(str, indices))
+    if len(set(indices)) < len(indices):
+        raise DeviceError(f"devices {asked} names a card twice; give each rank a card of its own")
+    try:
+        nvml = connect()
+    except NoDriverError as error:
+        raise DeviceError(f"devices {asked} names GPUs, but {error}; `cpu:{len(indices)}` needs none") from error
+    uuids = cuda_order(nvml.uuids())
+    missing = [f"cuda:{index}" for index in indices if index >= len(uuids)]
+    if missing:
+        there = ", ".join(f"{device.name} ({device.model})" for device in NvmlSource(nvml, uuids).devices)
+        raise DeviceError(
+            f"no card {', '.join(missing)} here; CUDA shows {there or 'none'} (CUDA_VISIBLE_DEVICES can hide cards)"
+        )
+    return NvmlSource(nvml, [uuids[index] for index in indices])
+
+
+def visible_variables(devices: Sequence[Device]) -> dict[str, str]:
+    """Give the environment variable that shows a trainer these GPUs alone, as `cuda:0`, `cuda:1`, … in this order."""
+    uuids = [device.uuid for device in devices if device.is_gpu and device.uuid is not None]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(uuids)} if uuids else {}
+
+
+def describe_machine(source: DeviceSource, connect: Connect = Nvml) -> dict[str, str]:
+    """Say for the results on what kind of machine they were measured; nothing that names this very one."""
+    models = Counter(device.model for device in source.devices if device.is_gpu)
+    facts = {"gpus": ", ".join(f"{count} x {model}" for model, count in models.items())} if models else {}
+    if models:
+        with suppress(NoDriverError):
+            facts |= connect().versions()
+    return facts | {
+        "cpu": cpu_model(),
+        "cores": str(usable_cores()),
+        "memory": f"{mib(psutil.virtual_memory().total) / MIB_PER_GIB:.0f} GiB",
+        "kernel": f"{platform.system()} {platform.release()}",
+    }

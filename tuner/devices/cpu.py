@@ -1,0 +1,183 @@
+"""CPU shares of the ranks, for machines without a GPU."""
+
+import heapq
+import math
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tuner.probe.plan import Device
+from tuner.probe.result import DeviceSample
+from tuner.units import mib
+
+_RESCAN_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessReading:
+    """One process of the trainer's tree at one moment."""
+
+    pid: int
+    parent: int
+    created_s: float
+    cpu_s: float
+    """User and system time so far."""
+
+
+def find_ranks(tree: Sequence[ProcessReading], count: int) -> list[int]:
+    """Give the pids of the ranks: the `count` processes that have used the most CPU time, the oldest first."""
+    busiest = heapq.nlargest(count, tree, key=lambda process: process.cpu_s)
+    return [process.pid for process in sorted(busiest, key=lambda process: (process.created_s, process.pid))]
+
+
+def find_owners(tree: Sequence[ProcessReading], ranks: Sequence[int]) -> dict[int, int]:
+    """Give pid → pid of the rank it works for: itself, or the nearest rank above it; others are left out."""
+    parents = {process.pid: process.parent for process in tree}
+    owners: dict[int, int] = {}
+    for process in tree:
+        owner = process.pid
+        while owner not in ranks and owner in parents:
+            owner = parents[owner]
+        if owner in ranks:
+            owners[process.pid] = owner
+    return owners
+
+
+def busy_pct(
+    rank: int, owners: Mapping[int, int], before_s: Mapping[int, float], after_s: Mapping[int, float], room_s: float
+) -> float | None:
+    """Give the share of `room_s` that a rank and its helpers took between two readings (pid → CPU time), at most 100.
+
+    None when the rank itself is missing from either reading.
+    """
+    if room_s <= 0 or rank not in before_s or rank not in after_s:
+        return None
+    pids = [pid for pid, owner in owners.items() if owner == rank and pid in before_s and pid in after_s]
+    spent_s = sum(max(0.0, after_s[pid] - before_s[pid]) for pid in pids)
+    return min(100.0, 100 * spent_s / room_s)
+
+
+class CpuSource:
+    """Reads the CPU share of each rank of the attached process tree, as `cpu:0`, `cpu:1`, ….
+
+    A share is the CPU time since the reading before, of the cores that fall to one rank. Memory is the rank's own
+    resident set, of the whole system's. Which processes are the ranks is looked up once a second; whatever is not
+    known yet, or has ended meanwhile, is None.
+    """
+
+    label = "process_cpu"
+
+    def __init__(
+        self, ranks: int, cores: int | None = None, open_process: Callable[[int], psutil.Process] = psutil.Process
+    ) -> None:
+        model, total_mib = cpu_model(), mib(psutil.virtual_memory().total)
+        self._devices = tuple(Device(name=f"cpu:{rank}", model=model, mem_total_mib=total_mib) for rank in range(ranks))
+        self._cores_per_rank = max(1, (cores or usable_cores()) // ranks)
+        self._open_process = open_process
+        self._follow(None)
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """One share per rank."""
+        return self._devices
+
+    def attach(self, pid: int) -> None:
+        """Follow the processes below `pid` from now on."""
+        try:
+            self._follow(self._open_process(pid))
+        except psutil.Error:
+            self._follow(None)
+
+    def sample(self, t_s: float) -> list[DeviceSample]:
+        """Read every rank once; that a process has ended is no error."""
+        if t_s >= self._rescan_at_s:
+            self._tree.rescan()
+            self._rescan_at_s = t_s + _RESCAN_S
+        before_at_s, before_s = self._before
+        after_s = self._tree.cpu_s()
+        self._before = t_s, after_s
+        room_s = (t_s - before_at_s) * self._cores_per_rank
+        ranks: list[int | None] = [*self._tree.ranks, *[None] * len(self._devices)]
+        return [
+            DeviceSample(
+                t_s=t_s,
+                device=position,
+                util_pct=None if rank is None else busy_pct(rank, self._tree.owners, before_s, after_s, room_s),
+                mem_used_mib=None if rank is None else self._tree.memory_mib(rank),
+                mem_total_mib=device.mem_total_mib,
+            )
+            for position, (device, rank) in enumerate(zip(self._devices, ranks, strict=False))
+        ]
+
+    def _follow(self, root: psutil.Process | None) -> None:
+        self._tree = _ProcessTree(root, len(self._devices))
+        self._rescan_at_s = -math.inf
+        self._before: tuple[float, dict[int, float]] = math.inf, {}
+
+
+class _ProcessTree:
+    """A root process and all below it, as last looked up, and which of them are ranks."""
+
+    def __init__(self, root: psutil.Process | None, count: int) -> None:
+        self._processes: dict[int, psutil.Process] = {}
+        self._root = root
+        self._count = count
+        self.ranks: list[int] = []
+        self.owners: dict[int, int] = {}
+
+    def rescan(self) -> None:
+        """Look up who is there; where the root has ended, the others are still those seen last."""
+        if self._root is None:
+            return
+        with suppress(psutil.Error):
+            tree = (self._root, *self._root.children(recursive=True))
+            self._processes = {process.pid: process for process in tree}
+        readings = [reading for process in self._processes.values() if (reading := _read(process))]
+        self.ranks = find_ranks(readings, self._count)
+        self.owners = find_owners(readings, self.ranks)
+
+    def cpu_s(self) -> dict[int, float]:
+        """Read pid → CPU time so far of each process that works for a rank."""
+        spent_s = {}
+        for pid in self.owners:
+            with suppress(psutil.Error):
+                spent_s[pid] = _cpu_s(self._processes[pid])
+        return spent_s
+
+    def memory_mib(self, pid: int) -> float | None:
+        """Read the resident memory of one process; None when it has ended."""
+        with suppress(psutil.Error):
+            return mib(self._processes[pid].memory_info().rss) or None
+        return None
+
+
+def _read(process: psutil.Process) -> ProcessReading | None:
+    with suppress(psutil.Error), process.oneshot():
+        return ProcessReading(
+            pid=process.pid, parent=process.ppid(), created_s=process.create_time(), cpu_s=_cpu_s(process)
+        )
+    return None
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+def usable_cores() -> int:
+    """Count the cores that this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def cpu_model() -> str:
+    """Give the processor's name as the system tells it, else its architecture."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()

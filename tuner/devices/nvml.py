@@ -1,0 +1,157 @@
+"""GPUs through NVML, the driver's measuring library; every error that it gives becomes a DeviceError here."""
+
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, TypeVar
+
+import pynvml
+
+from tuner.devices.gpm import GpmReader, GpmReading, has_gpm
+from tuner.errors import DeviceError
+from tuner.probe.plan import Device
+from tuner.probe.result import DeviceSample
+from tuner.units import mib
+
+_Answer = TypeVar("_Answer")
+
+_NO_DRIVER = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+    pynvml.NVML_ERROR_GPU_NOT_FOUND,
+}
+_NOT_OFFERED = {
+    pynvml.NVML_ERROR_NOT_SUPPORTED,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+    pynvml.NVML_ERROR_NO_PERMISSION,
+    pynvml.NVML_ERROR_NO_DATA,
+}
+_NOTHING = GpmReading()
+
+
+class NoDriverError(DeviceError):
+    """This machine has no NVIDIA driver, or the driver has no card."""
+
+
+class Nvml:
+    """NVML, initialised. Raises NoDriverError without a driver, DeviceError when there is one that does not start."""
+
+    def __init__(self, library: ModuleType = pynvml) -> None:
+        self.library = library
+        try:
+            library.nvmlInit()
+        except library.NVMLError as error:
+            if error.value in _NO_DRIVER:
+                raise NoDriverError(f"there is no NVIDIA driver on this machine (NVML: {error})") from error
+            raise DeviceError(f"the NVIDIA driver does not start (NVML: {error}); does `nvidia-smi` work?") from error
+
+    def ask(self, subject: str, call: Callable[..., _Answer], *arguments: Any) -> _Answer | None:
+        """Give `call`'s answer, None where the card or the driver does not offer it.
+
+        Raises DeviceError, naming `subject`, for everything else.
+        """
+        try:
+            return call(*arguments)
+        except self.library.NVMLError as error:
+            if error.value in _NOT_OFFERED:
+                return None
+            raise DeviceError(
+                f"{subject} does not answer {call.__name__} (NVML: {error}); see `nvidia-smi` and the kernel's log"
+            ) from error
+
+    def uuids(self) -> list[str]:
+        """List the cards in NVML's order, which is that of the PCI bus."""
+        count = self.ask("the driver", self.library.nvmlDeviceGetCount) or 0
+        handles = [self.ask(f"card {index}", self.library.nvmlDeviceGetHandleByIndex, index) for index in range(count)]
+        return [
+            str(self.ask(f"card {index}", self.library.nvmlDeviceGetUUID, handle))
+            for index, handle in enumerate(handles)
+        ]
+
+    def handle(self, uuid: str) -> Any:
+        """Give NVML's handle of a card."""
+        return self.ask(f"card {uuid}", self.library.nvmlDeviceGetHandleByUUID, uuid)
+
+    def versions(self) -> dict[str, str]:
+        """Give the versions of the driver and of the newest CUDA that it runs."""
+        driver = self.ask("the driver", self.library.nvmlSystemGetDriverVersion)
+        cuda = self.ask("the driver", self.library.nvmlSystemGetCudaDriverVersion_v2)
+        return {
+            **({"driver": str(driver)} if driver else {}),
+            **({"cuda": f"{cuda // 1000}.{cuda % 1000 // 10}"} if cuda else {}),
+        }
+
+
+class NvmlSource:
+    """Reads whole cards: utilisation, memory and power each time, GPM every `gpm_interval_s` where a card has it.
+
+    The cards are named `cuda:0`, `cuda:1`, … in the given order, as a trainer sees them that is shown only these.
+    NVML's utilisation is the share of time in which any kernel ran, over the driver's own last interval.
+    """
+
+    label = "nvml"
+
+    def __init__(self, nvml: Nvml, uuids: Sequence[str], gpm_interval_s: float = 0.5) -> None:
+        self._cards = [_Card(nvml, f"cuda:{position}", uuid) for position, uuid in enumerate(uuids)]
+        self._gpm_interval_s = gpm_interval_s
+        self._gpm_interval: int | None = None
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The cards, in rank order."""
+        return tuple(card.device for card in self._cards)
+
+    def attach(self, pid: int) -> None:
+        """Begin GPM afresh, so that no mean reaches back before this probe; whole cards are read, whoever uses them."""
+        self._gpm_interval = None
+        for card in self._cards:
+            card.restart()
+
+    def sample(self, t_s: float) -> list[DeviceSample]:
+        """Read every card once. Raises DeviceError when one is lost."""
+        interval = int(t_s // self._gpm_interval_s)
+        gpm_is_due, self._gpm_interval = interval != self._gpm_interval, interval
+        return [card.sample(t_s, position, gpm_is_due) for position, card in enumerate(self._cards)]
+
+
+class _Card:
+    """One GPU and its GPM reader, if it has GPM."""
+
+    def __init__(self, nvml: Nvml, name: str, uuid: str) -> None:
+        self._nvml, self._name, self._handle = nvml, name, nvml.handle(uuid)
+        library = nvml.library
+        memory = self._ask(library.nvmlDeviceGetMemoryInfo)
+        self.device = Device(
+            name=name,
+            model=str(self._ask(library.nvmlDeviceGetName) or "unknown GPU"),
+            uuid=uuid,
+            mem_total_mib=memory and mib(memory.total),
+        )
+        self._gpm = self._ask(GpmReader, library) if self._ask(has_gpm, library) else None
+
+    def restart(self) -> None:
+        if self._gpm is not None:
+            self._gpm.restart()
+
+    def sample(self, t_s: float, position: int, gpm_is_due: bool) -> DeviceSample:
+        library = self._nvml.library
+        rates = self._ask(library.nvmlDeviceGetUtilizationRates)
+        memory = self._ask(library.nvmlDeviceGetMemoryInfo)
+        power_mw = self._ask(library.nvmlDeviceGetPowerUsage)
+        gpm = self._nvml.ask(self._name, self._gpm.read) if self._gpm and gpm_is_due else None
+        gpm = gpm or _NOTHING
+        return DeviceSample(
+            t_s=t_s,
+            device=position,
+            util_pct=rates and float(rates.gpu),
+            sm_pct=gpm.sm_pct,
+            occupancy_pct=gpm.occupancy_pct,
+            tensor_pct=gpm.tensor_pct,
+            dram_pct=gpm.dram_pct,
+            mem_used_mib=memory and mib(memory.used),
+            mem_total_mib=self.device.mem_total_mib,
+            power_w=None if power_mw is None else power_mw / 1000,
+        )
+
+    def _ask(self, call: Callable[..., _Answer], *arguments: Any) -> _Answer | None:
+        return self._nvml.ask(self._name, call, self._handle, *arguments)

@@ -1,0 +1,46 @@
+"""Show a study database in optuna-dashboard, to this machine only: it has no login and lets anyone delete."""
+
+import importlib.util
+import os
+import socket
+import sys
+from typing import NoReturn
+
+from tuner.errors import TunerError
+from tuner.export.database import connect
+
+LOOPBACK = "127.0.0.1"
+_URL_VARIABLE = "TUNER_DASHBOARD_STORAGE"
+_PROGRAM = (
+    "import os, sys, optuna_dashboard; "
+    f"optuna_dashboard.run_server(os.environ.pop({_URL_VARIABLE!r}), host={LOOPBACK!r}, port=int(sys.argv[1]))"
+)
+
+
+class DashboardError(TunerError):
+    """The dashboard cannot be started: it is not installed, or its port is taken."""
+
+
+def serve(url: str, port: int) -> NoReturn:
+    """Turn this process into a dashboard of the database at `url`, at http://127.0.0.1:`port`/, until Ctrl-C.
+
+    Being the same process, it leaves nothing behind; the URL goes through the environment, because other users can
+    read command lines. Raises StoreError when the database cannot be read, DashboardError otherwise.
+    """
+    connect(url)
+    if importlib.util.find_spec("optuna_dashboard") is None:
+        raise DashboardError("optuna-dashboard is not installed; `pip install 'tuner[dashboard]'`")
+    _check_free(port)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    argv = [sys.executable, "-c", _PROGRAM, str(port)]
+    os.execve(sys.executable, argv, {**os.environ, _URL_VARIABLE: url})  # noqa: S606 - no shell is wanted
+
+
+def _check_free(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except (OSError, OverflowError) as error:
+            raise DashboardError(f"the dashboard cannot listen on port {port}: {error}; choose another port") from error

@@ -1,0 +1,86 @@
+"""The study database as it is read here: Optuna's tables, on SQLite and PostgreSQL, and errors in plain words."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import (
+    URL,
+    Connection,
+    DateTime,
+    Engine,
+    NullPool,
+    String,
+    column,
+    create_engine,
+    inspect,
+    make_url,
+    table,
+)
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+
+from tuner.errors import StoreError
+
+STUDIES = table("studies", column("study_id"), column("study_name", String))
+FACTS = table("study_user_attributes", column("study_id"), column("key"), column("value_json"))
+TRIALS = table(
+    "trials",
+    column("trial_id"),
+    column("number"),
+    column("study_id"),
+    column("state", String),
+    column("datetime_start", DateTime),
+    column("datetime_complete", DateTime),
+)
+VALUES = table("trial_values", column("trial_id"), column("objective"), column("value"))
+PROBES = table("trial_user_attributes", column("trial_id"), column("key"), column("value_json"))
+
+
+def connect(url: str) -> Engine:
+    """Give an engine on the study database at `url`; no connection stays open between reads.
+
+    Raises StoreError when it cannot be reached or holds other tables. Its messages never show a password.
+    """
+    try:
+        engine = create_engine(url, poolclass=NullPool)
+    except ArgumentError as error:
+        form = "sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME"
+        reason = str(error) if isinstance(error, NoSuchModuleError) else "it is no database URL"
+        raise StoreError(f"the storage URL cannot be used: {reason}; its form is {form}") from error
+    except ModuleNotFoundError as error:
+        raise StoreError(f"{shown(url)} needs the package {error.name}; install it beside the tuner") from error
+    file = engine.url.database or ""
+    if engine.dialect.name == "sqlite" and not file.startswith("file:") and not Path(file).is_file():
+        raise StoreError(f"there is no study database {file or ':memory:'} yet; `tuner optimize` creates it")
+    with reading(engine) as connection:
+        _check_tables(connection)
+    return engine
+
+
+def shown(url: str | URL) -> str:
+    """Write a database URL without its password and its options."""
+    return make_url(url).set(query={}).render_as_string(hide_password=True)
+
+
+def _check_tables(connection: Connection) -> None:
+    """Raise StoreError unless every table and column that is read here exists."""
+    inspector = inspect(connection)
+    tables = set(inspector.get_table_names())
+    for wanted in (STUDIES, FACTS, TRIALS, VALUES, PROBES):
+        found = {known["name"] for known in inspector.get_columns(wanted.name)} if wanted.name in tables else set()
+        if missing := [part.name for part in wanted.c if part.name not in found]:
+            raise StoreError(
+                f"{shown(connection.engine.url)} is no study database of Optuna 5: its table {wanted.name} "
+                f"lacks {', '.join(missing)}; name the database that `tuner optimize` filled"
+            )
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """Give a connection to read with. Raises StoreError when the database does not answer."""
+    try:
+        with engine.connect() as connection:
+            yield connection
+    except DBAPIError as error:
+        reason = " ".join(str(error.orig).split())
+        raise StoreError(f"the study database {shown(engine.url)} cannot be read: {reason}") from error

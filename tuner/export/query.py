@@ -1,0 +1,149 @@
+"""Read one study straight from the study database.
+
+Optuna's own `trials_dataframe()` builds an object for every trial; here the database picks the best and counts, and
+trials come a page at a time.
+"""
+
+import json
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import JSON, Connection, Engine, Row, Select, String, and_, cast, func, select, type_coerce
+
+from tuner.errors import StoreError
+from tuner.export.database import FACTS, PROBES, STUDIES, TRIALS, VALUES, reading, shown
+from tuner.export.records import COMPLETE, CaseRecord, Tally, TrialRecord, status_of
+
+PAGE_TRIALS = 1000
+"""Trials fetched at a time: on SQLite a read holds writers up, so none may last longer than a page."""
+
+_probe_of_trial = and_(PROBES.c.trial_id == TRIALS.c.trial_id, PROBES.c.key == "probe")
+_value_of_trial = and_(VALUES.c.trial_id == TRIALS.c.trial_id, VALUES.c.objective == 0)
+_state = cast(TRIALS.c.state, String)  # an enum type of its own on PostgreSQL
+
+
+class StudyReader:
+    """One study of a database. Cases, best trials and tallies are read once, when first asked for."""
+
+    def __init__(self, engine: Engine, study: str) -> None:
+        self._engine = engine
+        self.study = study
+
+    @cached_property
+    def cases(self) -> list[CaseRecord]:
+        """The cases, in the order in which they were started. Raises StoreError when there is no such study."""
+        prefix = f"{self.study}/"
+        is_facts = and_(FACTS.c.study_id == STUDIES.c.study_id, FACTS.c.key == "case")
+        query = (
+            select(STUDIES.c.study_id, STUDIES.c.study_name, FACTS.c.value_json)
+            .outerjoin_from(STUDIES, FACTS, is_facts)
+            .where(func.substr(STUDIES.c.study_name, 1, len(prefix)) == prefix)
+            .order_by(STUDIES.c.study_id)
+        )
+        with reading(self._engine) as connection:
+            rows = connection.execute(query).all()
+            if not rows:
+                names = connection.scalars(select(STUDIES.c.study_name))
+                known = ", ".join(sorted({name.split("/", 1)[0] for name in names})) or "none"
+                raise StoreError(f"{shown(self._engine.url)} holds no study {self.study!r}; it holds {known}")
+        return [
+            CaseRecord(study_id=number, name=name.removeprefix(prefix), facts=_parsed(facts))
+            for number, name, facts in rows
+        ]
+
+    @cached_property
+    def best(self) -> dict[str, TrialRecord]:
+        """The best complete trial of each case that has one, the earliest among equals."""
+        place = func.row_number().over(
+            partition_by=TRIALS.c.study_id, order_by=(VALUES.c.value.desc(), TRIALS.c.number)
+        )
+        ranked = (
+            select(TRIALS.c.trial_id, place.label("place"))
+            .join_from(TRIALS, VALUES, _value_of_trial)
+            .where(TRIALS.c.study_id.in_(list(self._names)), _state == COMPLETE, VALUES.c.value.is_not(None))
+            .subquery()
+        )
+        query = _whole_trials().join(ranked, ranked.c.trial_id == TRIALS.c.trial_id).where(ranked.c.place == 1)
+        with reading(self._engine) as connection:
+            trials = [self._trial(row) for row in connection.execute(query)]
+        return {trial.case: trial for trial in trials}
+
+    @cached_property
+    def tallies(self) -> dict[str, list[Tally]]:
+        """How many trials of each case ended how, and the seconds spent on them; empty for a case without trials."""
+        as_json = cast if self._engine.dialect.name == "postgresql" else type_coerce  # elsewhere text reads as JSON
+        probe = as_json(PROBES.c.value_json, JSON)
+        ends = (
+            select(
+                TRIALS.c.study_id,
+                _state.label("state"),
+                probe["status"].as_string().label("status"),
+                probe["total_s"].as_float().label("total_s"),
+            )
+            .outerjoin_from(TRIALS, PROBES, _probe_of_trial)
+            .where(TRIALS.c.study_id.in_(list(self._names)))
+            .subquery()
+        )
+        kinds = (ends.c.study_id, ends.c.state, ends.c.status)
+        query = select(*kinds, func.count(), func.coalesce(func.sum(ends.c.total_s), 0.0)).group_by(*kinds)
+        with reading(self._engine) as connection:
+            rows = connection.execute(query.order_by(*kinds)).all()
+        tallies: dict[str, list[Tally]] = {name: [] for name in self._names.values()}
+        for study_id, state, reported, count, seconds in rows:
+            tally = Tally(state=state, status=status_of(state, reported), trials=count, probe_s=seconds)
+            tallies[self._names[study_id]].append(tally)
+        return tallies
+
+    def trials(self) -> Iterator[TrialRecord]:
+        """Read every trial, case by case, in the order of their numbers."""
+        with reading(self._engine) as connection:
+            for study_id in self._names:
+                for row in _pages(connection, _whole_trials().where(TRIALS.c.study_id == study_id)):
+                    yield self._trial(row)
+
+    @cached_property
+    def fields(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The names of all parameters and of all metrics that occur in the study, each as first found."""
+        parameters: dict[str, None] = {}
+        metrics: dict[str, None] = {}
+        for trial in self.trials():
+            parameters |= dict.fromkeys(trial.config)
+            metrics |= dict.fromkeys(trial.metrics)
+        return tuple(parameters), tuple(metrics)
+
+    @cached_property
+    def _names(self) -> dict[int, str]:
+        return {case.study_id: case.name for case in self.cases}
+
+    def _trial(self, row: Row[Any]) -> TrialRecord:
+        return TrialRecord(
+            case=self._names[row.study_id],
+            number=row.number,
+            state=row.state,
+            value=row.value,
+            started=row.datetime_start,
+            completed=row.datetime_complete,
+            probe=_parsed(row.value_json),
+        )
+
+
+def _whole_trials() -> Select[Any]:
+    return (
+        select(*TRIALS.c, VALUES.c.value, PROBES.c.value_json)
+        .outerjoin_from(TRIALS, VALUES, _value_of_trial)
+        .outerjoin(PROBES, _probe_of_trial)
+    )
+
+
+def _pages(connection: Connection, query: Select[Any]) -> Iterator[Row[Any]]:
+    ordered = query.order_by(TRIALS.c.trial_id).limit(PAGE_TRIALS)
+    page = connection.execute(ordered).all()
+    while page:
+        connection.rollback()  # let go of locks and snapshot while the page is worked on
+        yield from page
+        page = connection.execute(ordered.where(TRIALS.c.trial_id > page[-1].trial_id)).all()
+
+
+def _parsed(document: str | None) -> dict[str, Any]:
+    return json.loads(document) if document else {}

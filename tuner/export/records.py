@@ -1,0 +1,118 @@
+"""What the database tells about a study, as values: its cases, its trials, and how many ended how."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from tuner.study.space import VARIANT
+
+OK = "ok"
+PRUNED = "pruned"
+INTERRUPTED = "interrupted"
+NO_TRIALS = "no_trials"
+RUNNING = "RUNNING"
+COMPLETE = "COMPLETE"
+FINISHED = (COMPLETE, "PRUNED", "FAIL")
+"""The states, as the database spells them, of trials that are over."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseRecord:
+    """One case of a study; `facts` holds its method, mode, files, trainer, devices, source and objective."""
+
+    study_id: int
+    name: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def method(self) -> str:
+        """The learning method."""
+        return self.facts.get("method") or self.name.split("_", 1)[0]
+
+    @property
+    def objective(self) -> str:
+        """The name of the metric that the study maximises."""
+        return self.facts.get("objective") or "value"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialRecord:
+    """One trial; `probe` is what its probe left, empty as long as it runs."""
+
+    case: str
+    number: int
+    state: str
+    value: float | None = None
+    started: datetime | None = None
+    """UTC, naive."""
+    completed: datetime | None = None
+    """UTC, naive."""
+    probe: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The parameters that were active."""
+        return self.probe.get("config") or {}
+
+    @property
+    def variant(self) -> str | None:
+        """How the agent file was changed."""
+        return self.config.get(VARIANT)
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """Metric name → number, None where it could not be measured."""
+        return self.probe.get("metrics") or {}
+
+    @property
+    def devices(self) -> list[Mapping[str, Any]]:
+        """The summary of each device, in rank order."""
+        return self.probe.get("devices") or []
+
+    @property
+    def status(self) -> str | None:
+        """`ok`, `pruned` or a failure kind; None as long as it runs."""
+        return status_of(self.state, self.probe.get("status"))
+
+    @property
+    def min_avg_util_pct(self) -> float | None:
+        """The mean utilisation of the least busy device; None unless every device has one."""
+        if (metric := self.metrics.get("min_avg_util")) is not None:
+            return metric
+        means = [mean for device in self.devices if (mean := device.get("util_mean_pct")) is not None]
+        return min(means, default=None) if len(means) == len(self.devices) else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tally:
+    """How many trials of a case ended in one way, and the seconds their probes took together."""
+
+    state: str
+    status: str | None
+    trials: int
+    probe_s: float = 0.0
+
+
+def status_of(state: str, reported: str | None) -> str | None:
+    """Give the status of a trial: a finished one whose probe left nothing was interrupted."""
+    return reported or (INTERRUPTED if state in FINISHED else None)
+
+
+def finished(tallies: Iterable[Tally]) -> int:
+    """Count the trials that are over."""
+    return sum(tally.trials for tally in tallies if tally.state in FINISHED)
+
+
+def commonest_failure(tallies: Iterable[Tally]) -> str | None:
+    """Give the failure kind of most trials, the first by name among equals.
+
+    Probes stopped by the pruner have not failed: `pruned` is given only where nothing failed; None where all went well.
+    """
+    counts: Counter[str] = Counter()
+    for tally in tallies:
+        if tally.status and tally.status != OK:
+            counts[tally.status] += tally.trials
+    failures = sorted(counts.keys() - {PRUNED}) or sorted(counts)
+    return max(failures, key=counts.__getitem__, default=None)

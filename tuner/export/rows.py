@@ -1,0 +1,113 @@
+"""One trial as one flat row: column name → value, with what is unknown left out or None."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from tuner.export.records import OK, CaseRecord, TrialRecord
+from tuner.export.rounding import rounded
+from tuner.study.space import LADDER, VARIANT
+
+Row = dict[str, Any]
+
+_OF_DEVICE = {
+    "avg_util": "util_mean_pct",
+    "max_util": "util_max_pct",
+    "max_mem": "mem_peak_mib",
+    "max_power": "power_max_w",
+}
+"""Columns that repeat for each device → the field of its summary."""
+
+_OF_PROBE = ("samples", "samples_per_s", "start_up_s", "window_s", "total_s")
+_BEFORE_DEVICES = ("case", "method", "status", "variant", LADDER, "elapsed_s", "iteration", "samples", "samples_per_s")
+_FILES = ("agent_config", "base_agent", "out_dir")
+
+
+def best_columns(devices: int, parameters: Sequence[str], metrics: Sequence[str]) -> list[str]:
+    """Name the columns of `best_by_case.tsv`: a fixed part, then searched parameters, then what else was measured."""
+    average, *maxima = _OF_DEVICE
+    averages = [f"{average}{rank}" for rank in range(devices)]
+    extremes = [f"{maximum}{rank}" for maximum in maxima for rank in range(devices)]
+    searched = [name for name in parameters if name != VARIANT]  # it is the column `variant`
+    columns = [*_BEFORE_DEVICES, *averages, "min_avg_util", *extremes, *_FILES, *searched]
+    columns += ["objective", "value", "start_up_s", "window_s", *metrics, "energy_j", "source"]
+    return list(dict.fromkeys([*columns, "trials", "trial", "digest"]))
+
+
+def trial_columns(parameters: Sequence[str], metrics: Sequence[str]) -> list[str]:
+    """Name the columns of `trials.tsv`."""
+    columns = ["case", "method", "trial", "state", "status", "failure", "detail", "launched", "value", *parameters]
+    columns += ["iterations", "samples", "samples_per_s", *metrics, "started_at", "completed_at"]
+    return list(dict.fromkeys([*columns, "start_up_s", "window_s", "total_s", "out_dir", "digest"]))
+
+
+def best_row(case: CaseRecord, trial: TrialRecord) -> Row:
+    """Describe the best trial of a case."""
+    probe = trial.probe
+    return {
+        **trial.config,
+        **_measured(trial),
+        **_device_columns(trial.devices),
+        **{name: probe.get(name) for name in _FILES},
+        "case": case.name,
+        "method": case.method,
+        "status": OK,
+        "variant": trial.variant,
+        "elapsed_s": rounded("elapsed_s", probe.get("total_s")),
+        "iteration": probe.get("iterations"),
+        "min_avg_util": rounded("min_avg_util", trial.min_avg_util_pct),
+        "objective": case.objective,
+        "value": rounded(case.objective, trial.value),
+        "energy_j": rounded("energy_j", _total(trial.devices, "energy_j")),
+        "source": case.facts.get("source"),
+        "trial": trial.number,
+        "digest": probe.get("digest"),
+    }
+
+
+def trial_row(case: CaseRecord, trial: TrialRecord) -> Row:
+    """Describe any trial, whatever became of it."""
+    probe = trial.probe
+    failure = probe.get("failure") or {}
+    return {
+        **trial.config,
+        **_measured(trial),
+        "case": case.name,
+        "method": case.method,
+        "trial": trial.number,
+        "state": trial.state,
+        "status": trial.status,
+        "failure": failure.get("kind"),
+        "detail": " ".join((failure.get("detail") or probe.get("stopped") or "").split()),
+        "launched": probe.get("launched"),
+        "value": rounded(case.objective, trial.value),
+        "iterations": probe.get("iterations"),
+        "started_at": _utc(trial.started),
+        "completed_at": _utc(trial.completed),
+        "out_dir": probe.get("out_dir"),
+        "digest": probe.get("digest"),
+    }
+
+
+def _measured(trial: TrialRecord) -> Row:
+    metrics = {name: rounded(name, value) for name, value in trial.metrics.items()}
+    return metrics | {name: rounded(name, trial.probe.get(name)) for name in _OF_PROBE}
+
+
+def _device_columns(devices: Sequence[Mapping[str, Any]]) -> Row:
+    return {
+        f"{column}{rank}": rounded(column, device.get(field))
+        for rank, device in enumerate(devices)
+        for column, field in _OF_DEVICE.items()
+    }
+
+
+def _total(devices: Sequence[Mapping[str, Any]], field: str) -> float | None:
+    """Sum a field over all devices; unknown unless every device has it."""
+    values = [device.get(field) for device in devices]
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+def _utc(moment: datetime | None) -> str | None:
+    return moment and f"{moment.isoformat(timespec='seconds')}Z"

@@ -1,0 +1,95 @@
+"""The tables of a study. Cells hold what is written: numbers rounded, whole numbers whole, the unknown empty."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from statistics import fmean
+from typing import Any
+
+import pandas as pd
+
+from tuner.export.query import StudyReader
+from tuner.export.records import NO_TRIALS, TrialRecord, commonest_failure, finished
+from tuner.export.rounding import rounded
+from tuner.export.rows import best_columns, best_row, trial_columns, trial_row
+from tuner.study.space import LADDER
+
+CHUNK_TRIALS = 5000
+"""Rows of `trials.tsv` that are in memory at a time."""
+
+_MANIFEST = ("case", "method", "mode", "agent_config", "env_config", "engine_config", "trainer")
+_SUMMARY = (
+    "method",
+    "cases",
+    "ok_cases",
+    "best_min_avg_util",
+    "mean_min_avg_util",
+    "least_min_avg_util",
+    "largest_num_envs",
+    "commonest_failure",
+    "trials",
+    "probe_s",
+)
+
+
+def best_by_case(study: StudyReader) -> pd.DataFrame:
+    """Give one row per case: its best trial, or, without one, its commonest failure as the status."""
+    rows = []
+    for case in study.cases:
+        tallies, best = study.tallies[case.name], study.best.get(case.name)
+        row = {"case": case.name, "method": case.method, "status": commonest_failure(tallies) or NO_TRIALS}
+        rows.append((best_row(case, best) if best else row) | {"trials": finished(tallies)})
+    devices = max(2, *(len(case.facts.get("devices") or ()) for case in study.cases))
+    return _table(rows, best_columns(devices, *study.fields))
+
+
+def case_manifest(study: StudyReader) -> pd.DataFrame:
+    """Give one row per case: what the trainer launches for it."""
+    rows = [
+        {**case.facts, "case": case.name, "method": case.method, "trainer": case.facts.get("trainer", {}).get("name")}
+        for case in study.cases
+    ]
+    return _table(rows, _MANIFEST)
+
+
+def method_summary(study: StudyReader) -> pd.DataFrame:
+    """Give one row per method, its utilisations taken over the best trials of its cases."""
+    methods = dict.fromkeys(case.method for case in study.cases)
+    return _table([_method_row(study, method) for method in methods], _SUMMARY)
+
+
+def trial_tables(study: StudyReader) -> Iterator[pd.DataFrame]:
+    """Give every trial of every case, in tables of at most `CHUNK_TRIALS` rows with the same columns."""
+    cases = {case.name: case for case in study.cases}
+    columns = trial_columns(*study.fields)
+    rows = (trial_row(cases[trial.case], trial) for trial in study.trials())
+    yield _table(list(islice(rows, CHUNK_TRIALS)), columns)
+    while chunk := list(islice(rows, CHUNK_TRIALS)):
+        yield _table(chunk, columns)
+
+
+def _method_row(study: StudyReader, method: str) -> dict[str, Any]:
+    names = [case.name for case in study.cases if case.method == method]
+    tallies = [tally for name in names for tally in study.tallies[name]]
+    best = [study.best[name] for name in names if name in study.best]
+    utils = [util for util in map(_min_avg_util, best) if util is not None]
+    return {
+        "method": method,
+        "cases": len(names),
+        "ok_cases": len(best),
+        "best_min_avg_util": max(utils, default=None),
+        "mean_min_avg_util": rounded("util", fmean(utils)) if utils else None,
+        "least_min_avg_util": min(utils, default=None),
+        "largest_num_envs": max((trial.config[LADDER] for trial in best if LADDER in trial.config), default=None),
+        "commonest_failure": commonest_failure(tallies),
+        "trials": finished(tallies),
+        "probe_s": rounded("probe_s", sum(tally.probe_s for tally in tallies)),
+    }
+
+
+def _min_avg_util(trial: TrialRecord) -> float | None:
+    return rounded("min_avg_util", trial.min_avg_util_pct)
+
+
+def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
+    """Make a table of objects: any other type would turn whole numbers beside an unknown into floats."""
+    return pd.DataFrame([[row.get(column) for column in columns] for row in rows], columns=list(columns), dtype=object)

@@ -1,0 +1,85 @@
+"""Write a study's exports into a folder: each file is either the old one or the whole new one, never a part."""
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pandas as pd
+
+from tuner.errors import OutputError
+from tuner.export.database import connect
+from tuner.export.query import StudyReader
+from tuner.export.tables import best_by_case, case_manifest, method_summary, trial_tables
+
+Exporter = Callable[[StudyReader], Iterable[str]]
+"""Gives a file's text, in pieces."""
+
+_REMEDIES = {
+    errno.ENOSPC: "free some disk space",
+    errno.EDQUOT: "free some of your disk quota",
+    errno.EACCES: "make the folder writable",
+    errno.EPERM: "make the folder writable",
+    errno.EROFS: "choose a folder on a writable file system",
+}
+
+
+def export_study(url: str, study: str, folder: Path) -> list[Path]:
+    """Write every export of `study` into `folder` and give the files' paths.
+
+    Nothing is replaced before everything is written. Raises StoreError when the database or the study cannot be read,
+    OutputError when a file cannot be written.
+    """
+    reader = StudyReader(connect(url), study)
+    with _explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        staged = {
+            folder / name: stack.enter_context(_staged(folder / name, exporter(reader)))
+            for name, exporter in EXPORTERS.items()
+        }
+        for path, temporary in staged.items():
+            with _explained(path):
+                temporary.replace(path)
+    return list(staged)
+
+
+@contextmanager
+def _staged(path: Path, pieces: Iterable[str]) -> Iterator[Path]:
+    """Write the text beside `path` and give that file, which is gone afterwards."""
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        with _explained(path), temporary.open("x", encoding="utf-8", newline="") as file:
+            file.writelines(pieces)
+            file.flush()
+            os.fsync(file.fileno())
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, "choose another folder")
+        raise OutputError(
+            f"cannot write {path}: {error.strerror}; {remedy}, then run `tuner export` (an earlier file is unchanged)"
+        ) from error
+
+
+def _tsv(tables: Iterable[pd.DataFrame]) -> Iterator[str]:
+    for position, table in enumerate(tables):
+        yield table.to_csv(sep="\t", index=False, header=position == 0, lineterminator="\n")
+
+
+EXPORTERS: dict[str, Exporter] = {
+    "best_by_case.tsv": lambda study: _tsv([best_by_case(study)]),
+    "case_manifest.tsv": lambda study: _tsv([case_manifest(study)]),
+    "method_summary.tsv": lambda study: _tsv([method_summary(study)]),
+    "trials.tsv": lambda study: _tsv(trial_tables(study)),
+}
+"""File name → what writes it."""

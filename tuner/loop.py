@@ -1,0 +1,199 @@
+"""Optimise a study: for each case ask for a config, probe it, judge the result, tell the study."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Protocol
+
+from tuner.errors import ConfigRefused
+from tuner.probe.metrics import value
+from tuner.probe.plan import ProbePlan, Slot
+from tuner.probe.port import reserved_port
+from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult
+from tuner.probe.run import INTERRUPTED, Stop
+from tuner.search.pruner import build_pruner
+from tuner.search.verdict import Verdict, foregone, judge
+from tuner.store.database import Database
+from tuner.store.records import case_record, probe_record
+from tuner.store.study import Asked, CaseStudy
+from tuner.study.cases import Case
+from tuner.workbench import Workbench
+
+CRASHES_IN_A_ROW = 3
+"""This many unexplained crashes one after another stop a case."""
+
+Probe = Callable[[ProbePlan, Stop], ProbeResult]
+
+
+class Ending(StrEnum):
+    """Why the work on a case ended."""
+
+    ALREADY = "nothing left to do"
+    TARGET = "target reached"
+    EXHAUSTED = "every config probed"
+    ELSEWHERE = "the rest runs in other workers"
+    SETUP = "stopped: the set-up is at fault"
+    CRASHES = "stopped: the trainer keeps crashing"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseOutcome:
+    """How the work on one case ended; `failure` says what to mend where it stopped early."""
+
+    case: Case
+    ending: Ending
+    probed: int
+    failure: Failure | None = None
+
+
+class Watcher(Protocol):
+    """Is told what happens, to show it."""
+
+    def case_started(self, case: Case, *, finished: int, target: int, recovered: int) -> None:
+        """Work on a case begins."""
+        ...
+
+    def probe_started(self, case: Case, asked: Asked) -> None:
+        """A config is about to be launched."""
+        ...
+
+    def iteration(self, result: ProbeResult, objective: float | None) -> None:
+        """The running probe has completed an iteration; `result` is what is known so far."""
+        ...
+
+    def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
+        """The study has been told about a config."""
+        ...
+
+    def case_ended(self, outcome: CaseOutcome) -> None:
+        """Work on a case has ended."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """What optimising needs: the study, its database, the means to probe, and who is told and asked meanwhile."""
+
+    bench: Workbench
+    database: Database
+    probe: Probe
+    watcher: Watcher
+    interrupted: Callable[[], bool]
+    """Whether the user wants to stop."""
+    trials: int | None = None
+    """Finished trials per case, where not the study's own number."""
+
+
+def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
+    """Bring each case to its target number of finished trials, resuming what the database holds.
+
+    Whatever is raised (StoreError, OutputError, DeviceError, TrainerError), everything told before is kept and nothing
+    is left running.
+    """
+    outcomes: list[CaseOutcome] = []
+    for case in cases:
+        if job.interrupted():
+            break
+        outcomes.append(_CaseWork(job, case).run())
+        job.watcher.case_ended(outcomes[-1])
+    return outcomes
+
+
+class _CaseWork:
+    """The work on one case."""
+
+    def __init__(self, job: Job, case: Case) -> None:
+        bench = job.bench
+        self._job = job
+        self._case = case
+        self._spec = bench.spec_for(case)
+        identity = bench.identity_for(case)
+        self._study = CaseStudy(
+            job.database,
+            f"{bench.spec.name}/{case.name}",
+            space=bench.space_for(case),
+            search=self._spec.search,
+            pruner=build_pruner(self._spec.pruner, self._spec.probe.iterations),
+            identity=identity,
+            case=case_record(case, identity),
+        )
+
+    def run(self) -> CaseOutcome:
+        target = self._job.trials or self._spec.search.trials
+        recovered = self._study.recover()
+        self._job.watcher.case_started(self._case, finished=self._study.finished, target=target, recovered=recovered)
+        probed = 0
+        while not self._job.interrupted() and (asked := self._study.ask(target)):
+            failure = self._probe_once(asked)
+            probed += 1
+            if failure and failure.kind.blame is Blame.SETUP:
+                return self._outcome(Ending.SETUP, probed, failure)
+            if failure and self._study.crashes_in_a_row >= CRASHES_IN_A_ROW:
+                return self._outcome(Ending.CRASHES, probed, failure)
+        if self._job.interrupted():
+            return self._outcome(Ending.INTERRUPTED, probed)
+        if self._study.finished < target:
+            return self._outcome(Ending.ELSEWHERE if self._study.running else Ending.EXHAUSTED, probed)
+        return self._outcome(Ending.TARGET if probed else Ending.ALREADY, probed)
+
+    def _outcome(self, ending: Ending, probed: int, failure: Failure | None = None) -> CaseOutcome:
+        return CaseOutcome(case=self._case, ending=ending, probed=probed, failure=failure)
+
+    def _probe_once(self, asked: Asked) -> Failure | None:
+        """Probe one config, or judge it without, and tell the study; give its failure if it has one."""
+        with reserved_port() as port:
+            try:
+                plan = self._job.bench.trainer.plan(self._case, asked.config, self._slot(asked, port))
+            except ConfigRefused as refusal:
+                return self._refuse(asked, refusal)
+            known = foregone(asked.config, self._study.frontier())
+            if known:
+                failure, verdict = known
+                result = _unlaunched(asked, failure, plan.digest)
+            else:
+                self._job.watcher.probe_started(self._case, asked)
+                result = self._job.probe(plan, self._stop(asked))
+                verdict = judge(result, self._spec.objective, attempt=asked.attempt)
+        self._tell(asked, result, verdict, probe_record(result, verdict, plan, launched=known is None))
+        return result.failure
+
+    def _refuse(self, asked: Asked, refusal: ConfigRefused) -> Failure:
+        failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="trainer", detail=str(refusal))
+        result = _unlaunched(asked, failure, "")
+        verdict = judge(result, self._spec.objective)
+        self._tell(asked, result, verdict, probe_record(result, verdict, None, launched=False))
+        return failure
+
+    def _tell(self, asked: Asked, result: ProbeResult, verdict: Verdict, record: dict[str, Any]) -> None:
+        self._study.tell(asked, verdict, record)
+        self._job.watcher.told(self._case, asked, result, verdict, incumbent=self._study.incumbent)
+
+    def _stop(self, asked: Asked) -> Stop:
+        def stop(so_far: ProbeResult | None) -> str | None:
+            if self._job.interrupted():
+                return INTERRUPTED
+            self._study.beat(asked)
+            number = value(so_far, self._spec.objective) if so_far else None
+            if so_far:
+                self._job.watcher.iteration(so_far, number)
+            if so_far and number is not None and self._study.report(asked, so_far.iterations, number):
+                return f"{self._spec.pruner.name} at iteration {so_far.iterations}"
+            return None
+
+        return stop
+
+    def _slot(self, asked: Asked, port: int) -> Slot:
+        return Slot(
+            devices=self._job.bench.devices,
+            out_dir=self._job.bench.folder / "probes" / self._case.name / f"{asked.number:04d}",
+            port=port,
+            limits=self._spec.probe,
+            variables=self._job.bench.variables,
+        )
+
+
+def _unlaunched(asked: Asked, failure: Failure, plan_digest: str) -> ProbeResult:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return ProbeResult(config=asked.config, plan_digest=plan_digest, started_at=now, total_s=0.0, failure=failure)

@@ -1,0 +1,58 @@
+"""Where memory ends, as far as a case's own failures tell. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tuner.probe.result import Failure
+from tuner.study.space import LADDER, VARIANT, Config, Value
+from tuner.units import MIB_PER_GIB
+
+GROWING = (LADDER, "batch_size")
+"""Parameters of which more needs more device memory: environments, and environments per minibatch."""
+UNKNOWN_OVERSHOOT_GIB = 1.0
+"""Taken for an out-of-memory failure that names no size."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfMemory:
+    """A config known to run out of device memory, and by how much."""
+
+    config: Config
+    violation: float
+    """Memory missing, in GiB; always above 0."""
+
+
+def out_of_memory(config: Config, failure: Failure) -> OutOfMemory:
+    """Size a measured out-of-memory failure by what its message names."""
+    overshoot_gib = (failure.overshoot_mib or 0.0) / MIB_PER_GIB
+    return OutOfMemory(config, overshoot_gib or UNKNOWN_OVERSHOOT_GIB)
+
+
+class Frontier:
+    """Tells which configs must run out of memory because they need no less than one that did."""
+
+    def __init__(self, known: Iterable[OutOfMemory] = ()) -> None:
+        self._known = tuple(known)
+
+    def beyond(self, config: Mapping[str, Value]) -> OutOfMemory | None:
+        """Give the known failure that `config` dominates, with the violation scaled to this config; None if none."""
+        dominated = [one for one in self._known if _needs_no_less(config, one.config)]
+        if not dominated:
+            return None
+        worst = max(dominated, key=lambda one: one.violation)
+        return OutOfMemory(worst.config, worst.violation * _ratio(config.get(LADDER), worst.config.get(LADDER)))
+
+
+def _needs_no_less(config: Mapping[str, Value], than: Mapping[str, Value]) -> bool:
+    return config.get(VARIANT) == than.get(VARIANT) and all(
+        _ratio(config.get(name), than.get(name)) >= 1.0 for name in GROWING
+    )
+
+
+def _ratio(value: Value | None, other: Value | None) -> float:
+    """Give value / other; 1 where neither is set, 0 where they cannot be compared."""
+    if value is None and other is None:
+        return 1.0
+    if not isinstance(value, int | float) or not isinstance(other, int | float) or other <= 0:
+        return 0.0
+    return value / other

@@ -1,0 +1,74 @@
+"""What a probe's result means to the study. Pure."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tuner.probe.metrics import value
+from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult
+from tuner.search.frontier import Frontier, out_of_memory
+from tuner.study.space import Config
+
+HOST_ATTEMPTS = 2
+"""A config that fails through no fault of its own is probed this often before it is left."""
+
+
+class State(StrEnum):
+    """How a trial ends; samplers learn from COMPLETE and PRUNED and never see FAIL."""
+
+    COMPLETE = "complete"
+    PRUNED = "pruned"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """What the study is told about one probe."""
+
+    state: State
+    status: str
+    """For people and tables: `ok`, `pruned` or the failure's kind."""
+    value: float | None = None
+    """The objective."""
+    constraint: float | None = None
+    """Device memory missing, in GiB; None where memory sufficed."""
+    retry: bool = False
+    """Whether the same config is to be probed again."""
+
+
+def judge(result: ProbeResult, objective: str, *, attempt: int = 1) -> Verdict:
+    """Decide what to tell the study; `attempt` counts the probes of this config, this one included."""
+    if result.failure is not None:
+        return _failed(result, result.failure, attempt)
+    if result.stopped is not None:
+        return Verdict(state=State.PRUNED, status="pruned")
+    number = value(result, objective)
+    if number is None:
+        return Verdict(state=State.FAIL, status="no_reading")
+    return Verdict(state=State.COMPLETE, status="ok", value=number)
+
+
+def _failed(result: ProbeResult, failure: Failure, attempt: int) -> Verdict:
+    status = failure.kind.value
+    match failure.kind.blame:
+        case Blame.CONFIG:
+            missing_gib = (
+                out_of_memory(result.config, failure).violation if failure.kind is FailureKind.GPU_OOM else None
+            )
+            return Verdict(state=State.PRUNED, status=status, constraint=missing_gib)
+        case Blame.HOST:
+            return Verdict(state=State.FAIL, status=status, retry=attempt < HOST_ATTEMPTS)
+        case Blame.NOBODY:
+            return Verdict(state=State.FAIL, status=status, retry=True)
+        case Blame.SETUP | Blame.UNKNOWN:
+            return Verdict(state=State.FAIL, status=status)
+
+
+def foregone(config: Config, frontier: Frontier) -> tuple[Failure, Verdict] | None:
+    """Judge a config without launching it: None unless it lies beyond the frontier."""
+    beyond = frontier.beyond(config)
+    if beyond is None:
+        return None
+    known = " ".join(f"{name}={number}" for name, number in beyond.config.items())
+    detail = f"not launched: needs no less than {known}, which ran out of memory"
+    failure = Failure(kind=FailureKind.GPU_OOM, rule="frontier", detail=detail)
+    return failure, Verdict(state=State.PRUNED, status=failure.kind.value, constraint=beyond.violation)

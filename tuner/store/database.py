@@ -1,0 +1,106 @@
+"""The database behind a study: opened once, with its schema made under a lock."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import optuna
+from filelock import FileLock
+from optuna.storages import RDBStorage
+from sqlalchemy import Connection, create_engine, func, inspect, select
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+
+from tuner.errors import StoreError
+
+_LOCK_S = 120
+_ADVISORY_LOCK = 0x74756E65  # "tune": one lock for all studies of a PostgreSQL database
+
+
+class Database:
+    """An Optuna RDB storage and the lock under which trials are handed out."""
+
+    def __init__(self, url: str) -> None:
+        """Open the database at an SQLAlchemy URL, creating it where it is SQLite and missing.
+
+        Raises StoreError when it is out of reach or holds something else.
+        """
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._url = _parse(url)
+        self.shown_url = self._url.render_as_string(hide_password=True)
+        with self.reported():
+            self._make_folder()
+            with self.lock():
+                self.storage = self._open()
+
+    def close(self) -> None:
+        """Let go of the database's connections."""
+        self.storage.remove_session()
+        self.storage.engine.dispose()
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the one lock under which trials are asked for and taken back.
+
+        SQLite: a file lock beside the database. PostgreSQL: an advisory lock. Other servers: none.
+        """
+        if self._url.get_backend_name() == "sqlite" and self._url.database:
+            with FileLock(f"{self._url.database}.lock", timeout=_LOCK_S):
+                yield
+        elif self._url.get_backend_name() == "postgresql":
+            with self._connection() as connection:
+                connection.execute(select(func.pg_advisory_lock(_ADVISORY_LOCK)))
+                yield
+        else:
+            yield
+
+    @contextmanager
+    def reported(self) -> Iterator[None]:
+        """Turn database errors into StoreError with the URL, its password hidden, and what to do."""
+        try:
+            yield
+        except (SQLAlchemyError, OSError, TimeoutError, optuna.exceptions.StorageInternalError) as error:
+            reason = str(error.__cause__ or error).splitlines()[0]
+            raise StoreError(
+                f"database {self.shown_url}: {reason}; check the URL, the server and free space"
+            ) from error
+
+    def _make_folder(self) -> None:
+        if self._url.get_backend_name() == "sqlite" and self._url.database:
+            Path(self._url.database).parent.mkdir(parents=True, exist_ok=True)
+
+    def _open(self) -> RDBStorage:
+        with self._connection() as connection:
+            tables = set(inspect(connection).get_table_names())
+        if tables and not {"studies", "trials", "version_info"} <= tables:
+            found = ", ".join(sorted(tables)[:5])
+            raise StoreError(
+                f"database {self.shown_url} is not an Optuna study database (it holds {found}); name another"
+            )
+        try:
+            return RDBStorage(self._url.render_as_string(hide_password=False))
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise StoreError(
+                f"database {self.shown_url} has another schema: {reason}; name another database"
+            ) from error
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        engine = create_engine(self._url)
+        try:
+            with engine.connect() as connection:
+                yield connection
+        finally:
+            engine.dispose()
+
+
+def _parse(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+        parsed.get_dialect()
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise StoreError(
+            f"storage URL {url.rpartition('@')[2]!r} is not usable: {error}; e.g. sqlite:///runs/x/study.db"
+        ) from error
+    return parsed

@@ -1,0 +1,86 @@
+"""What every trainer promises, as a check that any implementation can be put through."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tuner.probe.plan import Device, ProbePlan, Slot
+from tuner.probe.protocols import Trainer
+from tuner.study.cases import Case
+from tuner.study.space import Config
+from tuner.study.spec import ProbeSpec
+from tuner.trainers.parameters import STANDARD
+
+
+def make_slot(out_dir: Path, *, gpu: bool = False, ranks: int = 2, port: int = 40001, iterations: int = 3) -> Slot:
+    """Give a slot of like devices at `out_dir`, which need not exist."""
+    kind, model = ("cuda", "NVIDIA H200") if gpu else ("cpu", "CPU share")
+    return Slot(
+        devices=tuple(Device(name=f"{kind}:{rank}", model=model) for rank in range(ranks)),
+        out_dir=out_dir,
+        port=port,
+        limits=ProbeSpec(iterations=iterations),
+        variables={"NCCL_P2P_DISABLE": "1"},
+    )
+
+
+def check_trainer(trainer: Trainer, *, case: str, configs: Sequence[Config], out_dir: Path) -> None:
+    """Put `trainer` through the contract of `tuner.probe.protocols.Trainer`.
+
+    `case` is one of its trainable cases, `configs` are at least two that differ, `out_dir` is a fresh absolute path.
+    Raises AssertionError with the first promise that does not hold.
+    """
+    _check_words(trainer)
+    found = _check_cases(trainer, case)
+    slot = make_slot(out_dir)
+    plans = [_check_plan(trainer, found, config, slot) for config in configs]
+    digests = {plan.digest for plan in plans}
+    _holds(len(digests) == len(configs) >= 2, "configs that differ have plans whose digests differ")
+    for gpu in (False, True):
+        both, first = (trainer.plan(found, configs[0], make_slot(out_dir, gpu=gpu, ranks=ranks)) for ranks in (2, 1))
+        _holds(both.digest != first.digest, "each device counts in the digest")
+    _holds(not out_dir.exists(), "planning writes nothing")
+
+
+def _check_words(trainer: Trainer) -> None:
+    _holds(bool(trainer.name), "a trainer has a name")
+    _holds(not trainer.accepts & trainer.declines.keys(), "no parameter is both accepted and declined")
+    _holds(trainer.accepts | trainer.declines.keys() >= set(STANDARD), "standard parameters are accepted or declined")
+    _holds(all(trainer.declines.values()), "each decline has a reason")
+    _holds(trainer.fingerprint() == trainer.fingerprint(), "the fingerprint stays")
+    _holds(trainer.fingerprint().get("name") == trainer.name, "the fingerprint holds the name")
+    _holds(_is_text(trainer.fingerprint()), "the fingerprint is text")
+
+
+def _check_cases(trainer: Trainer, name: str) -> Case:
+    cases = {case.name: case for case in trainer.cases()}
+    _holds(trainer.cases() == list(cases.values()), "case names are unique and cases stay")
+    _holds(name in cases and cases[name].trainable, f"{name} is a trainable case")
+    _holds(_is_text(cases[name].options), "case options are text")
+    return cases[name]
+
+
+def _check_plan(trainer: Trainer, case: Case, config: Config, slot: Slot) -> ProbePlan:
+    before = dict(config)
+    plan = trainer.plan(case, config, slot)
+    moved = trainer.plan(case, config, replace(slot, out_dir=slot.out_dir / "elsewhere", port=slot.port + 1))
+    _holds(plan == trainer.plan(case, config, slot), "planning twice gives equal plans")
+    _holds(plan.digest == moved.digest, "out dir and port do not count in the digest")
+    _holds(plan.config == before == config and plan.slot == slot, "the plan holds its config and slot")
+    _holds(bool(plan.argv) and all(isinstance(word, str) for word in plan.argv), "the command is words")
+    _holds(_is_text(plan.env) and plan.env.items() >= slot.variables.items(), "the slot's variables are set")
+    _holds(plan.cwd.is_absolute(), "the working folder is absolute")
+    for path in (*plan.files, *plan.expected):
+        _holds(path.is_relative_to(slot.out_dir), f"{path} lies in the out dir")
+    _holds(slot.console not in plan.files and slot.progress not in plan.files, "the tuner's own files are left to it")
+    _holds(bool(plan.session_key), "a plan has a session key")
+    return plan
+
+
+def _is_text(table: Mapping[str, str]) -> bool:
+    return all(isinstance(key, str) and isinstance(value, str) for key, value in table.items())
+
+
+def _holds(promise: bool, what: str) -> None:
+    if not promise:
+        raise AssertionError(what)

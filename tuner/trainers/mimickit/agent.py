@@ -1,0 +1,132 @@
+"""MimicKit's agent files: how a config changes one, whichever of the two schemas it follows.
+
+Up to February 2026 `update_epochs` and `batch_size` speak for the whole update; since then each network has its own
+pair: `actor_epochs` and `actor_batch_size`, and so on. The batch size of such a pair is a multiple of `num_envs`. One
+without an epoch count of its own (`critic_eval_batch_size`, the old `disc_batch_size`) counts samples and stays.
+"""
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from tuner.errors import TrainerError
+from tuner.study.space import VARIANT, Value
+
+EPOCHS, BATCH_SIZE = "update_epochs", "batch_size"
+STEPS_PER_ITER = 32
+"""What every agent file of MimicKit asks for; taken where one does not say."""
+
+_LOOKED_FOR = {EPOCHS: "*_epochs", BATCH_SIZE: "batch_size beside update_epochs, *_batch_size beside *_epochs"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Variant:
+    """Bounds that an agent file is brought within."""
+
+    min_epochs: int = 0
+    max_batch_size: float = math.inf
+    nets: Mapping[str, str] = field(default_factory=dict)
+    """Networks to replace."""
+
+
+VARIANTS = {
+    "default": Variant(),
+    "hiutil": Variant(min_epochs=20, max_batch_size=2, nets={"fc_2layers_1024units": "fc_3layers_1024units"}),
+}
+
+
+def adapted(text: str, config: Mapping[str, Value], source: str) -> str:
+    """Give the agent file `text` as `config` wants it; order, comments and the spelling of numbers stay.
+
+    `update_epochs` and `batch_size` of the config replace the shipped values, then the bounds of its variant apply. A
+    file that needs no change comes back as it is. `source` names the file in messages.
+    Raises TrainerError when the text is no agent file, when hiutil would change nothing in it as shipped, and when it
+    has no key for a parameter of the config.
+    """
+    agent = _mapping(text, source)
+    name = config.get(VARIANT, "default")
+    if name not in VARIANTS:
+        raise TrainerError(f"{VARIANT} {name!r} is unknown to mimickit; known: {', '.join(VARIANTS)}")
+    variant = VARIANTS[str(name)]
+    if variant != Variant() and not _changes(agent, variant, {}, source):
+        raise TrainerError(
+            f"{source}: {VARIANT} {name!r} would change nothing; looked for {_LOOKED_FOR[EPOCHS]} below "
+            f"{variant.min_epochs}, {_LOOKED_FOR[BATCH_SIZE]} above {variant.max_batch_size}, and model.*_net: "
+            f"{', '.join(variant.nets)}; search this case with {VARIANT} 'default' alone"
+        )
+    changes = _changes(agent, variant, config, source)
+    for mapping, key, value in changes:
+        mapping[key] = value
+    return _written(agent) if changes else text
+
+
+def steps_per_iter(text: str, source: str) -> int:
+    """Give the steps of each environment per iteration. Raises TrainerError when the text is no agent file."""
+    return int(_positive(_mapping(text, source).get("steps_per_iter", STEPS_PER_ITER), f"{source}: steps_per_iter"))
+
+
+def _changes(
+    agent: dict[Any, Any], variant: Variant, config: Mapping[str, Value], source: str
+) -> list[tuple[dict[Any, Any], str, Any]]:
+    """List every mapping and key whose value is not the wanted one, and that value."""
+    epoch_keys = [key for key in agent if isinstance(key, str) and key.endswith("_epochs")]
+    batch_keys = [key for key in map(_batch_key, epoch_keys) if key in agent]
+    epochs = _chosen(agent, epoch_keys, config, EPOCHS, source)
+    batch_sizes = _chosen(agent, batch_keys, config, BATCH_SIZE, source)
+    model = agent.get("model")
+    nets = {key: net for key, net in model.items() if isinstance(net, str)} if isinstance(model, dict) else {}
+    wanted = [
+        *((agent, key, max(value, variant.min_epochs)) for key, value in epochs.items()),
+        *((agent, key, min(value, variant.max_batch_size)) for key, value in batch_sizes.items()),
+        *((model, key, variant.nets.get(net, net)) for key, net in nets.items()),
+    ]
+    return [(mapping, key, value) for mapping, key, value in wanted if mapping[key] != value]
+
+
+def _batch_key(epoch_key: str) -> str:
+    return BATCH_SIZE if epoch_key == EPOCHS else epoch_key.removesuffix("_epochs") + "_batch_size"
+
+
+def _chosen(
+    agent: Mapping[Any, Any], keys: Sequence[str], config: Mapping[str, Value], parameter: str, source: str
+) -> dict[str, float]:
+    """Give each key the config's value of `parameter` or, where it has none, the shipped one."""
+    if parameter not in config:
+        return {key: _positive(agent[key], f"{source}: {key}") for key in keys}
+    if not keys:
+        raise TrainerError(f"{source}: has no key for {parameter}; looked for {_LOOKED_FOR[parameter]}")
+    return dict.fromkeys(keys, _positive(config[parameter], f"{parameter} of the study"))
+
+
+def _positive(value: object, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise TrainerError(f"{what} is {value!r}; it must be a number above 0")
+    return value
+
+
+def _mapping(text: str, source: str) -> dict[Any, Any]:
+    try:
+        agent = _yaml().load(text)
+    except (YAMLError, ValueError) as error:
+        raise TrainerError(f"agent file {source} is not YAML: {error}") from error
+    if not isinstance(agent, dict):
+        raise TrainerError(f"agent file {source} holds no mapping; it should start with `agent_name:`")
+    return agent
+
+
+def _written(agent: Mapping[Any, Any]) -> str:
+    stream = io.StringIO()
+    _yaml().dump(agent, stream)
+    return stream.getvalue()
+
+
+def _yaml() -> YAML:
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 1 << 16  # no line of an agent file is folded
+    return yaml

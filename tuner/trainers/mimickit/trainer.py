@@ -1,0 +1,106 @@
+"""MimicKit as a trainer: its cases, and the command line that probes one of them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tuner.errors import TrainerError
+from tuner.probe.plan import LinePatterns, ProbePlan, Slot
+from tuner.study.cases import Case
+from tuner.study.space import LADDER, VARIANT, Config
+from tuner.study.spec import Strict, TrainerSpec
+from tuner.trainers.launch import device_names, interpreter
+from tuner.trainers.mimickit import agent
+from tuner.trainers.mimickit.checkout import Checkout
+from tuner.trainers.options import checked
+
+SPARE_ITERATIONS = 2
+"""The tuner ends a probe itself; `--max_samples` lies this much further, for whoever runs the command by hand."""
+
+PROGRESS = LinePatterns(
+    patterns=(r"\|\s+Iteration\s+\|\s+(?P<iteration>\d+)\s+\|", r"\|\s+Samples\s+\|\s+(?P<samples>\d+)\s+\|")
+)
+"""Two rows of the table that rank 0 prints once per iteration."""
+
+
+class Options(Strict):
+    """What `trainer.options` may hold."""
+
+    engine_config: str = ""
+    """Replaces the simulator that the case's argument file names; relative to the root."""
+
+
+class MimicKitTrainer:
+    """Launches the cases of a MimicKit checkout; it starts its own ranks, one per device."""
+
+    name = "mimickit"
+    accepts = frozenset({LADDER, VARIANT, agent.EPOCHS, agent.BATCH_SIZE})
+    declines: Mapping[str, str] = dict.fromkeys(("num_workers", "prefetch_factor"), "mimickit has no DataLoader")
+
+    def __init__(self, spec: TrainerSpec) -> None:
+        self._spec = spec
+        self._options = checked(Options, spec)
+
+    def cases(self) -> list[Case]:
+        """List the case of every argument file, with the engine that it would run on.
+
+        Raises TrainerError when the root is no checkout of MimicKit, or a file of it cannot be read.
+        """
+        checkout = Checkout.at(self._spec.root)
+        engine = self._options.engine_config
+        if engine and not (checkout.root / engine).is_file():
+            raise TrainerError(f"trainer.options.engine_config: {checkout.root} has no file {engine}")
+        return [
+            replace(case, options={**case.options, "engine_config": self._engine(case)}) for case in checkout.cases()
+        ]
+
+    def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
+        """Decide the command line and the agent file of one probe.
+
+        Raises TrainerError when the case's agent file cannot be used with this config.
+        """
+        checkout = Checkout.at(self._spec.root)
+        base_agent, engine = case.options["agent_config"], self._engine(case)
+        shipped = checkout.read(base_agent)
+        agent_file, train_dir = slot.out_dir / "agent.yaml", slot.out_dir / "train"
+        num_envs, devices = _num_envs(config), device_names(slot.devices)
+        samples_per_iter = num_envs * len(devices) * agent.steps_per_iter(shipped, base_agent)
+        return ProbePlan(
+            config=config,
+            argv=(
+                *(interpreter(self._spec.python or "python3"), "mimickit/run.py"),
+                *("--arg_file", case.options["arg_file"]),
+                *("--engine_config", engine),
+                *("--agent_config", str(agent_file)),
+                *("--mode", "train"),
+                *("--visualize", "false"),
+                *("--logger", "txt"),  # a probe is not reported to the experiment tracker that a case may name
+                *("--devices", *devices),
+                *("--master_port", str(slot.port)),
+                *("--num_envs", str(num_envs)),
+                *("--max_samples", str(samples_per_iter * (slot.limits.iterations + SPARE_ITERATIONS))),
+                *("--out_dir", str(train_dir)),
+            ),
+            cwd=checkout.root,
+            env={"PYTHONUNBUFFERED": "1", **slot.variables},
+            files={agent_file: agent.adapted(shipped, config, base_agent)},
+            slot=slot,
+            progress=PROGRESS,
+            expected=(train_dir / "model.pt", train_dir / "log.txt"),
+            session_key="/".join((self.name, case.name, engine, str(num_envs), ",".join(devices))),
+            base_agent=base_agent,
+            agent_config=str(agent_file),
+        )
+
+    def fingerprint(self) -> dict[str, str]:
+        """Say what makes results comparable: MimicKit, and the simulator where the study sets one."""
+        return {"name": self.name, "engine_config": self._options.engine_config}
+
+    def _engine(self, case: Case) -> str:
+        return self._options.engine_config or case.options["engine_config"]
+
+
+def _num_envs(config: Config) -> int:
+    num_envs = config.get(LADDER)
+    if not isinstance(num_envs, int) or num_envs < 1:
+        raise TrainerError(f"mimickit needs {LADDER} as a whole number from 1 up, found {num_envs!r}; give it a ladder")
+    return num_envs

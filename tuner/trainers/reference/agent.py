@@ -1,0 +1,62 @@
+"""The agent that a variant and a config ask for; free of torch, so that a plan can be made without it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from tuner.errors import TrainerError
+from tuner.study.space import VARIANT, Value
+
+Method = Literal["add", "amp", "deepmimic"]
+
+METHODS: tuple[Method, ...] = get_args(Method)
+
+HIUTIL_MIN_EPOCHS = 20
+HIUTIL_MAX_BATCH_SIZE = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentSettings:
+    """What the agent is built and trained with."""
+
+    hidden_layers: int
+    hidden_units: int
+    update_epochs: int
+    batch_size: int
+    """The minibatch in multiples of `num_envs`."""
+
+
+def default_hidden_units(device: str) -> int:
+    """Choose the width of hidden layers: 1024 on a GPU, as MimicKit's agents; 64 on a CPU, so that a probe is short."""
+    return 1024 if device.startswith("cuda") else 64
+
+
+def agent_settings(config: Mapping[str, Value], *, hidden_units: int) -> AgentSettings:
+    """Give the agent of the config's variant; `hiutil` bounds what the config says of epochs and batch size.
+
+    Raises TrainerError for an unknown variant, and for a number that is no whole one above 0.
+    """
+    variant = config.get(VARIANT, "default")
+    if variant == "default":
+        return AgentSettings(
+            hidden_layers=2,
+            hidden_units=hidden_units,
+            update_epochs=whole(config, "update_epochs", default=5),
+            batch_size=whole(config, "batch_size", default=4),
+        )
+    if variant == "hiutil":
+        return AgentSettings(
+            hidden_layers=3,
+            hidden_units=hidden_units,
+            update_epochs=max(HIUTIL_MIN_EPOCHS, whole(config, "update_epochs", default=HIUTIL_MIN_EPOCHS)),
+            batch_size=min(HIUTIL_MAX_BATCH_SIZE, whole(config, "batch_size", default=HIUTIL_MAX_BATCH_SIZE)),
+        )
+    raise TrainerError(f"{VARIANT} {variant!r} is unknown to the reference trainer; it knows default and hiutil")
+
+
+def whole(values: Mapping[str, object], name: str, *, default: int, least: int = 1) -> int:
+    """Read a whole number no less than `least`. Raises TrainerError where the value is none."""
+    value = values.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise TrainerError(f"{name} {value!r}: the reference trainer needs a whole number of at least {least}")
+    return value

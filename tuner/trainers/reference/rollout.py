@@ -1,0 +1,61 @@
+"""The rollout: the policy acts in every environment for the length of a clip, and its samples are gathered."""
+
+import torch
+from torch import Tensor
+
+from tuner.trainers.reference.discriminator import Discriminator
+from tuner.trainers.reference.env import TrackingEnv
+from tuner.trainers.reference.nets import ActorCritic
+
+DISCOUNT = 0.99
+TD_LAMBDA = 0.95
+STEPS_PER_ITERATION = 32
+
+Samples = dict[str, Tensor]
+"""Columns of equal length: `observation target log_likelihood value reward tracking alive outcome` and, where there is
+a discriminator, `shown` and `wanted`."""
+
+
+@torch.no_grad()
+def collect(env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator | None, clips: Tensor) -> Samples:
+    """Play one iteration after `clips` and give its STEPS_PER_ITERATION · num_envs samples."""
+    env.follow(clips)
+    moments = [_act(env, policy, discriminator) for _ in range(STEPS_PER_ITERATION)]
+    columns = {name: torch.stack([moment[name] for moment in moments]) for name in moments[0]}
+    last_value = policy.value(env.observe())
+    columns["outcome"] = lambda_returns(columns["reward"], columns["value"], columns["alive"], last_value)
+    return {name: column.flatten(0, 1) for name, column in columns.items()}
+
+
+def _act(env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator | None) -> Samples:
+    observation = env.observe()
+    target, log_likelihood = policy.act(observation)
+    step = env.step(target)
+    moment = {
+        "observation": observation,
+        "target": target,
+        "log_likelihood": log_likelihood,
+        "value": policy.value(observation),
+        "reward": step.tracking_reward,
+        "tracking": step.tracking_reward,
+        "alive": (~step.failed).float(),
+    }
+    if discriminator is None:
+        return moment
+    shown, wanted = discriminator.evidence(step)
+    return {**moment, "reward": discriminator.reward(shown), "shown": shown, "wanted": wanted}
+
+
+def lambda_returns(reward: Tensor, value: Tensor, alive: Tensor, last_value: Tensor) -> Tensor:
+    """Give the TD(λ) return of each step, [steps, num_envs]; less the value it is the GAE advantage.
+
+    `alive` is 0 where a step ended the episode, `last_value` the value after the last step, [num_envs].
+    Source: Sutton and Barto, Reinforcement Learning, second edition, section 12.1; Schulman et al. 2016.
+    """
+    outcomes: list[Tensor] = []
+    outcome = following = last_value
+    for step in reversed(range(len(reward))):
+        outcome = reward[step] + DISCOUNT * alive[step] * torch.lerp(following, outcome, TD_LAMBDA)
+        following = value[step]
+        outcomes.append(outcome)
+    return torch.stack(outcomes[::-1])

@@ -1,0 +1,33 @@
+"""Command lines with `{placeholders}`, written as for `str.format`: a brace that is meant literally is doubled."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from string import Formatter
+
+_FLAG = re.compile(r"--?[A-Za-z][\w-]*")
+
+
+def placeholders(words: Iterable[str]) -> frozenset[str]:
+    """Name the placeholders in `words`. Raises ValueError for a stray brace and for more than a name between braces."""
+    return frozenset[str]().union(*map(_names, words))
+
+
+def fill(words: Sequence[str], values: Mapping[str, object]) -> tuple[str, ...]:
+    """Put the values in. A word with a placeholder that has none is left out, and with it a flag right before it."""
+    kept: list[str] = []
+    before = ""
+    for word in words:
+        if _names(word) <= values.keys():
+            kept.append(word.format_map(values))
+        elif _FLAG.fullmatch(before):
+            kept.pop()
+        before = word
+    return tuple(kept)
+
+
+def _names(word: str) -> set[str]:
+    fields = [(name, spec, conversion) for _, name, spec, conversion in Formatter().parse(word) if name is not None]
+    for name, spec, conversion in fields:
+        if not name.isidentifier() or spec or conversion:
+            raise ValueError(f"{word!r} holds a placeholder that is not a plain {{name}}; double a literal brace")
+    return {name for name, _, _ in fields}

@@ -1,0 +1,102 @@
+"""A study with what it works on: its file, its trainer, its devices, its folder."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.devices.base import open_devices, visible_variables
+from tuner.devices.topology import links, nccl_variables
+from tuner.errors import StudyError
+from tuner.probe.metrics import OBJECTIVES
+from tuner.probe.plan import Device
+from tuner.probe.protocols import DeviceSource, Trainer
+from tuner.search.sampler import PATIENCE
+from tuner.study.cases import Case
+from tuner.study.load import DeviceKind, load, narrowed
+from tuner.study.space import Space
+from tuner.study.spec import StudySpec
+from tuner.trainers.base import open_trainer, split_parameters
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workbench:
+    """Everything a study needs to probe; opened once, before any probe."""
+
+    spec: StudySpec
+    asked_for: str
+    """The study that the user named; differs from `spec.name` where its fallback stands in."""
+    trainer: Trainer
+    source: DeviceSource
+    folder: Path
+    """Of this study: database, probes and exports; absolute."""
+    variables: Mapping[str, str]
+    """What the trainer's processes find in their environment: visible cards, NCCL settings, the study's own."""
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices that every probe runs on."""
+        return self.source.devices
+
+    @property
+    def kind(self) -> DeviceKind:
+        """What the devices are."""
+        return "gpu" if self.devices[0].is_gpu else "cpu"
+
+    def spec_for(self, case: Case) -> StudySpec:
+        """Give the study as it reads for this case on these devices."""
+        return narrowed(self.spec, case.name, self.kind)
+
+    def space_for(self, case: Case) -> Space:
+        """Give the space that is really searched: without the parameters in `not_searched`."""
+        spec = self.spec_for(case)
+        space = spec.build_space()
+        return space.restricted_to(set(space.names) - set(not_searched(spec, self.trainer)))
+
+    def identity_for(self, case: Case) -> dict[str, Any]:
+        """Say what makes trials of this case comparable; a resumed study must not differ in it."""
+        spec = self.spec_for(case)
+        return {
+            "space": self.space_for(case).describe(),
+            "trainer": self.trainer.fingerprint(),
+            "pruner": spec.pruner.model_dump(mode="json"),
+            "objective": spec.objective,
+            "iterations": [spec.probe.warmup_iterations, spec.probe.iterations],
+            "source": self.source.label,
+            "devices": [f"{device.name} {device.model}" for device in self.devices],
+        }
+
+
+def open_workbench(study: str, *, devices: str | None = None, runs: Path = Path("runs")) -> Workbench:
+    """Load a study and open its trainer and devices; `devices` overrides the study file's.
+
+    Raises StudyError, TrainerError or DeviceError.
+    """
+    spec = load(study)
+    if spec.objective not in OBJECTIVES:
+        raise StudyError(f"objective {spec.objective!r} is unknown; known: {', '.join(OBJECTIVES)}")
+    trainer = open_trainer(spec.trainer)
+    source = open_devices(devices or spec.devices)
+    return Workbench(
+        spec=spec,
+        asked_for=study,
+        trainer=trainer,
+        source=source,
+        folder=(runs / spec.name).resolve(),
+        variables={
+            **visible_variables(source.devices),
+            **nccl_variables(spec.environment.nccl_p2p, links(source.devices)),
+            **spec.environment.variables,
+        },
+    )
+
+
+def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
+    """Give the study's parameters that nothing would read → why.
+
+    Raises TrainerError for a parameter that this trainer has never heard of.
+    """
+    _, declined = split_parameters(trainer, spec.space)
+    if PATIENCE in spec.space and spec.pruner.name != "hyperband_patient":
+        return {**declined, PATIENCE: f"the pruner is {spec.pruner.name}"}
+    return declined
