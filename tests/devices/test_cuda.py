@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.devices.cuda import selected, visible_uuids
+from tuner.devices.cuda import cuda_uuids, cuda_uuids_apart, selected, visible_uuids
 
 CARDS = ["GPU-1a11", "GPU-1b22", "GPU-2c33"]
 
@@ -37,19 +37,32 @@ def no_library(name: str) -> Any:
     raise OSError(f"{name}: cannot open shared object file")
 
 
-def test_asks_cuda_for_its_order():
+def test_cuda_tells_its_cards_in_its_own_order():
     cards = [uuid.UUID(int=7), uuid.UUID(int=3)]
-    assert visible_uuids(["GPU-x"], {}, lambda name: FakeCuda(cards)) == [f"GPU-{card}" for card in cards]
+    assert cuda_uuids(lambda name: FakeCuda(cards)) == [f"GPU-{card}" for card in cards]
 
 
-def test_cuda_without_devices_shows_none():
-    assert visible_uuids(CARDS, {}, lambda name: FakeCuda([], status=100)) == []
+def test_cuda_without_devices_tells_none():
+    assert cuda_uuids(lambda name: FakeCuda([], status=100)) == []
 
 
 @pytest.mark.parametrize("load", [no_library, lambda name: FakeCuda([], status=803)])
-def test_where_cuda_does_not_answer_the_cards_count_in_pci_order(load: Any):
-    assert visible_uuids(CARDS, {}, load) == CARDS
-    assert visible_uuids(CARDS, {"CUDA_VISIBLE_DEVICES": "2,0"}, load) == ["GPU-2c33", "GPU-1a11"]
+def test_a_cuda_that_is_missing_or_broken_does_not_answer(load: Any):
+    assert cuda_uuids(load) is None
+
+
+def test_a_process_of_its_own_gives_the_same_answer():
+    assert cuda_uuids_apart() == cuda_uuids()
+
+
+def test_cuda_s_word_counts_and_holds_for_the_environment_too():
+    assert visible_uuids(CARDS, {"CUDA_VISIBLE_DEVICES": "0"}, lambda: ["GPU-2c33"]) == ["GPU-2c33"]
+    assert visible_uuids(CARDS, {}, list) == []
+
+
+def test_where_cuda_does_not_answer_the_cards_count_in_pci_order():
+    assert visible_uuids(CARDS, {}, lambda: None) == CARDS
+    assert visible_uuids(CARDS, {"CUDA_VISIBLE_DEVICES": "2,0"}, lambda: None) == ["GPU-2c33", "GPU-1a11"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import pynvml
 import pytest
 
 from tuner.devices.base import describe_machine, open_devices, visible_variables
-from tuner.devices.cuda import visible_uuids
 from tuner.devices.nvml import Nvml
 from tuner.devices.topology import links, nccl_variables
 from tuner.testing.contracts import check_device_source
@@ -61,12 +60,13 @@ def test_a_trainer_sees_the_chosen_cards_alone():
     assert python(CUDAS, **visible_variables([last])) == [last.uuid]
 
 
-def test_asking_cuda_takes_no_memory_of_a_card():
+def test_opening_the_cards_takes_no_memory_of_them():
     nvml = Nvml()
-    visible_uuids(nvml.uuids())
-    for uuid in nvml.uuids():
-        users = pynvml.nvmlDeviceGetComputeRunningProcesses(nvml.handle(uuid))
-        assert os.getpid() not in [user.pid for user in users]
+    cards = [nvml.handle(uuid) for uuid in nvml.uuids()]
+    before = [pynvml.nvmlDeviceGetMemoryInfo(card).used for card in cards]
+    source = open_devices("auto")
+    source.sample(0.0)
+    assert [pynvml.nvmlDeviceGetMemoryInfo(card).used for card in cards] == before
 
 
 def test_work_on_a_card_is_seen():

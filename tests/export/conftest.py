@@ -1,6 +1,7 @@
 """Study databases as the tuner leaves them, made with optuna itself."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from optuna.trial import TrialState
 from sqlalchemy import NullPool, create_engine, make_url, text
 
 POSTGRESQL = "TUNER_TEST_POSTGRESQL"
-"""Names a server's URL, such as postgresql+psycopg://postgres@127.0.0.1/postgres; each test makes a database of its own."""
+"""Names a server, such as postgresql+psycopg://postgres@127.0.0.1/postgres; each test makes its own database there."""
 
 STATES = {"ok": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "gpu_oom": TrialState.PRUNED}
 FACTS = {
@@ -51,7 +52,7 @@ class FilledDatabase:
         detail: str = "",
         **probe: Any,
     ) -> optuna.trial.Trial:
-        """Tell about one finished probe whose devices were busy `utils` percent; `probe` replaces parts of its record."""
+        """Tell about a finished probe whose devices were busy `utils` percent; `probe` replaces parts of its record."""
         trial = case.ask()
         failure = {"kind": status, "rule": "a rule", "detail": detail, "rank": 1, "overshoot_mib": None}
         record = {
@@ -93,28 +94,32 @@ def _device(rank: int, util_pct: float) -> dict[str, Any]:
     }
 
 
+@pytest.fixture(scope="session")
+def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with nothing but the schema, which takes a second to make and no time to copy."""
+    file = tmp_path_factory.mktemp("empty") / "study.db"
+    with _filled(f"sqlite:///{file}"):
+        return file
+
+
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[FilledDatabase]:
+def database(tmp_path: Path, empty_file: Path) -> Iterator[FilledDatabase]:
     """An empty study database on SQLite."""
-    with _filled(_sqlite(tmp_path)) as filled:
+    file = shutil.copy(empty_file, tmp_path / "study.db")
+    with _filled(f"sqlite:///{file}") as filled:
         yield filled
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def any_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FilledDatabase]:
+def any_database(request: pytest.FixtureRequest) -> Iterator[FilledDatabase]:
     """An empty study database on each kind of server."""
     if request.param == "sqlite":
-        with _filled(_sqlite(tmp_path)) as filled:
-            yield filled
+        yield request.getfixturevalue("database")
     elif server := os.environ.get(POSTGRESQL):
         with _own_database(server) as url, _filled(url) as filled:
             yield filled
     else:
         pytest.skip(f"{POSTGRESQL} names no server")
-
-
-def _sqlite(folder: Path) -> str:
-    return f"sqlite:///{folder / 'study.db'}"
 
 
 @contextmanager

@@ -4,7 +4,9 @@ import signal
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
@@ -25,15 +27,21 @@ def test_the_dashboard_shows_the_studies_until_interrupted(database: "FilledData
     command = [sys.executable, "-c", SERVE, database.url, str(port)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as dashboard:
         try:
-            assert dashboard.stderr is not None
-            assert any("Listening on http://127.0.0.1" in line for line in dashboard.stderr)
-            with urlopen(f"http://127.0.0.1:{port}/api/studies") as answer:
-                studies = json.load(answer)["study_summaries"]
+            studies = _studies(dashboard, port)
         finally:
             dashboard.send_signal(signal.SIGINT)
-            dashboard.stderr.read()
+            dashboard.communicate()
     assert [study["study_name"] for study in studies] == ["pi_plus/add_pi_plus"]
     assert dashboard.returncode == 0
+
+
+def _studies(dashboard: subprocess.Popen[str], port: int) -> list[dict[str, Any]]:
+    """Ask as soon as the server has announced itself, again while it is not yet listening."""
+    announced = any("Listening on http://127.0.0.1" in line for line in dashboard.stderr or ())
+    while announced and dashboard.poll() is None:
+        with suppress(URLError), urlopen(f"http://127.0.0.1:{port}/api/studies") as answer:
+            return json.load(answer)["study_summaries"]
+    raise AssertionError("the dashboard has ended")
 
 
 def test_a_taken_port_is_named(database: "FilledDatabase") -> None:

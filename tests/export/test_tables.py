@@ -13,27 +13,9 @@ if TYPE_CHECKING:
 HIUTIL = {"num_envs": 1024, "agent_variant": "hiutil", "update_epochs": 20}
 DEFAULT = {"num_envs": 512, "agent_variant": "default", "num_workers": 2}
 FIRST_COLUMNS = [
-    "case",
-    "method",
-    "status",
-    "variant",
-    "num_envs",
-    "elapsed_s",
-    "iteration",
-    "samples",
-    "samples_per_s",
-    "avg_util0",
-    "avg_util1",
-    "min_avg_util",
-    "max_util0",
-    "max_util1",
-    "max_mem0",
-    "max_mem1",
-    "max_power0",
-    "max_power1",
-    "agent_config",
-    "base_agent",
-    "out_dir",
+    *("case", "method", "status", "variant", "num_envs", "elapsed_s", "iteration", "samples", "samples_per_s"),
+    *("avg_util0", "avg_util1", "min_avg_util", "max_util0", "max_util1", "max_mem0", "max_mem1"),
+    *("max_power0", "max_power1", "agent_config", "base_agent", "out_dir"),
 ]
 
 

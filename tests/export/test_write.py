@@ -41,19 +41,18 @@ def test_a_second_export_replaces_the_first(filled: "FilledDatabase", tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("number", "advice"),
-    [(errno.ENOSPC, "free some disk space"), (errno.EACCES, "make the folder writable"), (errno.EIO, "another folder")],
+    ("call", "number", "advice"),
+    [
+        ("os.fsync", errno.ENOSPC, "free some disk space"),
+        ("os.fsync", errno.EIO, "choose another folder"),
+        ("pathlib.Path.open", errno.EACCES, "make the folder writable"),
+        ("pathlib.Path.replace", errno.EPERM, "make the folder writable"),
+    ],
 )
-@pytest.mark.parametrize(("owner", "call"), [(os, "fsync"), (Path, "replace"), (Path, "open")])
 def test_a_write_that_fails_leaves_the_old_files(
-    filled: "FilledDatabase",
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    owner: object,
-    call: str,
-    number: int,
-    advice: str,
+    request: pytest.FixtureRequest, tmp_path: Path, call: str, number: int, advice: str
 ) -> None:
+    filled, monkeypatch = request.getfixturevalue("filled"), request.getfixturevalue("monkeypatch")
     for name in NAMES:
         (tmp_path / name).write_text("old", encoding="utf-8")
     before = sorted(tmp_path.iterdir())
@@ -62,7 +61,7 @@ def test_a_write_that_fails_leaves_the_old_files(
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
-        patch.setattr(owner, call, refuse)
+        patch.setattr(call, refuse)
         with pytest.raises(OutputError, match=f"cannot write .*best_by_case.tsv: .*{advice}"):
             export_study(filled.url, "pi_plus", tmp_path)
     assert sorted(tmp_path.iterdir()) == before
@@ -84,7 +83,7 @@ def test_nothing_is_replaced_before_everything_is_written(
 
 def test_a_folder_that_cannot_be_made_is_named(filled: "FilledDatabase", tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file", encoding="utf-8")
-    with pytest.raises(OutputError, match="cannot write .*taken: .*choose another folder"):
+    with pytest.raises(OutputError, match=r"cannot write .*taken: .*choose another folder"):
         export_study(filled.url, "pi_plus", tmp_path / "taken")
 
 

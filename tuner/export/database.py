@@ -43,7 +43,7 @@ def connect(url: str) -> Engine:
     """
     try:
         engine = create_engine(url, poolclass=NullPool)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:
         form = "sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME"
         reason = str(error) if isinstance(error, NoSuchModuleError) else "it is no database URL"
         raise StoreError(f"the storage URL cannot be used: {reason}; its form is {form}") from error

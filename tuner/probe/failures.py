@@ -125,7 +125,7 @@ class Evidence:
         self.fatal_t_s: float | None = None
         """When the first line of a dying rank came, if one did."""
         self.certain = False
-        """Whether that line is written only by a process that dies of it."""
+        """Whether the lines since are such as only a process that dies of them writes."""
 
     def feed(self, text: str, t_s: float) -> None:
         """Take one line of the trainer's output into account."""
@@ -133,11 +133,12 @@ class Evidence:
         rule = next((rule for rule in RULES if rule.pattern.search(text)), None)
         if rule:
             self._matches.setdefault(rule.name, deque(maxlen=_KEPT_MATCHES)).append(text)
-        dead = bool(_DEAD_RANK.search(text))
+        raised = bool(_EXCEPTION.search(text))
         memory = rule is not None and rule.kind is FailureKind.GPU_OOM
-        if dead or memory or _TRACEBACK.search(text) or _EXCEPTION.search(text):
+        certain = bool(_DEAD_RANK.search(text)) or memory or (raised and rule is not None)
+        if certain or raised or _TRACEBACK.search(text):
             self.fatal_t_s = t_s if self.fatal_t_s is None else self.fatal_t_s
-            self.certain = self.certain or dead or memory
+            self.certain = self.certain or certain
 
     def refute(self) -> None:
         """Forget what was collected: an iteration has been completed since."""

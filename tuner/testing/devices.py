@@ -29,6 +29,8 @@ class Recording:
     """In order of time, the cards of one moment together."""
     marks_s: tuple[float, ...]
     """When each iteration was seen to end."""
+    error_s: float | None = None
+    """When the first line of a dying rank was seen, if one was."""
     total_s: float
     exit_code: int
     """Negative: ended by that signal."""
@@ -44,6 +46,7 @@ def load_recording(path: Path) -> Recording:
         devices=tuple(Device(name=f"cuda:{index}", model="recorded GPU") for index in range(len(rows[0][1]))),
         samples=tuple(samples),
         marks_s=tuple(raw["iters_t"]),
+        error_s=raw.get("first_err_s"),
         total_s=raw["elapsed"],
         exit_code=raw["rc"],
     )

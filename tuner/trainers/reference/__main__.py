@@ -4,8 +4,7 @@ import argparse
 import re
 from pathlib import Path
 
-from tuner.trainers.reference.adapter import CASES
-from tuner.trainers.reference.agent import AgentSettings, default_hidden_units
+from tuner.trainers.reference.agent import CASES, AgentSettings, default_hidden_units
 from tuner.trainers.reference.run import RunSettings, run
 
 PREFETCH_FACTOR = 2
@@ -61,7 +60,7 @@ def settings_from(argv: list[str] | None = None) -> RunSettings:
     if given.prefetch_factor is not None and given.num_workers == 0:
         parser.error(f"--prefetch-factor {given.prefetch_factor} needs --num-workers of at least 1")
     return RunSettings(
-        method=given.case.split("_", 1)[0],
+        method=CASES[given.case],
         agent=AgentSettings(
             hidden_layers=given.hidden_layers,
             hidden_units=given.hidden_units or default_hidden_units(given.devices[0]),

@@ -8,9 +8,7 @@ from tuner.probe.plan import ProbePlan, Slot
 from tuner.study.cases import Case
 from tuner.study.space import LADDER, VARIANT, Config
 from tuner.study.spec import TrainerSpec
-from tuner.trainers.reference.agent import METHODS, agent_settings, default_hidden_units, whole
-
-CASES = ("add_pi_plus", "amp_pi_plus", "deepmimic_pi_plus_ppo")
+from tuner.trainers.reference.agent import CASES, agent_settings, default_hidden_units, whole
 
 SPARE_ITERATIONS = 2
 """Run beyond what a probe measures: the tuner ends a probe itself, a command run by hand ends by this count."""
@@ -34,12 +32,12 @@ class ReferenceTrainer:
         self._options = dict(spec.options)
 
     def cases(self) -> list[Case]:
-        """List the pi_plus cases, named as MimicKit names them, so that one glob selects them in both."""
-        return [Case(name=name, options=_labels(name.split("_", 1)[0])) for name in CASES]
+        """List the three pi_plus cases."""
+        return [Case(name=name, options=_labels(method)) for name, method in CASES.items()]
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Decide one run. Raises TrainerError for an unknown case or a value that the trainer cannot use."""
-        if case.method not in METHODS:
+        if case.name not in CASES:
             raise TrainerError(f"case {case.name!r} is unknown to the reference trainer; it knows {', '.join(CASES)}")
         devices = tuple(device.name if device.is_gpu else "cpu" for device in slot.devices)
         num_envs = whole(config, LADDER, default=1024)

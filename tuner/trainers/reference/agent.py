@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from tuner.errors import TrainerError
 from tuner.study.space import VARIANT, Value
 
 Method = Literal["add", "amp", "deepmimic"]
 
-METHODS: tuple[Method, ...] = get_args(Method)
+CASES: dict[str, Method] = {"add_pi_plus": "add", "amp_pi_plus": "amp", "deepmimic_pi_plus_ppo": "deepmimic"}
+"""Case → its method; named as MimicKit names them, so that one glob selects them in both."""
 
 HIUTIL_MIN_EPOCHS = 20
 HIUTIL_MAX_BATCH_SIZE = 2

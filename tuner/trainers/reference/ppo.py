@@ -29,7 +29,8 @@ class Objective(nn.Module):
         loss = clipped_loss(ratio, samples["advantage"])
         loss = loss + (self.policy.value(samples["observation"]) - samples["outcome"]).square().mean()
         if self.discriminator is not None:
-            loss = loss + self.discriminator.loss(samples["shown"], samples["wanted"])
+            half = len(ratio) // 2  # of the policy and of the clips: as many samples as the policy learns from
+            loss = loss + self.discriminator.loss(samples["shown"][:half], samples["wanted"][half:])
         return loss
 
 
@@ -44,7 +45,7 @@ class Learner:
 
     def __init__(self, objective: nn.Module, *, epochs: int, minibatch: int) -> None:
         self._objective = objective
-        self._optimiser = torch.optim.Adam(objective.parameters(), lr=LEARNING_RATE)
+        self._optimiser = torch.optim.Adam(objective.parameters(), lr=LEARNING_RATE, fused=True)
         self._epochs = epochs
         self._minibatch = minibatch
 
@@ -55,7 +56,7 @@ class Learner:
         loss = torch.zeros(())
         for _ in range(self._epochs):
             for rows in torch.randperm(len(advantage), device=advantage.device).split(self._minibatch):
-                loss = self._objective({name: column[rows] for name, column in samples.items()})
+                loss = self._objective({name: column.index_select(0, rows) for name, column in samples.items()})
                 self._optimiser.zero_grad()
                 loss.backward()
                 self._optimiser.step()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import torch._dynamo  # DistributedDataParallel imports it late; here it is read once, before the ranks fork
 from torch import distributed
 from torch.multiprocessing.spawn import start_processes
 from torch.nn.parallel import DistributedDataParallel

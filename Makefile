@@ -1,0 +1,41 @@
+# Two commands do everything on a fresh machine: `make optimize` and `make test`.
+PYTHON ?= python3
+STUDY ?= pi_plus
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: optimize test check lint clean
+
+## optimize: install, then run or resume the study STUDY (default pi_plus)
+optimize: $(VENV)/installed
+	$(BIN)/tuner optimize --study $(STUDY)
+
+## test: install with the tools, then run the tests
+test: $(VENV)/installed-dev
+	$(BIN)/pytest
+
+## check: what must pass before each commit
+check: lint test
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+$(VENV)/bin/pip:
+	$(PYTHON) -m venv $(VENV)
+
+# torch first and by its exact version: a range could take another build than the pinned one
+$(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	$(PIP) "$$(grep '^torch==' constraints.txt)"
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	$(PIP) --editable '.[dev,dashboard,postgresql,notebook]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache

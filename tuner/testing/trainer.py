@@ -1,0 +1,104 @@
+"""A trainer whose output is written down beforehand and told in a fake clock's time."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner.probe.plan import Device, LinePatterns, ProbePlan, Slot
+from tuner.probe.protocols import DeviceSource, Line
+from tuner.probe.result import DeviceSample
+from tuner.study.spec import ProbeSpec
+from tuner.testing.clock import FakeClock
+
+
+class ScriptedTrainer:
+    """Says its lines at their times; the clock moves whenever it is waited for. Both a `Launch` and what that starts."""
+
+    pid = 1
+
+    def __init__(
+        self, clock: FakeClock, lines: Sequence[Line], *, exit_at_s: float | None = None, exit_code: int = 0
+    ) -> None:
+        """`exit_at_s` None: it runs until it is ended."""
+        self._clock = clock
+        self._rest = sorted(lines, key=lambda line: line.t_s)
+        self._exit_at_s = exit_at_s
+        self._exit_code = exit_code
+        self._origin_s = clock.now()
+        self.plans: list[ProbePlan] = []
+        """What it was launched with."""
+        self.ended_at_s: float | None = None
+        """When the tuner ended it, if it did so before it exited by itself."""
+
+    def __call__(self, plan: ProbePlan) -> "ScriptedTrainer":
+        """Start: the script's time 0 is now."""
+        self.plans.append(plan)
+        self._origin_s = self._clock.now()
+        return self
+
+    def lines(self, timeout_s: float) -> list[Line]:
+        """Let time pass up to the next line or the end of the wait, and give what is due."""
+        events_s = [self._rest[0].t_s] if self._rest else []
+        events_s += [] if self._exit_at_s is None else [self._exit_at_s]
+        ahead_s = [event_s - self._now_s() for event_s in events_s if event_s > self._now_s()]
+        if not (self._rest and self._rest[0].t_s <= self._now_s()):
+            self._clock.advance(min([*ahead_s, timeout_s]))
+        due = [line for line in self._rest if line.t_s <= self._now_s()]
+        self._rest = self._rest[len(due) :]
+        return due
+
+    def exit_code(self) -> int | None:
+        """The scripted exit code once its time has come."""
+        if self.ended_at_s is not None:
+            return -15
+        if self._exit_at_s is not None and self._now_s() >= self._exit_at_s:
+            return self._exit_code
+        return None
+
+    def end(self) -> int:
+        """Note when it was ended."""
+        code = self.exit_code()
+        if code is None:
+            self.ended_at_s = self._now_s()
+        return self.exit_code() or 0
+
+    def _now_s(self) -> float:
+        return self._clock.now() - self._origin_s
+
+
+class ReplayedRecorder:
+    """Gives recorded samples up to the clock's time."""
+
+    def __init__(self, source: DeviceSource, samples: Sequence[DeviceSample], clock: FakeClock) -> None:
+        self.source = source
+        self._samples = samples
+        self._clock = clock
+        self._origin_s = 0.0
+
+    def start(self, pid: int, origin_s: float) -> None:
+        """Set time 0."""
+        self._origin_s = origin_s
+
+    def samples(self) -> list[DeviceSample]:
+        """Give what has been recorded by now."""
+        now_s = self._clock.now() - self._origin_s
+        return [sample for sample in self._samples if sample.t_s <= now_s]
+
+    def stop(self) -> None:
+        """Nothing to stop."""
+
+
+def scripted_plan(
+    out_dir: Path, devices: Sequence[Device], limits: ProbeSpec, progress: LinePatterns = LinePatterns()
+) -> ProbePlan:
+    """Give a plan for a scripted trainer: a config of one parameter, no files, no command that could run."""
+    slot = Slot(devices=tuple(devices), out_dir=out_dir, port=1, limits=limits)
+    return ProbePlan(
+        config={"num_envs": 32},
+        argv=("scripted",),
+        cwd=out_dir,
+        env={},
+        files={},
+        slot=slot,
+        progress=progress,
+        session_key="scripted",
+    )
