@@ -11,7 +11,7 @@ from tuner.testing.clock import FakeClock
 
 
 class ScriptedTrainer:
-    """Says its lines at their times; the clock moves whenever it is waited for. Both a `Launch` and what that starts."""
+    """Says its lines at their times, moving the clock when waited for; both a `Launch` and what that starts."""
 
     pid = 1
 
@@ -87,8 +87,11 @@ class ReplayedRecorder:
         """Nothing to stop."""
 
 
+_NO_PATTERNS = LinePatterns()
+
+
 def scripted_plan(
-    out_dir: Path, devices: Sequence[Device], limits: ProbeSpec, progress: LinePatterns = LinePatterns()
+    out_dir: Path, devices: Sequence[Device], limits: ProbeSpec, progress: LinePatterns = _NO_PATTERNS
 ) -> ProbePlan:
     """Give a plan for a scripted trainer: a config of one parameter, no files, no command that could run."""
     slot = Slot(devices=tuple(devices), out_dir=out_dir, port=1, limits=limits)

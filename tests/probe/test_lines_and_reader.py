@@ -1,0 +1,79 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.probe.lines import MAX_LINE_BYTES, LineSplitter
+from tuner.probe.plan import LinePatterns
+from tuner.probe.protocols import Line
+from tuner.probe.reader import ProgressReader
+
+ROWS = LinePatterns(patterns=(r"Iteration \| (?P<iteration>\S+)", r"Samples \| (?P<samples>\S+)"))
+
+
+@given(st.lists(st.text(alphabet="ab \u00e9", min_size=1)), st.integers(1, 7))
+def test_lines_do_not_depend_on_how_the_bytes_arrive(lines: list[str], size: int) -> None:
+    data = "\n".join(lines).encode()
+    splitter = LineSplitter()
+    found = [line for start in range(0, len(data), size) for line in splitter.feed(data[start : start + size])]
+    assert found + splitter.close() == lines
+
+
+def test_carriage_returns_end_lines_and_bad_bytes_are_shown() -> None:
+    splitter = LineSplitter()
+    assert splitter.feed(b"Building 1/4\rBuilding 2/4\r\n\xff!\n") == ["Building 1/4", "Building 2/4", "\ufffd!"]
+
+
+def test_a_log_without_a_newline_stays_small() -> None:
+    splitter = LineSplitter()
+    for _ in range(100):
+        assert splitter.feed(b"x" * MAX_LINE_BYTES) == []
+    assert len(splitter.close()[0]) == MAX_LINE_BYTES
+
+
+def marks(reader: ProgressReader, *texts: str) -> list[tuple[int, int | None]]:
+    found = (reader.feed(Line(t_s=1.0, text=text)) for text in texts)
+    return [(mark.iteration, mark.samples) for mark in found if mark]
+
+
+def test_a_mark_is_complete_with_its_last_row() -> None:
+    reader = ProgressReader(ROWS, 0.0)
+    assert marks(reader, "Iteration | 0", "loss | 3", "Samples | 64", "Iteration | 1") == [(0, 64)]
+
+
+@pytest.mark.parametrize("bad", ["nan", "inf", "-3", "many"])
+def test_what_is_no_count_is_no_mark(bad: str) -> None:
+    assert marks(ProgressReader(ROWS, 0.0), f"Iteration | {bad}", "Samples | 64") == []
+
+
+def test_progress_that_goes_backwards_is_no_mark() -> None:
+    texts = ["Iteration | 5", "Samples | 1", "Iteration | 4", "Samples | 2", "Iteration | 5", "Samples | 3"]
+    assert marks(ProgressReader(ROWS, 0.0), *texts) == [(5, 1)]
+
+
+def record(**fields: object) -> Line:
+    return Line(t_s=9.0, text=json.dumps(fields), stream="progress")
+
+
+def test_a_record_is_a_mark_at_its_own_time() -> None:
+    mark = ProgressReader(LinePatterns(), 100.0).feed(record(iteration=2, rank=1, samples=7, busy_s=0.5, t_s=104.0))
+    assert mark is not None
+    assert (mark.iteration, mark.rank, mark.samples, mark.busy_s, mark.t_s) == (2, 1, 7, 0.5, 4.0)
+
+
+@pytest.mark.parametrize("stamp_s", [99.0, 1e9, None], ids=["before", "after", "none"])
+def test_a_stamp_outside_the_probe_gives_way_to_the_time_of_reading(stamp_s: float | None) -> None:
+    mark = ProgressReader(LinePatterns(), 100.0).feed(record(iteration=2, t_s=stamp_s))
+    assert mark is not None
+    assert mark.t_s == 9.0
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '"x"', '{"iteration": "x"}', '{"iteration": NaN}'])
+def test_garbage_in_the_progress_file_is_no_mark(text: str) -> None:
+    assert ProgressReader(LinePatterns(), 0.0).feed(Line(t_s=0.0, text=text, stream="progress")) is None
+
+
+def test_ranks_count_for_themselves() -> None:
+    reader = ProgressReader(LinePatterns(), 0.0)
+    assert all(reader.feed(record(iteration=0, rank=rank)) for rank in range(2))

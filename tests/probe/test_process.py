@@ -1,0 +1,178 @@
+"""Real processes: everything a probe starts is ended, whatever it does and however the tuner ends."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tuner.errors import OutputError, TrainerError
+from tuner.probe.clock import MonotonicClock
+from tuner.probe.plan import Device, ProbePlan
+from tuner.probe.process import Process
+from tuner.study.spec import ProbeSpec
+from tuner.testing.trainer import scripted_plan
+
+CPU = [Device(name="cpu:0", model="x")]
+
+
+def plan(tmp_path: Path, code: str, **env: str) -> ProbePlan:
+    blank = scripted_plan(tmp_path / "out", CPU, ProbeSpec())
+    return replace(blank, argv=(sys.executable, "-u", "-c", code), cwd=tmp_path, env=env)
+
+
+def said(process: Process, word: str) -> str:
+    """Read until a line with `word` comes."""
+    while True:
+        for line in process.lines(1.0):
+            if word in line.text:
+                return line.text
+
+
+def everything_said(process: Process) -> list[str]:
+    texts: list[str] = []
+    while process.exit_code() is None:
+        texts += [line.text for line in process.lines(0.05)]
+    return texts + [line.text for line in process.lines(0.0)]
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_output_is_handed_on_and_kept(tmp_path: Path) -> None:
+    process = Process(plan(tmp_path, "import os; print('one'); print(os.environ['X'])", X="two"), MonotonicClock())
+    assert everything_said(process) == ["one", "two"]
+    assert process.exit_code() == 0
+    assert (tmp_path / "out/console.log").read_text() == "one\ntwo\n"
+
+
+@pytest.mark.parametrize(("code", "expected"), [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9)])
+def test_the_exit_code_is_the_trainer_s_own(tmp_path: Path, code: str, expected: int) -> None:
+    process = Process(plan(tmp_path, code), MonotonicClock())
+    everything_said(process)
+    assert process.exit_code() == expected
+
+
+def test_files_are_written_into_a_fresh_folder(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/old").touch()
+    asked = replace(plan(tmp_path, "print(open('out/sub/a').read())"), files={tmp_path / "out/sub/a": "text"})
+    assert everything_said(Process(asked, MonotonicClock())) == ["text"]
+    assert not (tmp_path / "out/old").exists()
+
+
+def test_progress_records_are_read_from_the_file(tmp_path: Path) -> None:
+    code = "import sys; sys.path.insert(0, sys.argv[1])\nfrom progress import report\nreport(iteration=4, rank=0)"
+    progress = Path(sys.modules["tuner"].__file__ or "").parent
+    asked = plan(tmp_path, code, TUNER_PROGRESS=str(tmp_path / "out/progress.jsonl"))
+    process = Process(replace(asked, argv=(*asked.argv, str(progress))), MonotonicClock())
+    (text,) = everything_said(process)
+    assert '"iteration": 4' in text
+
+
+STUBBORN = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = "import time; print('child up', flush=True); time.sleep(1000)"  # SIG_IGN is inherited
+pid = subprocess.Popen([sys.executable, "-c", child], start_new_session=True).pid
+print("pids", os.getpid(), pid)
+time.sleep(1000)
+"""
+
+
+def test_end_reaches_what_ignores_term_and_has_left_the_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.probe.process.TERM_GRACE_S", 0.2)
+    process = Process(plan(tmp_path, STUBBORN), MonotonicClock())
+    pids = [int(word) for word in said(process, "pids").split()[1:]]
+    said(process, "child up")
+    assert process.end() == -signal.SIGKILL
+    assert all(gone(pid) for pid in pids)
+
+
+def test_what_a_trainer_leaves_behind_ends_with_it(tmp_path: Path) -> None:
+    code = "import subprocess; print(subprocess.Popen(['sleep', '1000'], start_new_session=True).pid)"
+    process = Process(plan(tmp_path, code), MonotonicClock())
+    (pid,) = everything_said(process)
+    assert gone(int(pid))
+
+
+TUNER = """
+import sys, dataclasses
+from pathlib import Path
+from tuner.probe.clock import MonotonicClock
+from tuner.probe.plan import Device
+from tuner.probe.process import Process
+from tuner.study.spec import ProbeSpec
+from tuner.testing.trainer import scripted_plan
+out = Path(sys.argv[1])
+plan = scripted_plan(out / "out", [Device(name="cpu:0", model="x")], ProbeSpec())
+code = "import os, time; print('pid', os.getpid(), os.getppid(), flush=True); time.sleep(1000)"
+process = Process(dataclasses.replace(plan, argv=(sys.executable, "-c", code), cwd=out), MonotonicClock())
+while True:
+    for line in process.lines(1.0):
+        print(line.text, flush=True)
+"""
+
+
+def test_kill_9_of_the_tuner_takes_the_trainer_with_it(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", TUNER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as tuner:
+        assert tuner.stdout is not None
+        trainer, guard = (psutil.Process(int(word)) for word in tuner.stdout.readline().split()[1:])
+        tuner.kill()
+    psutil.wait_procs([trainer, guard], timeout=30)
+    assert gone(trainer.pid)
+    assert gone(guard.pid)
+
+
+def test_no_file_descriptor_is_left(tmp_path: Path) -> None:
+    def open_files() -> int:
+        return psutil.Process(os.getpid()).num_fds()
+
+    everything_said(Process(plan(tmp_path, "pass"), MonotonicClock()))
+    before = open_files()
+    for _ in range(3):
+        everything_said(Process(plan(tmp_path, "print(1)"), MonotonicClock()))
+    with pytest.raises(TrainerError):
+        Process(replace(plan(tmp_path, ""), argv=("no-such-program",)), MonotonicClock())
+    assert open_files() == before
+
+
+def test_a_command_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(TrainerError, match="no-such-program"):
+        Process(replace(plan(tmp_path, ""), argv=("no-such-program",)), MonotonicClock())
+    with pytest.raises(TrainerError, match="nowhere"):
+        Process(replace(plan(tmp_path, ""), cwd=tmp_path / "nowhere"), MonotonicClock())
+
+
+def test_a_full_disk_is_a_clear_error_and_ends_the_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "tuner.probe.plan.Slot.console", Path("/dev/full")
+    )  # every write fails: no space left on device
+    process = Process(plan(tmp_path, "import time\nwhile True: print('x'); time.sleep(0.01)"), MonotonicClock())
+    with pytest.raises(OutputError, match="No space left"):
+        said(process, "never")
+    process.end()
+    assert gone(process.pid)
+
+
+def test_an_out_dir_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file where the folder should be")
+    blocked = replace(plan(tmp_path, "pass").slot, out_dir=tmp_path / "out/below")
+    with pytest.raises(OutputError, match="out"):
+        Process(replace(plan(tmp_path, "pass"), slot=blocked), MonotonicClock())
+
+
+def test_a_flood_without_newlines_is_bounded_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.probe.console.MAX_LOG_BYTES", 1000)
+    process = Process(
+        plan(tmp_path, "import sys; [sys.stdout.write('x' * 9999) for _ in range(100)]"), MonotonicClock()
+    )
+    everything_said(process)
+    log = (tmp_path / "out/console.log").read_text()
+    assert log.startswith("x" * 1000 + "\n[tuner:")
+    assert len(log) < 1100

@@ -1,0 +1,186 @@
+"""A whole probe with a scripted trainer: when it ends, and what comes of it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import DeviceError
+from tuner.probe.plan import Device, LinePatterns
+from tuner.probe.protocols import Line
+from tuner.probe.result import DeviceSample, FailureKind, ProbeResult
+from tuner.probe.run import INTERRUPTED, Stop, run
+from tuner.study.spec import ProbeSpec
+from tuner.testing.clock import FakeClock
+from tuner.testing.devices import Recording, ReplayedSource
+from tuner.testing.trainer import ReplayedRecorder, ScriptedTrainer, scripted_plan
+
+DEVICES = tuple(Device(name=f"cuda:{index}", model="x") for index in range(2))
+PATTERN = LinePatterns(patterns=(r"it (?P<iteration>\S+)",))
+READINGS = tuple(
+    DeviceSample(t_s=tick / 10, device=device, util_pct=50.0 + 20 * device)
+    for tick in range(6000)
+    for device in range(2)
+)
+
+
+def probe(
+    lines: Sequence[tuple[float, str]],
+    *,
+    exit_at_s: float | None = None,
+    exit_code: int = 0,
+    stop: Stop = lambda _: None,
+    **limits: float,
+) -> tuple[ProbeResult, ScriptedTrainer]:
+    clock = FakeClock()
+    recording = Recording(devices=DEVICES, samples=READINGS, marks_s=(), total_s=600.0, exit_code=0)
+    recorder = ReplayedRecorder(ReplayedSource(recording), READINGS, clock)
+    script = [Line(t_s=t_s, text=text) for t_s, text in lines]
+    trainer = ScriptedTrainer(clock, script, exit_at_s=exit_at_s, exit_code=exit_code)
+    plan = scripted_plan(Path("out"), DEVICES, ProbeSpec.model_validate(limits), PATTERN)
+    return run(plan, launch=trainer, recorder=recorder, clock=clock, stop=stop), trainer
+
+
+def iterations(count: int, start_s: float = 30.0, step_s: float = 3.0) -> list[tuple[float, str]]:
+    return [(start_s + step_s * number, f"it {number}") for number in range(count)]
+
+
+def kind(result: ProbeResult) -> FailureKind | None:
+    return result.failure.kind if result.failure else None
+
+
+def test_a_probe_ends_with_its_last_iteration_and_the_trainer_with_it() -> None:
+    result, trainer = probe(iterations(50))
+    assert result.ok
+    assert result.start_up_s == 30.0
+    assert (result.iterations, result.window_s) == (7, pytest.approx(21.0))
+    assert [device.util_mean_pct for device in result.devices] == [50.0, 70.0]
+    assert trainer.ended_at_s == pytest.approx(30.0 + 7 * 3.0)
+
+
+def test_a_trainer_that_ends_by_itself_loses_its_last_iteration() -> None:
+    result, _ = probe(iterations(5), exit_at_s=50.0)
+    assert result.ok
+    assert result.iterations == 3
+
+
+def test_silence_after_start_is_a_hang() -> None:
+    result, _ = probe([(1.0, "hello")], silence_seconds=60)
+    assert kind(result) is FailureKind.HANG
+    assert result.total_s == pytest.approx(61.0, abs=0.2)
+
+
+def test_a_long_start_up_that_keeps_printing_is_no_hang() -> None:
+    result, _ = probe(
+        [(t_s, f"building {t_s}") for t_s in range(0, 300, 10)] + iterations(8, 300.0), silence_seconds=60
+    )
+    assert result.ok
+
+
+def test_a_stall_between_iterations_is_a_hang_even_while_lines_come() -> None:
+    chatter = [(60.0 + second, "still here") for second in range(300)]
+    result, _ = probe(iterations(5) + chatter)
+    assert kind(result) is FailureKind.HANG
+    assert result.total_s == pytest.approx(42.0 + 60.0, abs=0.2)
+
+
+def test_one_iteration_ten_times_as_slow_is_no_hang() -> None:
+    times = [30.0, 33.0, 36.0, 66.0, 69.0, 72.0, 75.0, 78.0]
+    result, _ = probe([(t_s, f"it {number}") for number, t_s in enumerate(times)])
+    assert result.ok
+
+
+def test_too_slow_is_told_apart_from_a_hang() -> None:
+    result, _ = probe([(float(t_s), "busy") for t_s in range(500)], max_seconds=400)
+    assert kind(result) is FailureKind.TOO_SLOW
+    assert result.total_s == pytest.approx(400.0, abs=1.1)
+
+
+def test_the_time_limit_keeps_what_was_measured() -> None:
+    result, _ = probe(iterations(8, 30.0, 50.0), max_seconds=200)
+    assert result.ok
+    assert result.iterations == 3
+
+
+def test_a_dead_rank_ends_the_probe_in_seconds() -> None:
+    death = [
+        (
+            40.0,
+            "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total "
+            "capacity of 23.99 GiB of which 512.00 MiB is free.",
+        )
+    ]
+    result, _ = probe([*iterations(3), *death])
+    assert result.failure is not None
+    assert (kind(result), result.failure.rank, result.failure.overshoot_mib) == (FailureKind.GPU_OOM, 1, 1536.0)
+    assert result.total_s == pytest.approx(45.0, abs=0.2)
+    assert all(device.util_mean_pct is None for device in result.devices)
+
+
+def test_memory_comes_before_the_collectives_that_it_breaks() -> None:
+    lines = [(5.0, "torch.distributed.DistBackendError: NCCL error"), (6.0, "RuntimeError: CUDA error: out of memory")]
+    assert kind(probe(lines, exit_at_s=7.0, exit_code=1)[0]) is FailureKind.GPU_OOM
+
+
+def test_a_traceback_that_is_followed_by_progress_is_forgiven() -> None:
+    caught = [(31.0, "Traceback (most recent call last):"), (31.0, "ValueError: caught and printed")]
+    assert probe(sorted([*iterations(8), *caught]))[0].ok
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes",
+            FailureKind.HOST_OOM,
+        ),
+        ("OSError: [Errno 98] Address already in use", FailureKind.PORT_IN_USE),
+        ("RuntimeError: No CUDA GPUs: Unable to determine the device handle: GPU is lost", FailureKind.GPU_LOST),
+        ("RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable", FailureKind.GPU_BUSY),
+        ("ModuleNotFoundError: No module named 'trimesh'", FailureKind.MISSING_DEPENDENCY),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'x.pkl'", FailureKind.MISSING_ASSET),
+        ("ValueError: Array shapes must be non-negative", FailureKind.INVALID_CONFIG),
+        ("train.py: error: unrecognized arguments: --envs", FailureKind.INVALID_CONFIG),
+        ("[rank0]: torch.distributed.DistBackendError: NCCL error in: x", FailureKind.NCCL),
+        ("KeyError: 'actor_epochs'", FailureKind.CRASH),
+    ],
+)
+def test_a_trainer_that_exits_is_named_by_what_it_said(line: str, expected: FailureKind) -> None:
+    result, _ = probe([(1.0, line)], exit_at_s=2.0, exit_code=1)
+    assert kind(result) is expected
+    assert result.failure is not None
+    assert result.failure.detail.endswith(line)
+
+
+def test_exit_0_without_iterations_is_a_crash() -> None:
+    assert kind(probe([(1.0, "done")], exit_at_s=2.0)[0]) is FailureKind.CRASH
+
+
+def test_the_pruner_s_reason_is_kept_and_is_no_failure() -> None:
+    def stop(so_far: ProbeResult | None) -> str | None:
+        return "cannot win" if so_far and so_far.iterations >= 2 else None
+
+    result, trainer = probe(iterations(8), stop=stop)
+    assert (result.stopped, result.failure, result.ok) == ("cannot win", None, False)
+    assert trainer.ended_at_s == pytest.approx(36.0)
+
+
+def test_the_user_s_stop_is_an_interruption() -> None:
+    result, trainer = probe(iterations(8), stop=lambda _: INTERRUPTED)
+    assert kind(result) is FailureKind.INTERRUPTED
+    assert trainer.ended_at_s is not None
+
+
+def test_a_lost_device_ends_the_trainer_before_it_is_reported() -> None:
+    class LostCard(ReplayedRecorder):
+        def samples(self) -> list[DeviceSample]:
+            raise DeviceError("cuda:1 is lost")
+
+    clock = FakeClock()
+    recording = Recording(devices=DEVICES, samples=READINGS, marks_s=(), total_s=0.0, exit_code=0)
+    trainer = ScriptedTrainer(clock, [Line(t_s=t_s, text=text) for t_s, text in iterations(8)])
+    plan = scripted_plan(Path("out"), DEVICES, ProbeSpec(), PATTERN)
+    recorder = LostCard(ReplayedSource(recording), READINGS, clock)
+    with pytest.raises(DeviceError, match="lost"):
+        run(plan, launch=trainer, recorder=recorder, clock=clock, stop=lambda _: None)
+    assert trainer.ended_at_s is not None
