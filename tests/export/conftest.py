@@ -69,7 +69,7 @@ class FilledDatabase:
             "iterations": 8,
             "samples": 524288,
             "samples_per_s": 15000.126,
-            "metrics": {"min_avg_util": min(utils), "min_avg_sm": 21.456, "imbalance": None} if utils else {},
+            "metrics": _metrics(utils) if utils else {},
             "devices": [_device(rank, util) for rank, util in enumerate(utils)],
             "agent_config": "out/agent.yaml",
             "base_agent": "data/agents/ppo.yaml",
@@ -90,8 +90,11 @@ def _device(rank: int, util_pct: float) -> dict[str, Any]:
         "util_max_pct": util_pct + 10,
         "mem_peak_mib": 6097.25,
         "power_max_w": 312.345,
-        "energy_j": 1000.4,
     }
+
+
+def _metrics(utils: tuple[float, ...]) -> dict[str, float | None]:
+    return {"min_avg_util": min(utils), "min_avg_sm": 21.456, "util_spread": None, "energy_j": 2000.8}
 
 
 @pytest.fixture(scope="session")

@@ -32,7 +32,7 @@ def test_the_dashboard_shows_the_studies_until_interrupted(database: "FilledData
             dashboard.send_signal(signal.SIGINT)
             dashboard.communicate()
     assert [study["study_name"] for study in studies] == ["pi_plus/add_pi_plus"]
-    assert dashboard.returncode == 0
+    assert dashboard.returncode == -signal.SIGINT
 
 
 def _studies(dashboard: subprocess.Popen[str], port: int) -> list[dict[str, Any]]:

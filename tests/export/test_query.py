@@ -93,7 +93,7 @@ def test_fields_are_named_in_the_order_in_which_they_occur(database: "FilledData
     database.add(case, {"num_envs": 32, "agent_variant": "hiutil", "update_epochs": 20}, utils=(50.0, 51.0))
     assert reader(database).fields == (
         ("num_envs", "agent_variant", "update_epochs"),
-        ("min_avg_util", "min_avg_sm", "imbalance"),
+        ("min_avg_util", "min_avg_sm", "util_spread", "energy_j"),
     )
 
 

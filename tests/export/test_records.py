@@ -3,7 +3,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.export.records import Tally, TrialRecord, commonest_failure, finished, status_of
+from tuner.export.records import Tally, commonest_failure, finished, status_of
 
 STATUSES = st.sampled_from([None, "ok", "pruned", "gpu_oom", "nccl", "hang"])
 TALLIES = st.lists(st.builds(Tally, state=st.just("FAIL"), status=STATUSES, trials=st.integers(1, 5)))
@@ -39,13 +39,3 @@ def test_a_finished_trial_without_a_record_was_interrupted() -> None:
     assert status_of("FAIL", None) == "interrupted"
     assert status_of("RUNNING", None) is None
     assert status_of("PRUNED", "gpu_oom") == "gpu_oom"
-
-
-def test_least_utilisation_needs_every_device() -> None:
-    def least(*utils: float | None) -> float | None:
-        devices = [{"util_mean_pct": util} for util in utils]
-        return TrialRecord(case="a", number=0, state="COMPLETE", probe={"devices": devices}).min_avg_util_pct
-
-    assert least(61.0, 63.0) == 61.0
-    assert least(61.0, None) is None
-    assert least() is None

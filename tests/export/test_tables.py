@@ -37,7 +37,7 @@ def test_best_by_case_starts_with_the_fixed_columns(database: "FilledDatabase") 
     assert list(table.columns) == [
         *FIRST_COLUMNS,
         *("num_workers", "update_epochs", "objective", "value", "start_up_s", "window_s"),
-        *("min_avg_sm", "imbalance", "energy_j", "source", "trials", "trial", "digest"),
+        *("min_avg_sm", "util_spread", "energy_j", "source", "trials", "trial", "digest"),
     ]
     assert cells(table) == {
         "case": "add_pi_plus",
@@ -68,7 +68,7 @@ def test_best_by_case_starts_with_the_fixed_columns(database: "FilledDatabase") 
         "start_up_s": "30.5",
         "window_s": "20.0",
         "min_avg_sm": "21.46",
-        "imbalance": "",
+        "util_spread": "",
         "energy_j": "2001",
         "source": "nvml",
         "trials": "2",
@@ -108,12 +108,6 @@ def test_one_device_still_has_columns_for_two(database: "FilledDatabase") -> Non
     row = cells(best_by_case(reader(database)))
     assert list(row)[: len(FIRST_COLUMNS)] == FIRST_COLUMNS
     assert (row["avg_util0"], row["avg_util1"]) == ("61.0", "")
-
-
-def test_energy_is_unknown_unless_every_device_tells_it(database: "FilledDatabase") -> None:
-    devices = [{"util_mean_pct": 50.0, "energy_j": 900.0}, {"util_mean_pct": 50.0, "energy_j": None}]
-    database.add(database.case("add_pi_plus"), HIUTIL, utils=(50.0, 50.0), devices=devices)
-    assert cells(best_by_case(reader(database)))["energy_j"] == ""
 
 
 def test_the_manifest_says_what_is_launched(database: "FilledDatabase") -> None:

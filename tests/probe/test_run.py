@@ -65,7 +65,7 @@ def test_a_trainer_that_ends_by_itself_loses_its_last_iteration() -> None:
 
 
 def test_silence_after_start_is_a_hang() -> None:
-    result, _ = probe([(1.0, "hello")], silence_seconds=60)
+    result, _ = probe([(1.0, "hello")], start_up_silence_seconds=60)
     assert kind(result) is FailureKind.HANG
     assert result.total_s == pytest.approx(61.0, abs=0.2)
 

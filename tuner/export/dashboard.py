@@ -11,10 +11,14 @@ from tuner.export.database import connect
 
 LOOPBACK = "127.0.0.1"
 _URL_VARIABLE = "TUNER_DASHBOARD_STORAGE"
-_PROGRAM = (
-    "import os, sys, optuna_dashboard; "
-    f"optuna_dashboard.run_server(os.environ.pop({_URL_VARIABLE!r}), host={LOOPBACK!r}, port=int(sys.argv[1]))"
-)
+_PROGRAM = f"""
+import os, signal, sys
+
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # wsgiref swallows a KeyboardInterrupt that falls into a request
+from optuna_dashboard import run_server
+
+run_server(os.environ.pop({_URL_VARIABLE!r}), host={LOOPBACK!r}, port=int(sys.argv[1]))
+"""
 
 
 class DashboardError(TunerError):

@@ -76,14 +76,6 @@ class TrialRecord:
         """`ok`, `pruned` or a failure kind; None as long as it runs."""
         return status_of(self.state, self.probe.get("status"))
 
-    @property
-    def min_avg_util_pct(self) -> float | None:
-        """The mean utilisation of the least busy device; None unless every device has one."""
-        if (metric := self.metrics.get("min_avg_util")) is not None:
-            return metric
-        means = [mean for device in self.devices if (mean := device.get("util_mean_pct")) is not None]
-        return min(means, default=None) if len(means) == len(self.devices) else None
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tally:

@@ -1,22 +1,28 @@
-"""How many decimals a number deserves in a table, by the unit in its name."""
+"""How many decimals a number deserves in a table, by its unit."""
 
 import math
-import re
-from functools import cache
 from typing import Any
 
-SIGNIFICANT_DIGITS = 6
-"""Of a number whose name tells no unit."""
+from tuner.probe.metrics import METRICS
 
-_DECIMALS = (
-    (re.compile(r"_s$|_pct$|util|_sm$|occupancy|tensor|dram"), 2),
-    (re.compile(r"_w$|power"), 1),
-    (re.compile(r"_mib$|mem|_j$|energy"), 0),
-)
+SIGNIFICANT_DIGITS = 6
+"""Of a number without a known unit."""
+
+_DECIMALS = {"%": 2, "1/s": 2, "s": 2, "W": 1, "MiB": 0, "J": 0}
+_UNITS = {
+    "avg_util": "%",
+    "max_util": "%",
+    "max_mem": "MiB",
+    "max_power": "W",
+    "elapsed_s": "s",
+    "total_s": "s",
+    "probe_s": "s",
+    **{metric.name: metric.unit for metric in METRICS},
+}
 
 
 def rounded(name: str, value: Any) -> Any:
-    """Round the measured number called `name`: seconds and percent to 2 decimals, watts to 1, MiB and joules to none.
+    """Round the measured number called `name` to the decimals of its unit: none for MiB and joules, few for others.
 
     Text and whole numbers stay as they are; what is not finite is unknown, None.
     """
@@ -24,12 +30,7 @@ def rounded(name: str, value: Any) -> Any:
         return value
     if not math.isfinite(value):
         return None
-    decimals = _decimals(name)
+    decimals = _DECIMALS.get(_UNITS.get(name, ""))
     if decimals is None:
         return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
-    return round(value, decimals or None)
-
-
-@cache
-def _decimals(name: str) -> int | None:
-    return next((decimals for pattern, decimals in _DECIMALS if pattern.search(name)), None)
+    return round(value, decimals) if decimals else round(value)

@@ -30,7 +30,7 @@ def best_columns(devices: int, parameters: Sequence[str], metrics: Sequence[str]
     extremes = [f"{maximum}{rank}" for maximum in maxima for rank in range(devices)]
     searched = [name for name in parameters if name != VARIANT]  # it is the column `variant`
     columns = [*_BEFORE_DEVICES, *averages, "min_avg_util", *extremes, *_FILES, *searched]
-    columns += ["objective", "value", "start_up_s", "window_s", *metrics, "energy_j", "source"]
+    columns += ["objective", "value", "start_up_s", "window_s", *metrics, "source"]
     return list(dict.fromkeys([*columns, "trials", "trial", "digest"]))
 
 
@@ -55,10 +55,8 @@ def best_row(case: CaseRecord, trial: TrialRecord) -> Row:
         "variant": trial.variant,
         "elapsed_s": rounded("elapsed_s", probe.get("total_s")),
         "iteration": probe.get("iterations"),
-        "min_avg_util": rounded("min_avg_util", trial.min_avg_util_pct),
         "objective": case.objective,
         "value": rounded(case.objective, trial.value),
-        "energy_j": rounded("energy_j", _total(trial.devices, "energy_j")),
         "source": case.facts.get("source"),
         "trial": trial.number,
         "digest": probe.get("digest"),
@@ -100,13 +98,6 @@ def _device_columns(devices: Sequence[Mapping[str, Any]]) -> Row:
         for rank, device in enumerate(devices)
         for column, field in _OF_DEVICE.items()
     }
-
-
-def _total(devices: Sequence[Mapping[str, Any]], field: str) -> float | None:
-    """Sum a field over all devices; unknown unless every device has it."""
-    values = [device.get(field) for device in devices]
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
 
 
 def _utc(moment: datetime | None) -> str | None:

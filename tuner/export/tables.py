@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from tuner.export.query import StudyReader
-from tuner.export.records import NO_TRIALS, TrialRecord, commonest_failure, finished
+from tuner.export.records import NO_TRIALS, commonest_failure, finished
 from tuner.export.rounding import rounded
 from tuner.export.rows import best_columns, best_row, trial_columns, trial_row
 from tuner.study.space import LADDER
@@ -16,6 +16,7 @@ from tuner.study.space import LADDER
 CHUNK_TRIALS = 5000
 """Rows of `trials.tsv` that are in memory at a time."""
 
+_UTIL = "min_avg_util"
 _MANIFEST = ("case", "method", "mode", "agent_config", "env_config", "engine_config", "trainer")
 _SUMMARY = (
     "method",
@@ -71,23 +72,19 @@ def _method_row(study: StudyReader, method: str) -> dict[str, Any]:
     names = [case.name for case in study.cases if case.method == method]
     tallies = [tally for name in names for tally in study.tallies[name]]
     best = [study.best[name] for name in names if name in study.best]
-    utils = [util for util in map(_min_avg_util, best) if util is not None]
+    utils = [util for trial in best if (util := trial.metrics.get(_UTIL)) is not None]
     return {
         "method": method,
         "cases": len(names),
         "ok_cases": len(best),
-        "best_min_avg_util": max(utils, default=None),
-        "mean_min_avg_util": rounded("util", fmean(utils)) if utils else None,
-        "least_min_avg_util": min(utils, default=None),
+        "best_min_avg_util": rounded(_UTIL, max(utils, default=None)),
+        "mean_min_avg_util": rounded(_UTIL, fmean(utils)) if utils else None,
+        "least_min_avg_util": rounded(_UTIL, min(utils, default=None)),
         "largest_num_envs": max((trial.config[LADDER] for trial in best if LADDER in trial.config), default=None),
         "commonest_failure": commonest_failure(tallies),
         "trials": finished(tallies),
         "probe_s": rounded("probe_s", sum(tally.probe_s for tally in tallies)),
     }
-
-
-def _min_avg_util(trial: TrialRecord) -> float | None:
-    return rounded("min_avg_util", trial.min_avg_util_pct)
 
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:

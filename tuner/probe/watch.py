@@ -65,14 +65,13 @@ class Watch:
         return now_s - self._last_line_s >= max(grace_s, CERTAIN_FACTOR * (self._median_iteration_s() or grace_s))
 
     def _stalled(self, now_s: float) -> bool:
-        silent_s = now_s - max(self._last_line_s, self.marks[-1].t_s if self.marks else 0.0)
-        if silent_s >= self._limits.silence_seconds:
+        if not self.marks:
+            return now_s - self._last_line_s >= self._limits.start_up_silence_seconds
+        last_mark_s = self.marks[-1].t_s
+        if now_s - max(self._last_line_s, last_mark_s) >= self._limits.silence_seconds:
             return True
         usual_s = self._median_iteration_s()
-        if usual_s is None:
-            return False
-        limit_s = max(LEAST_STALL_S, STALL_FACTOR * usual_s)
-        return now_s - self.marks[-1].t_s >= limit_s
+        return usual_s is not None and now_s - last_mark_s >= max(LEAST_STALL_S, STALL_FACTOR * usual_s)
 
     def _median_iteration_s(self) -> float | None:
         times = [mark.t_s for mark in self.marks]

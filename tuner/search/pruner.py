@@ -1,9 +1,6 @@
 """Which live probe is stopped early because it cannot win."""
 
-import warnings
-
-import optuna
-from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner, PatientPruner
+from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
@@ -12,29 +9,31 @@ from tuner.study.spec import PrunerSpec
 
 
 class GuardedPruner(BasePruner):
-    """Lets an inner pruner act only with the trial's own patience, and only on probes well below the best.
+    """Stops a probe once the inner pruner has advised it and it has stayed well below the best with patience.
 
-    Utilisation lies on a plateau: Hyperband alone stopped half of the configs within 3 % of the best, so a probe within
-    `margin_pct` points of the best complete trial always runs to its end.
+    Utilisation lies on a plateau: Hyperband alone stopped half of the configs within 3 % of the best, so a probe is
+    stopped only after `patience` iterations in a row (the trial's own `pruner_patience` where that is searched) at more
+    than `margin_pct` percent below the best complete trial. Optuna's PatientPruner waits for values that get worse,
+    which on a plateau is noise.
     """
 
     def __init__(self, inner: BasePruner, *, patience: int, margin_pct: float) -> None:
         self._inner = inner
         self._patience = patience
         self._margin_pct = margin_pct
+        self._advised: set[int] = set()
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
         """Tell whether the trial should stop after its last reported value (the objective so far, maximised)."""
+        if self._inner.prune(study, trial):  # asked at every step, and answers yes only at the end of a rung
+            self._advised.add(trial.number)
         complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        if trial.last_step is None or not complete:
+        best = max((one.value for one in complete if one.value is not None), default=None)
+        if trial.number not in self._advised or best is None:
             return False
-        best = max(one.value for one in complete if one.value is not None)
-        if trial.intermediate_values[trial.last_step] >= best - self._margin_pct:
-            return False
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            patient = PatientPruner(self._inner, patience=trial.params.get(PATIENCE, self._patience))
-        return patient.prune(study, trial)
+        patience = trial.params.get(PATIENCE, self._patience)
+        recent = [trial.intermediate_values[step] for step in sorted(trial.intermediate_values)[-patience:]]
+        return len(recent) == patience and max(recent) < best * (1 - self._margin_pct / 100)
 
 
 def build_pruner(spec: PrunerSpec, iterations: int) -> BasePruner:

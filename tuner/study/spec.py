@@ -88,6 +88,7 @@ class ProbeSpec(Strict):
     iterations: PositiveInt = Field(default=8, description="whole iterations a probe runs, warm-up included")
     warmup_iterations: PositiveInt = Field(default=1, description="first iterations that do not count")
     max_seconds: Seconds = Field(default=420.0, description="start-up included")
+    start_up_silence_seconds: Seconds = Field(default=300.0, description="as below, until the first iteration")
     silence_seconds: Seconds = Field(default=120.0, description="without a new line or iteration: it hangs")
     grace_seconds: Seconds = Field(default=5.0, description="after a fatal line, before the probe is ended")
     sample_seconds: Seconds = Field(default=0.1, description="between two readings of the devices")
@@ -123,7 +124,7 @@ class PrunerSpec(Strict):
     reduction_factor: Annotated[int, Field(ge=2)] = 3
     patience: PositiveInt = Field(default=3, description="used where pruner_patience is not searched")
     margin_pct: Annotated[float, Field(ge=0)] = Field(
-        default=10.0, description="only this far below the best may be stopped"
+        default=15.0, description="percent of the best; only a probe further below it may be stopped"
     )
 
 

@@ -9,7 +9,7 @@ from tuner.trainers.reference.nets import ActorCritic
 from tuner.trainers.reference.rollout import Samples
 
 CLIP_RATIO = 0.2
-LEARNING_RATE = 3e-4
+LEARNING_RATE = 5e-4
 
 DISCRIMINATORS = {"add": DifferenceDiscriminator, "amp": Discriminator}
 

@@ -7,7 +7,9 @@ from tuner.trainers.reference.discriminator import Discriminator
 from tuner.trainers.reference.env import TrackingEnv
 from tuner.trainers.reference.nets import ActorCritic
 
-DISCOUNT = 0.99
+DISCOUNT = 0.9
+"""Looks about ten control steps ahead, the time in which a joint reaches its target."""
+
 TD_LAMBDA = 0.95
 STEPS_PER_ITERATION = 32
 

@@ -1,0 +1,265 @@
+"""The loop over scripted probes: what is asked, told and resumed, and when a case ends."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import OutputError, StoreError
+from tuner.export.database import connect
+from tuner.export.query import StudyReader
+from tuner.loop import CaseOutcome, Ending, Job, optimise
+from tuner.probe.plan import Device, ProbePlan
+from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
+from tuner.probe.run import INTERRUPTED, Stop
+from tuner.search.verdict import Verdict
+from tuner.store.database import Database
+from tuner.store.study import Asked
+from tuner.study.cases import Case
+from tuner.study.space import Config
+from tuner.study.spec import StudySpec
+from tuner.testing.devices import Recording, ReplayedSource
+from tuner.trainers.command import CommandTrainer
+from tuner.workbench import Workbench
+
+DEVICES = tuple(Device(name=f"cuda:{index}", model="x") for index in range(2))
+CASE = Case(name="walk")
+
+
+def spec(**changes: object) -> StudySpec:
+    raw = {
+        "name": "demo",
+        "trainer": {
+            "name": "command",
+            "options": {"command": "train {num_envs} {agent_variant} {out_dir}", "cases": ["walk", "run"]},
+        },
+        "space": {"num_envs": {"ladder": [64, 32, 16, 8]}, "agent_variant": {"choices": ["hiutil", "default"]}},
+        "search": {"trials": 5, "seeds_per_variant": 2},
+    }
+    return StudySpec.model_validate(raw | changes)
+
+
+def bench(folder: Path, study: StudySpec) -> Workbench:
+    recording = Recording(devices=DEVICES, samples=(), marks_s=(), total_s=0.0, exit_code=0)
+    return Workbench(
+        spec=study,
+        asked_for="demo",
+        trainer=CommandTrainer(study.trainer),
+        source=ReplayedSource(recording),
+        folder=folder / "demo",
+        variables={},
+    )
+
+
+class Quiet:
+    """A watcher that remembers."""
+
+    def __init__(self) -> None:
+        self.told_status: list[str] = []
+        self.launched: list[Config] = []
+
+    def case_started(self, case: Case, *, finished: int, target: int, recovered: int) -> None: ...
+
+    def probe_started(self, case: Case, asked: Asked) -> None:
+        self.launched.append(asked.config)
+
+    def iteration(self, result: ProbeResult, objective: float | None) -> None: ...
+
+    def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
+        self.told_status.append(verdict.status)
+
+    def case_ended(self, outcome: CaseOutcome) -> None: ...
+
+
+def measured(plan: ProbePlan, util_pct: float) -> ProbeResult:
+    devices = tuple(
+        DeviceSummary(device=device.name, source="nvml", window_s=10.0, util_mean_pct=util_pct) for device in DEVICES
+    )
+    return ProbeResult(
+        config=plan.config,
+        plan_digest=plan.digest,
+        started_at="2026-01-01T00:00:00+00:00",
+        total_s=20.0,
+        window_s=10.0,
+        iterations=7,
+        devices=devices,
+    )
+
+
+def failed(plan: ProbePlan, kind: FailureKind, detail: str = "because") -> ProbeResult:
+    return replace(
+        measured(plan, 0.0), devices=(), window_s=None, failure=Failure(kind=kind, rule="test", detail=detail)
+    )
+
+
+def busy(plan: ProbePlan, stop: Stop) -> ProbeResult:
+    return measured(plan, float(plan.config["num_envs"]))
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Database]:
+    database = Database(f"sqlite:///{folder / 'study.db'}")
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+def optimised(
+    folder: Path,
+    probe: Callable[[ProbePlan, Stop], ProbeResult],
+    *,
+    study: StudySpec | None = None,
+    trials: int | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> tuple[CaseOutcome, Quiet]:
+    watcher = Quiet()
+    with opened(folder) as database:
+        job = Job(
+            bench=bench(folder, study or spec()),
+            database=database,
+            probe=probe,
+            watcher=watcher,
+            interrupted=interrupted,
+            trials=trials,
+        )
+        (outcome,) = optimise(job, [CASE])
+    return outcome, watcher
+
+
+def states(folder: Path) -> dict[str, int]:
+    reader = StudyReader(connect(f"sqlite:///{folder / 'study.db'}"), "demo")
+    counts: dict[str, int] = {}
+    for trial in reader.trials():
+        counts[trial.state] = counts.get(trial.state, 0) + 1
+    return counts
+
+
+def test_seeds_come_first_and_no_config_twice(tmp_path: Path) -> None:
+    outcome, watcher = optimised(tmp_path, busy)
+    assert outcome.ending is Ending.TARGET
+    assert [(config["num_envs"], config["agent_variant"]) for config in watcher.launched[:4]] == [
+        (64, "hiutil"),
+        (64, "default"),
+        (8, "hiutil"),
+        (8, "default"),
+    ]
+    assert len({tuple(config.items()) for config in watcher.launched}) == len(watcher.launched) == 5
+
+
+def test_a_second_run_does_nothing_and_says_so(tmp_path: Path) -> None:
+    optimised(tmp_path, busy)
+    outcome, watcher = optimised(tmp_path, busy)
+    assert (outcome.ending, watcher.launched) == (Ending.ALREADY, [])
+
+
+def test_a_larger_target_goes_on_without_redoing_work(tmp_path: Path) -> None:
+    _, first = optimised(tmp_path, busy, trials=3)
+    _, second = optimised(tmp_path, busy, trials=6)
+    assert len(second.launched) == 3
+    assert not [config for config in second.launched if config in first.launched]
+
+
+def test_the_space_can_be_exhausted(tmp_path: Path) -> None:
+    outcome, watcher = optimised(tmp_path, busy, trials=100)
+    assert (outcome.ending, len(watcher.launched)) == (Ending.EXHAUSTED, 8)
+
+
+def test_what_must_run_out_of_memory_is_never_launched(tmp_path: Path) -> None:
+    def small_card(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        return failed(plan, FailureKind.GPU_OOM) if int(plan.config["num_envs"]) > 8 else busy(plan, stop)
+
+    outcome, watcher = optimised(tmp_path, small_card, trials=100)
+    assert outcome.ending is Ending.EXHAUSTED
+    for variant in ("hiutil", "default"):
+        rungs = [config["num_envs"] for config in watcher.launched if config["agent_variant"] == variant]
+        assert rungs in ([64, 8, 16], [64, 8, 32, 16])
+    assert watcher.told_status.count("ok") == 2
+
+
+def test_a_host_s_failure_is_tried_once_more(tmp_path: Path) -> None:
+    attempts: list[Config] = []
+
+    def flaky(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        attempts.append(plan.config)
+        return failed(plan, FailureKind.NCCL) if len(attempts) == 1 else busy(plan, stop)
+
+    outcome, _ = optimised(tmp_path, flaky)
+    assert outcome.ending is Ending.TARGET
+    assert attempts[0] == attempts[1]
+    assert len(attempts) == 6
+
+
+def test_a_missing_dependency_stops_the_case_with_its_name(tmp_path: Path) -> None:
+    outcome, watcher = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.MISSING_DEPENDENCY, "trimesh"))
+    assert outcome.ending is Ending.SETUP
+    assert outcome.failure is not None
+    assert outcome.failure.detail == "trimesh"
+    assert len(watcher.launched) == 1
+
+
+def test_three_crashes_in_a_row_stop_the_case(tmp_path: Path) -> None:
+    outcome, watcher = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.CRASH))
+    assert (outcome.ending, len(watcher.launched)) == (Ending.CRASHES, 3)
+
+
+def test_an_interrupted_probe_is_told_and_asked_again(tmp_path: Path) -> None:
+    asked: list[bool] = []
+
+    def interruptible(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        if len(asked) < 2:
+            asked.append(True)
+            return busy(plan, stop)
+        asked.append(True)
+        assert stop(None) == INTERRUPTED
+        return failed(plan, FailureKind.INTERRUPTED)
+
+    outcome, first = optimised(tmp_path, interruptible, interrupted=lambda: len(asked) >= 3)
+    assert outcome.ending is Ending.INTERRUPTED
+    assert states(tmp_path) == {"COMPLETE": 2, "FAIL": 1}
+    _, second = optimised(tmp_path, busy)
+    assert second.launched[0] == first.launched[-1]
+    assert states(tmp_path) == {"COMPLETE": 5, "FAIL": 1}
+
+
+def test_the_live_pruner_sees_each_iteration(tmp_path: Path) -> None:
+    def live(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        util_pct = 90.0 if plan.config["num_envs"] == 64 else 5.0
+        so_far = measured(plan, util_pct)
+        for iteration in range(1, 8):
+            if reason := stop(replace(so_far, iterations=iteration)):
+                return replace(so_far, iterations=iteration, stopped=reason)
+        return so_far
+
+    _, watcher = optimised(
+        tmp_path,
+        live,
+        study=spec(pruner={"name": "hyperband_patient", "min_resource": 1, "max_resource": 2, "patience": 1}),
+        trials=8,
+    )
+    assert watcher.told_status[:2] == ["ok", "ok"]
+    assert "pruned" in watcher.told_status
+
+
+def test_an_error_of_the_tuner_s_own_loses_nothing_that_was_told(tmp_path: Path) -> None:
+    launched: list[Config] = []
+
+    def full_disk(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        launched.append(plan.config)
+        if len(launched) == 3:
+            raise OutputError("console.log cannot be written: No space left on device")
+        return busy(plan, stop)
+
+    with pytest.raises(OutputError):
+        optimised(tmp_path, full_disk)
+    assert states(tmp_path)["COMPLETE"] == 2
+
+
+def test_a_changed_space_is_refused_with_what_changed(tmp_path: Path) -> None:
+    optimised(tmp_path, busy, trials=1)
+    changed = spec(space={"num_envs": {"ladder": [64, 32]}, "agent_variant": {"choices": ["hiutil", "default"]}})
+    with pytest.raises(StoreError, match="num_envs") as refusal:
+        optimised(tmp_path, busy, study=changed)
+    assert "start anew" in str(refusal.value)
