@@ -3,7 +3,7 @@
 TunerError
 ├── StudyError      the study file or what it selects: an unknown key, an empty ladder, no matching case
 ├── TrainerError    the trainer's files or options: no `args/` under its root, an unreadable agent file
-│   └── ConfigRefused   one config that this case cannot take; other configs may still be probed
+│   └── ConfigRefusedError  one config that this case cannot take; other configs may still be probed
 ├── DeviceError     the devices asked for: a card that is not there, a driver that does not answer
 ├── StoreError      the database: out of reach, of another schema, or holding a study that differs
 └── OutputError     what the tuner writes: a full disk, a folder without permission
@@ -24,7 +24,7 @@ class TrainerError(TunerError):
     """The trainer's files or options cannot be used."""
 
 
-class ConfigRefused(TrainerError):
+class ConfigRefusedError(TrainerError):
     """One config cannot be applied to this case; a study records it and goes on."""
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
-from tuner.errors import ConfigRefused
+from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe.metrics import value
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
@@ -89,8 +89,8 @@ class Job:
 def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
     """Bring each case to its target number of finished trials, resuming what the database holds.
 
-    Whatever is raised (StoreError, OutputError, DeviceError, TrainerError), everything told before is kept and nothing
-    is left running.
+    A case whose set-up is at fault ends early and the next one begins. Whatever is raised (StoreError, OutputError,
+    DeviceError), everything told before is kept and nothing is left running.
     """
     outcomes: list[CaseOutcome] = []
     for case in cases:
@@ -146,7 +146,7 @@ class _CaseWork:
         with reserved_port() as port:
             try:
                 plan = self._job.bench.trainer.plan(self._case, asked.config, self._slot(asked, port))
-            except ConfigRefused as refusal:
+            except TrainerError as refusal:
                 return self._refuse(asked, refusal)
             known = foregone(asked.config, self._study.frontier())
             if known:
@@ -159,8 +159,11 @@ class _CaseWork:
         self._tell(asked, result, verdict, probe_record(result, verdict, plan, launched=known is None))
         return result.failure
 
-    def _refuse(self, asked: Asked, refusal: ConfigRefused) -> Failure:
-        failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="trainer", detail=str(refusal))
+    def _refuse(self, asked: Asked, refusal: TrainerError) -> Failure:
+        """Tell that the trainer cannot plan this config, or, where its files are at fault, any config of the case."""
+        one_config = isinstance(refusal, ConfigRefusedError)
+        kind = FailureKind.INVALID_CONFIG if one_config else FailureKind.MISSING_ASSET
+        failure = Failure(kind=kind, rule="trainer", detail=str(refusal))
         result = _unlaunched(asked, failure, "")
         verdict = judge(result, self._spec.objective)
         self._tell(asked, result, verdict, probe_record(result, verdict, None, launched=False))

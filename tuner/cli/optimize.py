@@ -11,12 +11,13 @@ import typer
 from rich.console import Console
 
 from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, patterns, storage_url
-from tuner.cli.show import ProgressView, introduction, summary_table, written
+from tuner.cli.show import ProgressView, complaint, introduction, summary_table, written
+from tuner.errors import TunerError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.summary import summarise
 from tuner.export.write import export_study
-from tuner.loop import CaseOutcome, Ending, Job, Probe, optimise
+from tuner.loop import Job, Probe, optimise
 from tuner.probe.clock import MonotonicClock
 from tuner.probe.plan import ProbePlan
 from tuner.probe.process import Launcher
@@ -28,7 +29,6 @@ from tuner.study.cases import select
 from tuner.workbench import Workbench, open_workbench
 
 EXIT_INTERRUPTED = 130
-EXIT_UNFINISHED = 2
 
 Trials = Annotated[
     int | None, typer.Option("--n-trials", min=1, help="Finished trials per case; default: the study's.")
@@ -67,7 +67,10 @@ def optimize(
             database.close()
     console.print(summary_table(summarise(StudyReader(connect(url), bench.spec.name))))
     written(console, export_study(url, bench.spec.name, bench.folder))
-    raise typer.Exit(_exit_code(outcomes, interrupted=interrupted.is_set()))
+    if interrupted.is_set():
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if complaints := [text for outcome in outcomes if (text := complaint(outcome))]:
+        raise TunerError("\n".join(complaints))
 
 
 def _prober(bench: Workbench) -> Probe:
@@ -96,9 +99,3 @@ def _interruptible(console: Console) -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _exit_code(outcomes: list[CaseOutcome], *, interrupted: bool) -> int:
-    if interrupted:
-        return EXIT_INTERRUPTED
-    return EXIT_UNFINISHED if any(one.ending in (Ending.SETUP, Ending.CRASHES) for one in outcomes) else 0

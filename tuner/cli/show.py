@@ -78,11 +78,8 @@ class ProgressView:
         self._line(f"  #{asked.number} {_config(asked.config)}: {verdict.status}{number}{best}{why} ({took})")
 
     def case_ended(self, outcome: CaseOutcome) -> None:
-        """Say why the case ended and, where the set-up is at fault, what to do."""
+        """Say why the case ended."""
         self._line(f"case {outcome.case.name}: {outcome.ending}, {outcome.probed} trial(s) this time", style="bold")
-        if outcome.failure is not None:
-            remedy = REMEDIES.get(outcome.failure.kind, "")
-            self._line(f"  {outcome.failure.kind}: {outcome.failure.detail}; {remedy}", style="red")
 
     def close(self) -> None:
         """Take the live line away."""
@@ -100,6 +97,14 @@ class ProgressView:
 
     def _line(self, text: str, style: str = "") -> None:
         self._console.print(text, style=style, markup=False)
+
+
+def complaint(outcome: CaseOutcome) -> str | None:
+    """Say what to mend where a case stopped early."""
+    if outcome.failure is None:
+        return None
+    remedy = REMEDIES.get(outcome.failure.kind, "see the probe's console.log")
+    return f"case {outcome.case.name}: {outcome.failure.kind}: {outcome.failure.detail}; {remedy}"
 
 
 def summary_table(rows: Iterable[CaseSummary]) -> Table:

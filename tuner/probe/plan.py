@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,7 +86,7 @@ class ProbePlan:
     @property
     def digest(self) -> str:
         """Name the plan by 12 hexadecimal digits; the out dir and the port do not count."""
-        out_dir, port = str(self.slot.out_dir), str(self.slot.port)
-        parts = [[self.argv, sorted(self.env.items()), sorted((str(path), text) for path, text in self.files.items())]]
-        text = json.dumps(parts).replace(out_dir, "OUT").replace(f'"{port}"', '"PORT"')
+        parts = [self.argv, sorted(self.env.items()), sorted((str(path), text) for path, text in self.files.items())]
+        text = json.dumps(parts).replace(str(self.slot.out_dir), "OUT")
+        text = re.sub(rf"(?<!\d){self.slot.port}(?!\d)", "PORT", text)
         return hashlib.sha256(text.encode()).hexdigest()[:12]

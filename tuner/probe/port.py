@@ -9,8 +9,8 @@ from contextlib import contextmanager
 def reserved_port() -> Iterator[int]:
     """Give a free port of the loopback interface that stays reserved inside the block.
 
-    The port is bound, not listened on, with SO_REUSEADDR: by ip(7)/socket(7) a trainer that sets the same option (torch's
-    store does) may bind and listen on it, while the kernel hands it to nobody else who asks for any free port.
+    The port is bound, not listened on, with SO_REUSEADDR: by socket(7) a trainer that sets the same option, as torch's
+    store does, may bind and listen on it, while the kernel hands it to nobody who asks for any free port.
     """
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

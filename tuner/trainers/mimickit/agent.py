@@ -14,7 +14,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from tuner.errors import TrainerError
+from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.study.space import VARIANT, Value
 
 EPOCHS, BATCH_SIZE = "update_epochs", "batch_size"
@@ -45,8 +45,8 @@ def adapted(text: str, config: Mapping[str, Value], source: str) -> str:
 
     `update_epochs` and `batch_size` of the config replace the shipped values, then the bounds of its variant apply. A
     file that needs no change comes back as it is. `source` names the file in messages.
-    Raises TrainerError when the text is no agent file, when hiutil would change nothing in it as shipped, and when it
-    has no key for a parameter of the config.
+    Raises TrainerError when the text is no agent file, ConfigRefusedError when hiutil would change nothing in it as
+    shipped and when it has no key for a parameter of the config.
     """
     agent = _mapping(text, source)
     name = config.get(VARIANT, "default")
@@ -54,7 +54,7 @@ def adapted(text: str, config: Mapping[str, Value], source: str) -> str:
         raise TrainerError(f"{VARIANT} {name!r} is unknown to mimickit; known: {', '.join(VARIANTS)}")
     variant = VARIANTS[str(name)]
     if variant != Variant() and not _changes(agent, variant, {}, source):
-        raise TrainerError(
+        raise ConfigRefusedError(
             f"{source}: {VARIANT} {name!r} would change nothing; looked for {_LOOKED_FOR[EPOCHS]} below "
             f"{variant.min_epochs}, {_LOOKED_FOR[BATCH_SIZE]} above {variant.max_batch_size}, and model.*_net: "
             f"{', '.join(variant.nets)}; search this case with {VARIANT} 'default' alone"
@@ -99,7 +99,7 @@ def _chosen(
     if parameter not in config:
         return {key: _positive(agent[key], f"{source}: {key}") for key in keys}
     if not keys:
-        raise TrainerError(f"{source}: has no key for {parameter}; looked for {_LOOKED_FOR[parameter]}")
+        raise ConfigRefusedError(f"{source}: has no key for {parameter}; looked for {_LOOKED_FOR[parameter]}")
     return dict.fromkeys(keys, _positive(config[parameter], f"{parameter} of the study"))
 
 

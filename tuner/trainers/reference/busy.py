@@ -25,8 +25,8 @@ class BusyMeter(Protocol):
 class CpuBusyMeter:
     """CPU seconds of the calling thread: blocked in an all-reduce, or off the core, it gathers none.
 
-    The calling thread does all of the rank's tensor work, backward passes included, or its even share of it where
-    torch has several threads; collectives copy and wait in gloo's own threads.
+    With torch limited to one thread, that thread does all of the rank's tensor work, backward passes included;
+    collectives wait in gloo's own threads.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,5 @@
 """One training run: a process per device, each with its own environments and clips, teaching one agent together."""
 
-import os
 import sys
 import time
 import warnings
@@ -106,7 +105,7 @@ def _prepare(rank: int, settings: RunSettings) -> torch.device:
     device = torch.device(settings.devices[rank])
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // len(settings.devices)))
+    torch.set_num_threads(1)  # several threads would wait for each other longer than layers of this size take
     torch.manual_seed(settings.seed + rank)
     # A discriminator's last layer has gradients of shape [1, n], whose memory order is the same however it is written.
     warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")

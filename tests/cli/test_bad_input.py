@@ -1,0 +1,121 @@
+"""Every error a user can cause: one clear message, exit code 2, no traceback."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests_cli import Tuner, study_file
+
+pytestmark = pytest.mark.usefixtures("tuner")
+
+
+def refused(answer: tuple[int, str, str], *words: str) -> None:
+    code, out, err = answer
+    assert code == 2
+    assert "Traceback" not in out + err
+    for word in words:
+        assert word in err
+
+
+def test_no_study(tuner: Tuner) -> None:
+    refused(tuner("optimize"), "--study")
+
+
+def test_a_misspelt_study_lists_the_known_ones(tuner: Tuner) -> None:
+    refused(tuner("optimize", "--study", "pi_pluss"), "pi_pluss", "pi_plus", "reference")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tirals": 3}, ["tirals", "Extra inputs"]),
+        ({"space": {"num_envs": {"ladder": []}}}, ["space.num_envs.ladder", "at least 1"]),
+        ({"space": {"num_envs": {"ladder": [8, 0]}}}, ["space.num_envs.ladder.1", "greater than or equal to 1"]),
+        (
+            {"space": {"num_envs": {"ladder": [8], "when": {"variant": "hiutil"}}}},
+            ["condition on unknown parameter", "variant"],
+        ),
+        ({"objective": "utilisation"}, ["utilisation", "min_avg_util"]),
+        ({"cases": ["nothing*"]}, ["nothing*", "walk"]),
+        ({"trainer": {"name": "isaac"}}, ["isaac", "mimickit"]),
+        ({"devices": "gpu"}, ["devices"]),
+    ],
+    ids=["key", "empty-ladder", "rung-0", "condition", "objective", "no-case", "trainer", "devices"],
+)
+def test_a_bad_study_file(tuner: Tuner, tmp_path: Path, changes: dict[str, object], words: list[str]) -> None:
+    refused(tuner("optimize", "--study", study_file(tmp_path, **changes)), *words)
+
+
+def test_all_errors_of_a_study_file_at_once(tuner: Tuner, tmp_path: Path) -> None:
+    bad = study_file(tmp_path, tirals=3, probe={"iterations": 0}, space={"num_envs": {"ladder": [-1]}})
+    refused(tuner("optimize", "--study", bad), "error(s)", "tirals", "probe.iterations", "space.num_envs.ladder.0")
+
+
+def test_a_mimickit_root_without_args(tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIMICKIT_ROOT", str(tmp_path))
+    refused(tuner("optimize", "--study", "pi_plus"), "args", "MIMICKIT_ROOT")
+
+
+def test_an_agent_file_that_is_not_utf_8(tuner: Tuner, tmp_path: Path) -> None:
+    root = tmp_path / "MimicKit"
+    for name in ("args", "data/agents", "data/engines", "mimickit"):
+        (root / name).mkdir(parents=True)
+    (root / "mimickit/run.py").touch()
+    (root / "data/engines/newton_engine.yaml").touch()
+    (root / "args/walk_args.txt").write_text("--agent_config data/agents/a.yaml --env_config e.yaml")
+    (root / "data/agents/a.yaml").write_bytes(b"agent_name: \xff\xfe")
+    trainer = {"name": "mimickit", "root": str(root), "options": {"engine_config": "data/engines/newton_engine.yaml"}}
+    study = study_file(tmp_path, trainer=trainer, devices="cpu:2")
+    refused(tuner("optimize", "--study", study), "a.yaml", "UTF-8")
+    refused(tuner("plan", "--study", study), "a.yaml", "UTF-8")
+
+
+def test_a_storage_that_cannot_be_reached(tuner: Tuner, tmp_path: Path) -> None:
+    url = "postgresql+psycopg://me:secret@127.0.0.1:1/nothing"
+    code, out, err = tuner("optimize", "--study", study_file(tmp_path), "--storage", url)
+    refused((code, out, err), "127.0.0.1:1")
+    assert "secret" not in out + err
+
+
+def test_a_database_of_another_schema(tuner: Tuner, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "other.db") as other:
+        other.execute("create table songs (name text)")
+    other.close()
+    answer = tuner("optimize", "--study", study_file(tmp_path), "--storage", f"sqlite:///{tmp_path / 'other.db'}")
+    refused(answer, "other.db", "songs")
+
+
+def test_a_file_that_is_no_database(tuner: Tuner, tmp_path: Path) -> None:
+    (tmp_path / "notes.db").write_text("these are my notes, not a database; " * 40)
+    answer = tuner("optimize", "--study", study_file(tmp_path), "--storage", f"sqlite:///{tmp_path / 'notes.db'}")
+    refused(answer, "notes.db")
+    assert (tmp_path / "notes.db").read_text().startswith("these are my notes")
+
+
+def test_a_card_that_is_not_there(tuner: Tuner, tmp_path: Path) -> None:
+    refused(tuner("optimize", "--study", study_file(tmp_path), "--devices", "0,97"), "97")
+
+
+@pytest.mark.parametrize("trials", ["0", "-3", "many"])
+def test_a_target_that_is_no_positive_number(tuner: Tuner, tmp_path: Path, trials: str) -> None:
+    refused(tuner("optimize", "--study", study_file(tmp_path), "--n-trials", trials), "--n-trials")
+
+
+def test_a_full_disk_keeps_what_was_measured(tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_file(tmp_path)
+    assert tuner("optimize", "--study", study, "--n-trials", 1)[0] == 0
+    with monkeypatch.context() as full:
+        full.setattr("tuner.probe.plan.Slot.console", Path("/dev/full"))
+        refused(tuner("optimize", "--study", study, "--n-trials", 2), "No space left", "resume")
+    code, out, _ = tuner("optimize", "--study", study, "--n-trials", 2)
+    assert code == 0
+    assert "1 of 2 trials done" in out
+
+
+def test_status_of_a_study_that_was_never_run(tuner: Tuner, tmp_path: Path) -> None:
+    refused(tuner("status", "--study", study_file(tmp_path)), "demo")
+
+
+def test_a_setting_outside_the_space(tuner: Tuner, tmp_path: Path) -> None:
+    refused(tuner("plan", "--study", study_file(tmp_path), "--set", "num_envs=7"), "num_envs=7", "8, 16")
+    refused(tuner("plan", "--study", study_file(tmp_path), "--set", "depth=7"), "depth")

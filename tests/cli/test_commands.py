@@ -1,0 +1,71 @@
+"""The commands at work on a tiny real trainer."""
+
+import json
+import subprocess
+from pathlib import Path
+
+from tests_cli import Tuner, study_file
+
+
+def test_optimize_resumes_and_then_has_nothing_left_to_do(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path)
+    code, out, err = tuner("optimize", "--study", study, "--n-trials", 1)
+    assert (code, err) == (0, "")
+    assert "0 of 1 trials done" in out
+    code, out, _ = tuner("optimize", "--study", study, "--n-trials", 2)
+    assert code == 0
+    assert "1 of 2 trials done" in out
+    code, out, _ = tuner("optimize", "--study", study, "--n-trials", 2)
+    assert (code, "nothing left to do, 0 trial(s)" in out) == (0, True)
+    best = (tmp_path / "runs/demo/best_by_case.tsv").read_text().splitlines()
+    assert best[0].startswith("case\tmethod\tstatus\tvariant\tnum_envs")
+    assert best[1].startswith("walk\twalk\tok\t\t16\t")
+
+
+def test_status_and_export_read_what_optimize_wrote(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path)
+    tuner("optimize", "--study", study, "--n-trials", 1)
+    (tmp_path / "runs/demo/trials.tsv").unlink()
+    code, out, _ = tuner("status", "--study", study)
+    assert (code, "walk" in out) == (0, True)
+    code, out, _ = tuner("export", "--study", study)
+    assert (code, "runs/demo/trials.tsv" in out) == (0, True)
+    assert (tmp_path / "runs/demo/trials.tsv").exists()
+
+
+def test_a_plan_run_by_hand_trains(tuner: Tuner, tmp_path: Path) -> None:
+    options = {"command": "sh -c 'echo training {num_envs} > {out_dir}/done'", "cases": ["walk"]}
+    study = study_file(tmp_path, trainer={"name": "command", "options": options})
+    code, script, _ = tuner("plan", "--study", study, "--set", "num_envs=8")
+    assert code == 0
+    assert not (tmp_path / "runs").exists()
+    subprocess.run(["/bin/bash", "-eu"], input=script, text=True, check=True)
+    assert (tmp_path / "runs/demo/plans/walk/done").read_text() == "training 8\n"
+
+
+def test_cases_marks_those_the_study_asks_for(tuner: Tuner, tmp_path: Path) -> None:
+    code, out, _ = tuner("cases", "--study", study_file(tmp_path))
+    assert code == 0
+    marked = [line for line in out.splitlines() if "*" in line]
+    assert len(marked) == 1
+    assert "walk" in marked[0]
+
+
+def test_schema_is_json_schema(tuner: Tuner) -> None:
+    code, out, _ = tuner("schema")
+    assert code == 0
+    assert json.loads(out)["properties"]["name"]
+
+
+def test_a_study_without_a_root_says_what_stands_in(tuner: Tuner) -> None:
+    code, out, _ = tuner("cases", "--study", "pi_plus")
+    assert code == 0
+    assert "deepmimic_pi_plus_ppo" in out
+
+
+def test_parameters_that_the_trainer_cannot_vary_are_named(tuner: Tuner, tmp_path: Path) -> None:
+    space = {"num_envs": {"ladder": [8]}, "num_workers": {"choices": [0, 1]}, "pruner_patience": {"choices": [1, 2]}}
+    study = study_file(tmp_path, space=space, pruner={"name": "none"})
+    _, out, _ = tuner("optimize", "--study", study, "--n-trials", 1)
+    assert "not searched: num_workers: " in out
+    assert "not searched: pruner_patience: the pruner is none" in out

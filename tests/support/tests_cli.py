@@ -1,0 +1,49 @@
+"""What the command-line tests share: a study of a tiny real trainer."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from ruamel.yaml import YAML
+
+Tuner = Callable[..., tuple[int, str, str]]
+
+TRAINER = """
+import sys, time
+sys.path.insert(0, sys.argv[2])
+from progress import report
+envs = int(sys.argv[1])
+busy_s = [0.0, 0.0]
+for iteration in range(100):
+    time.sleep(0.02)
+    print("iteration", iteration, flush=True)
+    for rank in range(2):
+        busy_s[rank] += 0.02 * envs / 20
+        report(iteration=iteration, rank=rank, samples=envs * (iteration + 1), busy_s=busy_s[rank])
+"""
+
+
+def study_file(folder: Path, **changes: object) -> Path:
+    """Write a study of a trainer that reports a busy share growing with num_envs; `changes` replace whole keys."""
+    trainer = folder / "train.py"
+    trainer.write_text(TRAINER)
+    package = Path(sys.modules["tuner"].__file__ or "").parent
+    study = {
+        "name": "demo",
+        "trainer": {
+            "name": "command",
+            "options": {
+                "command": [sys.executable, str(trainer), "{num_envs}", str(package)],
+                "cases": ["walk", "run"],
+            },
+        },
+        "cases": ["walk"],
+        "devices": "cpu:2",
+        "space": {"num_envs": {"ladder": [8, 16]}},
+        "probe": {"iterations": 4},
+        **changes,
+    }
+    path = folder / "demo.yaml"
+    with path.open("w") as file:
+        YAML(typ="safe").dump(study, file)
+    return path

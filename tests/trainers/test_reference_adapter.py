@@ -1,0 +1,150 @@
+"""The reference trainer's plans: what is launched for a case and a config, decided without torch."""
+
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.errors import TrainerError
+from tuner.probe.plan import Device, ProbePlan, Slot
+from tuner.probe.protocols import Trainer
+from tuner.study.cases import Case, select
+from tuner.study.space import Value
+from tuner.study.spec import ProbeSpec, TrainerSpec
+from tuner.trainers.reference.adapter import ReferenceTrainer
+from tuner.trainers.reference.agent import AgentSettings, agent_settings
+
+CPUS = (Device(name="cpu:0", model="cpu"), Device(name="cpu:1", model="cpu"))
+GPUS = (Device(name="cuda:0", model="gpu"), Device(name="cuda:3", model="gpu"))
+
+
+def trainer(*, python: str = "", **options: object) -> ReferenceTrainer:
+    return ReferenceTrainer(TrainerSpec(name="reference", python=python, options=options))
+
+
+def slot(devices: tuple[Device, ...] = CPUS) -> Slot:
+    return Slot(
+        devices=devices,
+        out_dir=Path("/runs/probe"),
+        port=29501,
+        limits=ProbeSpec(iterations=6),
+        variables={"NCCL_P2P_DISABLE": "1"},
+    )
+
+
+def plan(config: dict[str, Value], devices: tuple[Device, ...] = CPUS, **options: int) -> ProbePlan:
+    return trainer(**options).plan(Case(name="amp_pi_plus"), {"num_envs": 64, **config}, slot(devices))
+
+
+def argument(plan: ProbePlan, name: str) -> str | None:
+    return next((value for option, value in pairwise(plan.argv) if option == name), None)
+
+
+def test_no_torch_is_imported() -> None:
+    code = "import sys, tuner.trainers.reference.adapter; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_cases_are_those_of_pi_plus() -> None:
+    reference: Trainer = trainer()
+    cases = select(reference.cases(), ["*pi_plus*"])
+    assert [(case.name, case.method) for case in cases] == [
+        ("add_pi_plus", "add"),
+        ("amp_pi_plus", "amp"),
+        ("deepmimic_pi_plus_ppo", "deepmimic"),
+    ]
+    assert cases[1].options == {
+        "agent_config": "reference/amp.agent",
+        "env_config": "reference/pi_plus.env",
+        "engine_config": "reference/pd.engine",
+    }
+
+
+def test_a_whole_command_on_two_cpu_ranks() -> None:
+    planned = plan({"agent_variant": "hiutil", "num_workers": 2, "prefetch_factor": 4})
+    assert planned.argv == (
+        *(sys.executable, "-m", "tuner.trainers.reference", "--case", "amp_pi_plus", "--devices", "cpu", "cpu"),
+        *("--master-port", "29501", "--num-envs", "64"),
+        *("--hidden-layers", "3", "--hidden-units", "64", "--update-epochs", "20", "--batch-size", "2"),
+        *("--num-workers", "2", "--prefetch-factor", "4", "--iterations", "8", "--out-dir", "/runs/probe/train"),
+    )
+    assert planned.cwd == Path("/runs/probe")
+    assert planned.env == {"NCCL_P2P_DISABLE": "1", "TUNER_PROGRESS": "/runs/probe/progress.jsonl"}
+    assert planned.expected == (Path("/runs/probe/train/model.pt"), Path("/runs/probe/train/log.txt"))
+    assert (planned.base_agent, planned.agent_config) == ("reference/amp.default", "reference/amp.hiutil")
+
+
+def test_gpus_are_named_by_index_and_get_wide_layers() -> None:
+    planned = plan({}, devices=GPUS)
+    assert planned.argv[planned.argv.index("--devices") + 1 :][:2] == ("cuda:0", "cuda:3")
+    assert argument(planned, "--hidden-units") == "1024"
+
+
+def test_the_option_hidden_units_wins_over_the_device() -> None:
+    assert argument(plan({}, devices=GPUS, hidden_units=256), "--hidden-units") == "256"
+
+
+def test_the_study_may_name_the_python() -> None:
+    planned = trainer(python="/env/bin/python").plan(Case(name="add_pi_plus"), {}, slot())
+    assert planned.argv[0] == "/env/bin/python"
+
+
+def test_sessions_are_shared_between_agents_but_not_between_rungs() -> None:
+    keys = {variant: plan({"agent_variant": variant}).session_key for variant in ("default", "hiutil")}
+    assert keys["default"] == keys["hiutil"]
+    assert plan({"num_envs": 128}).session_key != keys["default"]
+    assert plan({}, devices=GPUS).session_key != keys["default"]
+
+
+def test_default_leaves_the_agent_as_it_is() -> None:
+    assert agent_settings({}, hidden_units=64) == AgentSettings(
+        hidden_layers=2, hidden_units=64, update_epochs=5, batch_size=4
+    )
+
+
+@given(epochs=st.integers(1, 200), batch_size=st.integers(1, 64))
+def test_hiutil_bounds_what_the_config_says(epochs: int, batch_size: int) -> None:
+    config = {"agent_variant": "hiutil", "update_epochs": epochs, "batch_size": batch_size}
+    agent = agent_settings(config, hidden_units=64)
+    assert agent.hidden_layers == 3
+    assert agent.update_epochs == max(20, epochs)
+    assert agent.batch_size == min(2, batch_size)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"agent_variant": "huge"}, "agent_variant 'huge' is unknown"),
+        ({"update_epochs": 0}, "update_epochs 0: .* at least 1"),
+        ({"batch_size": 1.5}, "batch_size 1.5: .* whole number"),
+        ({"num_envs": "many"}, "num_envs 'many': .* whole number"),
+        ({"num_workers": -1}, "num_workers -1: .* at least 0"),
+    ],
+)
+def test_a_value_it_cannot_use_is_named(config: dict[str, Value], message: str) -> None:
+    with pytest.raises(TrainerError, match=message):
+        plan(config)
+
+
+def test_a_case_it_does_not_know_is_named() -> None:
+    with pytest.raises(TrainerError, match="'amp_humanoid' is unknown"):
+        trainer().plan(Case(name="amp_humanoid"), {}, slot())
+
+
+def test_unknown_options_are_named() -> None:
+    with pytest.raises(TrainerError, match="depth, width unknown"):
+        trainer(width=3, depth=2)
+
+
+def test_an_option_of_the_wrong_kind_is_named() -> None:
+    with pytest.raises(TrainerError, match="hidden_units 'wide'"):
+        trainer(hidden_units="wide")
+
+
+def test_the_fingerprint_holds_the_options() -> None:
+    assert trainer(hidden_units=128).fingerprint() == {"name": "reference", "hidden_units": "128"}
+    assert trainer().fingerprint() == {"name": "reference"}

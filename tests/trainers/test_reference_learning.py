@@ -1,0 +1,185 @@
+"""The parts of the reference trainer, in this process: motions, environment, returns, losses, learning."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from tuner.trainers.reference import robot
+from tuner.trainers.reference.agent import AgentSettings, Method
+from tuner.trainers.reference.busy import CpuBusyMeter, busy_meter
+from tuner.trainers.reference.discriminator import DifferenceDiscriminator, Discriminator
+from tuner.trainers.reference.env import OBSERVATION, TrackingEnv, frames_needed, tracking_reward
+from tuner.trainers.reference.motions import ClipStream, MotionClips
+from tuner.trainers.reference.ppo import Learner, Objective, clipped_loss
+from tuner.trainers.reference.rollout import DISCOUNT, STEPS_PER_ITERATION, TD_LAMBDA, collect, lambda_returns
+
+CPU = torch.device("cpu")
+SMALL = AgentSettings(hidden_layers=2, hidden_units=64, update_epochs=5, batch_size=2)
+FRAMES = frames_needed(STEPS_PER_ITERATION)
+
+
+@pytest.fixture(autouse=True)
+def _one_seeded_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(threads)
+
+
+def stream(num_envs: int, rank: int = 0, num_workers: int = 0) -> ClipStream:
+    return ClipStream(
+        MotionClips(frames=FRAMES),
+        num_envs=num_envs,
+        rank=rank,
+        ranks=2,
+        device=CPU,
+        num_workers=num_workers,
+        prefetch_factor=2 if num_workers else None,
+    )
+
+
+def test_robot_is_that_of_pi_plus() -> None:
+    assert robot.JOINTS == 22
+    assert torch.linalg.eigvalsh(robot.inertia()).min() > 0
+
+
+def test_a_clip_is_the_same_whenever_asked_for() -> None:
+    clips = MotionClips(frames=FRAMES)
+    assert torch.equal(clips[7], MotionClips(frames=FRAMES)[7])
+    assert not torch.equal(clips[7], clips[8])
+
+
+def test_velocities_are_those_of_the_angles() -> None:
+    angles, velocities = MotionClips(frames=FRAMES)[3].split(robot.JOINTS, dim=-1)
+    torch.testing.assert_close(velocities[1:-1], (angles[2:] - angles[:-2]) * robot.CONTROL_HZ / 2, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_every_iteration_and_every_rank_gets_fresh_clips(num_workers: int) -> None:
+    taken = []
+    for rank in (0, 1):
+        clips = stream(300, rank, num_workers)
+        taken += [clips.take(), clips.take()]
+        clips.close()
+    assert all(batch.shape == (300, FRAMES, 2 * robot.JOINTS) for batch in taken)
+    assert len(torch.unique(torch.cat(taken).flatten(1), dim=0)) == 4 * 300
+
+
+def test_perfect_tracking_earns_1_and_less_the_further_away() -> None:
+    errors = torch.tensor([0.0, 0.1, 1.0])[:, None].expand(3, robot.JOINTS)
+    reward = tracking_reward(errors, errors)
+    assert reward[0] == 1
+    assert reward[0] > reward[1] > reward[2] > 0
+
+
+def test_joints_go_where_they_are_driven() -> None:
+    env = TrackingEnv(CPU)
+    env.follow(torch.zeros(5, FRAMES, 2 * robot.JOINTS))
+    target = torch.full((5, robot.JOINTS), 0.3)
+    for _ in range(STEPS_PER_ITERATION):
+        env.step(target)
+    angles = env.observe()[:, : robot.JOINTS].asin()
+    torch.testing.assert_close(angles, target, rtol=0, atol=0.03)
+
+
+def test_an_environment_that_lost_its_pose_is_put_back() -> None:
+    env = TrackingEnv(CPU)
+    env.follow(stream(6).take())
+    target = torch.zeros(6, robot.JOINTS)
+    target[0] = 100.0
+    steps = [env.step(target) for _ in range(8)]
+    first = next(index for index, step in enumerate(steps) if step.failed[0])
+    assert not torch.equal(steps[first].after[0], steps[first].reference_after[0])
+    assert torch.equal(steps[first + 1].before[0], steps[first + 1].reference_before[0])
+
+
+def test_observations_hold_the_pose_and_the_frames_ahead() -> None:
+    env = TrackingEnv(CPU)
+    clips = stream(4).take()
+    env.follow(clips)
+    described = robot.features(*clips[:, :4].split(robot.JOINTS, dim=-1))
+    assert OBSERVATION == 4 * robot.FEATURES
+    torch.testing.assert_close(env.observe(), described.flatten(1))
+
+
+def test_returns_add_up_rewards_until_an_episode_ends() -> None:
+    ones, zeros = torch.ones(3, 2), torch.zeros(3, 2)
+    alive = torch.tensor([[1.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    outcome = lambda_returns(ones, zeros, alive, torch.zeros(2))
+    step = DISCOUNT * TD_LAMBDA
+    torch.testing.assert_close(outcome[0], torch.tensor([1 + step + step**2, 1 + step]))
+
+
+def test_returns_of_right_values_are_those_values() -> None:
+    value = torch.full((5, 3), 1 / (1 - DISCOUNT))
+    outcome = lambda_returns(torch.ones(5, 3), value, torch.ones(5, 3), value[0])
+    torch.testing.assert_close(outcome, value)
+
+
+def test_the_clipped_loss_gains_nothing_beyond_the_clip() -> None:
+    advantage = torch.tensor([1.0])
+    assert clipped_loss(torch.tensor([5.0]), advantage) == clipped_loss(torch.tensor([1.2]), advantage)
+    assert clipped_loss(torch.tensor([5.0]), -advantage) > clipped_loss(torch.tensor([1.2]), -advantage)
+
+
+@pytest.mark.parametrize("kind", [Discriminator, DifferenceDiscriminator])
+def test_a_discriminator_learns_to_tell_two_kinds_apart(kind: type[Discriminator]) -> None:
+    discriminator = kind(SMALL)
+    shown = torch.randn(128, kind.inputs)
+    wanted = torch.randn(128, kind.inputs) + 0.5
+    optimiser = torch.optim.Adam(discriminator.parameters(), lr=1e-2)
+    for _ in range(30):
+        optimiser.zero_grad()
+        discriminator.loss(shown, wanted).backward()
+        optimiser.step()
+    assert discriminator.reward(wanted).mean() > discriminator.reward(shown).mean() + 0.5
+
+
+def test_the_difference_is_nothing_where_tracking_is_perfect() -> None:
+    env = TrackingEnv(CPU)
+    env.follow(torch.zeros(3, FRAMES, 2 * robot.JOINTS))
+    shown, wanted = DifferenceDiscriminator(SMALL).evidence(env.step(torch.zeros(3, robot.JOINTS)))
+    assert torch.equal(shown, wanted)
+
+
+@pytest.mark.parametrize("method", ["add", "amp", "deepmimic"])
+def test_one_iteration_of_every_method(method: Method) -> None:
+    objective = Objective(method, SMALL)
+    samples = collect(TrackingEnv(CPU), objective.policy, objective.discriminator, stream(8).take())
+    assert {len(column) for column in samples.values()} == {8 * STEPS_PER_ITERATION}
+    assert ("shown" in samples) == (method != "deepmimic")
+    before = torch.cat([parameter.detach().flatten() for parameter in objective.parameters()])
+    loss = Learner(objective, epochs=1, minibatch=100).update(samples)
+    after = torch.cat([parameter.detach().flatten() for parameter in objective.parameters()])
+    assert loss.isfinite()
+    assert (before != after).float().mean() > 0.5
+
+
+def test_the_policy_learns_to_track() -> None:
+    objective = Objective("deepmimic", SMALL)
+    learner = Learner(objective, epochs=5, minibatch=128)
+    env, clips = TrackingEnv(CPU), stream(64)
+
+    def iteration() -> Tensor:
+        samples = collect(env, objective.policy, None, clips.take())
+        learner.update(samples)
+        return samples["tracking"].mean()
+
+    rewards = torch.stack([iteration() for _ in range(20)])
+    assert rewards[-4:].mean() > rewards[:4].mean() + 0.01
+
+
+def test_waiting_is_not_busy() -> None:
+    meter = busy_meter(CPU)
+    assert isinstance(meter, CpuBusyMeter)
+    with meter.working():
+        torch.randn(400, 400).matrix_power(20)
+    worked_s = meter.settle()
+    with meter.working():
+        threading.Event().wait(0.05)
+    assert worked_s > 0
+    assert meter.settle() - worked_s < 0.05

@@ -1,0 +1,137 @@
+"""The reference trainer as a process: real runs of two CPU ranks and of one, and its command line."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from tuner.probe.plan import Device, Slot
+from tuner.study.cases import Case
+from tuner.study.spec import ProbeSpec, TrainerSpec
+from tuner.trainers.reference.__main__ import settings_from
+from tuner.trainers.reference.adapter import ReferenceTrainer
+from tuner.trainers.reference.rollout import STEPS_PER_ITERATION
+
+GIVEN = ["--case", "amp_pi_plus", "--master-port", "29500", "--out-dir", "out"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def command(out_dir: Path, *arguments: str) -> list[str]:
+    trainer = [sys.executable, "-m", "tuner.trainers.reference", "--master-port", str(free_port())]
+    return [*trainer, "--hidden-units", "16", "--out-dir", str(out_dir), *arguments]
+
+
+def train(out_dir: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "TUNER_PROGRESS": str(out_dir / "progress.jsonl")}
+    return subprocess.run(
+        command(out_dir, *arguments), env=env, cwd=out_dir, timeout=60, capture_output=True, text=True, check=False
+    )
+
+
+def test_two_ranks_train_to_the_end(tmp_path: Path) -> None:
+    done = train(
+        tmp_path,
+        *("--case", "amp_pi_plus", "--devices", "cpu", "cpu", "--num-envs", "8", "--iterations", "3"),
+        *("--num-workers", "1", "--prefetch-factor", "2"),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (tmp_path / "log.txt").read_text()
+    assert re.findall(r"^iteration (\d+)  samples (\d+) ", done.stdout, re.MULTILINE) == [
+        (str(iteration), str(2 * 8 * STEPS_PER_ITERATION * (iteration + 1))) for iteration in range(3)
+    ]
+    assert "policy.actor.0.weight" in torch.load(tmp_path / "model.pt")
+    records = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
+    for rank in (0, 1):
+        marks = [record for record in records if record["rank"] == rank]
+        assert [mark["iteration"] for mark in marks] == [0, 1, 2]
+        assert [mark["samples"] for mark in marks] == [8 * STEPS_PER_ITERATION * count for count in (1, 2, 3)]
+        assert marks[0]["busy_s"] > 0
+        assert all(
+            0 < later["busy_s"] - earlier["busy_s"] <= later["t_s"] - earlier["t_s"]
+            for earlier, later in pairwise(marks)
+        )
+
+
+@pytest.mark.parametrize("case", ["add_pi_plus", "deepmimic_pi_plus_ppo"])
+def test_one_rank_trains_to_the_end(tmp_path: Path, case: str) -> None:
+    done = train(tmp_path, "--case", case, "--num-envs", "4", "--iterations", "2", "--hidden-layers", "3")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len((tmp_path / "log.txt").read_text().splitlines()) == 2
+    assert (tmp_path / "model.pt").exists()
+
+
+def test_a_rank_that_dies_ends_the_run(tmp_path: Path) -> None:
+    arguments = ("--case", "deepmimic_pi_plus_ppo", "--devices", "cpu", "cpu", "--num-envs", "4")
+    started = command(tmp_path, *arguments, "--iterations", "1000000")
+    with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stdout is not None
+        assert trainer.stdout.readline().startswith("iteration 0 ")
+        ranks = psutil.Process(trainer.pid).children()
+        ranks[1].send_signal(signal.SIGKILL)
+        _, complaint = trainer.communicate(timeout=30)
+    assert trainer.returncode == 1
+    assert "process 1 terminated with signal SIGKILL" in complaint
+    assert not any(rank.is_running() for rank in ranks)
+
+
+def test_a_port_in_use_ends_the_run(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = train(tmp_path, "--case", "add_pi_plus", "--devices", "cpu", "cpu", "--master-port", port)
+    assert done.returncode == 1
+    assert "EADDRINUSE" in done.stderr
+    assert "Process 0 terminated with the following error" in done.stderr
+
+
+def test_the_trainer_reads_what_the_adapter_plans(tmp_path: Path) -> None:
+    devices = (Device(name="cpu:0", model="cpu"), Device(name="cpu:1", model="cpu"))
+    slot = Slot(devices=devices, out_dir=tmp_path, port=29500, limits=ProbeSpec())
+    config = {"num_envs": 96, "agent_variant": "hiutil", "num_workers": 2, "prefetch_factor": 4}
+    plan = ReferenceTrainer(TrainerSpec(name="reference")).plan(Case(name="add_pi_plus"), config, slot)
+    settings = settings_from(list(plan.argv[3:]))
+    assert (settings.method, settings.devices, settings.num_envs) == ("add", ("cpu", "cpu"), 96)
+    assert (settings.agent.hidden_layers, settings.agent.update_epochs, settings.agent.batch_size) == (3, 20, 2)
+    assert (settings.num_workers, settings.prefetch_factor) == (2, 4)
+    assert settings.out_dir == tmp_path / "train"
+
+
+def test_what_is_left_out_follows_from_the_device_and_the_workers() -> None:
+    settings = settings_from([*GIVEN, "--devices", "cuda:0", "cuda:1", "--num-workers", "2"])
+    assert (settings.agent.hidden_units, settings.prefetch_factor) == (1024, 2)
+    settings = settings_from(GIVEN)
+    assert (settings.agent.hidden_units, settings.prefetch_factor) == (64, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--prefetch-factor", "4"], "--prefetch-factor 4 needs --num-workers of at least 1"),
+        (["--num-envs", "0"], "'0' is no whole number of at least 1"),
+        (["--num-workers", "two"], "'two' is no whole number of at least 0"),
+        (["--devices", "gpu"], "'gpu' is neither cpu nor cuda:N"),
+        (["--devices", "cuda:0", "cuda:0"], "give distinct GPUs"),
+        (["--devices", "cuda:0", "cpu"], "give distinct GPUs"),
+        (["--case", "ase_pi_plus"], "invalid choice: 'ase_pi_plus'"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        settings_from([*GIVEN, *arguments])
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
