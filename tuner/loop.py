@@ -4,14 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.probe.metrics import value
+from tuner.probe.metrics import error, target_error, value
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
 from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult
-from tuner.probe.run import INTERRUPTED, Stop
+from tuner.probe.run import ENOUGH, INTERRUPTED, Stop
+from tuner.probe.steady import known_well_enough
 from tuner.search.pruner import build_pruner
 from tuner.search.verdict import Verdict, foregone, judge
 from tuner.store.database import Database
@@ -155,8 +156,8 @@ class _CaseWork:
             else:
                 self._job.watcher.probe_started(self._case, asked)
                 result = self._job.probe(plan, self._stop(asked))
-                verdict = judge(result, self._spec.objective, attempt=asked.attempt)
-        self._tell(asked, result, verdict, probe_record(result, verdict, plan, launched=known is None))
+                verdict = self._judge(result, asked)
+        self._tell(asked, result, verdict, plan, launched=known is None)
         return result.failure
 
     def _refuse(self, asked: Asked, refusal: TrainerError) -> Failure:
@@ -165,11 +166,18 @@ class _CaseWork:
         kind = FailureKind.INVALID_CONFIG if one_config else FailureKind.MISSING_ASSET
         failure = Failure(kind=kind, rule="trainer", detail=str(refusal))
         result = _unlaunched(asked, failure, "")
-        verdict = judge(result, self._spec.objective)
-        self._tell(asked, result, verdict, probe_record(result, verdict, None, launched=False))
+        verdict = self._judge(result, asked)
+        self._tell(asked, result, verdict, None, launched=False)
         return failure
 
-    def _tell(self, asked: Asked, result: ProbeResult, verdict: Verdict, record: dict[str, Any]) -> None:
+    def _judge(self, result: ProbeResult, asked: Asked) -> Verdict:
+        headroom_pct = self._spec.probe.headroom_pct
+        return judge(result, self._spec.objective, headroom_pct=headroom_pct, attempt=asked.attempt)
+
+    def _tell(
+        self, asked: Asked, result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, launched: bool
+    ) -> None:
+        record = probe_record(result, verdict, plan, launched=launched, folder=self._job.bench.folder)
         self._study.tell(asked, verdict, record)
         self._job.watcher.told(self._case, asked, result, verdict, incumbent=self._study.incumbent)
 
@@ -178,14 +186,24 @@ class _CaseWork:
             if self._job.interrupted():
                 return INTERRUPTED
             self._study.beat(asked)
-            number = value(so_far, self._spec.objective) if so_far else None
-            if so_far:
-                self._job.watcher.iteration(so_far, number)
-            if so_far and number is not None and self._study.report(asked, so_far.iterations, number):
-                return f"{self._spec.pruner.name} at iteration {so_far.iterations}"
-            return None
+            return self._after_iteration(asked, so_far) if so_far else None
 
         return stop
+
+    def _after_iteration(self, asked: Asked, so_far: ProbeResult) -> str | None:
+        """Show and report where a live probe stands; say why to stop it: it cannot win, or is known well enough."""
+        objective, limits = self._spec.objective, self._spec.probe
+        number = value(so_far, objective)
+        self._job.watcher.iteration(so_far, number)
+        if number is None:
+            return None
+        if self._study.report(asked, so_far.iterations, number):
+            return f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)"
+        if so_far.iterations + limits.warmup_iterations < limits.min_iterations:
+            return None
+        target = target_error(so_far, objective, limits.target_error_pct)
+        enough = known_well_enough(number, error(so_far, objective), target=target, best=self._study.incumbent)
+        return ENOUGH if enough else None
 
     def _slot(self, asked: Asked, port: int) -> Slot:
         return Slot(

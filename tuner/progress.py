@@ -5,7 +5,8 @@
 
 Each call appends one JSON line to the file named in the environment variable TUNER_PROGRESS and does nothing where
 that is not set. Fields: `iteration` (just completed, counted from 0), `samples` (so far, by this rank), `rank`,
-`busy_s` (seconds so far that this rank's device did tensor work), `t_s` (the system's monotonic clock).
+`busy_s` (seconds so far that this rank's device did tensor work), `alloc_retries` (so far, of this rank's allocator:
+`torch.cuda.memory_stats()["num_alloc_retries"]`), `t_s` (the system's monotonic clock).
 """
 
 import json
@@ -13,12 +14,26 @@ import os
 import time
 
 
-def report(*, iteration: int, samples: int | None = None, rank: int | None = None, busy_s: float | None = None) -> None:
+def report(
+    *,
+    iteration: int,
+    samples: int | None = None,
+    rank: int | None = None,
+    busy_s: float | None = None,
+    alloc_retries: int | None = None,
+) -> None:
     """Tell the tuner that `iteration` is complete on `rank` (None: on all ranks)."""
     path = os.environ.get("TUNER_PROGRESS")
     if not path:
         return
-    record = {"iteration": iteration, "samples": samples, "rank": rank, "busy_s": busy_s, "t_s": time.monotonic()}
+    record = {
+        "iteration": iteration,
+        "samples": samples,
+        "rank": rank,
+        "busy_s": busy_s,
+        "alloc_retries": alloc_retries,
+        "t_s": time.monotonic(),
+    }
     line = json.dumps({key: value for key, value in record.items() if value is not None}) + "\n"
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.devices.base import open_devices, visible_variables
+from tuner.devices.base import device_variables, open_devices
 from tuner.devices.topology import links, nccl_variables
 from tuner.errors import StudyError
 from tuner.probe.metrics import OBJECTIVES
@@ -84,7 +84,7 @@ def open_workbench(study: str, *, devices: str | None = None, runs: Path = Path(
         source=source,
         folder=(runs / spec.name).resolve(),
         variables={
-            **visible_variables(source.devices),
+            **device_variables(source.devices),
             **nccl_variables(spec.environment.nccl_p2p, links(source.devices)),
             **spec.environment.variables,
         },

@@ -3,7 +3,8 @@ from functools import partial
 
 import pytest
 
-from tuner.devices.base import describe_machine, open_devices, visible_variables
+from tuner.devices.base import describe_machine, device_variables, open_devices
+from tuner.devices.cpu import usable_cores
 from tuner.devices.nvml import Nvml
 from tuner.errors import DeviceError
 from tuner.testing.contracts import check_device_source
@@ -80,8 +81,10 @@ def test_a_card_named_twice_is_refused():
 
 
 def test_a_trainer_is_shown_the_cards_by_uuid():
-    assert visible_variables(open_here("1,0").devices) == {"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
-    assert visible_variables(open_here("cpu").devices) == {}
+    assert device_variables(open_here("1,0").devices) == {"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
+    every = usable_cores()
+    assert device_variables(open_here(f"cpu:{every + 1}").devices) == {"OMP_NUM_THREADS": "1"}
+    assert device_variables(open_here("cpu:1").devices) == {"OMP_NUM_THREADS": str(every)}
 
 
 def test_the_machine_is_described_with_its_cards_and_driver():

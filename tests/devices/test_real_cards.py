@@ -7,7 +7,7 @@ import sys
 import pynvml
 import pytest
 
-from tuner.devices.base import describe_machine, open_devices, visible_variables
+from tuner.devices.base import describe_machine, device_variables, open_devices
 from tuner.devices.nvml import Nvml
 from tuner.devices.topology import links, nccl_variables
 from tuner.testing.contracts import check_device_source
@@ -57,7 +57,7 @@ def test_cards_are_in_cuda_s_order():
 
 def test_a_trainer_sees_the_chosen_cards_alone():
     (last,) = open_devices(str(len(Nvml().uuids()) - 1)).devices
-    assert python(CUDAS, **visible_variables([last])) == [last.uuid]
+    assert python(CUDAS, **device_variables([last])) == [last.uuid]
 
 
 def test_opening_the_cards_takes_no_memory_of_them():
@@ -73,7 +73,7 @@ def test_work_on_a_card_is_seen():
     source = open_devices("0")
     source.attach(os.getpid())
     (idle,) = source.sample(0.0)
-    python(LOAD, **visible_variables(source.devices))
+    python(LOAD, **device_variables(source.devices))
     (busy,) = source.sample(5.0)
     assert idle.sm_pct is None
     if busy.sm_pct is None:

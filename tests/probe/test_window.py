@@ -67,5 +67,7 @@ def test_busy_shares_are_taken_between_each_rank_s_own_marks() -> None:
     ]
     window = find_window(marks(reports, 2), warmup_iterations=1, ran_out=False)
     assert window is not None
-    assert busy_shares(reports, window, 2) == [50.0, 80.0]
+    shares = busy_shares(reports, window, 2)
+    assert shares is not None
+    assert [share.mean_pct for share in shares] == [50.0, 80.0]
     assert busy_shares(reports, window, 3) is None

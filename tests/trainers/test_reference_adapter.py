@@ -22,8 +22,8 @@ CPUS = (Device(name="cpu:0", model="cpu"), Device(name="cpu:1", model="cpu"))
 GPUS = (Device(name="cuda:0", model="gpu"), Device(name="cuda:3", model="gpu"))
 
 
-def trainer(*, python: str = "", **options: object) -> ReferenceTrainer:
-    return ReferenceTrainer(TrainerSpec(name="reference", python=python, options=options))
+def trainer(**options: object) -> ReferenceTrainer:
+    return ReferenceTrainer(TrainerSpec(name="reference", options=options))
 
 
 def slot(devices: tuple[Device, ...] = CPUS) -> Slot:
@@ -89,7 +89,8 @@ def test_the_option_hidden_units_wins_over_the_device() -> None:
 
 
 def test_the_study_may_name_the_python() -> None:
-    planned = trainer(python="/env/bin/python").plan(Case(name="add_pi_plus"), {}, slot())
+    spec = TrainerSpec(name="reference", python="/env/bin/python")
+    planned = ReferenceTrainer(spec).plan(Case(name="add_pi_plus"), {}, slot())
     assert planned.argv[0] == "/env/bin/python"
 
 

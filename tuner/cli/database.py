@@ -3,10 +3,9 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from tuner.cli.options import RUNS, Runs, Storage, Study, storage_url
-from tuner.cli.show import summary_table, written
+from tuner.cli.show import open_console, summary_table, written
 from tuner.export.dashboard import serve
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
@@ -21,18 +20,18 @@ def status(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
     """Show where a study stands."""
     spec = load(study)
     reader = StudyReader(connect(storage_url(storage, spec, runs)), spec.name)
-    Console().print(summary_table(summarise(reader)))
+    open_console().print(summary_table(summarise(reader)))
 
 
 def export(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
     """Write a study's tables: best_by_case.tsv, case_manifest.tsv, method_summary.tsv, trials.tsv."""
     spec = load(study)
     folder = (runs / spec.name).resolve()
-    written(Console(soft_wrap=True), export_study(storage_url(storage, spec, runs), spec.name, folder))
+    written(open_console(), export_study(storage_url(storage, spec, runs), spec.name, folder))
 
 
 def dashboard(study: Study, storage: Storage = None, port: Port = 8080, runs: Runs = RUNS) -> None:
     """Serve optuna-dashboard on a study's database, to this machine only, until Ctrl-C."""
     spec = load(study)
-    Console(soft_wrap=True).print(f"dashboard of {spec.name}: http://127.0.0.1:{port}/ (Ctrl-C ends it)")
+    open_console().print(f"dashboard of {spec.name}: http://127.0.0.1:{port}/ (Ctrl-C ends it)")
     serve(storage_url(storage, spec, runs), port)

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, patterns, storage_url
-from tuner.cli.show import ProgressView, complaint, introduction, summary_table, written
+from tuner.cli.show import ProgressView, complaint, introduction, open_console, summary_table, written
 from tuner.errors import TunerError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
@@ -44,7 +44,7 @@ def optimize(
     runs: Runs = RUNS,
 ) -> None:
     """Run a study, or resume it: the same command goes on where the last one ended."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
     url = storage_url(storage, bench.spec, runs)
     chosen = select(bench.trainer.cases(), patterns(cases, bench.spec))
@@ -65,6 +65,8 @@ def optimize(
         finally:
             view.close()
             database.close()
+    if not outcomes:
+        raise typer.Exit(EXIT_INTERRUPTED)
     console.print(summary_table(summarise(StudyReader(connect(url), bench.spec.name))))
     written(console, export_study(url, bench.spec.name, bench.folder))
     if interrupted.is_set():

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from tuner.cli.options import RUNS, Cases, Devices, Runs, Study, patterns
+from tuner.cli.show import open_console
 from tuner.errors import StudyError
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
@@ -35,7 +35,7 @@ def cases(study: Study) -> None:
         mark = "*" if case.name in chosen else "" if case.trainable else "not trainable"
         options = case.options
         table.add_row(mark, case.name, case.method, case.mode, options.get("agent_config"), options.get("env_config"))
-    Console().print(table)
+    open_console().print(table)
 
 
 def plan(

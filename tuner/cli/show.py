@@ -25,6 +25,16 @@ REMEDIES = {
 }
 
 
+PLAIN_WIDTH = 160
+"""Columns of tables that go to a file or a pipe."""
+
+
+def open_console() -> Console:
+    """Give a console that fits the terminal, or is wide enough for a table elsewhere."""
+    console = Console(highlight=False, soft_wrap=True)
+    return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=PLAIN_WIDTH)
+
+
 def introduction(console: Console, bench: Workbench, cases: Sequence[Case], shown_url: str) -> None:
     """Say what will run, on what, and what will not be searched."""
     stands_in = bench.spec.name != bench.asked_for and not bench.asked_for.endswith((".yaml", ".yml"))

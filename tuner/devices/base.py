@@ -63,10 +63,15 @@ def _open_cards(indices: Sequence[int], connect: Connect, cuda_order: CudaOrder)
     return NvmlSource(nvml, [uuids[index] for index in indices])
 
 
-def visible_variables(devices: Sequence[Device]) -> dict[str, str]:
-    """Give the environment variable that shows a trainer these GPUs alone, as `cuda:0`, `cuda:1`, … in this order."""
-    uuids = [device.uuid for device in devices if device.is_gpu and device.uuid is not None]
-    return {"CUDA_VISIBLE_DEVICES": ",".join(uuids)} if uuids else {}
+def device_variables(devices: Sequence[Device]) -> dict[str, str]:
+    """Give the environment variables that hold a trainer to these devices.
+
+    GPUs: it sees these alone, as `cuda:0`, `cuda:1`, … in this order. CPU ranks: each gets its share of the cores for
+    threads, as torchrun does it, or ranks would fight over the cores.
+    """
+    if uuids := [device.uuid for device in devices if device.is_gpu and device.uuid is not None]:
+        return {"CUDA_VISIBLE_DEVICES": ",".join(uuids)}
+    return {"OMP_NUM_THREADS": str(max(1, usable_cores() // len(devices)))}
 
 
 def describe_machine(source: DeviceSource, connect: Connect = Nvml) -> dict[str, str]:

@@ -9,11 +9,25 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import JSON, Connection, Engine, Row, Select, String, and_, cast, func, select, type_coerce
+from sqlalchemy import (
+    JSON,
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    String,
+    and_,
+    case,
+    cast,
+    func,
+    select,
+    type_coerce,
+)
 
 from tuner.errors import StoreError
 from tuner.export.database import FACTS, PROBES, STUDIES, TRIALS, VALUES, reading, shown
-from tuner.export.records import COMPLETE, CaseRecord, Tally, TrialRecord, status_of
+from tuner.export.records import COMPLETE, INELIGIBLE, CaseRecord, Tally, TrialRecord, status_of
 
 PAGE_TRIALS = 1000
 """Trials fetched at a time: on SQLite a read holds writers up, so none may last longer than a page."""
@@ -54,14 +68,16 @@ class StudyReader:
 
     @cached_property
     def best(self) -> dict[str, TrialRecord]:
-        """The best complete trial of each case that has one, the earliest among equals."""
+        """The best complete and eligible trial of each case that has one, the earliest among equals."""
         place = func.row_number().over(
             partition_by=TRIALS.c.study_id, order_by=(VALUES.c.value.desc(), TRIALS.c.number)
         )
         ranked = (
             select(TRIALS.c.trial_id, place.label("place"))
             .join_from(TRIALS, VALUES, _value_of_trial)
+            .outerjoin(PROBES, _probe_of_trial)
             .where(TRIALS.c.study_id.in_(list(self._names)), _state == COMPLETE, VALUES.c.value.is_not(None))
+            .where(self._probe["ineligible"].as_string().is_(None))
             .subquery()
         )
         query = _whole_trials().join(ranked, ranked.c.trial_id == TRIALS.c.trial_id).where(ranked.c.place == 1)
@@ -72,13 +88,13 @@ class StudyReader:
     @cached_property
     def tallies(self) -> dict[str, list[Tally]]:
         """How many trials of each case ended how, and the seconds spent on them; empty for a case without trials."""
-        as_json = cast if self._engine.dialect.name == "postgresql" else type_coerce  # elsewhere text reads as JSON
-        probe = as_json(PROBES.c.value_json, JSON)
+        probe = self._probe
+        ineligible = probe["ineligible"].as_string().is_not(None)
         ends = (
             select(
                 TRIALS.c.study_id,
                 _state.label("state"),
-                probe["status"].as_string().label("status"),
+                case((ineligible, INELIGIBLE), else_=probe["status"].as_string()).label("status"),
                 probe["total_s"].as_float().label("total_s"),
             )
             .outerjoin_from(TRIALS, PROBES, _probe_of_trial)
@@ -115,6 +131,12 @@ class StudyReader:
     @cached_property
     def _names(self) -> dict[int, str]:
         return {case.study_id: case.name for case in self.cases}
+
+    @property
+    def _probe(self) -> ColumnElement[Any]:
+        """The packed record of a trial as a JSON column."""
+        as_json = cast if self._engine.dialect.name == "postgresql" else type_coerce  # elsewhere text reads as JSON
+        return as_json(PROBES.c.value_json, JSON)
 
     def _trial(self, row: Row[Any]) -> TrialRecord:
         return TrialRecord(

@@ -11,6 +11,7 @@ from tuner.study.space import VARIANT
 OK = "ok"
 PRUNED = "pruned"
 INTERRUPTED = "interrupted"
+INELIGIBLE = "ineligible"
 NO_TRIALS = "no_trials"
 RUNNING = "RUNNING"
 COMPLETE = "COMPLETE"

@@ -1,6 +1,6 @@
 """The metrics of a probe: one row each; tables, objectives and report follow from here."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tuner.probe.result import DeviceSummary, ProbeResult
@@ -13,8 +13,8 @@ class Metric:
     name: str
     unit: str
     of: Callable[[ProbeResult], float | None]
-    objective: bool = False
-    """Whether a study may maximise it."""
+    error_of: Callable[[ProbeResult], float | None] | None = None
+    """Reads its standard error; a metric that has one may be a study's objective."""
 
 
 def _each(result: ProbeResult, value: Callable[[DeviceSummary], float | None]) -> list[float]:
@@ -37,34 +37,67 @@ def _spread(numbers: list[float]) -> float | None:
     return max(numbers) - min(numbers) if numbers else None
 
 
+def _util_error(result: ProbeResult) -> float | None:
+    known = [device for device in result.devices if device.util_mean_pct is not None]
+    return min(known, key=lambda device: device.util_mean_pct or 0.0).util_se_pct if known else None
+
+
+def _sm_error(result: ProbeResult) -> float | None:
+    known = [device for device in result.devices if device.sm_mean_pct is not None]
+    return min(known, key=lambda device: device.sm_mean_pct or 0.0).sm_se_pct if known else None
+
+
+def _headroom_pct(device: DeviceSummary) -> float | None:
+    if device.mem_peak_mib is None or not device.mem_total_mib:
+        return None
+    return 100.0 * (1.0 - device.mem_peak_mib / device.mem_total_mib)
+
+
 METRICS: tuple[Metric, ...] = (
-    Metric("min_avg_util", "%", lambda r: _least(_each(r, lambda d: d.util_mean_pct)), objective=True),
-    Metric("min_avg_sm", "%", lambda r: _least(_each(r, lambda d: d.sm_mean_pct)), objective=True),
-    Metric("samples_per_s", "1/s", lambda r: r.samples_per_s, objective=True),
+    Metric("min_avg_util", "%", lambda r: _least(_each(r, lambda d: d.util_mean_pct)), _util_error),
+    Metric("min_avg_sm", "%", lambda r: _least(_each(r, lambda d: d.sm_mean_pct)), _sm_error),
+    Metric("samples_per_s", "1/s", lambda r: r.samples_per_s, lambda r: r.samples_per_s_se),
     Metric("util_spread", "%", lambda r: _spread(_each(r, lambda d: d.util_mean_pct))),
+    Metric("busy_spread", "%", lambda r: r.busy_spread_pct),
     Metric("min_avg_occupancy", "%", lambda r: _least(_each(r, lambda d: d.occupancy_mean_pct))),
     Metric("min_avg_tensor", "%", lambda r: _least(_each(r, lambda d: d.tensor_mean_pct))),
     Metric("min_avg_dram", "%", lambda r: _least(_each(r, lambda d: d.dram_mean_pct))),
     Metric("mem_peak_mib", "MiB", lambda r: _most(_each(r, lambda d: d.mem_peak_mib))),
+    Metric("headroom_pct", "%", lambda r: _least(_each(r, _headroom_pct))),
+    Metric("alloc_retries", "", lambda r: r.alloc_retries),
     Metric("power_mean_w", "W", lambda r: _total(_each(r, lambda d: d.power_mean_w))),
     Metric("energy_j", "J", lambda r: _total(_each(r, lambda d: d.energy_j))),
     Metric("start_up_s", "s", lambda r: r.start_up_s),
     Metric("window_s", "s", lambda r: r.window_s),
 )
 
-OBJECTIVES = tuple(metric.name for metric in METRICS if metric.objective)
+OBJECTIVES = tuple(metric.name for metric in METRICS if metric.error_of)
+_TABLE = {metric.name: metric for metric in METRICS}
 
 
 def value(result: ProbeResult, objective: str) -> float | None:
     """Read the objective's number off a result. Raises KeyError for a name that is not in the table."""
-    return next(iter(_named((objective,)))).of(result)
+    return _TABLE[objective].of(result)
+
+
+def error(result: ProbeResult, objective: str) -> float | None:
+    """Read the standard error of the objective's number off a result, in the objective's unit."""
+    error_of = _TABLE[objective].error_of
+    return error_of(result) if error_of else None
+
+
+def target_error(result: ProbeResult, objective: str, target_pct: float) -> float:
+    """Give the error asked for in the objective's unit: points of a percentage, else percent of the value."""
+    if _TABLE[objective].unit == "%":
+        return target_pct
+    return (value(result, objective) or 0.0) * target_pct / 100
 
 
 def measured(result: ProbeResult) -> dict[str, float | None]:
-    """Read all metrics off a result."""
-    return {metric.name: metric.of(result) for metric in METRICS}
-
-
-def _named(names: Iterable[str]) -> list[Metric]:
-    table = {metric.name: metric for metric in METRICS}
-    return [table[name] for name in names]
+    """Read all metrics off a result, each objective followed by its standard error as NAME_se."""
+    numbers: dict[str, float | None] = {}
+    for metric in METRICS:
+        numbers[metric.name] = metric.of(result)
+        if metric.error_of:
+            numbers[f"{metric.name}_se"] = metric.error_of(result)
+    return numbers

@@ -37,6 +37,7 @@ class ProgressReader:
             rank=rank,
             samples=_count(fields.get("samples")),
             busy_s=_number(fields.get("busy_s")),
+            alloc_retries=_count(fields.get("alloc_retries")),
             t_s=own_s if own_s is not None and 0 <= own_s <= line.t_s else line.t_s,
         )
 

@@ -87,6 +87,8 @@ class Progress:
     """Samples collected so far by all ranks together, or by `rank` where that is given."""
     busy_s: float | None = None
     """Seconds so far that the rank's device did tensor work."""
+    alloc_retries: int | None = None
+    """How often so far the rank's allocator had to free its cache and try again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,8 +118,12 @@ class DeviceSummary:
     """What measured utilisation: `nvml`, `process_cpu` or `busy_share`; sources are never compared."""
     window_s: float
     util_mean_pct: float | None
+    util_se_pct: float | None = None
+    """Standard error of the mean."""
     util_max_pct: float | None = None
     sm_mean_pct: float | None = None
+    sm_se_pct: float | None = None
+    """Standard error of the mean."""
     occupancy_mean_pct: float | None = None
     tensor_mean_pct: float | None = None
     dram_mean_pct: float | None = None
@@ -146,6 +152,12 @@ class ProbeResult:
     """Samples of all ranks at the last mark seen."""
     samples_per_s: float | None = None
     """Over the window, all ranks together."""
+    samples_per_s_se: float | None = None
+    """Standard error of that."""
+    busy_spread_pct: float | None = None
+    """Between the ranks' own busy shares, where they report them."""
+    alloc_retries: int | None = None
+    """Allocator retries of all ranks, where they report them."""
     devices: tuple[DeviceSummary, ...] = ()
     failure: Failure | None = None
     stopped: str | None = None

@@ -11,12 +11,17 @@ from tuner.probe.plan import ProbePlan
 from tuner.probe.protocols import Clock, Launch, Recorder, RunningTrainer
 from tuner.probe.reader import ProgressReader
 from tuner.probe.result import DeviceSummary, ProbeResult
+from tuner.probe.steady import standard_error
 from tuner.probe.watch import Watch
-from tuner.probe.window import Window, busy_shares, find_window, summarise
+from tuner.probe.window import BusyShare, Window, busy_shares, find_window, summarise
 
 POLL_S = 0.05
 INTERRUPTED = "interrupted"
-"""What `stop` answers when the user asks to stop; any other text is the pruner's reason."""
+"""What `stop` answers when the user asks to stop."""
+ENOUGH = "enough"
+"""What `stop` answers when the value is known well enough; any other text is the pruner's reason."""
+
+_ENDS = {INTERRUPTED: End.INTERRUPTED, ENOUGH: End.ENOUGH}
 
 Stop = Callable[[ProbeResult | None], str | None]
 """Asked at every poll with None, and after every iteration with the result as far as it is known."""
@@ -79,7 +84,7 @@ class _Probe:
             exited = trainer.exit_code() is not None  # asked first: what was written before the exit is read below
             advanced = self._watch.feed(trainer.lines(0.0 if exited else POLL_S))
             if reason := stop(self._measured(ran_out=False) if advanced else None):
-                return (End.INTERRUPTED if reason == INTERRUPTED else End.STOPPED), reason
+                return _ENDS.get(reason, End.STOPPED), reason
             if over := self._watch.over(self._now_s()):
                 return over, None
             if exited:
@@ -99,35 +104,59 @@ class _Probe:
         )
         if window is None:
             return known
+        shares = busy_shares(self._watch.progress, window, len(self._plan.slot.devices))
         return replace(
             known,
             window_s=window.seconds,
             iterations=window.iterations,
             samples_per_s=window.samples_per_s,
-            devices=self._summaries(window),
+            samples_per_s_se=standard_error(window.rates()),
+            busy_spread_pct=_spread([share.mean_pct for share in shares]) if shares else None,
+            alloc_retries=self._alloc_retries(),
+            devices=self._summaries(window, shares),
         )
 
-    def _summaries(self, window: Window) -> tuple[DeviceSummary, ...]:
+    def _summaries(self, window: Window, shares: list[BusyShare] | None) -> tuple[DeviceSummary, ...]:
         """Summarise the devices; on the CPU a rank's own busy share, where reported, stands for utilisation."""
         source = self._recorder.source
         summaries = summarise(self._recorder.samples(), window, source.devices, source.label)
-        on_gpu = any(device.is_gpu for device in source.devices)
-        shares = None if on_gpu else busy_shares(self._watch.progress, window, len(source.devices))
-        if shares is None:
+        if shares is None or any(device.is_gpu for device in source.devices):
             return summaries
         return tuple(
-            replace(summary, source="busy_share", util_mean_pct=share, util_max_pct=None)
+            replace(
+                summary,
+                source="busy_share",
+                util_mean_pct=share.mean_pct,
+                util_se_pct=share.error_pct,
+                util_max_pct=None,
+            )
             for summary, share in zip(summaries, shares, strict=True)
         )
+
+    def _alloc_retries(self) -> int | None:
+        latest = {one.rank: one.alloc_retries for one in self._watch.progress if one.alloc_retries is not None}
+        return sum(latest.values()) if latest else None
+
+
+def _spread(numbers: list[float]) -> float:
+    return max(numbers) - min(numbers)
 
 
 def _without_number(result: ProbeResult, marks: int) -> ProbeResult:
     """Take the window out of a failed probe: utilisation after a rank has died means nothing."""
     peaks = tuple(
-        replace(one, util_mean_pct=None, util_max_pct=None, sm_mean_pct=None, occupancy_mean_pct=None)
+        DeviceSummary(
+            device=one.device,
+            source=one.source,
+            window_s=0.0,
+            util_mean_pct=None,
+            mem_peak_mib=one.mem_peak_mib,
+            mem_total_mib=one.mem_total_mib,
+            power_max_w=one.power_max_w,
+        )
         for one in result.devices
     )
-    return replace(result, window_s=None, samples_per_s=None, iterations=marks, devices=peaks)
+    return replace(result, window_s=None, samples_per_s=None, samples_per_s_se=None, iterations=marks, devices=peaks)
 
 
 def _kernel_oom_kills() -> int:

@@ -2,10 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean
 
 from tuner.probe.plan import Device
 from tuner.probe.result import DeviceSample, DeviceSummary, Progress
+from tuner.probe.steady import Block, standard_error
+
+LEAST_SPAN_S = 0.5
+"""Shorter iterations are taken together: utilisation is read in steps of a tenth of a second and coarser."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,12 +23,21 @@ class Mark:
     """Of all ranks together."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Window:
-    """Whole iterations between two marks."""
+    """Whole iterations: from the first of its marks to the last."""
 
-    first: Mark
-    last: Mark
+    marks: tuple[Mark, ...]
+
+    @property
+    def first(self) -> Mark:
+        """Where it begins."""
+        return self.marks[0]
+
+    @property
+    def last(self) -> Mark:
+        """Where it ends."""
+        return self.marks[-1]
 
     @property
     def seconds(self) -> float:
@@ -38,9 +52,26 @@ class Window:
     @property
     def samples_per_s(self) -> float | None:
         """Samples of all ranks per second; None where the trainer does not count samples."""
-        if self.first.samples is None or self.last.samples is None:
-            return None
-        return (self.last.samples - self.first.samples) / self.seconds
+        return _rate(self.first, self.last)
+
+    def spans(self) -> list[tuple[Mark, Mark]]:
+        """Cut it at marks into spans of at least `LEAST_SPAN_S`; what is left over goes to the last."""
+        cuts = [self.first]
+        for mark in self.marks[1:]:
+            if mark.t_s - cuts[-1].t_s >= LEAST_SPAN_S:
+                cuts.append(mark)
+        return list(pairwise([*cuts[:-1], self.last])) if len(cuts) > 1 else [(self.first, self.last)]
+
+    def rates(self) -> list[Block]:
+        """Give samples per second, span by span; empty where the trainer does not count samples."""
+        rates = [(one, other, _rate(one, other)) for one, other in self.spans()]
+        return [Block(other.t_s - one.t_s, rate) for one, other, rate in rates if rate is not None]
+
+
+def _rate(first: Mark, last: Mark) -> float | None:
+    if first.samples is None or last.samples is None:
+        return None
+    return (last.samples - first.samples) / (last.t_s - first.t_s)
 
 
 def marks(progress: Iterable[Progress], ranks: int) -> list[Mark]:
@@ -78,7 +109,7 @@ def find_window(marks: Sequence[Mark], *, warmup_iterations: int, ran_out: bool)
     inside = marks[warmup_iterations - 1 : len(marks) - 1 if ran_out else None]
     if len(inside) < 2 or inside[-1].t_s <= inside[0].t_s:
         return None
-    return Window(first=inside[0], last=inside[-1])
+    return Window(tuple(inside))
 
 
 def summarise(
@@ -92,15 +123,18 @@ def summarise(
 
 
 def _summary(samples: Sequence[DeviceSample], window: Window, name: str, source: str) -> DeviceSummary:
-    inside = [one for one in samples if window.first.t_s < one.t_s <= window.last.t_s]
+    inside = _between(samples, window.first, window.last)
+    spans = [(last.t_s - first.t_s, _between(inside, first, last)) for first, last in window.spans()]
     power_w = _mean(one.power_w for one in inside)
     return DeviceSummary(
         device=name,
         source=source,
         window_s=window.seconds,
         util_mean_pct=_mean(one.util_pct for one in inside),
+        util_se_pct=standard_error(_blocks((seconds, _mean(one.util_pct for one in span)) for seconds, span in spans)),
         util_max_pct=_most(one.util_pct for one in inside),
         sm_mean_pct=_mean(one.sm_pct for one in inside),
+        sm_se_pct=standard_error(_blocks((seconds, _mean(one.sm_pct for one in span)) for seconds, span in spans)),
         occupancy_mean_pct=_mean(one.occupancy_pct for one in inside),
         tensor_mean_pct=_mean(one.tensor_pct for one in inside),
         dram_mean_pct=_mean(one.dram_pct for one in inside),
@@ -112,18 +146,39 @@ def _summary(samples: Sequence[DeviceSample], window: Window, name: str, source:
     )
 
 
-def busy_shares(progress: Iterable[Progress], window: Window, ranks: int) -> list[float] | None:
-    """Give each rank's own busy share over the window in percent, or None unless every rank reports one."""
-    ends: dict[tuple[int, int], Progress] = {
-        (one.rank, one.iteration): one for one in progress if one.rank is not None and one.busy_s is not None
-    }
-    shares = []
+@dataclass(frozen=True, slots=True)
+class BusyShare:
+    """What one rank reports of itself over a window, in percent."""
+
+    mean_pct: float
+    error_pct: float | None
+
+
+def busy_shares(progress: Iterable[Progress], window: Window, ranks: int) -> list[BusyShare] | None:
+    """Give each rank's own busy share over the window, or None unless every rank reports one at every cut."""
+    reports = {(one.rank, one.iteration): one for one in progress if one.rank is not None and one.busy_s is not None}
+    cuts = [window.first.iteration, *(last.iteration for _, last in window.spans())]
+    shares: list[BusyShare] = []
     for rank in range(ranks):
-        first, last = ends.get((rank, window.first.iteration)), ends.get((rank, window.last.iteration))
-        if first is None or last is None or first.busy_s is None or last.busy_s is None or last.t_s <= first.t_s:
+        own = [reports[rank, iteration] for iteration in cuts if (rank, iteration) in reports]
+        if len(own) < len(cuts) or any(later.t_s <= earlier.t_s for earlier, later in pairwise(own)):
             return None
-        shares.append(min(100.0, 100.0 * (last.busy_s - first.busy_s) / (last.t_s - first.t_s)))
+        blocks = [Block(later.t_s - earlier.t_s, _busy_pct(earlier, later)) for earlier, later in pairwise(own)]
+        shares.append(BusyShare(_busy_pct(own[0], own[-1]), standard_error(blocks)))
     return shares
+
+
+def _busy_pct(earlier: Progress, later: Progress) -> float:
+    busy_s = (later.busy_s or 0.0) - (earlier.busy_s or 0.0)
+    return min(100.0, 100.0 * busy_s / (later.t_s - earlier.t_s))
+
+
+def _between(samples: Sequence[DeviceSample], first: Mark, last: Mark) -> list[DeviceSample]:
+    return [one for one in samples if first.t_s < one.t_s <= last.t_s]
+
+
+def _blocks(means: Iterable[tuple[float, float | None]]) -> list[Block]:
+    return [Block(seconds, mean) for seconds, mean in means if mean is not None]
 
 
 def _known(values: Iterable[float | None]) -> list[float]:

@@ -36,11 +36,12 @@ class Frontier:
 
     def beyond(self, config: Mapping[str, Value]) -> OutOfMemory | None:
         """Give the known failure that `config` dominates, with the violation scaled to this config; None if none."""
-        dominated = [one for one in self._known if _needs_no_less(config, one.config)]
-        if not dominated:
-            return None
-        worst = max(dominated, key=lambda one: one.violation)
-        return OutOfMemory(worst.config, worst.violation * _ratio(config.get(LADDER), worst.config.get(LADDER)))
+        scaled = (
+            OutOfMemory(one.config, one.violation * _ratio(config.get(LADDER), one.config.get(LADDER)))
+            for one in self._known
+            if _needs_no_less(config, one.config)
+        )
+        return max(scaled, key=lambda one: one.violation, default=None)
 
 
 def _needs_no_less(config: Mapping[str, Value], than: Mapping[str, Value]) -> bool:
@@ -50,8 +51,8 @@ def _needs_no_less(config: Mapping[str, Value], than: Mapping[str, Value]) -> bo
 
 
 def _ratio(value: Value | None, other: Value | None) -> float:
-    """Give value / other; 1 where neither is set, 0 where they cannot be compared."""
-    if value is None and other is None:
+    """Give value / other; 1 where they are equal or neither is set, 0 where they cannot be compared."""
+    if value == other:
         return 1.0
     if not isinstance(value, int | float) or not isinstance(other, int | float) or other <= 0:
         return 0.0

@@ -36,6 +36,17 @@ class GuardedPruner(BasePruner):
         return len(recent) == patience and max(recent) < best * (1 - self._margin_pct / 100)
 
 
+class UnbracketedPruner(BasePruner):
+    """Hides Hyperband from Optuna, which would show the sampler the trials of one bracket only."""
+
+    def __init__(self, inner: BasePruner) -> None:
+        self._inner = inner
+
+    def prune(self, study: Study, trial: FrozenTrial) -> bool:
+        """Ask the inner pruner."""
+        return self._inner.prune(study, trial)
+
+
 def build_pruner(spec: PrunerSpec, iterations: int) -> BasePruner:
     """Give the pruner that the study file names; steps are iterations, `iterations` those of a full probe."""
     hyperband = HyperbandPruner(
@@ -49,6 +60,6 @@ def build_pruner(spec: PrunerSpec, iterations: int) -> BasePruner:
         case "median":
             return MedianPruner(n_warmup_steps=spec.min_resource)
         case "hyperband":
-            return hyperband
+            return UnbracketedPruner(hyperband)
         case "hyperband_patient":
             return GuardedPruner(hyperband, patience=spec.patience, margin_pct=spec.margin_pct)

@@ -1,8 +1,8 @@
-"""The next config: a retry that is due, a seed not yet probed, else what TPE draws; never one probed before."""
+"""The next config: a retry that is due, a seed not yet probed, else what TPE draws or what lies nearest; none twice."""
 
 import random
 import warnings
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import optuna
@@ -12,7 +12,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial
 
 from tuner.search.frontier import Frontier, OutOfMemory
-from tuner.study.space import Config, Parameter, Space, Value, config_digest
+from tuner.study.space import LADDER, Config, Parameter, Space, Value
 from tuner.study.spec import SearchSpec
 
 PATIENCE = "pruner_patience"
@@ -21,8 +21,8 @@ RETRY = "retry"
 """User attribute of a failed trial whose config is to be probed again."""
 MEMORY = "memory_gib"
 """Constraint of a trial: device memory missing, in GiB."""
-DRAWS = 32
-"""Draws from the inner sampler before an unseen config is taken at random: TPE repeats itself on small spaces."""
+ELIGIBLE = "eligible"
+"""Constraint of a complete trial that may not be the best."""
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:
@@ -68,7 +68,7 @@ class ConfigSampler(BaseSampler):
 
     def exhausted(self, study: Study) -> bool:
         """Tell whether every config has been probed or cannot fit; ask for no trial then."""
-        history = _History(study)
+        history = _History(study, self._space)
         return history.due() is None and not any(map(history.is_new, self._space.configs()))
 
     def reseed_rng(self) -> None:
@@ -83,7 +83,7 @@ class ConfigSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Choose the next config; `exhausted` tells beforehand whether there is one."""
-        history = _History(study)
+        history = _History(study, self._space)
         return history.due() or self._seed(history) or self._drawn(study, trial, history)
 
     def sample_independent(
@@ -96,9 +96,19 @@ class ConfigSampler(BaseSampler):
         return next(filter(history.is_new, self._seeds), None)
 
     def _drawn(self, study: Study, trial: FrozenTrial, history: "_History") -> Config:
-        draws = (self._draw(study, trial) for _ in range(DRAWS))
-        return next(filter(history.is_new, draws), None) or self._random.choice(
-            list(filter(history.is_new, self._space.configs()))
+        """Draw once; TPE repeats itself on small spaces, so give the nearest new config where the draw is not new."""
+        draw = self._draw(study, trial)
+        if history.is_new(draw):
+            return draw
+        nearest = sorted(
+            self._space.configs(), key=lambda config: (self._distance(config, draw), self._random.random())
+        )
+        return next(filter(history.is_new, nearest))
+
+    def _distance(self, config: Config, other: Config) -> float:
+        return sum(
+            _apart(parameter, config.get(parameter.name), other.get(parameter.name))
+            for parameter in self._space.parameters
         )
 
     def _draw(self, study: Study, trial: FrozenTrial) -> Config:
@@ -115,16 +125,16 @@ class ConfigSampler(BaseSampler):
 
 
 class _History:
-    """What a study has probed so far."""
+    """What a study has probed so far; a trial dropped before its config was whole does not count."""
 
-    def __init__(self, study: Study) -> None:
-        self._trials = [trial for trial in study.get_trials(deepcopy=False) if trial.params]
-        self._probed = {_launch_digest(trial.params) for trial in self._trials}
+    def __init__(self, study: Study, space: Space) -> None:
+        self._trials = [trial for trial in study.get_trials(deepcopy=False) if _is_whole(trial, space)]
+        self._probed = {_launch(trial.params) for trial in self._trials}
         self._frontier = frontier(self._trials)
 
     def is_new(self, config: Config) -> bool:
         """Tell whether the config has never been launched and may fit into memory."""
-        return _launch_digest(config) not in self._probed and self._frontier.beyond(config) is None
+        return _launch(config) not in self._probed and self._frontier.beyond(config) is None
 
     def due(self) -> Config | None:
         """Give the config of the first failed trial that is marked for retry and has not been asked again."""
@@ -136,8 +146,22 @@ class _History:
         return None
 
 
-def _launch_digest(config: Config) -> str:
-    return config_digest({name: value for name, value in config.items() if name != PATIENCE})
+def _is_whole(trial: FrozenTrial, space: Space) -> bool:
+    return bool(trial.params) and (not trial.user_attrs.get(RETRY) or trial.params in space)
+
+
+def _launch(config: Config) -> Hashable:
+    """Give what configs that launch the same probe have in common."""
+    return frozenset({**config, PATIENCE: None}.items())
+
+
+def _apart(parameter: Parameter, value: Value | None, other: Value | None) -> float:
+    """Give 0 for equal values, for rungs and ranges the share of the values that lie between, otherwise 1."""
+    if value == other:
+        return 0.0
+    if value is None or other is None or not (parameter.is_range or parameter.name == LADDER):
+        return 1.0
+    return abs(parameter.values.index(value) - parameter.values.index(other)) / len(parameter.values)
 
 
 def _inner(search: SearchSpec, resumed_at: int) -> BaseSampler:

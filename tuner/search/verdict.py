@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tuner.probe.metrics import value
+from tuner.probe.metrics import measured, value
 from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult
 from tuner.search.frontier import Frontier, out_of_memory
 from tuner.study.space import Config
@@ -31,12 +31,18 @@ class Verdict:
     """The objective."""
     constraint: float | None = None
     """Device memory missing, in GiB; None where memory sufficed."""
+    ineligible: str | None = None
+    """Why a config that gave a number may not be the best, if it may not."""
     retry: bool = False
     """Whether the same config is to be probed again."""
 
 
-def judge(result: ProbeResult, objective: str, *, attempt: int = 1) -> Verdict:
-    """Decide what to tell the study; `attempt` counts the probes of this config, this one included."""
+def judge(result: ProbeResult, objective: str, *, headroom_pct: float = 0.0, attempt: int = 1) -> Verdict:
+    """Decide what to tell the study.
+
+    A config that leaves less than `headroom_pct` of a device's memory free, or whose allocator had to retry, is ok but
+    not eligible as best: it may fail in a longer run. `attempt` counts the probes of this config, this one included.
+    """
     if result.failure is not None:
         return _failed(result, result.failure, attempt)
     if result.stopped is not None:
@@ -44,7 +50,15 @@ def judge(result: ProbeResult, objective: str, *, attempt: int = 1) -> Verdict:
     number = value(result, objective)
     if number is None:
         return Verdict(state=State.FAIL, status="no_reading")
-    return Verdict(state=State.COMPLETE, status="ok", value=number)
+    return Verdict(state=State.COMPLETE, status="ok", value=number, ineligible=_ineligible(result, headroom_pct))
+
+
+def _ineligible(result: ProbeResult, headroom_pct: float) -> str | None:
+    numbers = measured(result)
+    free_pct, retries = numbers["headroom_pct"], numbers["alloc_retries"]
+    if free_pct is not None and free_pct < headroom_pct:
+        return f"only {free_pct:.1f} % of device memory stayed free, {headroom_pct:g} % is asked for"
+    return f"the allocator had to retry {retries:.0f} time(s)" if retries else None
 
 
 def _failed(result: ProbeResult, failure: Failure, attempt: int) -> Verdict:

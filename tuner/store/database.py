@@ -9,7 +9,7 @@ from filelock import FileLock
 from optuna.storages import RDBStorage
 from sqlalchemy import Connection, create_engine, func, inspect, select
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from tuner.errors import StoreError
 
@@ -27,7 +27,7 @@ class Database:
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._url = _parse(url)
-        self.shown_url = self._url.render_as_string(hide_password=True)
+        self.shown_url = self._url.set(query={}).render_as_string(hide_password=True)
         with self.reported():
             self._make_folder()
             with self.lock():
@@ -64,6 +64,10 @@ class Database:
             raise StoreError(
                 f"database {self.shown_url}: {reason}; check the URL, the server and free space"
             ) from error
+        except optuna.exceptions.UpdateFinishedTrialError as error:
+            raise StoreError(
+                f"database {self.shown_url}: another worker took this trial back and asks it again; run again to resume"
+            ) from error
 
     def _make_folder(self) -> None:
         if self._url.get_backend_name() == "sqlite" and self._url.database:
@@ -98,8 +102,8 @@ class Database:
 def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
-        parsed.get_dialect()
-    except (ArgumentError, NoSuchModuleError) as error:
+        parsed.get_dialect().import_dbapi()
+    except (ArgumentError, ValueError, ImportError) as error:
         raise StoreError(
             f"storage URL {url.rpartition('@')[2]!r} is not usable: {error}; e.g. sqlite:///runs/x/study.db"
         ) from error

@@ -43,10 +43,15 @@ class Lease:
         return asdict(self)
 
     def held(self) -> bool:
-        """Tell whether the process lives: on this host by pid and start time, elsewhere by its last sign of life."""
+        """Tell whether the process lives: on this host by pid and start time, elsewhere by its last sign of life.
+
+        A process that has ended but that its parent never waited for does not live.
+        """
         if self.host != platform.node():
             return time.time() - self.beat < STALE_S
         try:
-            return abs(psutil.Process(self.pid).create_time() - self.started) < _START_TOLERANCE_S
+            process = psutil.Process(self.pid)
+            is_same = abs(process.create_time() - self.started) < _START_TOLERANCE_S
+            return is_same and process.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return False

@@ -1,7 +1,9 @@
 """What is kept of a trial and of a case: one packed JSON attribute each, which the exporters read."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from tuner.probe.metrics import measured
@@ -21,18 +23,42 @@ LEASE = "lease"
 """Trial attribute: who runs it."""
 
 
-def probe_record(result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, launched: bool) -> dict[str, Any]:
-    """Pack a probe: config, status, failure, metrics, devices, times and files; a refused config has no plan."""
-    return {
+def probe_record(
+    result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, launched: bool, folder: Path
+) -> dict[str, Any]:
+    """Pack a probe: config, status, failure, metrics, devices, times and files; a refused config has no plan.
+
+    Paths below the study's `folder` are kept relative to it, so that the folder may move; numbers that are not finite,
+    which JSON does not know, become None.
+    """
+    record = {
         **asdict(result),
         "digest": config_digest(result.config),
         "status": verdict.status,
+        "ineligible": verdict.ineligible,
         "launched": launched,
         "metrics": measured(result),
-        "agent_config": plan.agent_config if plan else "",
+        "agent_config": _within(folder, plan.agent_config) if plan else "",
         "base_agent": plan.base_agent if plan else "",
-        "out_dir": str(plan.slot.out_dir) if plan and launched else "",
+        "out_dir": _within(folder, str(plan.slot.out_dir)) if plan and launched else "",
     }
+    return _finite(record)
+
+
+def _within(folder: Path, path: str) -> str:
+    return str(Path(path).relative_to(folder)) if path and Path(path).is_relative_to(folder) else path
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _finite(part) for key, part in value.items()}
+        case list() | tuple():
+            return [_finite(part) for part in value]
+        case float() if not math.isfinite(value):
+            return None
+        case _:
+            return value
 
 
 def case_record(case: Case, identity: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """One case's study: ask for the next config, follow its probe, tell what came of it, take back what was dropped."""
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuner.errors import StoreError
 from tuner.search.frontier import Frontier
-from tuner.search.sampler import MEMORY, RETRY, ConfigSampler, frontier, suggest
+from tuner.search.sampler import ELIGIBLE, MEMORY, RETRY, ConfigSampler, frontier, suggest
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
 from tuner.store.leases import BEAT_S, Lease
@@ -78,10 +79,11 @@ class CaseStudy:
 
     @property
     def incumbent(self) -> float | None:
-        """The best objective so far."""
+        """The best objective of an eligible config so far."""
         with self._database.reported():
             complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        return max((trial.value for trial in complete if trial.value is not None), default=None)
+        eligible = [trial for trial in complete if not trial.user_attrs.get(PROBE, {}).get("ineligible")]
+        return max((trial.value for trial in eligible if trial.value is not None), default=None)
 
     @property
     def crashes_in_a_row(self) -> int:
@@ -122,10 +124,8 @@ class CaseStudy:
             trial = self._study.ask()
             config = suggest(trial, self._space)
             trial.set_user_attr(LEASE, Lease.mine().write())
+            attempt = sum(one.params == config for one in self._study.get_trials(deepcopy=False))
         self._trials[trial.number] = trial
-        earlier = self._study.get_trials(deepcopy=False)
-        digest = config_digest(config)
-        attempt = sum(bool(one.params) and config_digest(one.params) == digest for one in earlier)
         return Asked(number=trial.number, config=config, attempt=attempt)
 
     def report(self, asked: Asked, iteration: int, value: float) -> bool:
@@ -151,6 +151,8 @@ class CaseStudy:
                 trial.set_user_attr(RETRY, True)
             if verdict.constraint is not None:
                 trial.set_constraint(MEMORY, verdict.constraint)
+            if verdict.ineligible:
+                trial.set_constraint(ELIGIBLE, 1.0)
             self._study.tell(asked.number, verdict.value, state=_STATES[verdict.state])
 
     def _take_back(self, trial: FrozenTrial) -> None:
@@ -165,14 +167,18 @@ class CaseStudy:
         if known is None:
             self._study.set_user_attr(IDENTITY, identity)
             return
-        changed = [
-            f"  {name}: was {known.get(name)!r}, is {identity.get(name)!r}"
-            for name in sorted(known.keys() | identity.keys())
-            if known.get(name) != identity.get(name)
-        ]
+        changed = list(_changes(known, identity))
         if changed:
             raise StoreError(
                 f"study {self._study.study_name} in {self._database.shown_url} was started with other settings:\n"
                 + "\n".join(changed)
                 + "\nrestore them to resume it, or give the study file another `name:` to start anew"
             )
+
+
+def _changes(known: object, now: object, where: str = "") -> Iterator[str]:
+    if isinstance(known, dict) and isinstance(now, dict):
+        for name in sorted(known.keys() | now.keys()):
+            yield from _changes(known.get(name), now.get(name), f"{where}.{name}".lstrip("."))
+    elif known != now:
+        yield f"  {where}: was {known!r}, is {now!r}"

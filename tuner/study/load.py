@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
@@ -24,10 +24,14 @@ def load(study: str, environ: Mapping[str, str] = os.environ) -> StudySpec:
     """Read the study called `study`: a path to a YAML file, or a name looked up in `studies/`.
 
     `${VAR}` and `${VAR:-default}` are replaced from `environ` in every string. When `trainer.root` comes out empty and
-    the file names a `fallback`, that study is given instead; the caller can tell by its name.
+    the file names a `fallback`, that study is given instead, whatever its own root; the caller can tell by its name.
     Raises StudyError with all errors of the file, each with its path.
     """
-    path = find(study)
+    spec = _load(find(study), environ)
+    return _load(find(spec.fallback), environ) if spec.fallback and not spec.trainer.root else spec
+
+
+def _load(path: Path, environ: Mapping[str, str]) -> StudySpec:
     errors: list[str] = []
     raw = _expand(_read(path), environ, "", errors)
     if not isinstance(raw, dict):
@@ -35,8 +39,8 @@ def load(study: str, environ: Mapping[str, str] = os.environ) -> StudySpec:
     raw.setdefault("name", path.stem)
     spec = _validate(raw, errors)
     if spec is None or errors:
-        raise StudyError(f"{path}: {len(errors)} error(s)\n" + "\n".join(f"  {error}" for error in errors))
-    return load(spec.fallback, environ) if spec.fallback and not spec.trainer.root else spec
+        raise StudyError(f"{path}: {len(errors)} error(s)\n{_listed(errors)}")
+    return spec
 
 
 def find(study: str) -> Path:
@@ -55,12 +59,18 @@ def find(study: str) -> Path:
 
 
 def narrowed(spec: StudySpec, case: str, device: DeviceKind) -> StudySpec:
-    """Apply the overrides that match this case on this kind of device, in the file's order."""
+    """Apply the overrides that match this case on this kind of device, in the file's order.
+
+    Raises StudyError where overrides that are fine one by one contradict each other.
+    """
     raw = spec.model_dump(exclude_unset=True)
     for override in spec.overrides:
         if _matches(override, case, device):
             raw = _overridden(raw, override)
-    return StudySpec.model_validate(raw)
+    try:
+        return StudySpec.model_validate(raw)
+    except ValidationError as error:
+        raise StudyError(f"study {spec.name}, its overrides for {case} together:\n{_listed(_lines(error))}") from error
 
 
 def _matches(override: Override, case: str, device: DeviceKind) -> bool:
@@ -81,7 +91,7 @@ def _overridden(raw: dict[str, Any], override: Override) -> dict[str, Any]:
 def _read(path: Path) -> Any:
     try:
         return YAML(typ="safe").load(path.read_text(encoding="utf-8"))
-    except (YAMLError, UnicodeDecodeError, OSError) as error:
+    except (YAMLError, ValueError, OSError) as error:  # ValueError: not UTF-8, or a date such as 2026-13-45
         raise StudyError(f"study file {path} cannot be read: {error}") from error
 
 
@@ -98,6 +108,10 @@ def _validate(raw: dict[str, Any], errors: list[str]) -> StudySpec | None:
         except ValidationError as error:
             errors.extend(f"overrides.{position}.{line}" for line in _lines(error))
     return spec
+
+
+def _listed(errors: Iterable[str]) -> str:
+    return "\n".join(f"  {error}" for error in errors)
 
 
 def _lines(error: ValidationError) -> list[str]:

@@ -118,16 +118,16 @@ class Space:
         The largest rung comes first, then the smallest, then the gaps are halved, so that a search learns early both
         the best that fits and where memory ends. Parameters other than rung and variant take their first value.
         """
-        rungs = [self.values(LADDER)[index] for index in _halving(len(self.values(LADDER)), per_variant)]
+        ladder = self.values(LADDER)
+        rungs = [ladder[index] for index in _halving(len(ladder), per_variant)] or [None]
         variants = self.values(VARIANT) or (None,)
 
-        def seed(rung: Value, variant: Value | None) -> Config:
+        def seed(rung: Value | None, variant: Value | None) -> Config:
             chosen = {LADDER: rung, VARIANT: variant}
             return self.draw(lambda parameter: chosen.get(parameter.name) or parameter.values[0])
 
-        if not rungs:
-            return [self.draw(lambda parameter: parameter.values[0])]
-        return [seed(rung, variant) for rung, variant in itertools.product(rungs, variants)]
+        seeds = [seed(rung, variant) for rung, variant in itertools.product(rungs, variants)]
+        return [config for position, config in enumerate(seeds) if config not in seeds[:position]]
 
     def describe(self) -> dict[str, object]:
         """Give the space as plain JSON values, for comparing with the one a study was started with."""
@@ -145,7 +145,7 @@ class Space:
 
 def _halving(count: int, wanted: int) -> list[int]:
     """Choose `wanted` of the indices 0 … count-1: the last, the first, then always the middle of the widest gap."""
-    chosen = [index for index in dict.fromkeys((count - 1, 0)) if index >= 0][:wanted]
+    chosen = [index for index in dict.fromkeys((count - 1, 0)) if 0 <= index < count][:wanted]
     while 2 <= len(chosen) < min(count, wanted):
         ordered = sorted(chosen)
         low, high = max(itertools.pairwise(ordered), key=lambda pair: (pair[1] - pair[0], pair[1]))

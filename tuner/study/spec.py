@@ -85,7 +85,14 @@ class TrainerSpec(Strict):
 class ProbeSpec(Strict):
     """The limits of one probe."""
 
-    iterations: PositiveInt = Field(default=8, description="whole iterations a probe runs, warm-up included")
+    iterations: PositiveInt = Field(default=8, description="iterations a probe runs at most, warm-up included")
+    min_iterations: PositiveInt = Field(default=5, description="iterations before a probe may end as precise enough")
+    target_error_pct: Annotated[float, Field(gt=0)] = Field(
+        default=1.0, description="standard error that is precise enough: points of utilisation, percent of samples/s"
+    )
+    headroom_pct: Annotated[float, Field(ge=0, lt=100)] = Field(
+        default=5.0, description="device memory that must stay free for a config to be eligible as best"
+    )
     warmup_iterations: PositiveInt = Field(default=1, description="first iterations that do not count")
     max_seconds: Seconds = Field(default=420.0, description="start-up included")
     start_up_silence_seconds: Seconds = Field(default=300.0, description="as below, until the first iteration")

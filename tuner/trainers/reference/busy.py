@@ -1,7 +1,7 @@
 """The time a rank's device does tensor work, as opposed to waiting for clips or, on a CPU, for other ranks."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
@@ -29,15 +29,16 @@ class CpuBusyMeter:
     collectives wait in gloo's own threads.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cpu_s: Callable[[], float] = time.thread_time) -> None:
+        self._cpu_s = cpu_s
         self._busy_s = 0.0
 
     @contextmanager
     def working(self) -> Iterator[None]:
         """Mark a section of tensor work."""
-        start_s = time.thread_time()
+        start_s = self._cpu_s()
         yield
-        self._busy_s += time.thread_time() - start_s
+        self._busy_s += self._cpu_s() - start_s
 
     def settle(self) -> float:
         """Give the busy seconds so far."""

@@ -3,11 +3,12 @@
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from tuner.trainers.reference.agent import AgentSettings
 from tuner.trainers.reference.env import Step
+from tuner.trainers.reference.learner import Loss, Samples
 from tuner.trainers.reference.nets import mlp
 from tuner.trainers.reference.robot import FEATURES
 
@@ -17,10 +18,11 @@ MOST_REWARD = -math.log(1e-4)
 """Where the discriminator is all but certain that it sees a clip."""
 
 
-class Discriminator(nn.Module):
+class Discriminator(Loss):
     """Tells transitions of the policy from those of the clips, as amp does (Peng et al. 2021)."""
 
     inputs = 2 * FEATURES
+    columns = ("shown", "wanted")
 
     def __init__(self, agent: AgentSettings) -> None:
         super().__init__()
@@ -35,13 +37,13 @@ class Discriminator(nn.Module):
         """Reward what passes for a clip with -log(1 - D), [num_envs]."""
         return REWARD_SCALE * functional.softplus(self.net(shown).squeeze(-1)).clamp(max=MOST_REWARD)
 
-    def loss(self, shown: Tensor, wanted: Tensor) -> Tensor:
+    def forward(self, samples: Samples) -> Tensor:
         """Give the cross-entropy of telling the two apart, with a penalty on steep gradients."""
-        samples = torch.cat((shown, wanted)).requires_grad_()
-        logits = self.net(samples).squeeze(-1)
+        evidence = torch.cat((samples["shown"], samples["wanted"])).requires_grad_()
+        logits = self.net(evidence).squeeze(-1)
         labels = torch.zeros_like(logits)
-        labels[len(shown) :] = 1
-        (slope,) = torch.autograd.grad(logits.sum(), samples, create_graph=True)
+        labels[len(samples["shown"]) :] = 1
+        (slope,) = torch.autograd.grad(logits.sum(), evidence, create_graph=True)
         penalty = GRADIENT_PENALTY * slope.square().sum(dim=-1).mean()
         return functional.binary_cross_entropy_with_logits(logits, labels) + penalty
 

@@ -49,24 +49,25 @@ class TrackingEnv:
 
     def follow(self, clips: Tensor) -> None:
         """Put every environment onto the first frame of its clip, [num_envs, frames, 2 · JOINTS]."""
-        self._angles, self._velocities = clips.transpose(0, 1).contiguous().split(JOINTS, dim=-1)
-        self._reference = features(self._angles, self._velocities)
+        frames = clips.transpose(0, 1).contiguous()
+        self._reference_angles, self._reference_velocities = frames.split(JOINTS, dim=-1)
+        self._reference_features = features(self._reference_angles, self._reference_velocities)
         self._frame = 0
-        self._angle, self._velocity = self._angles[0], self._velocities[0]
+        self._angle, self._velocity = self._reference_angles[0], self._reference_velocities[0]
 
     def observe(self) -> Tensor:
         """Give the pose and the reference frames ahead, [num_envs, OBSERVATION]."""
-        ahead = self._reference[self._frame + 1 : self._frame + 1 + LOOKAHEAD]
+        ahead = self._reference_features[self._frame + 1 : self._frame + 1 + LOOKAHEAD]
         return torch.cat((features(self._angle, self._velocity), *ahead), dim=-1)
 
     def step(self, target: Tensor) -> Step:
         """Drive the joints towards `target` (rad, [num_envs, JOINTS]) for one control step."""
-        before, reference_before = features(self._angle, self._velocity), self._reference[self._frame]
+        before, reference_before = features(self._angle, self._velocity), self._reference_features[self._frame]
         self._simulate(target)
         self._frame += 1
-        after, reference_after = features(self._angle, self._velocity), self._reference[self._frame]
-        angle_error = self._angle - self._angles[self._frame]
-        velocity_error = self._velocity - self._velocities[self._frame]
+        after, reference_after = features(self._angle, self._velocity), self._reference_features[self._frame]
+        angle_error = self._angle - self._reference_angles[self._frame]
+        velocity_error = self._velocity - self._reference_velocities[self._frame]
         failed = angle_error.abs().amax(dim=-1) > FALL_RAD
         self._put_back(failed)
         return Step(
@@ -89,8 +90,8 @@ class TrackingEnv:
 
     def _put_back(self, failed: Tensor) -> None:
         lost = failed[:, None]
-        self._angle = torch.where(lost, self._angles[self._frame], self._angle)
-        self._velocity = torch.where(lost, self._velocities[self._frame], self._velocity)
+        self._angle = torch.where(lost, self._reference_angles[self._frame], self._angle)
+        self._velocity = torch.where(lost, self._reference_velocities[self._frame], self._velocity)
 
 
 def tracking_reward(angle_error: Tensor, velocity_error: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from tuner.trainers.reference.robot import CONTROL_HZ, JOINTS, LIMBS
 
 Motion = NDArray[np.floating]
-"""Joint angles, [frames, JOINTS], or positions in such a recording, [frames]."""
+"""Joint angles in rad, [frames, JOINTS]."""
 
 RECORDED_HZ = 120
 RECORDED_S = 10
@@ -45,7 +45,7 @@ class MotionClips(Dataset[Tensor]):
 
 
 def _record_gait(random: np.random.Generator) -> Motion:
-    """Make periodic joint angles in rad over RECORDED_S, left and right in antiphase."""
+    """Make RECORDED_S of a periodic motion, left and right in antiphase."""
     time_s = np.arange(RECORDED_S * RECORDED_HZ)[:, None] / RECORDED_HZ
     mirrored = np.repeat(np.tile([0.0, np.pi], len(LIMBS) // 2), LIMBS)
     cadence_hz = random.integers(5, 15) / RECORDED_S
@@ -57,7 +57,7 @@ def _record_gait(random: np.random.Generator) -> Motion:
     return angles
 
 
-def _resample(recording: Motion, positions: Motion) -> Motion:
+def _resample(recording: Motion, positions: NDArray[np.floating]) -> Motion:
     """Read a periodic recording at fractional frames, linearly between neighbours."""
     before = np.floor(positions).astype(np.int64)
     weight = (positions - before)[:, None]

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from tuner.trainers.reference.discriminator import Discriminator
 from tuner.trainers.reference.env import TrackingEnv
+from tuner.trainers.reference.learner import Samples
 from tuner.trainers.reference.nets import ActorCritic
 
 DISCOUNT = 0.9
@@ -13,19 +14,21 @@ DISCOUNT = 0.9
 TD_LAMBDA = 0.95
 STEPS_PER_ITERATION = 32
 
-Samples = dict[str, Tensor]
-"""Columns of equal length: `observation target log_likelihood value reward tracking alive outcome` and, where there is
-a discriminator, `shown` and `wanted`."""
-
 
 @torch.no_grad()
 def collect(env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator | None, clips: Tensor) -> Samples:
-    """Play one iteration after `clips` and give its STEPS_PER_ITERATION · num_envs samples."""
+    """Play one iteration after `clips` and give its STEPS_PER_ITERATION · num_envs samples.
+
+    Columns: `observation target log_likelihood value reward tracking alive outcome advantage` and, where there is a
+    discriminator, `shown` and `wanted`.
+    """
     env.follow(clips)
     moments = [_act(env, policy, discriminator) for _ in range(STEPS_PER_ITERATION)]
     columns = {name: torch.stack([moment[name] for moment in moments]) for name in moments[0]}
     last_value = policy.value(env.observe())
     columns["outcome"] = lambda_returns(columns["reward"], columns["value"], columns["alive"], last_value)
+    advantage = columns["outcome"] - columns["value"]
+    columns["advantage"] = (advantage - advantage.mean()) / (advantage.std() + 1e-5)
     return {name: column.flatten(0, 1) for name, column in columns.items()}
 
 

@@ -9,17 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import torch._dynamo  # DistributedDataParallel imports it late; here it is read once, before the ranks fork
+import torch._dynamo  # DistributedDataParallel would import it in every rank; this way it comes before the fork
 from torch import distributed
 from torch.multiprocessing.spawn import start_processes
-from torch.nn.parallel import DistributedDataParallel
 
 from tuner.progress import report
 from tuner.trainers.reference.agent import AgentSettings, Method
 from tuner.trainers.reference.busy import busy_meter
 from tuner.trainers.reference.env import TrackingEnv, frames_needed
+from tuner.trainers.reference.methods import Networks
 from tuner.trainers.reference.motions import ClipStream, MotionClips
-from tuner.trainers.reference.ppo import Learner, Objective
 from tuner.trainers.reference.rollout import STEPS_PER_ITERATION, collect
 
 
@@ -46,10 +45,16 @@ class RunSettings:
 def run(settings: RunSettings) -> None:
     """Train to the end, leaving `model.pt` and `log.txt`; the first rank that fails ends the others and is raised.
 
-    Ranks are forked, which spares each the import of torch; nothing before may touch CUDA or start a thread.
+    Ranks on a CPU are forked, which spares each the import of torch; those on GPUs cannot share a parent that may have
+    touched CUDA, and are spawned.
     """
     settings.out_dir.mkdir(parents=True, exist_ok=True)
-    start_processes(_train, args=(settings,), nprocs=len(settings.devices), start_method="fork")
+    start_processes(
+        _train,
+        args=(settings,),
+        nprocs=len(settings.devices),
+        start_method="fork" if settings.devices[0] == "cpu" else "spawn",
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,33 +68,32 @@ class Mark:
     """So far."""
     took_s: float
     tracking_reward: float
-    loss: float
+    policy_loss: float
 
 
 def _train(rank: int, settings: RunSettings) -> None:
     device = _prepare(rank, settings)
     with closing(_clips(rank, device, settings)) as clips, _process_group(rank, device, settings):
-        objective = Objective(settings.method, settings.agent).to(device)
-        for mark in _iterations(objective, clips, device, settings):
+        networks = Networks(settings.method, settings.agent).to(device)
+        for mark in _iterations(networks, clips, device, settings):
             report(iteration=mark.iteration, samples=mark.samples, rank=rank, busy_s=mark.busy_s)
             if rank == 0:
                 _log(mark, settings)
         if rank == 0:
-            torch.save(objective.state_dict(), settings.out_dir / "model.pt")
+            torch.save(networks.state_dict(), settings.out_dir / "model.pt")
 
 
-def _iterations(objective: Objective, clips: ClipStream, device: torch.device, settings: RunSettings) -> Iterator[Mark]:
-    agent = settings.agent
-    learner = Learner(
-        DistributedDataParallel(objective), epochs=agent.update_epochs, minibatch=agent.batch_size * settings.num_envs
-    )
+def _iterations(networks: Networks, clips: ClipStream, device: torch.device, settings: RunSettings) -> Iterator[Mark]:
     env, meter = TrackingEnv(device), busy_meter(device)
+    learners = networks.learners(
+        update_epochs=settings.agent.update_epochs, minibatch=settings.agent.batch_size * settings.num_envs
+    )
     for iteration in range(settings.iterations):
         start_s = time.monotonic()
         fresh = clips.take()
         with meter.working():
-            samples = collect(env, objective.policy, objective.discriminator, fresh)
-            loss = learner.update(samples)
+            samples = collect(env, networks.policy, networks.discriminator, fresh)
+            losses = [learner.update(samples) for learner in learners]
         busy_s = meter.settle()
         yield Mark(
             iteration=iteration,
@@ -97,7 +101,7 @@ def _iterations(objective: Objective, clips: ClipStream, device: torch.device, s
             busy_s=busy_s,
             took_s=time.monotonic() - start_s,
             tracking_reward=samples["tracking"].mean().item(),
-            loss=loss.item(),
+            policy_loss=losses[0].item(),
         )
 
 
@@ -141,7 +145,7 @@ def _process_group(rank: int, device: torch.device, settings: RunSettings) -> It
 def _log(mark: Mark, settings: RunSettings) -> None:
     line = (
         f"iteration {mark.iteration}  samples {mark.samples * len(settings.devices)}  "
-        f"tracking reward {mark.tracking_reward:.3f}  loss {mark.loss:.3f}  {mark.took_s:.2f} s\n"
+        f"tracking reward {mark.tracking_reward:.3f}  policy loss {mark.policy_loss:.3f}  {mark.took_s:.2f} s\n"
     )
     with (settings.out_dir / "log.txt").open("a" if mark.iteration else "w", encoding="utf-8") as log:
         log.write(line)

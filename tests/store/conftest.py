@@ -1,0 +1,28 @@
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests_store import opened
+
+from tuner.store.database import Database
+
+
+@pytest.fixture(scope="session")
+def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with nothing but the schema, which takes a second to make and no time to copy."""
+    file = tmp_path_factory.mktemp("empty") / "study.db"
+    with opened(f"sqlite:///{file}"):
+        return file
+
+
+@pytest.fixture
+def url(tmp_path: Path, empty_file: Path) -> str:
+    """The URL of an empty study database."""
+    return f"sqlite:///{shutil.copy(empty_file, tmp_path / 'study.db')}"
+
+
+@pytest.fixture
+def database(url: str) -> Iterator[Database]:
+    with opened(url) as database:
+        yield database

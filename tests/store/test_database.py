@@ -1,0 +1,126 @@
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from filelock import FileLock, Timeout
+from sqlalchemy import create_engine
+from tests_store import NAME, case_study, opened, workers
+
+from tuner.errors import StoreError
+from tuner.store.database import Database
+
+
+def refusal(url: str) -> str:
+    with pytest.raises(StoreError) as caught:
+        Database(url)
+    return str(caught.value)
+
+
+def test_a_missing_sqlite_file_is_created_with_its_folder(tmp_path: Path) -> None:
+    with opened(f"sqlite:///{tmp_path / 'runs/demo/study.db'}") as database:
+        assert database.storage.get_all_studies() == []
+    assert (tmp_path / "runs/demo/study.db").is_file()
+
+
+def test_what_was_written_is_there_when_opened_again(url: str) -> None:
+    with opened(url) as database:
+        case_study(database)
+    with opened(url) as database:
+        assert [study.study_name for study in database.storage.get_all_studies()] == [NAME]
+
+
+def test_processes_that_open_a_missing_file_at_once_all_succeed(tmp_path: Path) -> None:
+    with workers(f"sqlite:///{tmp_path / 'new/study.db'}", 4) as started:
+        for worker in started:
+            worker.send("open")
+        assert [worker.answer() for worker in started] == ["open"] * 4
+
+
+def test_a_database_of_another_kind_is_refused_untouched(tmp_path: Path) -> None:
+    file = tmp_path / "songs.db"
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("create table songs (name text)")
+        other.commit()
+    message = refusal(f"sqlite:///{file}")
+    assert "songs.db" in message
+    assert "it holds songs" in message
+    with closing(sqlite3.connect(file)) as other:
+        assert other.execute("select name from sqlite_master").fetchall() == [("songs",)]
+
+
+def test_a_database_of_another_optuna_is_refused(url: str) -> None:
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as other:
+        other.execute("update alembic_version set version_num = 'v9.9.9.a'")
+        other.execute("update version_info set schema_version = 99")
+        other.commit()
+    assert "has another schema" in refusal(url)
+
+
+def test_a_file_that_is_no_database_is_refused_untouched(tmp_path: Path) -> None:
+    file = tmp_path / "notes.db"
+    file.write_text("these are my notes; " * 80)
+    assert "file is not a database" in refusal(f"sqlite:///{file}")
+    assert file.read_text().startswith("these are my notes; ")
+
+
+def test_a_folder_or_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    assert "unable to open database file" in refusal(f"sqlite:///{tmp_path}")
+    (tmp_path / "file").touch()
+    assert "file" in refusal(f"sqlite:///{tmp_path / 'file/study.db'}")
+
+
+@pytest.mark.parametrize(
+    ("url", "word"),
+    [
+        ("nonsense", "'nonsense' is not usable"),
+        ("", "'' is not usable"),
+        ("foo://u:secret@host/db", "foo"),
+        ("postgresql+nothing://u:secret@host/db", "nothing"),
+        ("postgresql://u:secret@host:port/db", "port"),
+        ("sqlite+pysqlcipher://u:secret@/db", "sqlcipher"),
+    ],
+)
+def test_a_url_that_makes_no_sense_is_refused(url: str, word: str) -> None:
+    message = refusal(url)
+    assert word in message
+    assert "e.g. sqlite:///" in message
+    assert "secret" not in message
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+psycopg://me:secret@127.0.0.1:1/nothing",
+        "postgresql+psycopg://me@127.0.0.1:1/nothing?password=secret",
+    ],
+)
+def test_a_server_out_of_reach_is_refused_without_the_password(url: str) -> None:
+    pytest.importorskip("psycopg")
+    message = refusal(url)
+    assert "127.0.0.1:1/nothing" in message
+    assert "refused" in message
+    assert "check the URL, the server" in message
+    assert "secret" not in message
+
+
+def test_the_shown_url_hides_the_password(database: Database, url: str) -> None:
+    assert database.shown_url == url
+
+
+def test_errors_while_working_are_store_errors(database: Database, url: str) -> None:
+    study = case_study(database)
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("drop table trials")
+    engine.dispose()
+    with pytest.raises(StoreError, match="no such table: trials"):
+        study.ask(1)
+
+
+def test_the_lock_lies_beside_the_file_and_keeps_others_out(database: Database, url: str) -> None:
+    beside = FileLock(f"{url.removeprefix('sqlite:///')}.lock", blocking=False)
+    with database.lock(), pytest.raises(Timeout):
+        beside.acquire()
+    with beside:
+        assert beside.is_locked

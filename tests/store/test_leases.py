@@ -1,0 +1,50 @@
+import os
+import platform
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from tuner.store.leases import STALE_S, Lease
+
+
+def test_a_lease_of_this_process_is_held() -> None:
+    lease = Lease.mine()
+    assert (lease.host, lease.pid) == (platform.node(), os.getpid())
+    assert lease.held()
+
+
+def test_a_lease_survives_writing_and_reading() -> None:
+    lease = Lease.mine()
+    assert Lease.read(lease.write()) == lease
+
+
+@pytest.mark.parametrize(
+    "attribute", [None, "me", {}, {"host": "here"}, {"host": "here", "pid": 1, "started": 0.0, "beat": 0.0, "more": 1}]
+)
+def test_what_is_no_lease_reads_as_none(attribute: object) -> None:
+    assert Lease.read(attribute) is None
+
+
+def test_the_lease_of_a_process_that_has_ended_is_dropped() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        lease = replace(Lease.mine(), pid=child.pid, started=psutil.Process(child.pid).create_time())
+        assert lease.held()
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE
+        assert not lease.held()
+    assert not lease.held()
+
+
+def test_a_pid_that_was_given_to_another_process_is_not_the_one_that_held() -> None:
+    lease = Lease.mine()
+    assert not replace(lease, started=lease.started - 60).held()
+
+
+@pytest.mark.parametrize(("silent_s", "held"), [(0.0, True), (STALE_S / 2, True), (STALE_S + 60, False)])
+def test_another_host_s_lease_is_held_while_it_gives_signs_of_life(silent_s: float, held: bool) -> None:
+    assert Lease(host="elsewhere", pid=1, started=0.0, beat=time.time() - silent_s).held() is held

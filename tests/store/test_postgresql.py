@@ -1,0 +1,82 @@
+"""The store on a PostgreSQL server: asked, told, resumed, taken back, exported, by several workers."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from tests_postgresql import private_server
+from tests_space import USUAL
+from tests_store import (
+    OUT_OF_MEMORY,
+    RETRY,
+    ask,
+    case_study,
+    identity,
+    ok,
+    opened,
+    probe,
+    repeats,
+    states,
+    tell,
+    workers,
+)
+
+from tuner.errors import StoreError
+from tuner.export.write import export_study
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    with private_server() as url:
+        yield url
+
+
+def test_workers_side_by_side_share_the_work_and_what_they_drop_is_taken_back(server: str) -> None:
+    with workers(server, 2) as started:
+        for worker in started:
+            worker.send("probe 10")
+        asked = [config for worker in started for config in worker.answer()]
+        for worker in started:
+            worker.send("ask")
+        dropped = [worker.answer() for worker in started]
+        started[0].kill()
+        assert not repeats(asked + dropped)
+        with opened(server) as database:
+            study = case_study(database)
+            assert (study.recover(), study.running) == (1, 1)
+            assert states(database) == {"COMPLETE": 20, "FAIL": 1, "RUNNING": 1}
+            assert ask(study).config == dropped[0]
+
+
+def test_a_study_is_asked_told_resumed_and_refused(server: str) -> None:
+    name = "other/amp_walk"
+    with opened(server) as database:
+        study = case_study(database, name=name)
+        assert probe(study, OUT_OF_MEMORY) == USUAL.seeds(2)[:1]
+        asked = ask(study)
+        assert study.report(asked, 1, 50.0) is False
+        tell(study, asked, RETRY)
+    with opened(server) as database:
+        study = case_study(database, name=name)
+        again = ask(study)
+        assert (again.config, again.attempt) == (asked.config, 2)
+        tell(study, again, ok(61.5))
+        assert (study.finished, study.running, study.incumbent) == (2, 0, 61.5)
+        assert states(database, name) == {"PRUNED": 1, "FAIL": 1, "COMPLETE": 1}
+        with pytest.raises(StoreError, match="pruner: was"):
+            case_study(database, name=name, known=identity(pruner=None))
+
+
+def test_a_study_is_exported(server: str, tmp_path: Path) -> None:
+    name = "exported/amp_walk"
+    with opened(server) as database:
+        study = case_study(database, name=name)
+        for value in (40.0, 61.5, 50.0):
+            probe(study, ok(value))
+        probe(study, OUT_OF_MEMORY)
+    export_study(server, "exported", tmp_path)
+    trials = pd.read_csv(tmp_path / "trials.tsv", sep="\t")
+    assert list(trials["status"]) == ["ok", "ok", "ok", "gpu_oom"]
+    best = pd.read_csv(tmp_path / "best_by_case.tsv", sep="\t")
+    assert (list(best["case"]), list(best["num_envs"])) == (["amp_walk"], [USUAL.seeds(2)[1]["num_envs"]])

@@ -1,0 +1,50 @@
+"""What is left behind by workers that end without a word, and what several workers do at once."""
+
+from tests_store import NAME, OUT_OF_MEMORY, ask, case_study, ok, opened, probe, repeats, states, stored, tell, workers
+
+from tuner.store.database import Database
+
+
+def test_what_a_worker_runs_is_left_to_it_until_it_is_killed(database: Database, url: str) -> None:
+    with workers(url) as (worker,):
+        worker.send("probe 2")
+        done = worker.answer()
+        worker.send("ask")
+        taken = worker.answer()
+        study = case_study(database)
+        assert study.recover() == 0
+        assert (study.finished, study.running) == (2, 1)
+        worker.kill()
+    assert study.recover() == 1
+    assert (study.finished, study.running) == (2, 0)
+    assert states(database) == {"COMPLETE": 2, "FAIL": 1}
+    dropped = stored(database)[2]
+    assert (dropped.user_attrs["probe"]["status"], dropped.user_attrs["probe"]["config"]) == ("interrupted", taken)
+    again = ask(study)
+    assert (again.config, again.attempt) == (taken, 2)
+    tell(study, again, ok(50.0))
+    assert not [config for config in probe(study, ok(50.0), 4) if config in (*done, taken)]
+    assert study.recover() == 0
+
+
+def test_a_running_trial_without_a_lease_is_taken_back(database: Database) -> None:
+    study = case_study(database)
+    probe(study, OUT_OF_MEMORY)
+    study_id = database.storage.get_study_id_from_name(NAME)
+    for _ in range(2):
+        database.storage.create_new_trial(study_id)
+    assert study.recover() == 2
+    assert states(database) == {"PRUNED": 1, "FAIL": 2}
+    assert (study.finished, study.running) == (1, 0)
+    assert ask(study).attempt == 1
+
+
+def test_workers_side_by_side_never_get_the_same_config(url: str) -> None:
+    with workers(url, 2) as started:
+        for worker in started:
+            worker.send("probe 10")
+        asked = [config for worker in started for config in worker.answer()]
+    assert len(asked) == 20
+    assert not repeats(asked)
+    with opened(url) as database:
+        assert states(database) == {"COMPLETE": 20}

@@ -1,0 +1,238 @@
+"""One case's study in SQLite: asked, told, resumed, refused."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from optuna.pruners import BasePruner
+from optuna.study import Study
+from optuna.trial import FrozenTrial
+from tests_space import USUAL
+from tests_store import (
+    CASE,
+    CRASH,
+    MANY,
+    NAME,
+    OUT_OF_MEMORY,
+    RETRY,
+    ask,
+    case_study,
+    identity,
+    ok,
+    opened,
+    probe,
+    repeats,
+    states,
+    stored,
+    tell,
+)
+
+from tuner.errors import StoreError
+from tuner.search.verdict import State, Verdict
+from tuner.store.database import Database
+from tuner.store.study import CaseStudy
+from tuner.study.space import Config, Parameter, Space
+
+
+@pytest.fixture
+def study(database: Database) -> CaseStudy:
+    return case_study(database)
+
+
+@pytest.fixture
+def other(url: str) -> Iterator[CaseStudy]:
+    """The same study as another process opens it."""
+    with opened(url) as database:
+        yield case_study(database)
+
+
+def test_seeds_are_asked_first(study: CaseStudy) -> None:
+    assert probe(study, ok(50.0), 4) == USUAL.seeds(2)
+
+
+def test_a_resumed_study_goes_on_where_it_was(url: str) -> None:
+    asked: list[Config] = []
+    for _ in range(3):
+        with opened(url) as database:
+            study = case_study(database)
+            assert study.finished == len(asked)
+            asked += probe(study, ok(50.0), 3)
+    assert asked[:4] == USUAL.seeds(2)
+    assert not repeats(asked)
+
+
+def test_a_study_ends_at_its_target(study: CaseStudy) -> None:
+    while asked := study.ask(3):
+        tell(study, asked, ok(50.0))
+    assert study.finished == 3
+    assert study.ask(3) is None
+    assert study.ask(4) is not None
+
+
+def test_running_trials_count_towards_the_target(study: CaseStudy, other: CaseStudy) -> None:
+    ask(study)
+    ask(other)
+    assert (study.finished, study.running) == (0, 2)
+    assert study.ask(2) is None
+    assert other.ask(3) is not None
+
+
+@pytest.mark.parametrize("status", ["nccl", "interrupted"])
+def test_a_retry_does_not_count_and_comes_next(study: CaseStudy, status: str) -> None:
+    first = ask(study)
+    tell(study, first, replace(RETRY, status=status))
+    assert (study.finished, study.running) == (0, 0)
+    again = ask(study, 1)
+    assert (again.config, first.attempt, again.attempt) == (first.config, 1, 2)
+    tell(study, again, ok(50.0))
+    assert study.finished == 1
+    assert study.ask(1) is None
+
+
+@pytest.mark.parametrize("verdict", [OUT_OF_MEMORY, CRASH, Verdict(state=State.PRUNED, status="pruned"), ok(50.0)])
+def test_every_other_end_counts(study: CaseStudy, verdict: Verdict) -> None:
+    probe(study, verdict)
+    assert study.finished == 1
+
+
+def test_two_that_ask_in_turn_get_different_configs(study: CaseStudy, other: CaseStudy) -> None:
+    configs = [ask(one).config for one in (study, other) * 6]
+    assert not repeats(configs)
+
+
+def test_an_exhausted_space_gives_nothing_more(database: Database) -> None:
+    study = case_study(database, space=Space((Parameter(name="num_envs", values=(8, 16)),)))
+    assert len(probe(study, ok(50.0), 2)) == 2
+    assert study.ask(MANY) is None
+
+
+def test_memory_s_end_is_learnt_and_told_to_others(study: CaseStudy, other: CaseStudy) -> None:
+    (largest,) = probe(study, OUT_OF_MEMORY)
+    for one in (study, other):
+        beyond = one.frontier().beyond(largest)
+        assert beyond is not None
+        assert beyond.violation == OUT_OF_MEMORY.constraint
+    assert not [config for config in probe(other, ok(50.0), 8) if study.frontier().beyond(config)]
+
+
+def test_the_incumbent_is_the_best_complete_value(study: CaseStudy) -> None:
+    assert study.incumbent is None
+    for verdict in (ok(40.0), ok(61.5), OUT_OF_MEMORY, CRASH, ok(60.0)):
+        probe(study, verdict)
+    assert study.incumbent == 61.5
+
+
+def test_crashes_count_only_in_a_row(study: CaseStudy) -> None:
+    counts = []
+    for verdict in (CRASH, CRASH, ok(50.0), CRASH, OUT_OF_MEMORY, CRASH, CRASH, CRASH):
+        probe(study, verdict)
+        counts.append(study.crashes_in_a_row)
+    assert counts == [1, 2, 0, 1, 0, 1, 2, 3]
+
+
+class Below(BasePruner):
+    """Stops what reports less than 10, and remembers the steps it was asked about."""
+
+    def __init__(self) -> None:
+        self.steps: list[int | None] = []
+
+    def prune(self, study: Study, trial: FrozenTrial) -> bool:
+        self.steps.append(trial.last_step)
+        return trial.last_step is not None and trial.intermediate_values[trial.last_step] < 10
+
+
+def test_reports_reach_the_pruner_and_the_database(database: Database) -> None:
+    pruner = Below()
+    study = case_study(database, pruner=pruner)
+    asked = ask(study)
+    assert [study.report(asked, step, value) for step, value in ((1, 50.0), (2, 11.0), (3, 9.0))] == [
+        False,
+        False,
+        True,
+    ]
+    assert pruner.steps == [1, 2, 3]
+    tell(study, asked, Verdict(state=State.PRUNED, status="pruned"))
+    assert states(database) == {"PRUNED": 1}
+    (trial,) = stored(database)
+    assert trial.intermediate_values == {1: 50.0, 2: 11.0, 3: 9.0}
+
+
+def test_records_and_the_case_are_kept_as_given(database: Database, study: CaseStudy) -> None:
+    asked = ask(study)
+    record = {"status": "ok", "metrics": {"min_avg_util": 50.0}, "devices": [], "failure": None, "config": asked.config}
+    study.tell(asked, ok(50.0), record)
+    (trial,) = stored(database)
+    assert trial.user_attrs["probe"] == record
+    assert (trial.value, trial.params) == (50.0, asked.config)
+    (kept,) = database.storage.get_all_studies()
+    assert kept.user_attrs["case"] == CASE
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"trainer": {"name": "mimickit"}},
+            ["trainer.name: was 'command', is 'mimickit'", "trainer.command: was 'train'"],
+        ),
+        ({"pruner": {"patience": 4}}, ["pruner.patience: was 3, is 4"]),
+        ({"objective": "samples_per_s"}, ["objective: was 'min_avg_util', is 'samples_per_s'"]),
+        ({"source": "nvml"}, ["source: was None, is 'nvml'"]),
+    ],
+)
+def test_other_settings_are_refused_with_what_changed(
+    database: Database, study: CaseStudy, changes: dict[str, Any], words: list[str]
+) -> None:
+    probe(study, ok(50.0))
+    with pytest.raises(StoreError) as refusal:
+        case_study(database, known=identity(**changes))
+    for word in (NAME, database.shown_url, *words, "another `name:` to start anew"):
+        assert word in str(refusal.value)
+    assert "num_envs" not in str(refusal.value)
+    assert case_study(database).finished == 1
+
+
+def test_another_space_is_refused_with_what_changed(database: Database) -> None:
+    case_study(database)
+    ladder, *others = USUAL.parameters
+    with pytest.raises(StoreError, match=r"space\.num_envs\.values: was \[8, 16, 32, 64\], is \[8, 16\]"):
+        case_study(database, space=Space((replace(ladder, values=(8, 16)), *others)))
+    with pytest.raises(StoreError, match=r"space\.batch_size\.when\.agent_variant: was \['hiutil'\], is None"):
+        case_study(
+            database, space=Space((*USUAL.parameters[:2], replace(USUAL.parameters[2], conditions=()), *others[2:]))
+        )
+
+
+def test_each_case_has_a_study_of_its_own(database: Database, study: CaseStudy) -> None:
+    probe(study, ok(50.0), 3)
+    second = case_study(database, name="demo/run", known=identity(objective="samples_per_s"))
+    assert (second.finished, second.incumbent) == (0, None)
+    assert probe(second, ok(9.0)) == USUAL.seeds(2)[:1]
+    assert states(database) == {"COMPLETE": 3}
+
+
+def test_a_sign_of_life_renews_the_lease_at_most_now_and_then(database: Database, study: CaseStudy) -> None:
+    def lease() -> object:
+        (trial,) = stored(database)
+        return trial.user_attrs["lease"]
+
+    asked = ask(study)
+    before = lease()
+    study.beat(asked)
+    renewed = lease()
+    assert renewed != before
+    study.beat(asked)
+    assert lease() == renewed
+
+
+def test_telling_a_trial_that_another_worker_took_back_is_a_store_error(database: Database, study: CaseStudy) -> None:
+    asked = ask(study)
+    (trial,) = stored(database)
+    database.storage.set_trial_user_attr(trial._trial_id, "lease", None)
+    assert case_study(database).recover() == 1
+    with pytest.raises(StoreError, match="took this trial back"):
+        study.report(asked, 1, 50.0)
+    with pytest.raises(StoreError, match="took this trial back"):
+        tell(study, asked, ok(50.0))
+    assert states(database) == {"FAIL": 1}

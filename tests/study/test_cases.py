@@ -1,0 +1,45 @@
+import pytest
+
+from tuner.errors import StudyError
+from tuner.study.cases import Case, select
+
+CASES = [
+    Case(name="deepmimic_pi_plus_ppo"),
+    Case(name="amp_pi_plus"),
+    Case(name="view_pi_plus", trainable=False),
+    Case(name="amp_humanoid"),
+]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [
+        (["*"], ["deepmimic_pi_plus_ppo", "amp_pi_plus", "amp_humanoid"]),
+        (["amp_*", "*_ppo"], ["deepmimic_pi_plus_ppo", "amp_pi_plus", "amp_humanoid"]),
+        (["*pi_plus*.txt"], ["deepmimic_pi_plus_ppo", "amp_pi_plus"]),
+        (["amp_pi_plus.txt", "amp_pi_plus", "amp*"], ["amp_pi_plus", "amp_humanoid"]),
+        (["amp_[!p]*"], ["amp_humanoid"]),
+        ([], []),
+    ],
+)
+def test_globs_choose_trainable_cases_in_case_order(patterns: list[str], names: list[str]) -> None:
+    assert [case.name for case in select(CASES, patterns)] == names
+
+
+def test_every_pattern_without_a_trainable_case_is_named() -> None:
+    with pytest.raises(StudyError) as refusal:
+        select(CASES, ["amp_*", "view_*", "AMP_*", "ase.txt"])
+    message = str(refusal.value)
+    assert "no trainable case matches 'view_*', 'AMP_*', 'ase.txt'" in message
+    assert "amp_pi_plus" in message
+    assert "view_pi_plus" not in message
+
+
+def test_a_trainer_without_cases_is_said_so() -> None:
+    with pytest.raises(StudyError, match="knows none"):
+        select([], ["*"])
+
+
+@pytest.mark.parametrize(("name", "method"), [("amp_pi_plus", "amp"), ("walk", "walk")])
+def test_the_method_is_the_first_word(name: str, method: str) -> None:
+    assert Case(name=name).method == method

@@ -1,0 +1,214 @@
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import StudyError
+from tuner.study.load import find, load, narrowed
+
+HEAD = "name: demo\ntrainer: {name: reference}\n"
+SPACE = "space:\n  num_envs: {ladder: [8, 16]}\n"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in an empty folder, so that `studies/` there is the test's own."""
+    monkeypatch.chdir(tmp_path)
+    Path("studies").mkdir()
+
+
+def written(text: str, name: str = "demo") -> str:
+    path = Path("studies") / f"{name}.yaml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def refusal(study: str, **environ: str) -> str:
+    with pytest.raises(StudyError) as caught:
+        load(study, environ)
+    return str(caught.value)
+
+
+def test_a_study_is_found_by_name_or_path() -> None:
+    path = written(HEAD + SPACE)
+    assert load("demo", {}) == load(path, {})
+    assert find("demo") == Path(path)
+
+
+def test_the_folder_at_hand_comes_before_the_shipped_studies() -> None:
+    written(HEAD + SPACE, "reference")
+    assert load("reference", {}).name == "demo"
+
+
+def test_a_study_without_a_name_takes_its_file_s() -> None:
+    assert load(written("trainer: {name: reference}\n" + SPACE, "mine"), {}).name == "mine"
+
+
+def test_a_misspelt_study_lists_the_known_ones() -> None:
+    written(HEAD + SPACE, "mine")
+    message = refusal("pi_pluss")
+    assert "'pi_pluss'" in message
+    for known in ("all_cases", "mine", "pi_plus", "reference"):
+        assert known in message
+
+
+@pytest.mark.parametrize("path", ["nowhere.yaml", "studies.yml"])
+def test_a_path_without_a_file_is_named(path: str) -> None:
+    Path("studies.yml").mkdir()
+    assert refusal(path) == f"study file {path} does not exist"
+
+
+def test_all_errors_come_at_once_with_their_paths() -> None:
+    message = refusal(
+        written(
+            HEAD
+            + "tirals: 3\ndevices: ${DEVICES}\nprobe: {iterations: 0, second: 5}\n"
+            + "space:\n  num_envs: {ladder: [8, 0]}\n  batch_size: {choices: []}\n"
+            + "overrides:\n  - {match: {device: tpu}}\n"
+        )
+    )
+    assert "8 error(s)" in message
+    for path in (
+        "devices: environment variable DEVICES is not set",
+        "devices: String should match",
+        "tirals: Extra inputs",
+        "probe.iterations: Input should be greater than or equal to 1 (found 0)",
+        "probe.second: Extra inputs",
+        "space.num_envs.ladder.1: Input should be greater than or equal to 1 (found 0)",
+        "space.batch_size.choices: Tuple should have at least 1 item",
+        "overrides.0.match.device: Input should be 'cpu' or 'gpu' (found 'tpu')",
+    ):
+        assert f"\n  {path}" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ["holds no mapping"]),
+        ("- 1\n", ["holds no mapping"]),
+        ("name: [\n", ["cannot be read", "line 2"]),
+        (HEAD + SPACE + "space:\n  num_envs: {ladder: [4]}\n", ["cannot be read", 'duplicate key "space"']),
+        (HEAD + "space:\n  num_envs: {ladder: [4]}\n  num_envs: {ladder: [8]}\n", ['duplicate key "num_envs"']),
+        (HEAD + SPACE + "objective: !!python/name:os.system\n", ["cannot be read", "tag"]),
+        (HEAD + SPACE + "objective: 2026-13-45\n", ["cannot be read", "month"]),
+        (HEAD + SPACE + "1: 2\n", ["Keys should be strings"]),
+        (HEAD + SPACE + "probe:\n", ["probe: Input should be a valid dictionary"]),
+        (HEAD, ["space: Field required"]),
+        (SPACE, ["trainer: Field required"]),
+        (HEAD + "space: {a: {choices: [1], when: {b: 1}}}\n", ["condition on unknown parameter 'b'"]),
+        (HEAD + "space: {a: {choices: [1], when: {a: 1}}}\n", ["circle: a"]),
+    ],
+)
+def test_a_bad_file_is_refused_with_its_path(text: str, words: list[str]) -> None:
+    path = written(text)
+    message = refusal(path)
+    for word in (path, *words):
+        assert word in message
+
+
+def test_a_file_that_is_not_utf_8_is_refused() -> None:
+    path = written("")
+    Path(path).write_bytes(b"name: \xff\xfe")
+    message = refusal(path)
+    assert path in message
+    assert "utf-8" in message
+
+
+@pytest.mark.parametrize(
+    ("environ", "root"),
+    [({}, "~/checkout"), ({"ROOT": ""}, "~/checkout"), ({"ROOT": "/opt/x"}, "/opt/x")],
+)
+def test_variables_take_their_default_where_unset_or_empty(environ: dict[str, str], root: str) -> None:
+    study = written("trainer: {name: reference, root: '${ROOT:-~/checkout}/${SUB:-}'}\n" + SPACE)
+    assert load(study, environ).trainer.root == f"{root}/"
+
+
+def test_variables_are_expanded_in_every_string() -> None:
+    study = written(HEAD + "cases: ['${CASE}_*', '*']\nspace: {num_envs: {ladder: ['${RUNG:-8}', 16]}}\n")
+    spec = load(study, {"CASE": "amp"})
+    assert spec.cases == ("amp_*", "*")
+    assert spec.build_space().values("num_envs") == (8, 16)
+
+
+def test_an_unset_variable_is_named_with_its_path_and_what_to_do() -> None:
+    study = written(HEAD + SPACE + "cases: [walk, '${CASE}']\n")
+    assert "cases.1: environment variable CASE is not set; set it or write ${CASE:-default}" in refusal(study)
+
+
+def test_a_fallback_stands_in_for_a_trainer_without_a_root() -> None:
+    study = written("trainer: {name: mimickit, root: '${ROOT:-}'}\nfallback: stand_in\n" + SPACE)
+    written("trainer: {name: reference}\n" + SPACE, "stand_in")
+    assert load(study, {}).name == "stand_in"
+    assert load(study, {"ROOT": "here"}).name == "demo"
+
+
+def test_a_fallback_that_does_not_exist_is_named() -> None:
+    assert "'nowhere'" in refusal(written(HEAD + "fallback: nowhere\n" + SPACE))
+
+
+def test_studies_that_fall_back_on_each_other_come_to_an_end() -> None:
+    first = written("trainer: {name: mimickit}\nfallback: second\n" + SPACE, "first")
+    written("trainer: {name: mimickit}\nfallback: first\n" + SPACE, "second")
+    assert load(first, {}).name == "second"
+
+
+OVERRIDES = """
+probe: {iterations: 6}
+overrides:
+  - match: {cases: ["*_pi_plus", "run*"]}
+    space: {num_envs: {ladder: [2, 4]}}
+    search: {trials: 7}
+  - match: {device: cpu}
+    probe: {max_seconds: 60}
+    options: {hidden_units: 8}
+  - match: {cases: ["run*"], device: cpu}
+    space: {batch_size: {choices: [1]}}
+    search: {seed: 3}
+"""
+
+
+@pytest.mark.parametrize(
+    ("case", "device", "rungs", "trials", "max_seconds"),
+    [
+        ("walk", "gpu", (8, 16), 24, 420),
+        ("walk", "cpu", (8, 16), 24, 60),
+        ("amp_pi_plus", "gpu", (2, 4), 7, 420),
+        ("run", "cpu", (2, 4), 7, 60),
+    ],
+)
+def test_overrides_apply_by_case_and_device(
+    case: str, device: str, rungs: tuple[int, ...], trials: int, max_seconds: float
+) -> None:
+    spec = narrowed(load(written(HEAD + SPACE + OVERRIDES), {}), case, "cpu" if device == "cpu" else "gpu")
+    assert spec.build_space().values("num_envs") == rungs
+    assert (spec.search.trials, spec.probe.max_seconds, spec.probe.iterations) == (trials, max_seconds, 6)
+
+
+def test_overrides_add_up_in_the_file_s_order() -> None:
+    spec = narrowed(load(written(HEAD + SPACE + OVERRIDES), {}), "run", "cpu")
+    assert spec.build_space().names == ("num_envs", "batch_size")
+    assert (spec.search.trials, spec.search.seed) == (7, 3)
+    assert spec.trainer.options == {"hidden_units": 8}
+
+
+def test_an_override_that_makes_the_study_invalid_is_reported_with_its_path() -> None:
+    message = refusal(
+        written(
+            HEAD
+            + SPACE
+            + "overrides:\n"
+            + "  - {match: {cases: [a]}, search: {trials: 3}}\n"
+            + "  - {match: {cases: [b]}, space: {num_envs: {ladder: []}}, search: {tirals: 3}}\n"
+            + "  - {match: {cases: [c]}, probe: {warmup_iterations: 8}}\n"
+        )
+    )
+    assert "3 error(s)" in message
+    assert "overrides.1.space.num_envs.ladder: Tuple should have at least 1 item" in message
+    assert "overrides.1.search.tirals: Extra inputs" in message
+    assert "overrides.2.probe: warmup_iterations 8 leaves nothing" in message
+
+
+def test_overrides_that_contradict_each_other_are_a_study_error() -> None:
+    overrides = "overrides:\n  - {match: {}, probe: {iterations: 2}}\n  - {match: {}, probe: {warmup_iterations: 3}}\n"
+    spec = load(written(HEAD + SPACE + overrides), {})
+    with pytest.raises(StudyError, match=r"(?s)demo.*walk.*probe: warmup_iterations 3 leaves nothing of iterations 2"):
+        narrowed(spec, "walk", "gpu")

@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import StudyError
+from tuner.probe.metrics import OBJECTIVES
+from tuner.study.load import load, narrowed
+from tuner.trainers.base import TRAINERS
+
+PI_PLUS_RUNGS = (32, 36, 38, 39, 40, 44, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+CASES = ("amp_pi_plus", "amp_humanoid")
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("study", "environ", "loaded", "trainer"),
+    [
+        ("pi_plus", {}, "reference", "reference"),
+        ("pi_plus", {"MIMICKIT_ROOT": "x"}, "pi_plus", "mimickit"),
+        ("reference", {}, "reference", "reference"),
+        ("reference", {"MIMICKIT_ROOT": "x"}, "reference", "reference"),
+        ("all_cases", {"MIMICKIT_ROOT": "x"}, "all_cases", "mimickit"),
+    ],
+)
+def test_the_shipped_studies_load_for_every_case_and_device(
+    study: str, environ: dict[str, str], loaded: str, trainer: str
+) -> None:
+    spec = load(study, environ)
+    assert (spec.name, spec.trainer.name) == (loaded, trainer)
+    assert spec.trainer.name in TRAINERS
+    assert spec.objective in OBJECTIVES
+    for case in CASES:
+        for device in ("cpu", "gpu"):
+            narrow = narrowed(spec, case, device)
+            space = narrow.build_space()
+            assert {"num_envs", "agent_variant"} <= set(space.names)
+            assert len(space.seeds(narrow.search.seeds_per_variant)) <= narrow.search.trials
+
+
+def test_all_cases_needs_its_checkout() -> None:
+    with pytest.raises(StudyError, match=r"trainer\.root: environment variable MIMICKIT_ROOT is not set"):
+        load("all_cases", {})
+
+
+def test_the_ladders_are_those_of_the_protocol() -> None:
+    environ = {"MIMICKIT_ROOT": "x"}
+    assert load("pi_plus", environ).build_space().values("num_envs") == PI_PLUS_RUNGS
+    all_cases = load("all_cases", environ)
+    assert narrowed(all_cases, "amp_humanoid", "gpu").build_space().values("num_envs") == (256, 512, 1024)
+    assert narrowed(all_cases, "amp_pi_plus", "gpu").build_space().values("num_envs") == PI_PLUS_RUNGS
+
+
+def test_the_protocol_s_limits() -> None:
+    probe = load("pi_plus", {"MIMICKIT_ROOT": "x"}).probe
+    assert (probe.iterations, probe.warmup_iterations, probe.max_seconds, probe.silence_seconds) == (8, 1, 420, 120)

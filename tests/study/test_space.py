@@ -1,0 +1,166 @@
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests_space import USUAL
+
+from tuner.study.space import LADDER, VARIANT, Condition, Config, Parameter, Space, config_digest
+
+configs = st.dictionaries(st.text(max_size=5), st.integers() | st.floats(allow_nan=False) | st.text(max_size=5))
+
+numbers = st.lists(st.integers(1, 64), min_size=1, max_size=4, unique=True).map(tuple)
+words = st.lists(st.sampled_from(("hiutil", "default", "wide")), min_size=1, unique=True).map(tuple)
+
+
+@st.composite
+def parameters(draw: st.DrawFn, name: str, earlier: list[Parameter], *, conditional: bool) -> Parameter:
+    values = draw(words if name == VARIANT else numbers)
+    named = draw(st.lists(st.sampled_from(earlier), max_size=2, unique=True)) if earlier and conditional else []
+    return Parameter(
+        name=name,
+        values=tuple(sorted(values)) if name == LADDER else values,
+        conditions=tuple(
+            Condition(parameter=one.name, values=tuple(draw(st.lists(st.sampled_from(one.values), min_size=1))))
+            if draw(st.booleans())
+            else Condition(parameter=one.name, at_least=draw(st.integers(0, 64)))
+            for one in named
+        ),
+    )
+
+
+@st.composite
+def spaces(draw: st.DrawFn, *, seeded_conditions: bool = True) -> Space:
+    """Give a space of up to five parameters; `seeded_conditions`: whether rungs and variants may be conditional."""
+    names = draw(st.permutations((LADDER, VARIANT, "batch_size", "num_workers", "prefetch_factor")))
+    ordered: list[Parameter] = []
+    for name in names[: draw(st.integers(1, len(names)))]:
+        conditional = seeded_conditions or name not in (LADDER, VARIANT)
+        ordered.append(draw(parameters(name, ordered, conditional=conditional)))
+    return Space(tuple(ordered))
+
+
+def every_assignment(space: Space) -> list[Config]:
+    """Give each way to set any of the parameters to one of its values."""
+    choices = [[None, *parameter.values] for parameter in space.parameters]
+    return [
+        {name: value for name, value in zip(space.names, chosen, strict=True) if value is not None}
+        for chosen in itertools.product(*choices)
+    ]
+
+
+@given(spaces())
+def test_configs_are_exactly_what_is_in_the_space(space: Space) -> None:
+    walked = list(space.configs())
+    assert all(config in space for config in walked)
+    assert [config for config in every_assignment(space) if config in space and config not in walked] == []
+    assert len({config_digest(config) for config in walked}) == len(walked)
+
+
+@given(spaces(), st.data())
+def test_what_is_drawn_is_in_the_space(space: Space, data: st.DataObject) -> None:
+    drawn = space.draw(lambda parameter: data.draw(st.sampled_from(parameter.values)))
+    assert drawn in space
+    assert drawn in list(space.configs())
+
+
+@given(spaces(), st.data())
+def test_more_or_less_than_a_config_is_not_in_the_space(space: Space, data: st.DataObject) -> None:
+    config = data.draw(st.sampled_from(list(space.configs())))
+    assert {**config, "depth": 1} not in space
+    for name in config:
+        assert {**config, name: "none of its values"} not in space
+        assert {other: value for other, value in config.items() if other != name} not in space
+
+
+def test_the_usual_space_has_as_many_configs_as_its_choices_multiply_to() -> None:
+    assert len(list(USUAL.configs())) == 4 * 3 * 5 * 2
+    first = {"num_envs": 8, "agent_variant": "hiutil", "batch_size": 2, "num_workers": 0, "pruner_patience": 3}
+    assert next(USUAL.configs()) == first
+
+
+@given(spaces(), st.data())
+def test_a_restricted_space_stands_by_itself(space: Space, data: st.DataObject) -> None:
+    accepted = data.draw(st.sets(st.sampled_from((*space.names, "depth"))))
+    restricted = space.restricted_to(accepted)
+    assert set(restricted.names) <= accepted
+    assert [name for name in space.names if name in restricted.names] == list(restricted.names)
+    for parameter in restricted.parameters:
+        assert {condition.parameter for condition in parameter.conditions} <= set(restricted.names)
+    assert restricted.restricted_to(accepted) == restricted
+    assert space.restricted_to(space.names) == space
+
+
+def test_a_parameter_goes_with_the_one_it_hangs_on() -> None:
+    assert USUAL.restricted_to({LADDER, VARIANT, "batch_size", "prefetch_factor"}).names == (
+        LADDER,
+        VARIANT,
+        "batch_size",
+    )
+
+
+@given(spaces(), st.integers(1, 6))
+def test_seeds_are_distinct_configs_of_the_space(space: Space, per_variant: int) -> None:
+    seeds = space.seeds(per_variant)
+    assert seeds
+    assert all(seed in space for seed in seeds)
+    assert [seed for position, seed in enumerate(seeds) if seed in seeds[:position]] == []
+    assert len(seeds) <= per_variant * max(1, len(space.values(VARIANT)))
+
+
+@given(spaces(seeded_conditions=False), st.integers(1, 6))
+def test_seeds_start_with_the_largest_rungs_then_the_smallest(space: Space, per_variant: int) -> None:
+    rungs, variants = space.values(LADDER), space.values(VARIANT)
+    ends = list(dict.fromkeys((rungs[-1], rungs[0])))[:per_variant] if rungs else [None]
+    expected = [(rung, variant) for rung in ends for variant in (variants or (None,))]
+    seeds = [(seed.get(LADDER), seed.get(VARIANT)) for seed in space.seeds(per_variant)]
+    assert seeds[: len(expected)] == expected
+    for variant in variants:
+        assert len([seed for seed in seeds if seed[1] == variant]) == (min(per_variant, len(rungs)) if rungs else 1)
+
+
+def test_seeds_halve_the_widest_gap_of_a_ladder() -> None:
+    ladder = Space((Parameter(name=LADDER, values=tuple(range(1, 10))), Parameter(name="batch_size", values=(2, 1))))
+    assert [seed[LADDER] for seed in ladder.seeds(5)] == [9, 1, 5, 7, 3]
+    assert {seed["batch_size"] for seed in ladder.seeds(5)} == {2}
+
+
+@given(configs)
+def test_a_digest_does_not_depend_on_the_order(config: Config) -> None:
+    assert config_digest(dict(reversed(config.items()))) == config_digest(config)
+    assert len(config_digest(config)) == 12
+
+
+@pytest.mark.parametrize(
+    ("condition", "config", "holds"),
+    [
+        (Condition(parameter="a", values=(1, 2)), {"a": 2}, True),
+        (Condition(parameter="a", values=(1, 2)), {"a": 3}, False),
+        (Condition(parameter="a", values=(1, 2)), {}, False),
+        (Condition(parameter="a", at_least=1), {"a": 1}, True),
+        (Condition(parameter="a", at_least=1), {"a": 0}, False),
+        (Condition(parameter="a", at_least=0), {}, False),
+        (Condition(parameter="a", at_least=0), {"a": "many"}, False),
+    ],
+)
+def test_conditions(condition: Condition, config: Config, holds: bool) -> None:
+    assert condition.holds(config) is holds
+
+
+@given(spaces())
+def test_a_description_survives_json_and_tells_values_and_conditions(space: Space) -> None:
+    described = space.describe()
+    assert json.loads(json.dumps(described)) == described
+    assert list(described) == list(space.names)
+
+
+def test_spaces_that_differ_are_described_differently() -> None:
+    def described(*values: int, at_least: float) -> dict[str, object]:
+        workers = Parameter(name="num_workers", values=(0, 1))
+        condition = Condition(parameter="num_workers", at_least=at_least)
+        return Space((workers, Parameter(name="prefetch_factor", values=values, conditions=(condition,)))).describe()
+
+    assert described(2, 4, at_least=1) == described(2, 4, at_least=1)
+    assert described(2, 4, at_least=1) != described(2, 8, at_least=1)
+    assert described(2, 4, at_least=1) != described(2, 4, at_least=0)

@@ -1,0 +1,140 @@
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tuner.study.space import Condition
+from tuner.study.spec import ParameterSpec, ProbeSpec, StudySpec
+
+LADDER = {"num_envs": {"ladder": [8, 32, 16]}}
+
+
+def study(**changes: Any) -> StudySpec:
+    return StudySpec.model_validate({"name": "demo", "trainer": {"name": "reference"}, "space": LADDER} | changes)
+
+
+def refused(*words: str, **changes: Any) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        study(**changes)
+    for word in words:
+        assert word in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "values"),
+    [
+        ({"ladder": [8, 32, 16]}, (8, 16, 32)),
+        ({"choices": ["wide", "default"]}, ("wide", "default")),
+        ({"choices": [2, 0.5]}, (2, 0.5)),
+        ({"range": [1, 7], "step": 3}, (1, 4, 7)),
+        ({"range": [0, 8], "step": 3}, (0, 3, 6)),
+        ({"range": [5, 5]}, (5,)),
+    ],
+)
+def test_a_parameter_has_finitely_many_values(parameter: dict[str, Any], values: tuple[Any, ...]) -> None:
+    assert ParameterSpec.model_validate(parameter).values == values
+
+
+@pytest.mark.parametrize(
+    ("parameter", "word"),
+    [
+        ({}, "found none"),
+        ({"ladder": [8], "choices": [1]}, "found ladder, choices"),
+        ({"ladder": []}, "at least 1 item"),
+        ({"ladder": [8, 0]}, "ladder.1"),
+        ({"ladder": [-8]}, "greater than or equal to 1"),
+        ({"ladder": [8, 8]}, "twice"),
+        ({"ladder": [1.5]}, "valid integer"),
+        ({"choices": []}, "at least 1 item"),
+        ({"choices": ["a", "a"]}, "twice"),
+        ({"range": [5, 1]}, "backwards"),
+        ({"range": [1, 5], "step": 0}, "step"),
+        ({"range": [1]}, "range.1"),
+        ({"ladder": [8], "setp": 2}, "setp"),
+        ({"choices": [1], "when": {"num_envs": {"max": 3}}}, "num_envs"),
+    ],
+)
+def test_a_parameter_that_makes_no_sense_is_refused(parameter: dict[str, Any], word: str) -> None:
+    with pytest.raises(ValidationError, match=word):
+        ParameterSpec.model_validate(parameter)
+
+
+def test_conditions_take_one_value_several_or_a_minimum() -> None:
+    spec = ParameterSpec.model_validate({"choices": [1], "when": {"a": "x", "b": [1, 2], "c": {"min": 1}}})
+    assert spec.parameter("p").conditions == (
+        Condition(parameter="a", values=("x",)),
+        Condition(parameter="b", values=(1, 2)),
+        Condition(parameter="c", at_least=1),
+    )
+
+
+def test_parameters_come_after_those_that_their_conditions_name() -> None:
+    space = {
+        "prefetch_factor": {"choices": [2], "when": {"num_workers": {"min": 1}}},
+        "num_workers": {"choices": [0, 2], "when": {"agent_variant": "hiutil"}},
+        "agent_variant": {"choices": ["hiutil"]},
+        **LADDER,
+    }
+    assert study(space=space).build_space().names == ("agent_variant", "num_workers", "prefetch_factor", "num_envs")
+
+
+def test_a_condition_on_an_unknown_parameter_names_both() -> None:
+    refused("batch_size", "'variant'", space={**LADDER, "batch_size": {"choices": [1], "when": {"variant": "x"}}})
+
+
+@pytest.mark.parametrize(
+    "names", [("batch_size",), ("batch_size", "num_workers"), ("batch_size", "num_workers", "prefetch_factor")]
+)
+def test_conditions_in_a_circle_are_named(names: tuple[str, ...]) -> None:
+    circle = {name: {"choices": [1], "when": {names[position - 1]: 1}} for position, name in enumerate(names)}
+    refused("circle", *names, space={**LADDER, **circle})
+
+
+def test_num_envs_is_no_range() -> None:
+    refused("num_envs takes a ladder or choices", space={"num_envs": {"range": [1, 8]}})
+
+
+def test_a_space_has_parameters() -> None:
+    refused("space", "at least 1 item", space={})
+
+
+@pytest.mark.parametrize("devices", ["auto", "cpu", "cpu:1", "cpu:12", "0", "0,1", "3,10"])
+def test_devices(devices: str) -> None:
+    assert study(devices=devices).devices == devices
+
+
+@pytest.mark.parametrize(
+    "devices", ["", "gpu", "cuda:0", "cpu:", "cpu:0", "cpu:-1", "0,", ",0", "0;1", "0, 1", "-1", "auto,0", "0\n"]
+)
+def test_devices_of_another_form_are_refused(devices: str) -> None:
+    refused("devices", devices=devices)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", ".hidden", "with space", "ä"])
+def test_a_study_name_is_a_file_name(name: str) -> None:
+    refused("name", name=name)
+
+
+@pytest.mark.parametrize("part", ["trainer", "probe", "search", "pruner", "environment"])
+def test_each_part_knows_its_keys(part: str) -> None:
+    refused(f"{part}.tirals", **{part: {"name": "none", "tirals": 1}})
+
+
+@pytest.mark.parametrize(
+    ("limits", "word"),
+    [
+        ({"iterations": 0}, "iterations"),
+        ({"iterations": 3, "warmup_iterations": 3}, "leaves nothing"),
+        ({"max_seconds": 0}, "max_seconds"),
+        ({"silence_seconds": -1}, "silence_seconds"),
+        ({"sample_seconds": float("nan")}, "sample_seconds"),
+    ],
+)
+def test_limits_leave_something_to_measure(limits: dict[str, Any], word: str) -> None:
+    with pytest.raises(ValidationError, match=word):
+        ProbeSpec.model_validate(limits)
+
+
+def test_a_study_is_frozen() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        setattr(study(), "name", "other")  # noqa: B010 - a plain assignment does not type-check

@@ -1,0 +1,121 @@
+"""A study opened with its trainer and devices: what is searched, and what must not change."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests_cli import study_file
+
+from tuner.errors import DeviceError, StudyError, TrainerError
+from tuner.study.cases import Case
+from tuner.study.spec import StudySpec
+from tuner.trainers.mimickit.trainer import MimicKitTrainer
+from tuner.workbench import Workbench, not_searched, open_workbench
+
+WALK, RUN = Case(name="walk"), Case(name="run")
+SPACE = {"num_envs": {"ladder": [8, 16]}, "pruner_patience": {"choices": [3, 2]}}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def opened(tmp_path: Path, **changes: Any) -> Workbench:
+    return open_workbench(str(study_file(tmp_path, **changes)))
+
+
+def test_the_study_s_folder_is_absolute_and_named_after_it(tmp_path: Path) -> None:
+    assert opened(tmp_path).folder == (tmp_path / "runs/demo").resolve()
+
+
+def test_devices_are_the_study_s_or_those_asked_for(tmp_path: Path) -> None:
+    bench = opened(tmp_path)
+    assert ([device.name for device in bench.devices], bench.kind) == (["cpu:0", "cpu:1"], "cpu")
+    assert len(open_workbench(str(study_file(tmp_path)), devices="cpu:3").devices) == 3
+
+
+def test_a_fallback_shows_in_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MIMICKIT_ROOT", raising=False)
+    bench = open_workbench("pi_plus", devices="cpu:2")
+    assert (bench.asked_for, bench.spec.name, bench.trainer.name) == ("pi_plus", "reference", "reference")
+    assert bench.folder.name == "reference"
+
+
+def test_the_study_s_own_variables_reach_the_trainer(tmp_path: Path) -> None:
+    own = {"NCCL_DEBUG": "WARN", "OMP_NUM_THREADS": "7"}
+    variables = opened(tmp_path, environment={"nccl_p2p": "off", "variables": own}).variables
+    assert variables.items() >= {"NCCL_P2P_DISABLE": "1", **own}.items()
+    assert "NCCL_P2P_DISABLE" not in opened(tmp_path).variables
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"objective": "utilisation"}, StudyError, ["'utilisation'", "min_avg_util"]),
+        ({"trainer": {"name": "isaac"}}, TrainerError, ["'isaac'", "mimickit"]),
+        ({"devices": "97"}, DeviceError, ["97"]),
+    ],
+)
+def test_what_cannot_be_opened_is_named(
+    tmp_path: Path, changes: dict[str, Any], error: type[Exception], words: list[str]
+) -> None:
+    with pytest.raises(error) as refusal:
+        opened(tmp_path, **changes)
+    for word in words:
+        assert word in str(refusal.value)
+
+
+def test_overrides_change_the_space_of_their_cases(tmp_path: Path) -> None:
+    override = {"match": {"cases": ["run*"], "device": "cpu"}, "space": {"num_envs": {"ladder": [2]}}}
+    bench = opened(tmp_path, overrides=[override])
+    assert (bench.space_for(WALK).values("num_envs"), bench.space_for(RUN).values("num_envs")) == ((8, 16), (2,))
+
+
+@pytest.mark.parametrize(("pruner", "searched"), [("hyperband_patient", True), ("hyperband", False), ("none", False)])
+def test_patience_is_searched_only_where_the_pruner_has_it(tmp_path: Path, pruner: str, searched: bool) -> None:
+    bench = opened(tmp_path, space=SPACE, pruner={"name": pruner})
+    assert ("pruner_patience" in bench.space_for(WALK).names) is searched
+    reasons = {} if searched else {"pruner_patience": f"the pruner is {pruner}"}
+    assert not_searched(bench.spec, bench.trainer) == reasons
+
+
+def test_what_the_trainer_declines_is_not_searched_and_said_why() -> None:
+    raw = {
+        "name": "demo",
+        "trainer": {"name": "mimickit", "root": "nowhere", "python": "python3"},
+        "space": {"num_envs": {"ladder": [8]}, "num_workers": {"choices": [0, 2]}},
+    }
+    spec = StudySpec.model_validate(raw)
+    assert not_searched(spec, MimicKitTrainer(spec.trainer)) == {"num_workers": "mimickit has no DataLoader"}
+
+
+def test_a_parameter_that_the_trainer_does_not_know_is_refused(tmp_path: Path) -> None:
+    bench = opened(tmp_path, space={**SPACE, "depth": {"choices": [1, 2]}})
+    with pytest.raises(TrainerError, match="depth"):
+        bench.space_for(WALK)
+
+
+def test_the_identity_survives_the_database_s_json(tmp_path: Path) -> None:
+    identity = opened(tmp_path, space=SPACE).identity_for(WALK)
+    assert json.loads(json.dumps(identity)) == identity
+
+
+@pytest.mark.parametrize(
+    ("changes", "differs"),
+    [
+        ({"space": {"num_envs": {"ladder": [8, 32]}}}, {"space"}),
+        ({"pruner": {"patience": 4}}, {"pruner"}),
+        ({"objective": "samples_per_s"}, {"objective"}),
+        ({"probe": {"iterations": 6}}, {"iterations"}),
+        ({"devices": "cpu:3"}, {"devices"}),
+        ({"search": {"trials": 99, "seeds_per_variant": 1, "seed": 5}}, set()),
+        ({"cases": ["run"]}, set()),
+    ],
+)
+def test_the_identity_changes_with_what_makes_values_comparable(
+    tmp_path: Path, changes: dict[str, Any], differs: set[str]
+) -> None:
+    before, after = opened(tmp_path).identity_for(WALK), opened(tmp_path, **changes).identity_for(WALK)
+    assert {name for name in before if before[name] != after[name]} == differs

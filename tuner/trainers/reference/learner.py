@@ -1,0 +1,42 @@
+"""Training a network on one iteration's samples: epochs of shuffled minibatches."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+LEARNING_RATE = 5e-4
+
+Samples = dict[str, Tensor]
+"""Columns of equal length, one sample per row."""
+
+
+class Loss(nn.Module):
+    """A network together with what it should minimise: `forward(samples)` gives the loss of a minibatch, a scalar."""
+
+    columns: tuple[str, ...]
+    """What it reads of the samples."""
+
+
+class Learner:
+    """Minimises one loss; `wrap` joins it with its copies on other ranks before the first step."""
+
+    def __init__(self, loss: Loss, *, epochs: int, minibatch: int, wrap: Callable[[Loss], nn.Module]) -> None:
+        self._columns = loss.columns
+        self._loss = wrap(loss)
+        self._optimiser = torch.optim.Adam(loss.parameters(), lr=LEARNING_RATE, fused=True)
+        self._epochs = epochs
+        self._minibatch = minibatch
+
+    def update(self, samples: Samples) -> Tensor:
+        """Go over the samples for all epochs, in minibatches drawn anew in each; give the last loss."""
+        columns = {name: samples[name] for name in self._columns}
+        any_column = columns[self._columns[0]]
+        loss = torch.zeros(())
+        for _ in range(self._epochs):
+            for rows in torch.randperm(len(any_column), device=any_column.device).split(self._minibatch):
+                loss = self._loss({name: column.index_select(0, rows) for name, column in columns.items()})
+                self._optimiser.zero_grad()
+                loss.backward()
+                self._optimiser.step()
+        return loss.detach()
