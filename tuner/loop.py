@@ -19,6 +19,7 @@ from tuner.store.database import Database
 from tuner.store.records import case_record, probe_record
 from tuner.store.study import Asked, CaseStudy
 from tuner.study.cases import Case
+from tuner.study.space import Config
 from tuner.workbench import Workbench
 
 CRASHES_IN_A_ROW = 3
@@ -152,12 +153,12 @@ class _CaseWork:
             known = foregone(asked.config, self._study.frontier())
             if known:
                 failure, verdict = known
-                result = _unlaunched(asked, failure, plan.digest)
+                result = unlaunched(asked.config, failure, plan.digest)
             else:
                 self._job.watcher.probe_started(self._case, asked)
                 result = self._job.probe(plan, self._stop(asked))
                 verdict = self._judge(result, asked)
-        self._tell(asked, result, verdict, plan, launched=known is None)
+        self._tell(asked, result, verdict, plan, launched=result.launched)
         return result.failure
 
     def _refuse(self, asked: Asked, refusal: TrainerError) -> Failure:
@@ -165,7 +166,7 @@ class _CaseWork:
         one_config = isinstance(refusal, ConfigRefusedError)
         kind = FailureKind.INVALID_CONFIG if one_config else FailureKind.MISSING_ASSET
         failure = Failure(kind=kind, rule="trainer", detail=str(refusal))
-        result = _unlaunched(asked, failure, "")
+        result = unlaunched(asked.config, failure, "")
         verdict = self._judge(result, asked)
         self._tell(asked, result, verdict, None, launched=False)
         return failure
@@ -199,7 +200,8 @@ class _CaseWork:
             return None
         if self._study.report(asked, so_far.iterations, number):
             return f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)"
-        if so_far.iterations + limits.warmup_iterations < limits.min_iterations:
+        too_few = so_far.iterations + limits.warmup_iterations < limits.min_iterations
+        if too_few or (so_far.window_s or 0.0) < limits.window_seconds:
             return None
         target = target_error(so_far, objective, limits.target_error_pct)
         enough = known_well_enough(number, error(so_far, objective), target=target, best=self._study.incumbent)
@@ -215,6 +217,7 @@ class _CaseWork:
         )
 
 
-def _unlaunched(asked: Asked, failure: Failure, plan_digest: str) -> ProbeResult:
+def unlaunched(config: Config, failure: Failure, plan_digest: str) -> ProbeResult:
+    """Give the result of a probe that failed before anything was started."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return ProbeResult(config=asked.config, plan_digest=plan_digest, started_at=now, total_s=0.0, failure=failure)
+    return ProbeResult(config=config, plan_digest=plan_digest, started_at=now, total_s=0.0, failure=failure)

@@ -48,10 +48,16 @@ class Workbench:
         return narrowed(self.spec, case.name, self.kind)
 
     def space_for(self, case: Case) -> Space:
-        """Give the space that is really searched: without the parameters in `not_searched`."""
+        """Give the space that is really searched: without the parameters in `not_searched`.
+
+        Raises StudyError when nothing is left.
+        """
         spec = self.spec_for(case)
         space = spec.build_space()
-        return space.restricted_to(set(space.names) - set(not_searched(spec, self.trainer)))
+        searched = space.restricted_to(set(space.names) - set(not_searched(spec, self.trainer)))
+        if not searched.parameters:
+            raise StudyError(f"nothing to search for {case.name}: {self.trainer.name} varies none of {space.names}")
+        return searched
 
     def identity_for(self, case: Case) -> dict[str, Any]:
         """Say what makes trials of this case comparable; a resumed study must not differ in it."""

@@ -9,7 +9,7 @@ from tuner.errors import DeviceError
 from tuner.probe.plan import Device, LinePatterns
 from tuner.probe.protocols import Line
 from tuner.probe.result import DeviceSample, FailureKind, ProbeResult
-from tuner.probe.run import INTERRUPTED, Stop, run
+from tuner.probe.run import ENOUGH, INTERRUPTED, Stop, run
 from tuner.study.spec import ProbeSpec
 from tuner.testing.clock import FakeClock
 from tuner.testing.devices import Recording, ReplayedSource
@@ -184,3 +184,22 @@ def test_a_lost_device_ends_the_trainer_before_it_is_reported() -> None:
     with pytest.raises(DeviceError, match="lost"):
         run(plan, launch=trainer, recorder=recorder, clock=clock, stop=lambda _: None)
     assert trainer.ended_at_s is not None
+
+
+def test_short_iterations_go_on_until_the_window_is_long_enough() -> None:
+    result, _ = probe(iterations(500, 10.0, 0.25), window_seconds=6)
+    assert result.ok
+    assert result.window_s == pytest.approx(6.0)
+
+
+def test_very_short_iterations_end_all_the_same() -> None:
+    result, trainer = probe(iterations(500, 10.0, 0.01), window_seconds=6)
+    assert result.ok
+    assert trainer.ended_at_s == pytest.approx(10.0 + 39 * 0.01)
+
+
+def test_a_value_known_well_enough_ends_the_probe_as_a_result() -> None:
+    result, trainer = probe(iterations(8), stop=lambda so_far: ENOUGH if so_far and so_far.iterations == 4 else None)
+    assert result.ok
+    assert result.iterations == 4
+    assert trainer.ended_at_s == pytest.approx(30.0 + 4 * 3.0)

@@ -159,7 +159,6 @@ overrides:
     search: {trials: 7}
   - match: {device: cpu}
     probe: {max_seconds: 60}
-    options: {hidden_units: 8}
   - match: {cases: ["run*"], device: cpu}
     space: {batch_size: {choices: [1]}}
     search: {seed: 3}
@@ -187,7 +186,6 @@ def test_overrides_add_up_in_the_file_s_order() -> None:
     spec = narrowed(load(written(HEAD + SPACE + OVERRIDES), {}), "run", "cpu")
     assert spec.build_space().names == ("num_envs", "batch_size")
     assert (spec.search.trials, spec.search.seed) == (7, 3)
-    assert spec.trainer.options == {"hidden_units": 8}
 
 
 def test_an_override_that_makes_the_study_invalid_is_reported_with_its_path() -> None:

@@ -75,7 +75,7 @@ def test_the_command_runs_the_case_on_all_devices_until_the_tuner_ends_it(tmp_pa
         "--devices": devices,
         "--master_port": ["40123"],
         "--num_envs": ["64"],
-        "--max_samples": [str(64 * 2 * 16 * (8 + 2))],
+        "--max_samples": [str(64 * 2 * 16 * (5 * 8 + 2))],
         "--out_dir": [str(tmp_path / "train")],
     }
     assert plan.cwd == ROOT

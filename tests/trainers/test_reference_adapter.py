@@ -70,7 +70,7 @@ def test_a_whole_command_on_two_cpu_ranks() -> None:
         *(sys.executable, "-m", "tuner.trainers.reference", "--case", "amp_pi_plus", "--devices", "cpu", "cpu"),
         *("--master-port", "29501", "--num-envs", "64"),
         *("--hidden-layers", "3", "--hidden-units", "64", "--update-epochs", "20", "--batch-size", "2"),
-        *("--num-workers", "2", "--prefetch-factor", "4", "--iterations", "8", "--out-dir", "/runs/probe/train"),
+        *("--num-workers", "2", "--prefetch-factor", "4", "--iterations", "32", "--out-dir", "/runs/probe/train"),
     )
     assert planned.cwd == Path("/runs/probe")
     assert planned.env == {"NCCL_P2P_DISABLE": "1", "TUNER_PROGRESS": "/runs/probe/progress.jsonl"}

@@ -5,7 +5,7 @@ import sys
 import typer
 from rich.console import Console
 
-from tuner.cli import database, optimize, preview
+from tuner.cli import database, doctor, optimize, preview
 from tuner.errors import TunerError
 
 app = typer.Typer(
@@ -15,6 +15,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
+    doctor.doctor,
     optimize.optimize,
     database.status,
     database.export,

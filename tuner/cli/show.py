@@ -14,6 +14,7 @@ from tuner.probe.result import FailureKind, ProbeResult
 from tuner.search.verdict import Verdict
 from tuner.store.study import Asked
 from tuner.study.cases import Case
+from tuner.study.load import stands_in
 from tuner.study.space import Config
 from tuner.units import duration
 from tuner.workbench import Workbench, not_searched
@@ -37,8 +38,7 @@ def open_console() -> Console:
 
 def introduction(console: Console, bench: Workbench, cases: Sequence[Case], shown_url: str) -> None:
     """Say what will run, on what, and what will not be searched."""
-    stands_in = bench.spec.name != bench.asked_for and not bench.asked_for.endswith((".yaml", ".yml"))
-    if stands_in:
+    if stands_in(bench.spec, bench.asked_for):
         console.print(
             f"{bench.asked_for}: trainer.root is empty (MIMICKIT_ROOT unset); the bundled study "
             f"[bold]{bench.spec.name}[/bold] stands in, recorded under its own name"

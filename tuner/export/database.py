@@ -41,20 +41,25 @@ def connect(url: str) -> Engine:
 
     Raises StoreError when it cannot be reached or holds other tables. Its messages never show a password.
     """
-    try:
-        engine = create_engine(url, poolclass=NullPool)
-    except (ArgumentError, ValueError) as error:
-        form = "sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME"
-        reason = str(error) if isinstance(error, NoSuchModuleError) else "it is no database URL"
-        raise StoreError(f"the storage URL cannot be used: {reason}; its form is {form}") from error
-    except ModuleNotFoundError as error:
-        raise StoreError(f"{shown(url)} needs the package {error.name}; install it beside the tuner") from error
+    engine = engine_at(url)
     file = engine.url.database or ""
     if engine.dialect.name == "sqlite" and not file.startswith("file:") and not Path(file).is_file():
         raise StoreError(f"there is no study database {file or ':memory:'} yet; `tuner optimize` creates it")
     with reading(engine) as connection:
         _check_tables(connection)
     return engine
+
+
+def engine_at(url: str) -> Engine:
+    """Give an engine without connecting. Raises StoreError for a URL that no driver here understands."""
+    try:
+        return create_engine(url, poolclass=NullPool)
+    except (ArgumentError, ValueError) as error:
+        form = "sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME"
+        reason = str(error) if isinstance(error, NoSuchModuleError) else "it is no database URL"
+        raise StoreError(f"the storage URL cannot be used: {reason}; its form is {form}") from error
+    except ModuleNotFoundError as error:
+        raise StoreError(f"{shown(url)} needs the package {error.name}; install it beside the tuner") from error
 
 
 def shown(url: str | URL) -> str:

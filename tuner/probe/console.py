@@ -3,6 +3,7 @@
 import os
 import queue
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from tuner.errors import OutputError
@@ -13,7 +14,10 @@ from tuner.units import BYTES_PER_MIB
 MAX_LOG_BYTES = 64 * BYTES_PER_MIB
 WAITING_LINES = 10_000
 """Lines read but not yet asked for; beyond that the trainer waits, so a flood cannot fill memory."""
+FULL_S = 0.1
+"""How soon a wait for room notices that there is no bound any more."""
 CHUNK_BYTES = 1 << 16
+LEFT_OUT = b"\n[tuner: the rest of this log is left out]\n"
 
 
 class Console:
@@ -27,7 +31,7 @@ class Console:
         self._log = log.open("wb")
         self._room_bytes = MAX_LOG_BYTES
         self._error: OSError | None = None
-        self._closing = threading.Event()
+        self._closed = False
         self._thread = threading.Thread(target=self._read, name="console", daemon=True)
         self._thread.start()
 
@@ -37,20 +41,19 @@ class Console:
         Raises OutputError when the log cannot be written.
         """
         lines: list[Line] = []
-        try:
+        with suppress(queue.Empty):
             lines.append(self._lines.get(timeout=timeout_s))
-            while len(lines) < WAITING_LINES:
+            while len(lines) < WAITING_LINES or self._closed:
                 lines.append(self._lines.get_nowait())
-        except queue.Empty:
-            pass
         if self._error is not None:
             raise OutputError(f"{self._log.name} cannot be written: {self._error.strerror}; free some space and resume")
         return lines
 
     def close(self) -> None:
         """Wait for the end of the pipe; call it once every writer is gone."""
-        self._closing.set()
+        self._lines.maxsize = 0  # what is left is no more than a pipe holds, and a failure's name stands last
         self._thread.join()
+        self._closed = True
         os.close(self._pipe)
 
     def _read(self) -> None:
@@ -67,21 +70,21 @@ class Console:
     def _hand_on(self, texts: list[str]) -> None:
         now_s = self._clock.now() - self._origin_s
         for text in texts:
-            while True:
-                try:
-                    self._lines.put(Line(t_s=now_s, text=text), timeout=0.1)
-                    break
-                except queue.Full:
-                    if self._closing.is_set():
-                        return
+            self._put(Line(t_s=now_s, text=text))
+
+    def _put(self, line: Line) -> None:
+        while True:
+            with suppress(queue.Full):
+                self._lines.put(line, timeout=FULL_S)
+                return
 
     def _keep(self, chunk: bytes) -> None:
-        if self._error is None and self._room_bytes > 0:
-            try:
-                self._log.write(chunk[: self._room_bytes])
-                self._log.flush()
-            except OSError as error:
-                self._error = error
-            self._room_bytes -= len(chunk)
-            if self._room_bytes <= 0 and self._error is None:
-                self._log.write(b"\n[tuner: the rest of this log is left out]\n")
+        if self._error is not None or self._room_bytes <= 0:
+            return
+        kept = chunk[: self._room_bytes]
+        self._room_bytes -= len(chunk)
+        try:
+            self._log.write(kept if self._room_bytes > 0 else kept + LEFT_OUT)
+            self._log.flush()
+        except OSError as error:
+            self._error = error

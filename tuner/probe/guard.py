@@ -6,7 +6,9 @@ command's process group. It ends them all, TERM first and KILL after the grace t
 tuner asks for it, and when the tuner is gone (the socket closes), `kill -9` included.
 
 Over the socket it writes one JSON line `{"pid": …}` when the command runs, and `{"exit": code}` when nothing is left;
-`{"error": text}` when the command cannot be started. It imports the standard library alone.
+`{"error": text}` when the command cannot be started. Beside what the command writes, it puts a line of its own for each
+process that a signal killed without anybody noticing: a rank that is killed says nothing, and its peers wait for ever.
+It imports the standard library alone.
 """
 
 import contextlib
@@ -22,7 +24,12 @@ import time
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+STATE, PARENT, EXIT_STATUS = 0, 1, 49
+"""Where these stand among the fields of /proc/PID/stat that follow the process's name (proc(5): fields 3, 4 and 52)."""
 POLL_S = 0.01
+SCAN_S = 1.0
+"""Between two looks for killed processes; one counts when nobody has collected it from one look to the next."""
+KILLING = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGKILL, signal.SIGSEGV}
 
 
 def main() -> None:
@@ -54,12 +61,31 @@ def _say(tuner: socket.socket, **message: object) -> None:
 
 
 def _wait_for_either(trainer: "subprocess.Popen[bytes]", tuner: socket.socket) -> None:
-    """Return when the command has exited or the tuner has spoken or gone."""
+    """Return when the command has exited or the tuner has spoken or gone; tell of the killed meanwhile."""
     exited = os.pidfd_open(trainer.pid)
-    try:
-        select.select([exited, tuner], [], [])
-    finally:
-        os.close(exited)
+    before: dict[int, str] = {}
+    told: set[int] = set()
+    ready: list[int | socket.socket] = []
+    while not ready:
+        ready, _, _ = select.select([exited, tuner], [], [], SCAN_S)
+        if tuner not in ready:
+            now = killed(os.getpid())
+            for pid in (now.keys() if ready else now.keys() & before.keys()) - told:
+                _write(f"[tuner] process {pid} was killed by {now[pid]}\n")
+                told.add(pid)
+            before = now
+    os.close(exited)
+
+
+def _write(line: str) -> None:
+    """Put a line among the command's output, or leave it where the pipe is full: the guard must not wait for it."""
+    with contextlib.suppress(OSError):
+        # opened anew, because O_NONBLOCK on standard output itself would count for the command as well
+        pipe = os.open("/proc/self/fd/1", os.O_WRONLY | os.O_NONBLOCK)
+        try:
+            os.write(pipe, line.encode())
+        finally:
+            os.close(pipe)
 
 
 def end_all(trainer: "subprocess.Popen[bytes]", grace_s: float) -> None:
@@ -91,19 +117,31 @@ def _signal_all(number: int) -> None:
             os.kill(pid, number)
 
 
-def descendants(root: int) -> list[int]:
-    """List all processes below `root`, read from /proc/*/stat (proc(5): field 4 is the parent)."""
+def killed(root: int) -> dict[int, str]:
+    """Give pid → signal of the processes below `root` that a signal killed and nobody has collected."""
+    found: dict[int, str] = {}
+    for pid, fields in descendants(root).items():
+        number = os.WTERMSIG(int(fields[EXIT_STATUS]))
+        if fields[STATE] == "Z" and number in KILLING:
+            found[pid] = signal.Signals(number).name
+    return found
+
+
+def descendants(root: int) -> dict[int, list[str]]:
+    """Give all processes below `root`: pid → the fields of /proc/PID/stat after its name, see proc(5)."""
+    fields: dict[int, list[str]] = {}
     children: dict[int, list[int]] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             # pathlib would double the start-up time of this script
             with contextlib.suppress(OSError), open(f"/proc/{entry.name}/stat") as stat:  # noqa: PTH123
-                parent = int(stat.read().rpartition(")")[2].split()[1])
-                children.setdefault(parent, []).append(int(entry.name))
-    found, rest = [], [root]
+                pid = int(entry.name)
+                fields[pid] = stat.read().rpartition(")")[2].split()
+                children.setdefault(int(fields[pid][PARENT]), []).append(pid)
+    found, rest = {}, [root]
     while rest:
         below = children.get(rest.pop(), [])
-        found += below
+        found |= {pid: fields[pid] for pid in below}
         rest += below
     return found
 

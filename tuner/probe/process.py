@@ -13,9 +13,12 @@ from tuner.probe import guard
 from tuner.probe.console import Console
 from tuner.probe.plan import ProbePlan
 from tuner.probe.protocols import Clock, Line
+from tuner.units import BYTES_PER_MIB
 
 TERM_GRACE_S = 3.0
 """Between TERM and KILL."""
+MAX_TAIL_BYTES = BYTES_PER_MIB
+"""Read from the progress file at once; a record that does not fit is skipped."""
 
 
 class Process:
@@ -36,8 +39,9 @@ class Process:
         try:
             self._console = Console(pipe, plan.slot.console, clock, self._origin_s)
         except OSError as error:
-            self._socket.close()
+            self._socket.shutdown(socket.SHUT_WR)
             self._guard.wait()
+            self._hang_up()
             os.close(pipe)
             raise OutputError(f"{plan.slot.console} cannot be written: {error.strerror}") from error
         first = json.loads(self._messages.readline() or '{"error": "the guard process died"}')
@@ -74,6 +78,9 @@ class Process:
     def _close(self) -> None:
         self._guard.wait()
         self._console.close()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
         self._messages.close()
         self._socket.close()
 
@@ -90,20 +97,25 @@ class Launcher:
 
 
 class _Tail:
-    """Reads what is appended to a file, whole lines only."""
+    """Reads what is appended to a file, whole lines only; from its start where it was deleted and begun again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._inode = 0
         self._offset = 0
 
     def read(self) -> list[str]:
         try:
             with self._path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                if status.st_ino != self._inode or status.st_size < self._offset:
+                    self._inode, self._offset = status.st_ino, 0
                 file.seek(self._offset)
-                whole, newline, _ = file.read().rpartition(b"\n")
+                chunk = file.read(MAX_TAIL_BYTES)
         except FileNotFoundError:
             return []
-        self._offset += len(whole) + len(newline)
+        whole, newline, _ = chunk.rpartition(b"\n")
+        self._offset += len(chunk) if len(chunk) == MAX_TAIL_BYTES and not newline else len(whole) + len(newline)
         return whole.decode(errors="replace").splitlines()
 
 

@@ -3,15 +3,17 @@
 import json
 import math
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 from tuner.probe.plan import LinePatterns
 from tuner.probe.protocols import Line
 from tuner.probe.result import Progress
 
+N = TypeVar("N", int, float)
+
 
 class ProgressReader:
-    """Turns lines into marks; what is not a finite, growing count is no mark.
+    """Turns lines into marks; what is not a finite, growing count is no mark, or unknown beside the iteration.
 
     `origin_s` is the monotonic time at which the probe's clock reads 0.
     """
@@ -20,31 +22,46 @@ class ProgressReader:
         self._patterns = [re.compile(pattern) for pattern in patterns.patterns]
         self._origin_s = origin_s
         self._partial: dict[str, str] = {}
-        self._last: dict[int | None, int] = {}
+        self._highest: dict[tuple[int | None, str], float] = {}
 
     def feed(self, line: Line) -> Progress | None:
         """Give the mark that this line completes, if it completes one."""
         fields = self._record(line.text) if line.stream == "progress" else self._printed(line.text)
-        iteration = _count(fields.get("iteration"))
         rank = _count(fields.get("rank"))
-        if iteration is None or iteration <= self._last.get(rank, -1):
+        if rank is None and fields.get("rank") is not None:
             return None
-        self._last[rank] = iteration
-        stamp_s = _number(fields.get("t_s"))
-        own_s = None if stamp_s is None else stamp_s - self._origin_s
+        before = self._highest.get((rank, "iteration"), -1)
+        iteration = self._grown(rank, "iteration", _count(fields.get("iteration")))
+        if iteration is None or iteration == before:
+            return None
         return Progress(
             iteration=iteration,
             rank=rank,
-            samples=_count(fields.get("samples")),
-            busy_s=_number(fields.get("busy_s")),
-            alloc_retries=_count(fields.get("alloc_retries")),
-            t_s=own_s if own_s is not None and 0 <= own_s <= line.t_s else line.t_s,
+            samples=self._grown(rank, "samples", _count(fields.get("samples"))),
+            busy_s=self._grown(rank, "busy_s", _number(fields.get("busy_s"))),
+            alloc_retries=self._grown(rank, "alloc_retries", _count(fields.get("alloc_retries"))),
+            t_s=self._time_s(rank, _number(fields.get("t_s")), line),
         )
+
+    def _grown(self, rank: int | None, name: str, value: N | None) -> N | None:
+        """Give a number that has not fallen below what its rank said before; one that has is unknown."""
+        if value is None or value < self._highest.get((rank, name), 0):
+            return None
+        self._highest[rank, name] = value
+        return value
+
+    def _time_s(self, rank: int | None, stamp_s: float | None, line: Line) -> float:
+        """Give the stamp on the probe's clock, or the time of reading where the stamp's clock stood still or jumped."""
+        before_s = self._highest.get((rank, "t_s"), 0.0)
+        own_s = None if stamp_s is None else stamp_s - self._origin_s
+        t_s = own_s if own_s is not None and before_s < own_s <= line.t_s else line.t_s
+        self._highest[rank, "t_s"] = t_s
+        return t_s
 
     def _record(self, text: str) -> dict[str, Any]:
         try:
             record = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return record if isinstance(record, dict) else {}
 
@@ -63,7 +80,7 @@ def _number(value: object) -> float | None:
         return None
     try:
         number = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) and number >= 0 else None
 

@@ -165,6 +165,11 @@ class ProbeResult:
     host: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def launched(self) -> bool:
+        """Whether anything was started, which always takes time."""
+        return self.total_s > 0
+
+    @property
     def ok(self) -> bool:
         """Whether the probe ran its course and gave a number."""
         return self.failure is None and self.stopped is None

@@ -48,13 +48,20 @@ class Watch:
 
     def over(self, now_s: float) -> End | None:
         """Say why the probe is over at `now_s`, or None while it should go on."""
-        if len(self.marks) >= self._limits.iterations:
+        if self._has_enough():
             return End.ENOUGH
         if self._rank_is_dead(now_s):
             return End.FATAL
         if now_s >= self._limits.max_seconds:
             return End.OUT_OF_TIME
         return End.HANG if self._stalled(now_s) else None
+
+    def _has_enough(self) -> bool:
+        limits = self._limits
+        if len(self.marks) < limits.iterations:
+            return False
+        window_s = self.marks[-1].t_s - self.marks[limits.warmup_iterations - 1].t_s
+        return window_s >= limits.window_seconds or len(self.marks) >= limits.most_iterations
 
     def _rank_is_dead(self, now_s: float) -> bool:
         fatal_s, grace_s = self.evidence.fatal_t_s, self._limits.grace_seconds

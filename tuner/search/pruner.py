@@ -4,7 +4,7 @@ from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.search.sampler import PATIENCE
+from tuner.search.sampler import ELIGIBLE, PATIENCE
 from tuner.study.spec import PrunerSpec
 
 
@@ -13,7 +13,7 @@ class GuardedPruner(BasePruner):
 
     Utilisation lies on a plateau: Hyperband alone stopped half of the configs within 3 % of the best, so a probe is
     stopped only after `patience` iterations in a row (the trial's own `pruner_patience` where that is searched) at more
-    than `margin_pct` percent below the best complete trial. Optuna's PatientPruner waits for values that get worse,
+    than `margin_pct` percent below the best eligible trial. Optuna's PatientPruner waits for values that get worse,
     which on a plateau is noise.
     """
 
@@ -28,7 +28,8 @@ class GuardedPruner(BasePruner):
         if self._inner.prune(study, trial):  # asked at every step, and answers yes only at the end of a rung
             self._advised.add(trial.number)
         complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        best = max((one.value for one in complete if one.value is not None), default=None)
+        eligible = [one for one in complete if not (one.constraints or {}).get(ELIGIBLE)]
+        best = max((one.value for one in eligible if one.value is not None), default=None)
         if trial.number not in self._advised or best is None:
             return False
         patience = trial.params.get(PATIENCE, self._patience)

@@ -31,6 +31,11 @@ def load(study: str, environ: Mapping[str, str] = os.environ) -> StudySpec:
     return _load(find(spec.fallback), environ) if spec.fallback and not spec.trainer.root else spec
 
 
+def stands_in(spec: StudySpec, study: str) -> bool:
+    """Tell whether `spec`, loaded for `study`, is that study's fallback; not known of a study given as a path."""
+    return spec.name != study and not study.endswith((".yaml", ".yml"))
+
+
 def _load(path: Path, environ: Mapping[str, str]) -> StudySpec:
     errors: list[str] = []
     raw = _expand(_read(path), environ, "", errors)
@@ -78,13 +83,11 @@ def _matches(override: Override, case: str, device: DeviceKind) -> bool:
 
 
 def _overridden(raw: dict[str, Any], override: Override) -> dict[str, Any]:
-    trainer = raw["trainer"]
     return {
         **raw,
         "space": {**raw["space"], **override.space},
         "probe": {**raw.get("probe", {}), **override.probe},
         "search": {**raw.get("search", {}), **override.search},
-        "trainer": {**trainer, "options": {**trainer.get("options", {}), **override.options}},
     }
 
 

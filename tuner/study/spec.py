@@ -3,14 +3,28 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 
 from tuner.study.space import LADDER, Condition, Parameter, Space, Value
 
 PositiveInt = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-Scalar = Annotated[int | float | str, Field(union_mode="left_to_right")]
+Scalar = StrictInt | StrictFloat | StrictStr
+
+
+SHORT_ITERATIONS_FACTOR = 5
+"""Times `probe.iterations` that a probe of very short iterations may run."""
 
 
 class Strict(BaseModel):
@@ -87,6 +101,9 @@ class ProbeSpec(Strict):
 
     iterations: PositiveInt = Field(default=8, description="iterations a probe runs at most, warm-up included")
     min_iterations: PositiveInt = Field(default=5, description="iterations before a probe may end as precise enough")
+    window_seconds: Seconds = Field(
+        default=5.0, description="least length of the window; short iterations go on beyond `iterations` to reach it"
+    )
     target_error_pct: Annotated[float, Field(gt=0)] = Field(
         default=1.0, description="standard error that is precise enough: points of utilisation, percent of samples/s"
     )
@@ -94,11 +111,19 @@ class ProbeSpec(Strict):
         default=5.0, description="device memory that must stay free for a config to be eligible as best"
     )
     warmup_iterations: PositiveInt = Field(default=1, description="first iterations that do not count")
+    idle_seconds: Seconds = Field(
+        default=30.0, description="before a probe, for the cards to be free of others and their memory returned"
+    )
     max_seconds: Seconds = Field(default=420.0, description="start-up included")
     start_up_silence_seconds: Seconds = Field(default=300.0, description="as below, until the first iteration")
     silence_seconds: Seconds = Field(default=120.0, description="without a new line or iteration: it hangs")
     grace_seconds: Seconds = Field(default=5.0, description="after a fatal line, before the probe is ended")
     sample_seconds: Seconds = Field(default=0.1, description="between two readings of the devices")
+
+    @property
+    def most_iterations(self) -> int:
+        """Iterations after which a probe ends however short its window is; a command run by hand runs these."""
+        return SHORT_ITERATIONS_FACTOR * self.iterations
 
     @model_validator(mode="after")
     def _window_is_not_empty(self) -> "ProbeSpec":
@@ -158,7 +183,6 @@ class Override(Strict):
     space: dict[str, dict[str, Any]] = Field(default_factory=dict)
     probe: dict[str, Any] = Field(default_factory=dict)
     search: dict[str, Any] = Field(default_factory=dict)
-    options: dict[str, Any] = Field(default_factory=dict, description="changes to trainer.options")
 
 
 class StudySpec(Strict):

@@ -13,6 +13,7 @@ from tuner.units import BYTES_PER_MIB
 
 _INVALID_ARGUMENT, _NOT_SUPPORTED, _NOT_FOUND, _LOST = 2, 3, 6, 15
 _NVLINK = 2
+_MAX_SM_MHZ = 1980
 _P2P_OK, _P2P_CHIPSET_NOT_SUPPORTED = 0, 1
 
 
@@ -26,6 +27,11 @@ class FakeGpu:
     mem_used_mib: int = 615
     mem_total_mib: int = 24_564
     power_w: float = 80.0
+    processes: dict[int, int | None] = field(default_factory=dict)
+    """Computing on the card: pid → MiB, None where the driver does not tell."""
+    sm_mhz: int = _MAX_SM_MHZ
+    slowed_by: int = 0
+    """Bits of NVML's reasons for lower clocks."""
     gpm_pct: dict[int, float] | None = None
     """GPM metric → value; None for a card without GPM."""
     errors: dict[str, int] = field(default_factory=dict)
@@ -126,6 +132,25 @@ class FakeNvml(ModuleType):
     @_about_card
     def nvmlDeviceGetPowerUsage(self, gpu: FakeGpu) -> int:
         return round(gpu.power_w * 1000)
+
+    @_about_card
+    def nvmlDeviceGetComputeRunningProcesses(self, gpu: FakeGpu) -> list[SimpleNamespace]:
+        return [
+            SimpleNamespace(pid=pid, usedGpuMemory=None if held_mib is None else held_mib * BYTES_PER_MIB)
+            for pid, held_mib in gpu.processes.items()
+        ]
+
+    @_about_card
+    def nvmlDeviceGetClockInfo(self, gpu: FakeGpu, kind: int) -> int:
+        return gpu.sm_mhz
+
+    @_about_card
+    def nvmlDeviceGetMaxClockInfo(self, gpu: FakeGpu, kind: int) -> int:
+        return _MAX_SM_MHZ
+
+    @_about_card
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, gpu: FakeGpu) -> int:
+        return gpu.slowed_by
 
     @_about_card
     def nvmlDeviceGetP2PStatus(self, gpu: FakeGpu, other: FakeGpu, capability: int) -> int:

@@ -121,7 +121,7 @@ class CommandTrainer:
             "port": slot.port,
             "devices": ",".join(devices),
             "ranks": len(devices),
-            "iterations": slot.limits.iterations,
+            "iterations": slot.limits.most_iterations,
             "python": self._python,
         }
         env = {name: filled for name, text in self._options.env.items() for filled in fill((text,), values)}

@@ -9,7 +9,7 @@ from tuner.study.cases import Case
 from tuner.study.space import LADDER, VARIANT, Config
 from tuner.study.spec import Strict, TrainerSpec
 from tuner.trainers.launch import device_names, interpreter
-from tuner.trainers.mimickit import agent
+from tuner.trainers.mimickit import agent, packages
 from tuner.trainers.mimickit.checkout import Checkout
 from tuner.trainers.options import checked
 
@@ -39,6 +39,8 @@ class MimicKitTrainer:
     def __init__(self, spec: TrainerSpec) -> None:
         self._spec = spec
         self._options = checked(Options, spec)
+        self._python = interpreter(spec.python or "python3")
+        self.dependencies = packages.dependencies(self._python, self._options.engine_config)
 
     def cases(self) -> list[Case]:
         """List the case of every argument file, with the engine that it would run on.
@@ -67,7 +69,7 @@ class MimicKitTrainer:
         return ProbePlan(
             config=config,
             argv=(
-                *(interpreter(self._spec.python or "python3"), "mimickit/run.py"),
+                *(self._python, "mimickit/run.py"),
                 *("--arg_file", case.options["arg_file"]),
                 *("--engine_config", engine),
                 *("--agent_config", str(agent_file)),
@@ -77,7 +79,7 @@ class MimicKitTrainer:
                 *("--devices", *devices),
                 *("--master_port", str(slot.port)),
                 *("--num_envs", str(num_envs)),
-                *("--max_samples", str(samples_per_iter * (slot.limits.iterations + SPARE_ITERATIONS))),
+                *("--max_samples", str(samples_per_iter * (slot.limits.most_iterations + SPARE_ITERATIONS))),
                 *("--out_dir", str(train_dir)),
             ),
             cwd=checkout.root,

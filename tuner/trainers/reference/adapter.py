@@ -8,6 +8,7 @@ from tuner.probe.plan import ProbePlan, Slot
 from tuner.study.cases import Case
 from tuner.study.space import LADDER, VARIANT, Config
 from tuner.study.spec import TrainerSpec
+from tuner.trainers.dependencies import Dependencies
 from tuner.trainers.reference.agent import CASES, agent_settings, default_hidden_units, whole
 
 SPARE_ITERATIONS = 2
@@ -30,6 +31,7 @@ class ReferenceTrainer:
             whole(spec.options, "hidden_units", default=1)
         self._python = spec.python or sys.executable
         self._options = dict(spec.options)
+        self.dependencies = Dependencies(python=self._python, modules=("tuner", "numpy", "torch"))
 
     def cases(self) -> list[Case]:
         """List the three pi_plus cases."""
@@ -52,7 +54,7 @@ class ReferenceTrainer:
                 *("--num-envs", str(num_envs)),
                 *self._agent_arguments(config, devices[0]),
                 *_loader_arguments(config),
-                *("--iterations", str(slot.limits.iterations + SPARE_ITERATIONS)),
+                *("--iterations", str(slot.limits.most_iterations + SPARE_ITERATIONS)),
                 *("--out-dir", str(out_dir)),
             ),
             cwd=slot.out_dir,

@@ -1,0 +1,53 @@
+from pathlib import Path
+
+import pytest
+from tests_cli import study_file
+
+from tuner.checkup.base import check_devices, check_up
+from tuner.checkup.finding import Finding, Level
+from tuner.devices.nvml import Nvml
+from tuner.study.load import load
+from tuner.study.spec import EnvironmentSpec
+from tuner.testing.nvml import FakeGpu, FakeNvml
+
+
+def checked(study: str, devices: str, folder: Path) -> list[Finding]:
+    url = f"sqlite:///{folder / 'study.db'}"
+    return list(check_up(load(study), asked_for=study, devices=devices, url=url, runs=folder))
+
+
+def subjects(findings: list[Finding]) -> list[str]:
+    return [finding.subject for finding in findings]
+
+
+def test_everything_is_looked_at_without_a_gpu(tmp_path: Path) -> None:
+    found = checked(str(study_file(tmp_path)), "cpu:2", tmp_path)
+    assert subjects(found)[:6] == ["devices", "machine", "trainer", "imports", "storage", "disk"]
+    assert not [finding for finding in found if finding.level is Level.PROBLEM]
+
+
+def test_one_problem_does_not_hide_the_others(tmp_path: Path) -> None:
+    study = str(study_file(tmp_path, cases=["fly"]))
+    found = checked(study, "0,97", tmp_path)
+    problems = [finding for finding in found if finding.level is Level.PROBLEM]
+    assert subjects(problems) == ["devices", "trainer"]
+    assert "0,97" in problems[0].text
+    assert "storage" in subjects(found)
+
+
+def test_a_fallback_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MIMICKIT_ROOT", raising=False)
+    first, *_ = checked("pi_plus", "cpu:2", tmp_path)
+    assert (first.subject, first.text) == ("study", "reference stands in for pi_plus, whose trainer.root is empty")
+
+
+def test_cards_are_looked_at_one_by_one_and_in_pairs() -> None:
+    gpus = FakeGpu(uuid="GPU-a"), FakeGpu(uuid="GPU-b", processes={4711: 20_000}, mem_used_mib=20_600)
+    nvml = Nvml(FakeNvml(*gpus, nvlinks={(0, 1)}))
+    found = list(check_devices("auto", EnvironmentSpec(), lambda: nvml, list))
+    assert found[0].text.startswith("2 x NVIDIA Fake; driver 580.1")
+    assert {f"cuda:{card} {what}" for card in (0, 1) for what in ("memory", "clocks")} <= set(subjects(found))
+    assert [one.text for one in found if one.subject == "links"] == ["P2P over NVLink: every pair"]
+    assert "NCCL" in subjects(found)
+    problems = [one for one in found if one.level is Level.PROBLEM]
+    assert {one.subject for one in problems} == {"cuda:1 foreign process", "cuda:1 memory"}

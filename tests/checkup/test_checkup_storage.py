@@ -1,0 +1,58 @@
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tuner.checkup.finding import Level
+from tuner.checkup.storage import check_room, check_storage
+from tuner.errors import StoreError
+from tuner.store.database import Database
+
+
+def test_a_database_that_is_not_there_yet_is_left_so(tmp_path: Path) -> None:
+    found = check_storage(f"sqlite:///{tmp_path / 'runs/demo/study.db'}")
+    assert (found.level, "will be created" in found.text) == (Level.OK, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_that_was_opened_before_answers(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    Database(url).close()
+    assert "holds studies" in check_storage(url).text
+
+
+def test_an_empty_database_will_do(tmp_path: Path) -> None:
+    (tmp_path / "study.db").touch()
+    assert "is empty" in check_storage(f"sqlite:///{tmp_path / 'study.db'}").text
+
+
+def test_a_folder_that_cannot_be_written_is_a_problem() -> None:
+    found = check_storage("sqlite:////proc/self/study.db")
+    assert found.level is Level.PROBLEM
+    assert "/proc/self is not writable" in found.text
+
+
+def test_another_database_is_refused(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "other.db") as other:
+        other.execute("create table songs (name text)")
+    other.close()
+    with pytest.raises(StoreError, match=r"other\.db is no study database"):
+        check_storage(f"sqlite:///{tmp_path / 'other.db'}")
+
+
+@pytest.mark.parametrize("url", ["nonsense", "sqlite:/x", "postgresql+psycopg://me:secret@127.0.0.1:1/tuner"])
+def test_a_database_out_of_reach_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(StoreError) as refusal:
+        check_storage(url)
+    assert "secret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("needed_gib", "wished_gib", "level"), [(0, 0, Level.OK), (0, 1e9, Level.WARNING), (1e8, 1e9, Level.PROBLEM)]
+)
+def test_room_is_told_where_the_folder_will_be(
+    tmp_path: Path, needed_gib: float, wished_gib: float, level: Level
+) -> None:
+    found = check_room("disk", tmp_path / "runs" / "demo", needed_gib=needed_gib, wished_gib=wished_gib)
+    assert (found.subject, found.level) == ("disk", level)
+    assert f"GiB free at {tmp_path}" in found.text

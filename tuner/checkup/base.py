@@ -1,0 +1,62 @@
+"""All checks of a study's surroundings, one after another; nothing is started on the devices and nothing written."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from tuner.checkup.finding import Finding, fine, problem
+from tuner.checkup.machine import check_clocks, check_links, check_machine, check_nccl, check_occupancy
+from tuner.checkup.storage import check_room, check_storage
+from tuner.checkup.trainer import check_trainer
+from tuner.devices.base import Connect, CudaOrder, describe_machine, open_devices
+from tuner.devices.cards import Cards
+from tuner.devices.cuda import visible_uuids
+from tuner.devices.nvml import Nvml
+from tuner.devices.topology import links
+from tuner.errors import TunerError
+from tuner.study.load import stands_in
+from tuner.study.spec import EnvironmentSpec, StudySpec
+
+DISK_NEEDED_GIB, DISK_WISHED_GIB = 1, 10
+"""For the checkpoint and the log of every probe."""
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - only looked at
+SHARED_MEMORY_WISHED_GIB = 1
+"""For NCCL and a DataLoader's workers; containers often have 64 MiB."""
+
+
+def check_up(spec: StudySpec, *, asked_for: str, devices: str, url: str, runs: Path) -> Iterator[Finding]:
+    """Check the devices, the trainer, the database at `url` and the disk of `runs`; give findings as they come.
+
+    `asked_for` is the study that the user named. What is wrong is a finding, not an exception.
+    """
+    if stands_in(spec, asked_for):
+        yield fine("study", f"{spec.name} stands in for {asked_for}, whose trainer.root is empty")
+    yield from _reported("devices", lambda: check_devices(devices, spec.environment))
+    yield from _reported("trainer", lambda: check_trainer(spec))
+    yield from _reported("storage", lambda: [check_storage(url)])
+    yield check_room("disk", runs, wished_gib=DISK_WISHED_GIB, needed_gib=DISK_NEEDED_GIB)
+    if SHARED_MEMORY.is_dir():
+        yield check_room("shared memory", SHARED_MEMORY, wished_gib=SHARED_MEMORY_WISHED_GIB)
+
+
+def check_devices(
+    devices: str, environment: EnvironmentSpec, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids
+) -> Iterator[Finding]:
+    """Check the devices that a study names. Raises DeviceError where they cannot be opened."""
+    source = open_devices(devices, connect, cuda_order)
+    yield from check_machine(source.devices, describe_machine(source, connect))
+    cards = Cards(source.devices, connect)
+    yield from check_occupancy(cards.occupancy())
+    yield from check_clocks(cards.clocks())
+    if len(source.devices) > 1 and source.devices[0].is_gpu:
+        pairs = links(source.devices, connect)
+        yield from check_links(pairs)
+        yield from check_nccl(pairs, environment, os.environ)
+
+
+def _reported(subject: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    try:
+        yield from check()
+    except TunerError as error:
+        yield problem(subject, str(error))

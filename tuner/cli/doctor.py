@@ -1,0 +1,46 @@
+"""`tuner doctor`: whether this machine is fit for a study."""
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tuner.checkup.base import check_up
+from tuner.checkup.finding import Finding, Level
+from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, storage_url
+from tuner.cli.show import open_console
+from tuner.errors import TunerError
+from tuner.study.load import load
+
+STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
+
+
+def doctor(study: Study, devices: Devices = None, storage: Storage = None, runs: Runs = RUNS) -> None:
+    """Check GPUs, trainer, database and disk before a study; start no probe. Exit code 2 where something is wrong."""
+    spec = load(study)
+    console = open_console()
+    url = storage_url(storage, spec, runs)
+    found = check_up(spec, asked_for=study, devices=devices or spec.devices, url=url, runs=runs)
+    findings = _show_table(console, found) if console.is_terminal else _show_lines(console, found)
+    if problems := [f"{one.subject}: {one.text}" for one in findings if one.level is Level.PROBLEM]:
+        raise TunerError("\n  ".join([f"{len(problems)} problem(s) with study {spec.name}", *problems]))
+
+
+def _show_table(console: Console, found: Iterable[Finding]) -> list[Finding]:
+    table, findings = Table("", "subject", "finding"), []
+    with console.status("looking") as status:
+        for finding in found:
+            findings.append(finding)
+            status.update(Text(f"looked at {finding.subject}"))
+            table.add_row(Text(finding.level, STYLES[finding.level]), Text(finding.subject), Text(finding.text))
+    console.print(table)
+    return findings
+
+
+def _show_lines(console: Console, found: Iterable[Finding]) -> list[Finding]:
+    findings = []
+    for finding in found:
+        findings.append(finding)
+        console.print(f"{finding.level:8} {finding.subject}: {finding.text}", markup=False)
+    return findings

@@ -1,0 +1,106 @@
+"""What a trainer imports in its own Python, and whether it can."""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from tuner.errors import TrainerError
+
+_SCRIPT = Path(__file__).with_name("imports.py")
+_TIMEOUT_S = 300
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limit:
+    """A module that must be older than a version, always or beside a certain version of another module."""
+
+    module: str
+    below: str
+    beside: tuple[str, str] | None = None
+    """Module and how its version begins."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dependencies:
+    """The modules a trainer imports, in the order in which it can import them."""
+
+    python: str
+    modules: tuple[str, ...]
+    limits: tuple[Limit, ...] = ()
+
+
+@runtime_checkable
+class Dependent(Protocol):
+    """A trainer that knows what it imports."""
+
+    @property
+    def dependencies(self) -> Dependencies:
+        """What it imports."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Imported:
+    """What came of importing a module; `version` is None where it has none."""
+
+    module: str
+    version: str | None = None
+    error: str | None = None
+
+    @property
+    def missing(self) -> bool:
+        """Whether the module itself is not there, rather than broken or lacking another one."""
+        return self.error == f"ModuleNotFoundError: No module named {self.module!r}"
+
+
+def import_all(dependencies: Dependencies) -> list[Imported]:
+    """Import the modules in the trainer's own Python, which is shown no GPU, and give what came of each.
+
+    Where that Python dies over a module, it is the last one given. Raises TrainerError when it cannot be started or
+    does not come back.
+    """
+    python, modules = dependencies.python, dependencies.modules
+    try:
+        done = subprocess.run(
+            [python, "-c", _SCRIPT.read_text(encoding="utf-8"), *modules],
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except OSError as error:
+        raise TrainerError(f"{python} cannot be started: {error.strerror}; set trainer.python") from error
+    except subprocess.TimeoutExpired as error:
+        raise TrainerError(
+            f"{python} has not imported {', '.join(modules)} within {_TIMEOUT_S} s; import them by hand"
+        ) from error
+    imported = [Imported(**json.loads(line)) for line in done.stdout.splitlines()]
+    if len(imported) < len(modules):
+        died = f"{python} ended with exit code {done.returncode} while it was imported"
+        imported.append(Imported(module=modules[len(imported)], error=died))
+    return imported
+
+
+def conflicts(imported: Sequence[Imported], limits: Sequence[Limit]) -> Iterator[str]:
+    """Complain about each module that is newer than a limit allows."""
+    versions = {one.module: one.version for one in imported if one.version is not None}
+    for limit in limits:
+        found = versions.get(limit.module)
+        if found is not None and _applies(limit, versions) and _numbers(found) >= _numbers(limit.below):
+            beside = f" beside {limit.beside[0]} {versions[limit.beside[0]]}" if limit.beside else ""
+            yield f"{limit.module} {found} does not work{beside}; install a version below {limit.below}"
+
+
+def _applies(limit: Limit, versions: Mapping[str, str]) -> bool:
+    return limit.beside is None or versions.get(limit.beside[0], "").startswith(limit.beside[1])
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    release = re.match(r"[\d.]*", version)
+    return tuple(int(part) for part in (release[0] if release else "").split(".") if part)

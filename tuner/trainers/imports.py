@@ -1,0 +1,43 @@
+"""Tells which modules a Python can import: a script for the trainer's own Python, whatever its version.
+
+Writes one line of JSON per module named on its command line, as it goes: `{"module": …, "version": …}`, its version
+perhaps null, or `{"module": …, "error": …}`. It imports the standard library alone, and those modules.
+"""
+
+import importlib
+import json
+import os
+import sys
+
+
+def main() -> None:
+    """Import the command line's modules one after another."""
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what modules print while they are imported is no answer
+    for name in sys.argv[1:]:
+        try:
+            module = importlib.import_module(name)
+            told = {"module": name, "version": version(name, module)}
+        except Exception as error:  # noqa: BLE001 - a module may raise anything while it is imported
+            told = {"module": name, "error": f"{type(error).__name__}: {error}".split("\n")[0]}
+        answer.write(json.dumps(told) + "\n")
+        answer.flush()
+
+
+def version(name: str, module: object) -> "str | None":
+    """Give a module's version: what it says itself, else its package's."""
+    own = getattr(module, "__version__", None)
+    return str(own) if own else _package_version(name)
+
+
+def _package_version(name: str) -> "str | None":
+    try:
+        from importlib.metadata import packages_distributions, version  # noqa: PLC0415 - Python 3.10 and later
+
+        return version(packages_distributions()[name][0])
+    except (ImportError, KeyError):
+        return None
+
+
+if __name__ == "__main__":
+    main()
