@@ -95,9 +95,9 @@ def test_each_kind_of_link_is_told_with_its_pairs() -> None:
         ("auto", UNKNOWN, Level.OK, "nothing set: no pair"),
         ("auto", APART, Level.OK, "NCCL_P2P_DISABLE=1: cuda:1-cuda:2 without P2P"),
         ("off", APART, Level.OK, "NCCL_P2P_DISABLE=1: the study says nccl_p2p: off"),
-        ("off", NVLINK, Level.WARNING, "the cards speak for auto"),
+        ("off", NVLINK, Level.WARNING, "auto suits these cards better"),
         ("on", NVLINK, Level.OK, "nothing set: the study says nccl_p2p: on"),
-        ("on", APART, Level.WARNING, "the cards speak for auto"),
+        ("on", APART, Level.WARNING, "auto suits these cards better"),
     ],
 )
 def test_nccl_settings_are_told_with_the_reason(policy: str, link: Link, level: Level, words: str) -> None:

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from tuner.devices.base import device_variables, open_devices
 from tuner.devices.cards import Cards, Occupancy, Occupant
 from tuner.devices.idle import IDLE_UTIL_PCT, SLACK_MIB, TOLERATED_SHARE, obstacles, wait_until_idle
+from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.probe.clock import MonotonicClock
 from tuner.probe.plan import Device
 from tuner.probe.result import Failure, FailureKind
 from tuner.testing.clock import FakeClock
+from tuner.testing.nvml import FakeGpu, FakeNvml
 
 TOTAL_MIB = 100_000.0
 FREE = Occupancy(
@@ -127,6 +129,27 @@ def test_the_user_need_not_wait() -> None:
     assert failure is not None
     assert failure.kind is FailureKind.INTERRUPTED
     assert clock.now() == pytest.approx(3.0, abs=0.2)
+
+
+def test_a_probe_s_own_remains_are_seen_through_nvml_until_they_are_gone() -> None:
+    clock, gpu = FakeClock(), FakeGpu(uuid="GPU-a")
+    nvml = Nvml(FakeNvml(gpu))
+    cards = Cards(NvmlSource(nvml, ["GPU-a"]).devices, lambda: nvml)
+    at_open = cards.occupancy()
+    gpu.processes, gpu.mem_used_mib, gpu.util_pct = {7: 9_000}, 9_615, 80
+
+    def sleep(seconds: float) -> None:
+        clock.advance(seconds)
+        if clock.now() > 1:
+            gpu.processes, gpu.mem_used_mib = {}, 615
+        if clock.now() > 2:
+            gpu.util_pct = 0
+
+    failure = wait_until_idle(
+        cards.occupancy, at_open, limit_s=30.0, clock=clock, sleep=sleep, interrupted=lambda: False
+    )
+    assert failure is None
+    assert clock.now() == pytest.approx(2.0, abs=0.2)
 
 
 HOLD = """

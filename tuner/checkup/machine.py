@@ -72,7 +72,7 @@ def check_nccl(links: Sequence[Link], environment: EnvironmentSpec, inherited: M
     else:
         asked = f"{settings}: the study says nccl_p2p: {environment.nccl_p2p}"
         against = bool(without) != (environment.nccl_p2p == "off") and bool(links)
-        yield warning("NCCL", f"{asked}, the cards speak for auto") if against else fine("NCCL", asked)
+        yield warning("NCCL", f"{asked}, auto suits these cards better") if against else fine("NCCL", asked)
     for origin, variables in (("the study", environment.variables), ("the environment", inherited)):
         if own := [f"{name}={value}" for name, value in sorted(variables.items()) if name.startswith("NCCL_")]:
             yield warning("NCCL", f"{' '.join(own)} from {origin}")

@@ -1,94 +1,22 @@
-"""What a trainer's output says about why it failed. Pure: rules over lines, first matching rule wins."""
+"""What a trainer's output says about why it failed. Pure: the first of the rules that a line has matched wins."""
 
 import re
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from tuner.probe.result import Failure, FailureKind
+from tuner.probe.rules import KILLED, RULES
 from tuner.units import BYTES_PER_MIB, MIB_PER_GIB
 
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A pattern that names a failure; rules stand in order of priority."""
-
-    kind: FailureKind
-    name: str
-    pattern: re.Pattern[str]
-
-
-def _rule(kind: FailureKind, name: str, *patterns: str) -> Rule:
-    return Rule(kind, name, re.compile("|".join(patterns)))
-
-
-RULES: tuple[Rule, ...] = (
-    # Memory before everything: a rank out of memory makes its peers report NCCL, sockets and worse.
-    _rule(
-        FailureKind.GPU_OOM,
-        "device memory",
-        r"CUDA out of memory",
-        r"\bOutOfMemoryError\b",
-        r"CUDA error(?: 2)?: out of memory",
-        r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|CU(?:BLAS|DNN|SPARSE|FFT)_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)",
-        r"Failed to allocate \d+ bytes on device 'cuda",
-        r"Cuda failure 2 '?out of memory",
-    ),
-    _rule(
-        FailureKind.HOST_OOM,
-        "host memory",
-        r"^(?:\[rank\d+\]: )?MemoryError\b",
-        r"Cannot allocate memory",
-        r"DefaultCPUAllocator: (?:can't|not enough)",
-        r"Failed to allocate \d+ bytes on device 'cpu",
-        r"insufficient shared memory",
-        r"numpy\S*\.\w*ArrayMemoryError",
-        r"DataLoader worker .* killed by signal: Killed",
-    ),
-    _rule(FailureKind.PORT_IN_USE, "port", r"EADDRINUSE", r"[Aa]ddress already in use"),
-    _rule(
-        FailureKind.GPU_LOST,
-        "device lost",
-        r"GPU is lost|fallen off the bus",
-        r"no CUDA-capable device is detected|CUDA_ERROR_NO_DEVICE",
-        r"uncorrectable (?:NVLink|ECC) error",
-    ),
-    _rule(FailureKind.GPU_BUSY, "device busy", r"CUDA-capable device\(s\) is/are busy or unavailable"),
-    _rule(
-        FailureKind.MISSING_DEPENDENCY,
-        "import",
-        r"\b(?:ModuleNotFoundError|ImportError): ",
-        r"cannot open shared object file",
-    ),
-    _rule(
-        FailureKind.MISSING_ASSET,
-        "file",
-        r"\bFileNotFoundError: ",
-        r"\bNotADirectoryError: ",
-        r"can't open file '",
-    ),
-    _rule(
-        FailureKind.INVALID_CONFIG,
-        "argument",
-        r"Array shapes must be non-negative",
-        r"CUDA error: invalid configuration argument",
-        r"error: (?:unrecognized arguments|argument |the following arguments are required)",
-    ),
-    _rule(
-        FailureKind.NCCL,
-        "collective",
-        r"\bncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclRemoteError|NCCL error",
-        r"Watchdog caught collective operation timeout",
-        r"\bDistBackendError|DistNetworkError|DistStoreError",
-        r"\[\S*gloo/\S+\]",
-        r"Gloo connectFullMesh failed",
-    ),
-)
+OUT_OF_MEMORY = {FailureKind.GPU_OOM, FailureKind.HOST_OOM}
 
 _EXCEPTION = re.compile(r"^(?:\[rank\d+\]: )?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?:: |$)")
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
-_DEAD_RANK = re.compile(r"^Process \S+-(?P<child>\d+):$|^\[rank(?P<rank>\d+)\]: ")
+_DEAD_RANK = re.compile(
+    r"^Process \S+-(?P<child>\d+):$|^\[rank(?P<rank>\d+)\]: Traceback|^-- Process (?P<spawned>\d+) terminated with"
+)
+_KILLED_PROCESS = re.compile(r"^\[tuner\] process \d+ was killed by ")
 _RANK = re.compile(r"\[rank(\d+)\]|device 'cuda:(\d+)'|GPU (\d+) has a total capacity")
 _ASKED = re.compile(r"Tried to allocate ([\d.]+) (MiB|GiB)")
 _FREE = re.compile(r"of which ([\d.]+) (MiB|GiB) is free")
@@ -122,6 +50,7 @@ class Evidence:
     def __init__(self) -> None:
         self._matches: dict[str, deque[str]] = {}
         self._tail: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._doubted = False
         self.fatal_t_s: float | None = None
         """When the first line of a dying rank came, if one did."""
         self.certain = False
@@ -133,18 +62,25 @@ class Evidence:
         rule = next((rule for rule in RULES if rule.pattern.search(text)), None)
         if rule:
             self._matches.setdefault(rule.name, deque(maxlen=_KEPT_MATCHES)).append(text)
-        raised = bool(_EXCEPTION.search(text))
-        memory = rule is not None and rule.kind is FailureKind.GPU_OOM
-        certain = bool(_DEAD_RANK.search(text)) or memory or (raised and rule is not None)
-        if certain or raised or _TRACEBACK.search(text):
+        certain = bool(_DEAD_RANK.search(text)) or (rule is not None and rule.kind is FailureKind.GPU_OOM)
+        raised = rule is not None and bool(_EXCEPTION.search(text))
+        if certain or raised or _TRACEBACK.search(text) or _KILLED_PROCESS.search(text):
             self.fatal_t_s = t_s if self.fatal_t_s is None else self.fatal_t_s
             self.certain = self.certain or certain
 
-    def refute(self) -> None:
-        """Forget what was collected: an iteration has been completed since."""
+    def refute(self, t_s: float) -> None:
+        """Forget what was collected, because an iteration was complete at `t_s`; not what came only then.
+
+        What is certain takes two iterations: a peer may still complete the one that it had in hand.
+        """
+        if self.fatal_t_s is not None and t_s <= self.fatal_t_s:
+            return
+        if self.certain and not self._doubted:
+            self._doubted = True
+            return
         self._matches.clear()
         self._tail.clear()
-        self.fatal_t_s, self.certain = None, False
+        self.fatal_t_s, self.certain, self._doubted = None, False, False
 
     def failure(self) -> Failure | None:
         """Give the failure of the first rule that matched, with rank and overshoot where the lines name them."""
@@ -170,7 +106,7 @@ class Evidence:
             if found := _RANK.search(line):
                 return next(int(group) for group in found.groups() if group)
         dead = [found for line in self._tail if (found := _DEAD_RANK.search(line))]
-        return int(dead[0]["child"] or dead[0]["rank"]) if dead else None
+        return int(dead[0]["child"] or dead[0]["rank"] or dead[0]["spawned"]) if dead else None
 
 
 def _overshoot_mib(line: str) -> float | None:
@@ -189,27 +125,47 @@ def _size_mib(number: str, unit: str) -> float:
 
 
 def classify(
-    evidence: Evidence, end: End, *, exit_code: int | None, missing: Sequence[str], measured: bool, oom_kills: int
+    evidence: Evidence,
+    end: End,
+    *,
+    exit_code: int | None,
+    missing: Sequence[str],
+    measured: bool,
+    oom_kills: int,
+    behind: int | None = None,
 ) -> Failure | None:
     """Decide whether a probe failed and why; None when its window counts.
 
     `missing` names expected files that are not there, `measured` says whether there is a window, `oom_kills` counts
-    processes that the kernel ended for want of memory while the probe ran.
+    processes that the kernel ended for want of memory while the probe ran, `behind` is the rank that had come less far
+    than another, if one had.
     """
     if end is End.INTERRUPTED:
         return Failure(kind=FailureKind.INTERRUPTED, rule="user", detail="stopped by the user")
-    if end is End.STOPPED or (end in (End.ENOUGH, End.OUT_OF_TIME) and measured):
+    if (end is End.HANG and evidence.fatal_t_s is not None) or (end is End.OUT_OF_TIME and evidence.certain):
+        end = End.FATAL  # its peers kept on talking
+    named = evidence.failure()
+    out_of_memory = evidence.certain and named is not None and named.kind in OUT_OF_MEMORY
+    if not out_of_memory and _ran_its_course(end, exit_code, missing, measured):
         return None
-    if end is End.EXITED and exit_code == 0 and measured and not missing:
-        return None
-    if oom_kills:
+    if oom_kills and (named is None or named.rule == KILLED):
         return Failure(kind=FailureKind.HOST_OOM, rule="kernel", detail=f"the kernel ended {oom_kills} process(es)")
-    return evidence.failure() or _unexplained(evidence, end, exit_code, missing)
+    return named or _unexplained(end, exit_code, missing, behind, evidence.last_words())
 
 
-def _unexplained(evidence: Evidence, end: End, exit_code: int | None, missing: Sequence[str]) -> Failure:
-    if end is End.HANG:
-        return Failure(kind=FailureKind.HANG, rule="silence", detail=f"no progress after: {evidence.last_words()}")
+def _ran_its_course(end: End, exit_code: int | None, missing: Sequence[str], measured: bool) -> bool:
+    if end is End.EXITED:
+        return measured and exit_code == 0 and not missing
+    return end is End.STOPPED or (measured and end in {End.ENOUGH, End.OUT_OF_TIME})
+
+
+def _unexplained(
+    end: End, exit_code: int | None, missing: Sequence[str], behind: int | None, last_words: str
+) -> Failure:
+    if end is End.HANG or (end is End.OUT_OF_TIME and behind is not None):
+        rank = "" if behind is None else f"rank {behind} fell behind; "
+        detail = f"{rank}no progress after: {last_words}"
+        return Failure(kind=FailureKind.HANG, rule="silence", detail=detail, rank=behind)
     if end is End.ENOUGH:
         detail = "the iterations are too short to be told apart; raise probe.iterations"
         return Failure(kind=FailureKind.CRASH, rule="no window", detail=detail)
@@ -220,4 +176,4 @@ def _unexplained(evidence: Evidence, end: End, exit_code: int | None, missing: S
         detail = f"exit code 0 without {', '.join(missing)}" if missing else "exit code 0 before enough iterations"
         return Failure(kind=FailureKind.CRASH, rule="incomplete", detail=detail)
     code = "" if end is End.FATAL else f"exit code {exit_code}: "
-    return Failure(kind=FailureKind.CRASH, rule="exit", detail=f"{code}{evidence.last_words()}")
+    return Failure(kind=FailureKind.CRASH, rule="exit", detail=f"{code}{last_words}")

@@ -71,7 +71,7 @@ def _wait_for_either(trainer: "subprocess.Popen[bytes]", tuner: socket.socket) -
         if tuner not in ready:
             now = killed(os.getpid())
             for pid in (now.keys() if ready else now.keys() & before.keys()) - told:
-                _write(f"[tuner] process {pid} was killed by {now[pid]}\n")
+                _write(f"\n[tuner] process {pid} was killed by {now[pid]}\n")
                 told.add(pid)
             before = now
     os.close(exited)

@@ -71,6 +71,7 @@ class _Probe:
             missing=[path.name for path in self._plan.expected if not path.exists()],
             measured=result.window_s is not None,
             oom_kills=_kernel_oom_kills() - oom_kills,
+            behind=self._watch.behind(),
         )
         result = replace(result, failure=failure, stopped=reason if end is End.STOPPED else None)
         return _without_number(result, len(self._watch.marks)) if failure else result

@@ -13,10 +13,14 @@ from tuner.study.spec import ProbeSpec
 
 STALL_FACTOR = 20
 """Median iterations without a mark that count as a stall: twice what a healthy hiccup was seen to take."""
-LEAST_STALL_S = 10.0
-"""No stall is called sooner than this, however short the iterations are."""
-CERTAIN_FACTOR = 3
+HICCUP_FACTOR = 12
+"""Median iterations that a silent trainer is given, and after which the time limit finds a hang, not a slow trainer."""
+LEAST_STALL_FACTOR = 2
+"""No stall is called before this many grace times have passed, however short the iterations are."""
+CERTAIN_FACTOR = 2
 """A rank known to be dead ends the probe after this many grace times even while its peers still print."""
+QUIET_FACTOR = 3
+"""A rank that may be dead ends the probe after this many grace times or median iterations without a line."""
 
 
 class Watch:
@@ -41,9 +45,9 @@ class Watch:
             if line.stream == "console":
                 self.evidence.feed(line.text, line.t_s)
             if mark:
-                self.marks = marks(self.progress, self._ranks)
-                if len(self.marks) > before:
-                    self.evidence.refute()
+                known, self.marks = len(self.marks), marks(self.progress, self._ranks)
+                if len(self.marks) > known:
+                    self.evidence.refute(self.marks[-1].t_s)
         return len(self.marks) > before
 
     def over(self, now_s: float) -> End | None:
@@ -53,8 +57,15 @@ class Watch:
         if self._rank_is_dead(now_s):
             return End.FATAL
         if now_s >= self._limits.max_seconds:
-            return End.OUT_OF_TIME
-        return End.HANG if self._stalled(now_s) else None
+            return End.HANG if self._stalled(now_s, HICCUP_FACTOR) else End.OUT_OF_TIME
+        return End.HANG if self._stalled(now_s, STALL_FACTOR) else None
+
+    def behind(self) -> int | None:
+        """Give the rank that has come least far, where ranks report for themselves and differ."""
+        reached = dict.fromkeys(range(self._ranks), -1)
+        reached |= {one.rank: one.iteration for one in self.progress if one.rank in reached}
+        slowest = min(reached, key=reached.__getitem__)
+        return slowest if reached[slowest] < max(reached.values()) else None
 
     def _has_enough(self) -> bool:
         limits = self._limits
@@ -67,19 +78,23 @@ class Watch:
         fatal_s, grace_s = self.evidence.fatal_t_s, self._limits.grace_seconds
         if fatal_s is None:
             return False
+        quiet_s = now_s - self._last_line_s
         if self.evidence.certain:
-            return now_s - self._last_line_s >= grace_s or now_s - fatal_s >= CERTAIN_FACTOR * grace_s
-        return now_s - self._last_line_s >= max(grace_s, CERTAIN_FACTOR * (self._median_iteration_s() or grace_s))
+            return quiet_s >= grace_s or now_s - max(fatal_s, self._last_mark_s) >= CERTAIN_FACTOR * grace_s
+        return quiet_s >= max(grace_s, QUIET_FACTOR * (self._median_iteration_s() or grace_s))
 
-    def _stalled(self, now_s: float) -> bool:
-        if not self.marks:
-            return now_s - self._last_line_s >= self._limits.start_up_silence_seconds
-        last_mark_s = self.marks[-1].t_s
-        if now_s - max(self._last_line_s, last_mark_s) >= self._limits.silence_seconds:
+    def _stalled(self, now_s: float, factor: float) -> bool:
+        limits, usual_s = self._limits, self._median_iteration_s()
+        silence_s = limits.silence_seconds if self.marks else limits.start_up_silence_seconds
+        if now_s - self._last_line_s >= max(silence_s, HICCUP_FACTOR * usual_s):
             return True
-        usual_s = self._median_iteration_s()
-        return usual_s is not None and now_s - last_mark_s >= max(LEAST_STALL_S, STALL_FACTOR * usual_s)
+        stall_s = max(LEAST_STALL_FACTOR * limits.grace_seconds, factor * usual_s)
+        return usual_s > 0 and now_s - self._last_mark_s >= stall_s
 
-    def _median_iteration_s(self) -> float | None:
-        times = [mark.t_s for mark in self.marks]
-        return median(later - earlier for earlier, later in pairwise(times)) if len(times) > 1 else None
+    @property
+    def _last_mark_s(self) -> float:
+        return self.marks[-1].t_s if self.marks else 0.0
+
+    def _median_iteration_s(self) -> float:
+        """Give 0 where it is not known yet, and where marks come in bursts, as they do out of a buffered output."""
+        return median([later.t_s - earlier.t_s for earlier, later in pairwise(self.marks)] or [0.0])

@@ -74,29 +74,33 @@ def _rate(first: Mark, last: Mark) -> float | None:
     return (last.samples - first.samples) / (last.t_s - first.t_s)
 
 
-def marks(progress: Iterable[Progress], ranks: int) -> list[Mark]:
+def marks(progress: Sequence[Progress], ranks: int) -> list[Mark]:
     """Give the iterations that are complete everywhere.
 
-    Where ranks report for themselves, an iteration counts once all `ranks` have closed it, at the time of the last.
+    Where ranks report for themselves, an iteration counts once all `ranks` have closed it, at the time of the last;
+    what one of them says for all of them does not count beside that.
     """
+    by_rank = [report for report in progress if report.rank is not None and report.rank < ranks]
+    if not by_rank:
+        return [
+            Mark(iteration=report.iteration, t_s=report.t_s, samples=report.samples)
+            for report in progress
+            if report.rank is None
+        ]
     whole: list[Mark] = []
-    waiting: dict[int, dict[int, Progress]] = {}
-    for report in progress:
-        if report.rank is None:
-            whole.append(Mark(iteration=report.iteration, t_s=report.t_s, samples=report.samples))
-            continue
-        closed = waiting.setdefault(report.iteration, {})
-        closed[report.rank] = report
+    waiting: dict[int, list[Progress]] = {}
+    for report in by_rank:
+        closed = waiting.setdefault(report.iteration, [])
+        closed.append(report)
         if len(closed) == ranks:
-            counts = [one.samples for one in closed.values() if one.samples is not None]
+            counts = [one.samples for one in closed if one.samples is not None]
             whole.append(
                 Mark(
                     iteration=report.iteration,
-                    t_s=max(one.t_s for one in closed.values()),
+                    t_s=max(one.t_s for one in closed),
                     samples=sum(counts) if len(counts) == ranks else None,
                 )
             )
-            del waiting[report.iteration]
     return whole
 
 
