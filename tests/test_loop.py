@@ -205,6 +205,12 @@ def test_three_crashes_in_a_row_stop_the_case(tmp_path: Path) -> None:
     assert (outcome.ending, len(watcher.launched)) == (Ending.CRASHES, 3)
 
 
+def test_a_machine_that_keeps_failing_stops_the_case_after_two_configs(tmp_path: Path) -> None:
+    outcome, watcher = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.GPU_BUSY, "pid 7"))
+    assert (outcome.ending, len(watcher.launched)) == (Ending.HOST, 4)
+    assert watcher.launched[0] == watcher.launched[1] != watcher.launched[2] == watcher.launched[3]
+
+
 def test_an_interrupted_probe_is_told_and_asked_again(tmp_path: Path) -> None:
     asked: list[bool] = []
 

@@ -23,7 +23,9 @@ from tuner.study.space import Config
 from tuner.workbench import Workbench
 
 CRASHES_IN_A_ROW = 3
-"""This many unexplained crashes one after another stop a case."""
+"""This many failures one after another stop a case when the last one is unexplained."""
+HOST_FAILURES_IN_A_ROW = 4
+"""This many, two configs tried twice, stop it when the machine is at fault."""
 
 Probe = Callable[[ProbePlan, Stop], ProbeResult]
 
@@ -37,6 +39,7 @@ class Ending(StrEnum):
     ELSEWHERE = "the rest runs in other workers"
     SETUP = "stopped: the set-up is at fault"
     CRASHES = "stopped: the trainer keeps crashing"
+    HOST = "stopped: the machine keeps failing"
     INTERRUPTED = "interrupted"
 
 
@@ -130,15 +133,22 @@ class _CaseWork:
         while not self._job.interrupted() and (asked := self._study.ask(target)):
             failure = self._probe_once(asked)
             probed += 1
-            if failure and failure.kind.blame is Blame.SETUP:
-                return self._outcome(Ending.SETUP, probed, failure)
-            if failure and self._study.crashes_in_a_row >= CRASHES_IN_A_ROW:
-                return self._outcome(Ending.CRASHES, probed, failure)
+            if failure and (ending := self._given_up(failure)):
+                return self._outcome(ending, probed, failure)
         if self._job.interrupted():
             return self._outcome(Ending.INTERRUPTED, probed)
         if self._study.finished < target:
             return self._outcome(Ending.ELSEWHERE if self._study.running else Ending.EXHAUSTED, probed)
         return self._outcome(Ending.TARGET if probed else Ending.ALREADY, probed)
+
+    def _given_up(self, failure: Failure) -> Ending | None:
+        """Say why to stop the case after this failure, or None to go on."""
+        blame, streak = failure.kind.blame, self._study.failing_streak
+        if blame is Blame.SETUP:
+            return Ending.SETUP
+        if blame is Blame.UNKNOWN and streak >= CRASHES_IN_A_ROW:
+            return Ending.CRASHES
+        return Ending.HOST if blame is Blame.HOST and streak >= HOST_FAILURES_IN_A_ROW else None
 
     def _outcome(self, ending: Ending, probed: int, failure: Failure | None = None) -> CaseOutcome:
         return CaseOutcome(case=self._case, ending=ending, probed=probed, failure=failure)

@@ -123,11 +123,11 @@ def test_the_incumbent_is_the_best_complete_value(study: CaseStudy) -> None:
     assert study.incumbent == 61.5
 
 
-def test_crashes_count_only_in_a_row(study: CaseStudy) -> None:
+def test_failures_that_no_config_is_to_blame_for_count_only_in_a_row(study: CaseStudy) -> None:
     counts = []
     for verdict in (CRASH, CRASH, ok(50.0), CRASH, OUT_OF_MEMORY, CRASH, CRASH, CRASH):
         probe(study, verdict)
-        counts.append(study.crashes_in_a_row)
+        counts.append(study.failing_streak)
     assert counts == [1, 2, 0, 1, 0, 1, 2, 3]
 
 

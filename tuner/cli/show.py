@@ -22,7 +22,9 @@ from tuner.workbench import Workbench, not_searched
 REMEDIES = {
     FailureKind.MISSING_DEPENDENCY: "install it into the trainer's environment (`trainer.python` in the study file)",
     FailureKind.MISSING_ASSET: "put the file where the trainer looks for it (under `trainer.root`)",
-    FailureKind.CRASH: "read the console.log of the last probe",
+    FailureKind.GPU_BUSY: "free the cards, then run the same command again",
+    FailureKind.GPU_LOST: "`tuner doctor` tells what the driver says; a reset or reboot may be needed",
+    FailureKind.PORT_IN_USE: "look for a trainer that is still running",
 }
 
 
@@ -113,7 +115,7 @@ def complaint(outcome: CaseOutcome) -> str | None:
     """Say what to mend where a case stopped early."""
     if outcome.failure is None:
         return None
-    remedy = REMEDIES.get(outcome.failure.kind, "see the probe's console.log")
+    remedy = REMEDIES.get(outcome.failure.kind, "read the console.log of the last probe")
     return f"case {outcome.case.name}: {outcome.failure.kind}: {outcome.failure.detail}; {remedy}"
 
 

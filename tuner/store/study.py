@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import optuna
@@ -86,16 +87,15 @@ class CaseStudy:
         return max((trial.value for trial in eligible if trial.value is not None), default=None)
 
     @property
-    def crashes_in_a_row(self) -> int:
-        """How many of the last ended trials crashed for an unknown reason, one after another."""
+    def failing_streak(self) -> int:
+        """How many of the last ended trials failed through no fault of their config, one after another."""
         with self._database.reported():
             ended = [trial for trial in self._study.get_trials(deepcopy=False) if trial.state.is_finished()]
-        streak = 0
-        for trial in reversed(ended):
-            if trial.user_attrs.get(PROBE, {}).get("status") != "crash":
-                break
-            streak += 1
-        return streak
+        failed = (
+            trial.state == TrialState.FAIL and trial.user_attrs.get(PROBE, {}).get("status") != "interrupted"
+            for trial in reversed(ended)
+        )
+        return sum(1 for _ in takewhile(bool, failed))
 
     def frontier(self) -> Frontier:
         """Give what the study knows about where memory ends."""
