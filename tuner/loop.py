@@ -7,14 +7,13 @@ from enum import StrEnum
 from typing import Protocol
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.probe.metrics import error, target_error, value
+from tuner.probe.metrics import value
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
 from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult
 from tuner.probe.run import ENOUGH, INTERRUPTED, Stop
-from tuner.probe.steady import known_well_enough
 from tuner.search.pruner import build_pruner
-from tuner.search.verdict import Verdict, foregone, judge
+from tuner.search.verdict import Verdict, foregone, judge, settled
 from tuner.store.database import Database
 from tuner.store.records import case_record, probe_record
 from tuner.store.study import Asked, CaseStudy
@@ -203,19 +202,12 @@ class _CaseWork:
 
     def _after_iteration(self, asked: Asked, so_far: ProbeResult) -> str | None:
         """Show and report where a live probe stands; say why to stop it: it cannot win, or is known well enough."""
-        objective, limits = self._spec.objective, self._spec.probe
+        objective = self._spec.objective
         number = value(so_far, objective)
         self._job.watcher.iteration(so_far, number)
-        if number is None:
-            return None
-        if self._study.report(asked, so_far.iterations, number):
+        if number is not None and self._study.report(asked, so_far.iterations, number):
             return f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)"
-        too_few = so_far.iterations + limits.warmup_iterations < limits.min_iterations
-        if too_few or (so_far.window_s or 0.0) < limits.window_seconds:
-            return None
-        target = target_error(so_far, objective, limits.target_error_pct)
-        enough = known_well_enough(number, error(so_far, objective), target=target, best=self._study.incumbent)
-        return ENOUGH if enough else None
+        return ENOUGH if settled(so_far, objective, self._spec.probe, self._study.incumbent) else None
 
     def _slot(self, asked: Asked, port: int) -> Slot:
         return Slot(

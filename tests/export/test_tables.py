@@ -91,6 +91,16 @@ def test_a_case_without_success_keeps_its_commonest_failure(database: "FilledDat
     assert cells(table, 2)["trials"] == "0"
 
 
+def test_a_config_that_is_not_eligible_is_never_the_best(database: "FilledDatabase") -> None:
+    some, none = database.case("add_pi_plus"), database.case("amp_pi_plus")
+    database.add(some, HIUTIL, utils=(90.0, 91.0), ineligible="only 1.0 % of device memory stayed free")
+    database.add(some, DEFAULT, utils=(60.0, 61.0), ineligible=None)
+    database.add(none, HIUTIL, utils=(90.0, 91.0), ineligible="only 1.0 % of device memory stayed free")
+    table = best_by_case(reader(database))
+    assert list(table["status"]) == ["ok", "ineligible"]
+    assert cells(table, 0)["min_avg_util"] == "60.0"
+
+
 def test_device_columns_repeat_for_as_many_devices_as_the_study_has(database: "FilledDatabase") -> None:
     case = database.case("add_pi_plus", devices=["cuda:0", "cuda:1", "cuda:2"])
     database.add(case, HIUTIL, utils=(61.0, 63.0, 59.5))

@@ -1,10 +1,12 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.search.frontier import Frontier, OutOfMemory
-from tuner.search.verdict import State, Verdict, foregone, judge
+from tuner.search.verdict import State, Verdict, foregone, judge, settled
+from tuner.study.spec import ProbeSpec
 
 TABLE = {
     FailureKind.GPU_OOM: (State.PRUNED, False, False),
@@ -87,3 +89,50 @@ def test_what_lies_beyond_the_frontier_is_judged_without_a_launch() -> None:
 @pytest.mark.parametrize("config", [{"num_envs": 16, "agent_variant": "hiutil"}, {"num_envs": 64}])
 def test_what_may_fit_is_launched(config: dict[str, Any]) -> None:
     assert foregone(config, Frontier([OutOfMemory({"num_envs": 32, "agent_variant": "hiutil"}, 1.5)])) is None
+
+
+def with_memory(peak_mib: float, **changes: Any) -> ProbeResult:
+    blank = result()
+    devices = tuple(replace(one, mem_peak_mib=peak_mib, mem_total_mib=1000.0) for one in blank.devices)
+    return result(devices=devices, **changes)
+
+
+@pytest.mark.parametrize(("peak_mib", "eligible"), [(949.0, True), (950.0, True), (951.0, False), (1000.0, False)])
+def test_a_config_without_headroom_is_ok_but_not_eligible(peak_mib: float, eligible: bool) -> None:
+    verdict = judge(with_memory(peak_mib), "min_avg_util", headroom_pct=5.0)
+    assert (verdict.state, verdict.status, verdict.value) == (State.COMPLETE, "ok", 58.5)
+    assert (verdict.ineligible is None) == eligible
+    assert eligible or "device memory" in str(verdict.ineligible)
+
+
+@pytest.mark.parametrize(("retries", "eligible"), [(None, True), (0, True), (3, False)])
+def test_an_allocator_that_had_to_retry_is_a_soft_out_of_memory(retries: int | None, eligible: bool) -> None:
+    verdict = judge(with_memory(100.0, alloc_retries=retries), "min_avg_util", headroom_pct=5.0)
+    assert verdict.status == "ok"
+    assert (verdict.ineligible is None) == eligible
+
+
+def with_error(error_pct: float | None, *, iterations: int = 6, window_s: float = 20.0) -> ProbeResult:
+    devices = tuple(replace(one, util_se_pct=error_pct) for one in result().devices)
+    return result(devices=devices, iterations=iterations, window_s=window_s)
+
+
+@pytest.mark.parametrize(
+    ("so_far", "incumbent", "expected"),
+    [
+        (with_error(0.9), None, True),
+        (with_error(1.1), None, False),
+        (with_error(None), None, False),
+        (with_error(5.0), 80.0, True),
+        (with_error(5.0), 70.0, False),
+        (with_error(0.1, iterations=3), None, False),
+        (with_error(0.1, window_s=4.9), None, False),
+        (result(devices=()), None, False),
+    ],
+    ids=["precise", "not yet", "unknown", "clear loss", "close loss", "too few", "too short", "no value"],
+)
+def test_a_probe_is_settled_once_more_would_change_nothing(
+    so_far: ProbeResult, incumbent: float | None, expected: bool
+) -> None:
+    limits = ProbeSpec(min_iterations=5, window_seconds=5, target_error_pct=1)
+    assert settled(so_far, "min_avg_util", limits, incumbent) is expected

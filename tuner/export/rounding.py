@@ -30,7 +30,7 @@ def rounded(name: str, value: Any) -> Any:
         return value
     if not math.isfinite(value):
         return None
-    decimals = _DECIMALS.get(_UNITS.get(name, ""))
+    decimals = _DECIMALS.get(_UNITS.get(name.removesuffix("_se"), ""))  # an error has its value's unit
     if decimals is None:
         return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
     return round(value, decimals) if decimals else round(value)

@@ -76,7 +76,7 @@ def trial_row(case: CaseRecord, trial: TrialRecord) -> Row:
         "state": trial.state,
         "status": trial.status,
         "failure": failure.get("kind"),
-        "detail": " ".join((failure.get("detail") or probe.get("stopped") or "").split()),
+        "detail": " ".join((failure.get("detail") or probe.get("stopped") or probe.get("ineligible") or "").split()),
         "launched": probe.get("launched"),
         "value": rounded(case.objective, trial.value),
         "iterations": probe.get("iterations"),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tuner.export.query import StudyReader
 from tuner.export.records import (
     FINISHED,
+    INELIGIBLE,
     NO_TRIALS,
     OK,
     PRUNED,
@@ -64,9 +65,9 @@ def _summary(case: CaseRecord, best: TrialRecord | None, tallies: Sequence[Tally
         status=OK if best else commonest_failure(tallies) or NO_TRIALS,
         objective=case.objective,
         best=_best(best) if best else None,
-        ok=sum(tally.trials for tally in over if tally.status == OK),
+        ok=sum(tally.trials for tally in over if tally.status in (OK, INELIGIBLE)),
         pruned=sum(tally.trials for tally in over if tally.status == PRUNED),
-        failed=sum(tally.trials for tally in over if tally.status not in (OK, PRUNED)),
+        failed=sum(tally.trials for tally in over if tally.status not in (OK, INELIGIBLE, PRUNED)),
         running=sum(tally.trials for tally in tallies if tally.state == RUNNING),
     )
 

@@ -2,8 +2,10 @@
 
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 
 from tuner.probe.result import Failure, FailureKind
 from tuner.probe.rules import KILLED, RULES
@@ -22,7 +24,7 @@ _ASKED = re.compile(r"Tried to allocate ([\d.]+) (MiB|GiB)")
 _FREE = re.compile(r"of which ([\d.]+) (MiB|GiB) is free")
 _BYTES = re.compile(r"Failed to allocate (\d+) bytes")
 _KEPT_LINES = 200
-_KEPT_MATCHES = 20
+_KEPT_CLUES = 20
 
 
 class End(StrEnum):
@@ -44,68 +46,76 @@ class End(StrEnum):
     """The user said so."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Clue:
+    t_s: float
+    text: str
+    fatal: bool = False
+    certain: bool = False
+
+
 class Evidence:
-    """Collects what speaks of a failure since the last iteration; progress refutes it."""
+    """Collects what the trainer's output says of a failure, until progress refutes it."""
 
     def __init__(self) -> None:
-        self._matches: dict[str, deque[str]] = {}
-        self._tail: deque[str] = deque(maxlen=_KEPT_LINES)
-        self._doubted = False
-        self.fatal_t_s: float | None = None
-        """When the first line of a dying rank came, if one did."""
-        self.certain = False
-        """Whether the lines since are such as only a process that dies of them writes."""
+        self._clues: dict[str, list[_Clue]] = {}
+        self._tail: deque[_Clue] = deque(maxlen=_KEPT_LINES)
+
+    @property
+    def fatal_t_s(self) -> float | None:
+        """When the first line of a rank that may be dying came, if one did."""
+        return min((clue.t_s for clue in self._each() if clue.fatal), default=None)
+
+    @property
+    def certain(self) -> bool:
+        """Whether there are lines such as only a process that dies of them writes."""
+        return any(clue.certain for clue in self._each())
 
     def feed(self, text: str, t_s: float) -> None:
         """Take one line of the trainer's output into account."""
-        self._tail.append(text)
+        self._tail.append(_Clue(t_s, text))
         rule = next((rule for rule in RULES if rule.pattern.search(text)), None)
-        if rule:
-            self._matches.setdefault(rule.name, deque(maxlen=_KEPT_MATCHES)).append(text)
         certain = bool(_DEAD_RANK.search(text)) or (rule is not None and rule.kind is FailureKind.GPU_OOM)
         raised = rule is not None and bool(_EXCEPTION.search(text))
-        if certain or raised or _TRACEBACK.search(text) or _KILLED_PROCESS.search(text):
-            self.fatal_t_s = t_s if self.fatal_t_s is None else self.fatal_t_s
-            self.certain = self.certain or certain
+        fatal = certain or raised or bool(_TRACEBACK.search(text) or _KILLED_PROCESS.search(text))
+        clues = self._clues.setdefault(rule.name if rule else "", [])
+        if (rule or fatal) and len(clues) < _KEPT_CLUES:
+            clues.append(_Clue(t_s, text, fatal, certain))
 
-    def refute(self, t_s: float) -> None:
-        """Forget what was collected, because an iteration was complete at `t_s`; not what came only then.
-
-        What is certain takes two iterations: a peer may still complete the one that it had in hand.
-        """
-        if self.fatal_t_s is not None and t_s <= self.fatal_t_s:
-            return
-        if self.certain and not self._doubted:
-            self._doubted = True
-            return
-        self._matches.clear()
-        self._tail.clear()
-        self.fatal_t_s, self.certain, self._doubted = None, False, False
+    def forget(self, before_s: float) -> None:
+        """Forget what came before: an iteration that began then has been completed by all ranks."""
+        self._clues = {rule: [clue for clue in clues if clue.t_s >= before_s] for rule, clues in self._clues.items()}
+        while self._tail and self._tail[0].t_s < before_s:
+            self._tail.popleft()
 
     def failure(self) -> Failure | None:
         """Give the failure of the first rule that matched, with rank and overshoot where the lines name them."""
         for rule in RULES:
-            if lines := self._matches.get(rule.name):
+            if lines := [clue.text for clue in self._clues.get(rule.name, [])]:
                 sized = [line for line in lines if _overshoot_mib(line) is not None]
                 return Failure(
                     kind=rule.kind,
                     rule=rule.name,
-                    detail=(sized or list(lines))[0].strip(),
-                    rank=self._rank(list(lines)),
+                    detail=(sized or lines)[0].strip(),
+                    rank=self._rank(lines),
                     overshoot_mib=_overshoot_mib(sized[0]) if sized and rule.kind is FailureKind.GPU_OOM else None,
                 )
         return None
 
+    def _each(self) -> Iterator[_Clue]:
+        return chain.from_iterable(self._clues.values())
+
     def last_words(self) -> str:
         """Give the line that best says why an unknown crash happened."""
-        spoken = [line for line in self._tail if _EXCEPTION.search(line)] or list(self._tail)
+        lines = [clue.text for clue in self._tail]
+        spoken = [line for line in lines if _EXCEPTION.search(line)] or lines
         return spoken[-1].strip() if spoken else "no output"
 
     def _rank(self, lines: Sequence[str]) -> int | None:
         for line in lines:
             if found := _RANK.search(line):
                 return next(int(group) for group in found.groups() if group)
-        dead = [found for line in self._tail if (found := _DEAD_RANK.search(line))]
+        dead = [found for clue in self._tail if (found := _DEAD_RANK.search(clue.text))]
         return int(dead[0]["child"] or dead[0]["rank"] or dead[0]["spawned"]) if dead else None
 
 
@@ -137,8 +147,8 @@ def classify(
     """Decide whether a probe failed and why; None when its window counts.
 
     `missing` names expected files that are not there, `measured` says whether there is a window, `oom_kills` counts
-    processes that the kernel ended for want of memory while the probe ran, `behind` is the rank that had come less far
-    than another, if one had.
+    processes that the kernel ended for want of memory while the probe ran, `behind` is the rank that had fallen behind
+    the others, if one had.
     """
     if end is End.INTERRUPTED:
         return Failure(kind=FailureKind.INTERRUPTED, rule="user", detail="stopped by the user")
@@ -146,23 +156,25 @@ def classify(
         end = End.FATAL  # its peers kept on talking
     named = evidence.failure()
     out_of_memory = evidence.certain and named is not None and named.kind in OUT_OF_MEMORY
-    if not out_of_memory and _ran_its_course(end, exit_code, missing, measured):
+    if not out_of_memory and _ran_its_course(end, exit_code, missing, measured, behind):
         return None
     if oom_kills and (named is None or named.rule == KILLED):
         return Failure(kind=FailureKind.HOST_OOM, rule="kernel", detail=f"the kernel ended {oom_kills} process(es)")
     return named or _unexplained(end, exit_code, missing, behind, evidence.last_words())
 
 
-def _ran_its_course(end: End, exit_code: int | None, missing: Sequence[str], measured: bool) -> bool:
+def _ran_its_course(
+    end: End, exit_code: int | None, missing: Sequence[str], measured: bool, behind: int | None
+) -> bool:
     if end is End.EXITED:
-        return measured and exit_code == 0 and not missing
+        return measured and exit_code == 0 and not missing and behind is None
     return end is End.STOPPED or (measured and end in {End.ENOUGH, End.OUT_OF_TIME})
 
 
 def _unexplained(
     end: End, exit_code: int | None, missing: Sequence[str], behind: int | None, last_words: str
 ) -> Failure:
-    if end is End.HANG or (end is End.OUT_OF_TIME and behind is not None):
+    if end is End.HANG or (behind is not None and (end is End.OUT_OF_TIME or exit_code == 0)):
         rank = "" if behind is None else f"rank {behind} fell behind; "
         detail = f"{rank}no progress after: {last_words}"
         return Failure(kind=FailureKind.HANG, rule="silence", detail=detail, rank=behind)

@@ -13,7 +13,7 @@ from tuner.study.spec import ProbeSpec
 
 STALL_FACTOR = 20
 """Median iterations without a mark that count as a stall: twice what a healthy hiccup was seen to take."""
-HICCUP_FACTOR = 12
+HICCUP_FACTOR = 15
 """Median iterations that a silent trainer is given, and after which the time limit finds a hang, not a slow trainer."""
 LEAST_STALL_FACTOR = 2
 """No stall is called before this many grace times have passed, however short the iterations are."""
@@ -46,8 +46,8 @@ class Watch:
                 self.evidence.feed(line.text, line.t_s)
             if mark:
                 known, self.marks = len(self.marks), marks(self.progress, self._ranks)
-                if len(self.marks) > known:
-                    self.evidence.refute(self.marks[-1].t_s)
+                if len(self.marks) > max(known, 1):
+                    self.evidence.forget(before_s=self.marks[-2].t_s)
         return len(self.marks) > before
 
     def over(self, now_s: float) -> End | None:
@@ -61,11 +61,11 @@ class Watch:
         return End.HANG if self._stalled(now_s, STALL_FACTOR) else None
 
     def behind(self) -> int | None:
-        """Give the rank that has come least far, where ranks report for themselves and differ."""
+        """Give the rank that is more than the one iteration behind another that ranks in step can be."""
         reached = dict.fromkeys(range(self._ranks), -1)
         reached |= {one.rank: one.iteration for one in self.progress if one.rank in reached}
         slowest = min(reached, key=reached.__getitem__)
-        return slowest if reached[slowest] < max(reached.values()) else None
+        return slowest if reached[slowest] < max(reached.values()) - 1 else None
 
     def _has_enough(self) -> bool:
         limits = self._limits

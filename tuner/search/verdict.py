@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tuner.probe.metrics import measured, value
+from tuner.probe.metrics import error, measured, target_error, value
 from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult
+from tuner.probe.steady import known_well_enough
 from tuner.search.frontier import Frontier, out_of_memory
 from tuner.study.space import Config
+from tuner.study.spec import ProbeSpec
 
 HOST_ATTEMPTS = 2
 """A config that fails through no fault of its own is probed this often before it is left."""
@@ -75,6 +77,16 @@ def _failed(result: ProbeResult, failure: Failure, attempt: int) -> Verdict:
             return Verdict(state=State.FAIL, status=status, retry=True)
         case Blame.SETUP | Blame.UNKNOWN:
             return Verdict(state=State.FAIL, status=status)
+
+
+def settled(so_far: ProbeResult, objective: str, limits: ProbeSpec, incumbent: float | None) -> bool:
+    """Tell whether a live probe may end: it has run long enough, and is precise or clearly below the incumbent."""
+    number = value(so_far, objective)
+    long_enough = (so_far.window_s or 0.0) >= limits.window_seconds
+    if number is None or not long_enough or so_far.iterations + limits.warmup_iterations < limits.min_iterations:
+        return False
+    target = target_error(so_far, objective, limits.target_error_pct)
+    return known_well_enough(number, error(so_far, objective), target=target, best=incumbent)
 
 
 def foregone(config: Config, frontier: Frontier) -> tuple[Failure, Verdict] | None:

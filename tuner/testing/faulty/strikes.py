@@ -46,7 +46,8 @@ def _torch_out_of_memory(rank: Rank) -> None:
 
 def _warp_out_of_memory(rank: Rank) -> None:
     say("Warp CUDA error 2: out of memory (in function wp_alloc_device_async, warp/native/warp.cu:755)")
-    raise RuntimeError(f"Failed to allocate 355123200 bytes on device 'cuda:{rank.number}'")
+    size_in_bytes = 355_123_200
+    raise RuntimeError(f"Failed to allocate {size_in_bytes} bytes on device 'cuda:{rank.number}'")
 
 
 def _host_out_of_memory(_: Rank) -> None:
@@ -83,7 +84,7 @@ def _run_on_alone(rank: Rank) -> None:
 
 
 def _be_slow(rank: Rank) -> None:
-    rank.iteration_s *= 5
+    rank.iteration_s *= 3
 
 
 def _kill_itself(_: Rank) -> None:
@@ -201,6 +202,7 @@ STRIKES: dict[str, Strike] = {
     "flood_without_newline": Strike(does=_flood),
     "not_utf8": Strike(does=_print_bytes),
     "deleted_logs": Strike(does=_delete_logs, ranks=(0,)),
+    "full_disk": Strike(does=_nothing),
     "slow_start": Strike(does=_start_slowly, ranks=(0, 1), at=BUILD),
     "slow_iteration": Strike(does=_hiccup, ranks=(0, 1), at=MIDDLE),
 }
