@@ -32,6 +32,15 @@ def test_a_log_without_a_newline_stays_small() -> None:
     assert len(splitter.close()[0]) == MAX_LINE_BYTES
 
 
+def test_what_ends_a_line_that_is_too_long_is_kept() -> None:
+    splitter = LineSplitter()
+    for _ in range(3):
+        splitter.feed(b"." * MAX_LINE_BYTES)
+    (line,) = splitter.feed(b"CUDA out of memory\n")
+    assert line.endswith(".CUDA out of memory")
+    assert len(line) == MAX_LINE_BYTES
+
+
 def marks(reader: ProgressReader, *texts: str) -> list[tuple[int, int | None]]:
     found = (reader.feed(Line(t_s=1.0, text=text)) for text in texts)
     return [(mark.iteration, mark.samples) for mark in found if mark]
@@ -69,7 +78,26 @@ def test_a_stamp_outside_the_probe_gives_way_to_the_time_of_reading(stamp_s: flo
     assert mark.t_s == 9.0
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", '"x"', '{"iteration": "x"}', '{"iteration": NaN}'])
+def test_a_stamp_that_stands_still_gives_way_to_the_time_of_reading() -> None:
+    reader = ProgressReader(LinePatterns(), 100.0)
+    found = [reader.feed(record(iteration=number, t_s=104.0)) for number in range(2)]
+    assert [mark.t_s for mark in found if mark] == [4.0, 9.0]
+
+
+def test_a_count_that_falls_is_unknown() -> None:
+    reader = ProgressReader(LinePatterns(), 0.0)
+    found = [reader.feed(record(iteration=number, samples=count)) for number, count in enumerate([10, 5, 8, 20])]
+    assert [mark.samples for mark in found if mark] == [10, None, None, 20]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[1]", '"x"', "[" * 100_000, '{"iteration": "x"}', '{"iteration": NaN}'),
+        *('{"iteration": 1, "rank": -1}', '{"iteration": 1, "rank": "x"}', f'{{"iteration": {10**400}}}'),
+    ],
+    ids=range(10),
+)
 def test_garbage_in_the_progress_file_is_no_mark(text: str) -> None:
     assert ProgressReader(LinePatterns(), 0.0).feed(Line(t_s=0.0, text=text, stream="progress")) is None
 

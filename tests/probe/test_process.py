@@ -75,6 +75,37 @@ def test_progress_records_are_read_from_the_file(tmp_path: Path) -> None:
     assert '"iteration": 4' in text
 
 
+WRITE_ANEW = """
+import os, pathlib, time
+file = pathlib.Path(os.environ["FILE"])
+for word in ("longer", "short"):
+    file.write_text(word + chr(10))
+    while file.exists(): time.sleep(0.01)
+"""
+
+
+def test_a_progress_file_that_is_deleted_is_read_anew(tmp_path: Path) -> None:
+    file = tmp_path / "out/progress.jsonl"
+    process = Process(plan(tmp_path, WRITE_ANEW, FILE=str(file)), MonotonicClock())
+    for word in ("longer", "short"):
+        records: list[str] = []
+        while word not in records:
+            records += [line.text for line in process.lines(0.05) if line.stream == "progress"]
+        file.unlink()
+    process.end()
+
+
+def test_a_progress_record_without_end_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.probe.process.MAX_TAIL_BYTES", 100)
+    code = "open('out/progress.jsonl', 'w').write('x' * 1000 + chr(10) + 'whole' + chr(10))"
+    process = Process(plan(tmp_path, code), MonotonicClock())
+    found = ""
+    while "whole" not in found:
+        found = "".join(line.text for line in process.lines(0.01))
+        assert len(found) <= 100
+    process.end()
+
+
 STUBBORN = """
 import os, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -99,6 +130,23 @@ def test_what_a_trainer_leaves_behind_ends_with_it(tmp_path: Path) -> None:
     process = Process(plan(tmp_path, code), MonotonicClock())
     (pid,) = everything_said(process)
     assert gone(int(pid))
+
+
+KILLED_CHILD = """
+import os, signal, time
+pid = os.fork()
+if pid == 0:
+    os.kill(os.getpid(), signal.SIGKILL)
+print("child", pid, flush=True)
+time.sleep(1000)
+"""
+
+
+def test_the_guard_tells_of_a_killed_process_that_nobody_collects(tmp_path: Path) -> None:
+    process = Process(plan(tmp_path, KILLED_CHILD), MonotonicClock())
+    pid = said(process, "child").split()[1]
+    assert said(process, "[tuner]") == f"[tuner] process {pid} was killed by SIGKILL"
+    process.end()
 
 
 TUNER = """
@@ -165,6 +213,23 @@ def test_an_out_dir_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None
     blocked = replace(plan(tmp_path, "pass").slot, out_dir=tmp_path / "out/below")
     with pytest.raises(OutputError, match="out"):
         Process(replace(plan(tmp_path, "pass"), slot=blocked), MonotonicClock())
+
+
+def test_a_console_log_that_cannot_be_opened_is_a_clear_error(tmp_path: Path) -> None:
+    asked = plan(tmp_path, "import time; time.sleep(1000)")
+    with pytest.raises(OutputError, match=r"console\.log"):
+        Process(replace(asked, files={tmp_path / "out/console.log/in_the_way": ""}), MonotonicClock())
+    assert not psutil.Process().children()
+
+
+def test_the_last_words_of_a_trainer_that_says_too_much_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.probe.console.WAITING_LINES", 5)
+    process = Process(plan(tmp_path, "for number in range(2000): print(number)"), MonotonicClock())
+    while process.exit_code() is None:
+        pass
+    assert [line.text for line in process.lines(0.0)] == [str(number) for number in range(2000)]
 
 
 def test_a_flood_without_newlines_is_bounded_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

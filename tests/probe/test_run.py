@@ -1,6 +1,7 @@
 """A whole probe with a scripted trainer: when it ends, and what comes of it."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -203,3 +204,41 @@ def test_a_value_known_well_enough_ends_the_probe_as_a_result() -> None:
     assert result.ok
     assert result.iterations == 4
     assert trainer.ended_at_s == pytest.approx(30.0 + 4 * 3.0)
+
+
+def on_cpu(records: Sequence[tuple[float, dict[str, float]]]) -> ProbeResult:
+    clock = FakeClock()
+    devices = tuple(Device(name=f"cpu:{rank}", model="x") for rank in range(2))
+    recording = Recording(devices=devices, samples=READINGS, marks_s=(), total_s=600.0, exit_code=0)
+    script = [Line(t_s=t_s, text=json.dumps(record), stream="progress") for t_s, record in records]
+    trainer = ScriptedTrainer(clock, script)
+    recorder = ReplayedRecorder(ReplayedSource(recording), READINGS, clock)
+    plan = scripted_plan(Path("out"), devices, ProbeSpec(), LinePatterns())
+    return run(plan, launch=trainer, recorder=recorder, clock=clock, stop=lambda _: None)
+
+
+def reports(*, busy: Callable[[int, int], bool]) -> list[tuple[float, dict[str, float]]]:
+    return [
+        (
+            3.0 * iteration + 3,
+            {"iteration": iteration, "rank": rank} | ({"busy_s": 1.5 * iteration} if busy(iteration, rank) else {}),
+        )
+        for iteration in range(8)
+        for rank in range(2)
+    ]
+
+
+def test_on_the_cpu_a_rank_s_own_busy_share_stands_for_utilisation() -> None:
+    result = on_cpu(reports(busy=lambda iteration, rank: True))
+    assert [(device.source, device.util_mean_pct) for device in result.devices] == [("busy_share", 50.0)] * 2
+    assert result.busy_spread_pct == 0.0
+
+
+def test_without_busy_times_the_process_s_share_is_read() -> None:
+    result = on_cpu(reports(busy=lambda iteration, rank: False))
+    assert [(device.source, device.util_mean_pct) for device in result.devices] == [("nvml", 50.0), ("nvml", 70.0)]
+
+
+def test_two_kinds_of_utilisation_are_never_mixed() -> None:
+    result = on_cpu(reports(busy=lambda iteration, rank: iteration < 7))
+    assert [(device.source, device.util_mean_pct) for device in result.devices] == [("busy_share", None)] * 2

@@ -174,7 +174,8 @@ def _ran_its_course(
 def _unexplained(
     end: End, exit_code: int | None, missing: Sequence[str], behind: int | None, last_words: str
 ) -> Failure:
-    if end is End.HANG or (behind is not None and (end is End.OUT_OF_TIME or exit_code == 0)):
+    finished = end is End.EXITED and exit_code == 0
+    if end is End.HANG or (behind is not None and (finished or end is End.OUT_OF_TIME)):
         rank = "" if behind is None else f"rank {behind} fell behind; "
         detail = f"{rank}no progress after: {last_words}"
         return Failure(kind=FailureKind.HANG, rule="silence", detail=detail, rank=behind)
@@ -184,7 +185,7 @@ def _unexplained(
     if end is End.OUT_OF_TIME:
         detail = "the time limit came before enough iterations"
         return Failure(kind=FailureKind.TOO_SLOW, rule="time limit", detail=detail)
-    if end is End.EXITED and exit_code == 0:
+    if finished:
         detail = f"exit code 0 without {', '.join(missing)}" if missing else "exit code 0 before enough iterations"
         return Failure(kind=FailureKind.CRASH, rule="incomplete", detail=detail)
     code = "" if end is End.FATAL else f"exit code {exit_code}: "

@@ -112,17 +112,23 @@ class _Probe:
             iterations=window.iterations,
             samples_per_s=window.samples_per_s,
             samples_per_s_se=standard_error(window.rates()),
-            busy_spread_pct=_spread([share.mean_pct for share in shares]) if shares else None,
+            busy_spread_pct=_spread(shares) if shares else None,
             alloc_retries=self._alloc_retries(),
             devices=self._summaries(window, shares),
         )
 
     def _summaries(self, window: Window, shares: list[BusyShare] | None) -> tuple[DeviceSummary, ...]:
-        """Summarise the devices; on the CPU a rank's own busy share, where reported, stands for utilisation."""
+        """Summarise the devices; on the CPU a rank's own busy share, where reported, stands for utilisation.
+
+        Where ranks report busy times that do not cover the window, utilisation is unknown: the share of the process
+        would be a number of another kind.
+        """
         source = self._recorder.source
         summaries = summarise(self._recorder.samples(), window, source.devices, source.label)
-        if shares is None or any(device.is_gpu for device in source.devices):
+        reported = any(one.busy_s is not None for one in self._watch.progress)
+        if not reported or any(device.is_gpu for device in source.devices):
             return summaries
+        known = shares or [BusyShare(None, None)] * len(summaries)
         return tuple(
             replace(
                 summary,
@@ -131,7 +137,7 @@ class _Probe:
                 util_se_pct=share.error_pct,
                 util_max_pct=None,
             )
-            for summary, share in zip(summaries, shares, strict=True)
+            for summary, share in zip(summaries, known, strict=True)
         )
 
     def _alloc_retries(self) -> int | None:
@@ -139,8 +145,9 @@ class _Probe:
         return sum(latest.values()) if latest else None
 
 
-def _spread(numbers: list[float]) -> float:
-    return max(numbers) - min(numbers)
+def _spread(shares: list[BusyShare]) -> float:
+    known = [share.mean_pct for share in shares if share.mean_pct is not None]
+    return max(known) - min(known)
 
 
 def _without_number(result: ProbeResult, marks: int) -> ProbeResult:

@@ -154,7 +154,7 @@ def _summary(samples: Sequence[DeviceSample], window: Window, name: str, source:
 class BusyShare:
     """What one rank reports of itself over a window, in percent."""
 
-    mean_pct: float
+    mean_pct: float | None
     error_pct: float | None
 
 

@@ -17,7 +17,7 @@ from tuner.testing.faulty.rank import BUILD, SAMPLES, Rank, say
 
 MIDDLE = 4
 """The iteration at which a fault strikes in mid-training."""
-START_UP_S = 3.0
+START_UP_S = 2.4
 FLOOD_BYTES = "FLOOD_BYTES"
 """The environment variable that says how long a flood is."""
 
@@ -71,8 +71,8 @@ def _chatter(_: Rank) -> None:
 
 def _time_out_in_collective(rank: Rank) -> None:
     say(
-        f"[rank{rank.number}]:[E1121 01:20:44 ProcessGroupNCCL.cpp:629] [Rank {rank.number}] Watchdog caught collective "
-        "operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000)"
+        f"[rank{rank.number}]:[E1121 01:20:44 ProcessGroupNCCL.cpp:629] [Rank {rank.number}] Watchdog caught "
+        "collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000)"
     )
     os.abort()
 

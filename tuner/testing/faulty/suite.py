@@ -29,7 +29,7 @@ STRICT = ProbeSpec(
     grace_seconds=0.4,
 )
 """Limits to the scale of iterations of 20 ms, where a real trainer takes seconds."""
-DEATHWATCH = STRICT.model_copy(update={"grace_seconds": 1.5})
+DEATHWATCH = STRICT.model_copy(update={"silence_seconds": 6, "grace_seconds": 1.5})
 """Time for the guard to notice that a rank has been killed."""
 PATIENT = STRICT.model_copy(update={"silence_seconds": 20, "grace_seconds": 10})
 

@@ -1,0 +1,170 @@
+"""What counts as alive, what as dead: scripted trainers in a fake clock's time, one rank or both reporting."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tuner.probe.failures import End, Evidence, classify
+from tuner.probe.plan import Device, LinePatterns
+from tuner.probe.protocols import Line
+from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.run import run
+from tuner.study.spec import ProbeSpec
+from tuner.testing.clock import FakeClock
+from tuner.testing.devices import Recording, ReplayedSource
+from tuner.testing.trainer import ReplayedRecorder, ScriptedTrainer, scripted_plan
+
+DEVICES = tuple(Device(name=f"cuda:{index}", model="x") for index in range(2))
+PATTERN = LinePatterns(patterns=(r"it (?P<iteration>\S+)",))
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+TRACEBACK = "Traceback (most recent call last):"
+
+
+def said(t_s: float, text: str) -> Line:
+    return Line(t_s=t_s, text=text)
+
+
+def marked(times_s: Sequence[float]) -> list[Line]:
+    """Rank 0 speaks for all."""
+    return [said(t_s, f"it {number}") for number, t_s in enumerate(times_s)]
+
+
+def reported(rank: int, times_s: Sequence[float], first: int = 0) -> list[Line]:
+    """A rank speaks for itself."""
+    return [
+        Line(
+            t_s=t_s, text=json.dumps({"iteration": first + number, "rank": rank, "samples": number}), stream="progress"
+        )
+        for number, t_s in enumerate(times_s)
+    ]
+
+
+def every(step_s: float, count: int, start_s: float = 30.0) -> list[float]:
+    return [start_s + step_s * number for number in range(count)]
+
+
+def probe(lines: Sequence[Line], *, exit_at_s: float | None = None, **limits: float) -> ProbeResult:
+    clock = FakeClock()
+    recording = Recording(devices=DEVICES, samples=(), marks_s=(), total_s=0.0, exit_code=0)
+    return run(
+        scripted_plan(Path("out"), DEVICES, ProbeSpec.model_validate(limits), PATTERN),
+        launch=ScriptedTrainer(clock, lines, exit_at_s=exit_at_s),
+        recorder=ReplayedRecorder(ReplayedSource(recording), (), clock),
+        clock=clock,
+        stop=lambda _: None,
+    )
+
+
+def kind(result: ProbeResult) -> FailureKind | None:
+    return result.failure.kind if result.failure else None
+
+
+def test_the_iteration_in_hand_when_a_rank_died_refutes_nothing() -> None:
+    result = probe([*marked([30.0, 33.0, 36.0, 39.0]), said(38.0, OOM)])
+    assert kind(result) is FailureKind.GPU_OOM
+    assert result.total_s == pytest.approx(44.0, abs=0.2)
+
+
+def test_a_whole_iteration_after_it_refutes_an_out_of_memory_that_was_caught() -> None:
+    assert probe([*marked(every(3.0, 8)), said(34.0, OOM)]).ok
+
+
+def test_a_rank_out_of_memory_overturns_the_iterations_before() -> None:
+    last_s = every(3.0, 8)[-1]
+    assert kind(probe([*marked(every(3.0, 8)), said(last_s, OOM)])) is FailureKind.GPU_OOM
+
+
+def test_a_dead_rank_is_named_while_its_peers_keep_talking() -> None:
+    chatter = [said(40.0 + second, "still here") for second in range(100)]
+    result = probe([*marked(every(3.0, 3)), said(39.0, "Process Process-1:"), said(39.0, "KeyError: 'x'"), *chatter])
+    assert result.failure is not None
+    assert (kind(result), result.failure.detail) == (FailureKind.CRASH, "KeyError: 'x'")
+    assert result.total_s == pytest.approx(49.0, abs=0.2)
+
+
+def test_a_traceback_names_the_hang_that_follows_it() -> None:
+    chatter = [said(40.0 + second, "still here") for second in range(200)]
+    result = probe([*marked(every(3.0, 3)), said(39.0, TRACEBACK), said(39.0, "KeyError: 'x'"), *chatter])
+    assert (kind(result), result.total_s) == (FailureKind.CRASH, pytest.approx(96.0, abs=0.2))
+
+
+def test_lines_with_a_rank_before_them_are_no_death() -> None:
+    assert probe([*marked(every(20.0, 8)), *[said(t_s, "[rank0]: step done") for t_s in every(20.0, 8, 31.0)]]).ok
+
+
+def test_a_missing_package_that_was_caught_does_not_end_a_slow_start() -> None:
+    caught = [said(1.0, TRACEBACK), said(1.0, "ModuleNotFoundError: No module named 'wandb'")]
+    building = [said(t_s, f"Building {t_s}") for t_s in every(14.0, 19, 2.0)]
+    assert probe([*caught, *building, *marked(every(3.0, 8, 260.0))]).ok
+
+
+def test_every_rank_must_advance() -> None:
+    result = probe([*reported(0, every(3.0, 100)), *reported(1, every(3.0, 4))])
+    assert result.failure is not None
+    assert (kind(result), result.failure.rank) == (FailureKind.HANG, 1)
+    assert result.total_s == pytest.approx(39.0 + 60.0, abs=0.2)
+
+
+def test_a_rank_that_never_reports_is_a_hang_and_not_too_slow() -> None:
+    result = probe(reported(0, every(3.0, 300)), max_seconds=100)
+    assert result.failure is not None
+    assert (kind(result), result.failure.rank) == (FailureKind.HANG, 1)
+
+
+def test_what_one_rank_prints_does_not_count_beside_what_each_reports() -> None:
+    lines = [*reported(0, every(3.0, 100)), *reported(1, every(3.0, 4)), *marked(every(3.0, 100))]
+    assert kind(probe(lines)) is FailureKind.HANG
+
+
+def test_a_rank_that_is_not_in_the_plan_stands_for_nobody() -> None:
+    assert not probe([*reported(0, every(3.0, 30)), *reported(7, every(3.0, 30))], max_seconds=100).ok
+
+
+def test_exit_0_with_a_rank_behind_is_no_success() -> None:
+    lines = [*reported(0, every(3.0, 7)), *reported(1, every(3.0, 4))]
+    assert kind(probe(lines, exit_at_s=50.0)) is FailureKind.HANG
+    assert probe([*lines, *reported(1, every(3.0, 3, 42.0), first=4)], exit_at_s=50.0).ok
+
+
+@pytest.mark.parametrize("usual_s", [0.1, 1.0, 5.0, 20.0])
+def test_a_silent_iteration_ten_times_as_slow_is_no_hang(usual_s: float) -> None:
+    times_s = [*every(usual_s, 4), *every(usual_s, 5, 30.0 + 13 * usual_s)]
+    assert probe(marked(times_s), window_seconds=0.1).ok
+
+
+def test_marks_that_come_in_bursts_are_no_hang() -> None:
+    assert probe(marked([30.0, 30.0, 30.0, 55.0, 55.0, 55.0, 80.0, 80.0])).ok
+
+
+def test_a_hang_that_the_time_limit_ends_is_no_result() -> None:
+    chatter = [said(t_s, "still here") for t_s in every(5.0, 100)]
+    assert kind(probe([*marked(every(20.0, 4)), *chatter], max_seconds=400)) is FailureKind.HANG
+
+
+def test_a_killed_rank_is_named_by_the_signal_or_by_the_memory_it_lacked() -> None:
+    evidence = Evidence()
+    evidence.feed("[tuner] process 7 was killed by SIGKILL", 1.0)
+    evidence.feed("[rank0]: torch.distributed.DistBackendError: NCCL error", 2.0)
+    for oom_kills, expected in ((0, FailureKind.CRASH), (1, FailureKind.HOST_OOM)):
+        failure = classify(evidence, End.FATAL, exit_code=None, missing=(), measured=True, oom_kills=oom_kills)
+        assert failure is not None
+        assert failure.kind is expected
+
+
+def test_a_kill_elsewhere_on_the_host_is_not_taken_for_ours() -> None:
+    evidence = Evidence()
+    evidence.feed(OOM, 1.0)
+    failure = classify(evidence, End.EXITED, exit_code=1, missing=(), measured=False, oom_kills=3)
+    assert failure is not None
+    assert failure.kind is FailureKind.GPU_OOM
+
+
+def test_an_abort_after_a_collective_s_time_out_is_nccl() -> None:
+    evidence = Evidence()
+    evidence.feed("[rank0]:[E1121] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)", 1.0)
+    evidence.feed("[tuner] process 7 was killed by SIGABRT", 2.0)
+    failure = classify(evidence, End.FATAL, exit_code=None, missing=(), measured=False, oom_kills=0)
+    assert failure is not None
+    assert failure.kind is FailureKind.NCCL
