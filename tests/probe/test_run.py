@@ -28,6 +28,7 @@ READINGS = tuple(
 def probe(
     lines: Sequence[tuple[float, str]],
     *,
+    patterns: LinePatterns = PATTERN,
     exit_at_s: float | None = None,
     exit_code: int = 0,
     stop: Stop = lambda _: None,
@@ -38,7 +39,7 @@ def probe(
     recorder = ReplayedRecorder(ReplayedSource(recording), READINGS, clock)
     script = [Line(t_s=t_s, text=text) for t_s, text in lines]
     trainer = ScriptedTrainer(clock, script, exit_at_s=exit_at_s, exit_code=exit_code)
-    plan = scripted_plan(Path("out"), DEVICES, ProbeSpec.model_validate(limits), PATTERN)
+    plan = scripted_plan(Path("out"), DEVICES, ProbeSpec.model_validate(limits), patterns)
     return run(plan, launch=trainer, recorder=recorder, clock=clock, stop=stop), trainer
 
 
@@ -242,3 +243,18 @@ def test_without_busy_times_the_process_s_share_is_read() -> None:
 def test_two_kinds_of_utilisation_are_never_mixed() -> None:
     result = on_cpu(reports(busy=lambda iteration, rank: iteration < 7))
     assert [(device.source, device.util_mean_pct) for device in result.devices] == [("busy_share", None)] * 2
+
+
+BLOCKS = LinePatterns(block_s=4.0)
+
+
+def test_blocks_of_time_stand_for_iterations_that_a_trainer_does_not_tell() -> None:
+    result, trainer = probe([(20.0, "training")], patterns=BLOCKS)
+    assert result.ok
+    assert (result.start_up_s, result.iterations, result.window_s) == (24.0, 7, pytest.approx(28.0))
+    assert trainer.ended_at_s == pytest.approx(20.0 + 8 * 4.0, abs=0.1)
+
+
+def test_a_dead_rank_closes_no_block() -> None:
+    result, _ = probe([(20.0, "training"), (30.0, "RuntimeError: CUDA error: out of memory")], patterns=BLOCKS)
+    assert kind(result) is FailureKind.GPU_OOM

@@ -1,8 +1,5 @@
 """From raw console bytes to lines, with a bound on what one line may hold."""
 
-import re
-
-_BREAK = re.compile(rb"[\r\n]+")
 MAX_LINE_BYTES = 16_384
 """Longer lines lose their middle: a log without a newline must not fill memory, and its end may name a failure."""
 
@@ -15,9 +12,10 @@ class LineSplitter:
 
     def feed(self, chunk: bytes) -> list[str]:
         """Give the lines that `chunk` completes, empty ones left out."""
-        *whole, rest = _BREAK.split(self._rest + chunk)
-        self._rest = _shortened(rest)
-        return [_text(line) for line in whole if line]
+        lines = (self._rest + chunk).splitlines()
+        whole = chunk.endswith((b"\n", b"\r"))
+        self._rest = b"" if whole or not lines else _shortened(lines.pop())
+        return [_text(line) for line in lines if line]
 
     def close(self) -> list[str]:
         """Give the unfinished last line, if there is one."""

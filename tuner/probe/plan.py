@@ -59,6 +59,9 @@ class LinePatterns:
     """
 
     patterns: tuple[str, ...] = ()
+    block_s: float | None = None
+    """For a trainer that tells no iterations: blocks of this length, from its first line on, stand for them. Such a
+    trainer cannot be told from one that hangs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -44,7 +44,8 @@ class _Probe:
         self._recorder = recorder
         self._clock = clock
         self._origin_s = clock.now()
-        self._watch = Watch(plan.slot.limits, ProgressReader(plan.progress, self._origin_s), len(plan.slot.devices))
+        reader = ProgressReader(plan.progress, self._origin_s)
+        self._watch = Watch(plan.slot.limits, reader, len(plan.slot.devices), plan.progress.block_s)
         self._blank = ProbeResult(
             config=plan.config,
             plan_digest=plan.digest,
@@ -83,7 +84,8 @@ class _Probe:
         """Read until the probe is over; give why and, where `stop` ended it, its reason."""
         while True:
             exited = trainer.exit_code() is not None  # asked first: what was written before the exit is read below
-            advanced = self._watch.feed(trainer.lines(0.0 if exited else POLL_S))
+            lines = trainer.lines(0.0 if exited else POLL_S)
+            advanced = self._watch.feed(lines, self._now_s())
             if reason := stop(self._measured(ran_out=False) if advanced else None):
                 return _ENDS.get(reason, End.STOPPED), reason
             if over := self._watch.over(self._now_s()):

@@ -26,20 +26,24 @@ QUIET_FACTOR = 3
 class Watch:
     """Follows one probe through its lines and says when it is over."""
 
-    def __init__(self, limits: ProbeSpec, reader: ProgressReader, ranks: int) -> None:
+    def __init__(self, limits: ProbeSpec, reader: ProgressReader, ranks: int, block_s: float | None = None) -> None:
+        """`block_s`: see `LinePatterns`."""
         self._limits = limits
         self._reader = reader
         self._ranks = ranks
+        self._block_s = block_s
+        self._first_line_s: float | None = None
         self._last_line_s = 0.0
         self.evidence = Evidence()
         self.progress: list[Progress] = []
         self.marks: list[Mark] = []
 
-    def feed(self, lines: Sequence[Line]) -> bool:
-        """Take lines into account; tell whether they completed an iteration on all ranks."""
+    def feed(self, lines: Sequence[Line], now_s: float) -> bool:
+        """Take lines and the time into account; tell whether an iteration has been completed on all ranks."""
         before = len(self.marks)
         for line in lines:
             self._last_line_s = line.t_s
+            self._first_line_s = line.t_s if self._first_line_s is None else self._first_line_s
             if mark := self._reader.feed(line):
                 self.progress.append(mark)
             if line.stream == "console":
@@ -48,7 +52,15 @@ class Watch:
                 known, self.marks = len(self.marks), marks(self.progress, self._ranks)
                 if len(self.marks) > max(known, 1):
                     self.evidence.forget(before_s=self.marks[-2].t_s)
+        self._close_blocks(now_s)
         return len(self.marks) > before
+
+    def _close_blocks(self, now_s: float) -> None:
+        """Let time stand for iterations where the trainer tells none; a rank that may be dead closes nothing."""
+        if self._block_s is None or self._first_line_s is None or self.evidence.fatal_t_s is not None:
+            return
+        while (end_s := self._first_line_s + (len(self.marks) + 1) * self._block_s) <= now_s:
+            self.marks.append(Mark(iteration=len(self.marks), t_s=end_s))
 
     def over(self, now_s: float) -> End | None:
         """Say why the probe is over at `now_s`, or None while it should go on."""

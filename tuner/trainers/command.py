@@ -44,6 +44,8 @@ class Options(Strict):
     cases: tuple[Name, ...] = Field(default=("command",), min_length=1)
     progress: tuple[str, ...] = ()
     """Regular expressions as `LinePatterns` has them."""
+    block_seconds: float | None = Field(default=None, gt=0)
+    """For a trainer that tells no iterations: such blocks stand for them, from its first line on."""
     expected: tuple[str, ...] = ()
     """Files that a finished run has left in the out dir."""
     cwd: str = ""
@@ -132,7 +134,7 @@ class CommandTrainer:
             env={"PYTHONUNBUFFERED": "1", **env, **slot.variables, "TUNER_PROGRESS": str(slot.progress)},
             files={},
             slot=slot,
-            progress=LinePatterns(patterns=self._options.progress),
+            progress=LinePatterns(patterns=self._options.progress, block_s=self._options.block_seconds),
             expected=tuple(slot.out_dir / name for name in self._options.expected),
             session_key="/".join((self.name, case.name, config_digest(config))),
         )

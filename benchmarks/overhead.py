@@ -1,0 +1,267 @@
+"""What following a trainer costs it, and how long the devices lie idle between two probes.
+
+    python benchmarks/overhead.py [--devices 0,1] [--num-envs 8192] [--rounds 30] [--trials 30]
+
+One long run of the reference trainer in turns of whole iterations: sampling off, the tuner's sampling, and, where there
+is one, a call of `nvidia-smi` per second; the order is reversed from round to round. A round gives the change of
+samples per second against its own turn without sampling, so that what drifts does not count. Then a study of a trainer
+that does nothing goes through the whole loop (ask, probe, tell) on SQLite.
+"""
+
+import math
+import random
+import shutil
+import subprocess
+import sys
+import time
+from bisect import bisect
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from statistics import mean, median
+from tempfile import TemporaryDirectory
+from threading import Event, Thread, current_thread
+from typing import Annotated
+from unittest.mock import Mock
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from tuner.devices.base import describe_machine
+from tuner.loop import Job, optimise
+from tuner.probe.clock import MonotonicClock
+from tuner.probe.plan import LinePatterns, ProbePlan, Slot
+from tuner.probe.port import reserved_port
+from tuner.probe.process import Launcher, Process
+from tuner.probe.protocols import DeviceSource, Line
+from tuner.probe.reader import ProgressReader
+from tuner.probe.recorder import SamplingRecorder
+from tuner.probe.result import DeviceSample, ProbeResult
+from tuner.probe.run import ENOUGH, Stop, run
+from tuner.probe.window import Mark, marks
+from tuner.store.database import Database
+from tuner.study.cases import select
+from tuner.study.spec import StudySpec
+from tuner.trainers.command import CommandTrainer
+from tuner.workbench import Workbench, open_workbench
+
+OFF, TUNER, SMI = "off", "tuner", "nvidia-smi"
+QUERY = [SMI, "--query-gpu=utilization.gpu,memory.used,power.draw", "--format=csv,noheader"]
+WARM_UP = 3
+"""First iterations that are left out."""
+TURN_S = 2.0
+"""Least length of a turn."""
+RESAMPLES = 10_000
+NOTHING = """
+import time
+for iteration in range(1000):
+    time.sleep(0.005)
+    print("it", iteration, flush=True)
+"""
+
+
+class Timed:
+    """A source of devices that notes the CPU time of the threads that read it."""
+
+    def __init__(self, source: DeviceSource) -> None:
+        self.label, self.devices, self.attach = source.label, source.devices, source.attach
+        self._read = source.sample
+        self._cpu_s: dict[Thread, float] = {}
+        self.readings = 0
+
+    @property
+    def cpu_s(self) -> float:
+        return sum(self._cpu_s.values())
+
+    def sample(self, t_s: float) -> Sequence[DeviceSample]:
+        samples = self._read(t_s)
+        self.readings += 1
+        self._cpu_s[current_thread()] = time.thread_time()
+        return samples
+
+
+class NvidiaSmi:
+    """Calls nvidia-smi once a second."""
+
+    def __init__(self) -> None:
+        self._stopped = Event()
+        self._thread = Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(1.0):
+            subprocess.run(QUERY, check=True, stdout=subprocess.DEVNULL)
+
+
+class Alternating:
+    """A recorder that takes turns between the ways of sampling."""
+
+    def __init__(self, recorder: SamplingRecorder, ways: Sequence[str], rounds: int) -> None:
+        self.source = recorder.source
+        self._recorder = recorder
+        self._left = [way for number in range(rounds) for way in (ways if number % 2 else reversed(ways))]
+        self._smi: NvidiaSmi | None = None
+        self._origin = (0, 0.0)
+        self.turns: list[tuple[float, str]] = []
+        """When each turn began, and its way."""
+
+    def start(self, pid: int, origin_s: float) -> None:
+        self._origin = (pid, origin_s)
+
+    def at_mark(self, so_far: ProbeResult | None) -> str | None:
+        """Go on to the next turn where this one has been long enough; the probe's `stop`."""
+        now_s = time.monotonic()
+        if so_far is None or so_far.iterations < WARM_UP or (self.turns and now_s - self.turns[-1][0] < TURN_S):
+            return None
+        self.stop()
+        way = self._left.pop() if self._left else ""
+        self.turns.append((now_s, way))
+        if way == TUNER:
+            self._recorder.start(*self._origin)
+        elif way == SMI:
+            self._smi = NvidiaSmi()
+        return None if way else ENOUGH
+
+    def samples(self) -> list[DeviceSample]:
+        return []
+
+    def stop(self) -> None:
+        self._recorder.stop()
+        if self._smi is not None:
+            self._smi.stop()
+            self._smi = None
+
+
+def run_in_turns(bench: Workbench, num_envs: int, recorder: Alternating, folder: Path) -> list[dict[str, float]]:
+    """Run the trainer once; give samples per second of each way in each round."""
+    case = select(bench.trainer.cases(), ["deepmimic*"])[0]
+    config = bench.space_for(case).seeds(1)[0] | {"num_envs": num_envs}
+    limits = bench.spec_for(case).probe.model_copy(update={"iterations": 1_000_000, "max_seconds": 3600.0})
+    clock = MonotonicClock()
+    with reserved_port() as port:
+        slot = Slot(devices=bench.devices, out_dir=folder, port=port, limits=limits, variables=bench.variables)
+        plan = bench.trainer.plan(case, config, slot)
+        result = run(plan, launch=Launcher(clock), recorder=recorder, clock=clock, stop=recorder.at_mark)
+    if result.failure:
+        sys.exit(f"the trainer failed: {result.failure.kind}: {result.failure.detail}")
+    return by_round(recorder.turns, iteration_ends(slot))
+
+
+def iteration_ends(slot: Slot) -> list[Mark]:
+    """Read the trainer's own marks, on the system's clock."""
+    reader = ProgressReader(LinePatterns(), 0.0)
+    lines = slot.progress.read_text(encoding="utf-8").splitlines()
+    found = [reader.feed(Line(t_s=math.inf, text=line, stream="progress")) for line in lines]
+    return marks([one for one in found if one], len(slot.devices))
+
+
+def by_round(turns: Sequence[tuple[float, str]], ends: Sequence[Mark]) -> list[dict[str, float]]:
+    """Give each turn's samples per second between the marks at which it began and ended, round by round."""
+    rounds: list[dict[str, float]] = [{}]
+    for (start_s, way), (end_s, _) in pairwise(turns):
+        first, last = (ends[bisect(ends, at_s, key=lambda mark: mark.t_s) - 1] for at_s in (start_s, end_s))
+        if way in rounds[-1]:
+            rounds.append({})
+        rounds[-1][way] = ((last.samples or 0) - (first.samples or 0)) / (last.t_s - first.t_s)
+    return rounds
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Give the 95 % confidence interval of the mean by the bootstrap (Efron and Tibshirani, 1993, section 13.3)."""
+    draw = random.Random(0)  # noqa: S311 - no secret
+    means = sorted(mean(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    return means[round(0.025 * RESAMPLES)], means[round(0.975 * RESAMPLES) - 1]
+
+
+def idle_times_s(source: DeviceSource, trials: int, folder: Path) -> dict[str, list[float]]:
+    """Run a study of a trainer that does nothing; give what lies between its probes, part by part."""
+    command = [sys.executable, "-I", "-S", "-c", NOTHING, "{num_envs}"]
+    spec = StudySpec.model_validate(
+        {
+            "name": "nothing",
+            "trainer": {"name": "command", "options": {"command": command, "progress": [r"it (?P<iteration>\d+)"]}},
+            "space": {"num_envs": {"ladder": list(range(1, 2 * trials))}},
+            "probe": {"window_seconds": 0.05},
+            "pruner": {"name": "none"},
+        }
+    )
+    bench = Workbench(
+        spec=spec,
+        asked_for=spec.name,
+        trainer=CommandTrainer(spec.trainer),
+        source=source,
+        folder=folder,
+        variables={},
+    )
+    clock = MonotonicClock()
+    started_s, marked_s, over_s = [], [], []
+
+    def launch(plan: ProbePlan) -> Process:
+        process = Process(plan, clock)
+        started_s.append(clock.now())
+        return process
+
+    def probe(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        recorder = SamplingRecorder(source, clock, plan.slot.limits.sample_seconds)
+        in_time_s = []
+
+        def watched(so_far: ProbeResult | None) -> str | None:
+            in_time_s.append(clock.now())
+            return stop(so_far)
+
+        result = run(plan, launch=launch, recorder=recorder, clock=clock, stop=watched)
+        over_s.append(clock.now())
+        marked_s.append(in_time_s[-1])
+        return result
+
+    with closing(Database(f"sqlite:///{folder / 'study.db'}")) as database:
+        job = Job(bench=bench, database=database, probe=probe, watcher=Mock(), interrupted=lambda: False, trials=trials)
+        optimise(job, bench.trainer.cases())
+    return {
+        "last mark read to everything ended": [over - marked for marked, over in zip(marked_s, over_s, strict=True)],
+        "everything ended to next trainer started": [
+            started - over for over, started in zip(over_s, started_s[1:], strict=False)
+        ],
+    }
+
+
+def main(
+    devices: Annotated[str, typer.Option()] = "auto",
+    num_envs: Annotated[int, typer.Option(help="per device")] = 64,
+    rounds: Annotated[int, typer.Option()] = 30,
+    trials: Annotated[int, typer.Option()] = 30,
+) -> None:
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    bench = open_workbench("reference", devices=devices)
+    ways = [OFF, TUNER, *([SMI] if bench.devices[0].is_gpu and shutil.which(SMI) else [])]
+    timed = Timed(bench.source)
+    with TemporaryDirectory() as folder:
+        recorder = SamplingRecorder(timed, MonotonicClock(), bench.spec.probe.sample_seconds)
+        found = run_in_turns(bench, num_envs, Alternating(recorder, ways, rounds), Path(folder).resolve() / "turns")
+        idle_s = idle_times_s(bench.source, trials, Path(folder).resolve())
+    console.print(describe_machine(bench.source))
+    table = Table("sampling", "samples/s", "change, %", "95 % interval", box=box.MARKDOWN)
+    for way in ways:
+        changes_pct = [100 * (one[way] / one[OFF] - 1) for one in found if way in one]
+        low_pct, high_pct = interval(changes_pct)
+        row = (f"{mean(changes_pct):+.2f}", f"{low_pct:+.2f} to {high_pct:+.2f}") if way != OFF else ("", "")
+        table.add_row(way, f"{mean(one[way] for one in found if way in one):,.0f}", *row)
+    console.print(table)
+    on_s = timed.readings * bench.spec.probe.sample_seconds
+    console.print(f"sampling thread: {1e3 * timed.cpu_s / timed.readings:.2f} ms of CPU time a reading, ", end="")
+    console.print(f"{100 * timed.cpu_s / on_s:.2f} % of one core")
+    table = Table("between two probes", "median, s", "slowest, s", box=box.MARKDOWN)
+    for what, times_s in idle_s.items():
+        table.add_row(what, f"{median(times_s):.3f}", f"{max(times_s):.3f}")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)
