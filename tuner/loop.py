@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Protocol
 
@@ -10,7 +9,7 @@ from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe.metrics import value
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
-from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult
+from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult, unlaunched
 from tuner.probe.run import ENOUGH, INTERRUPTED, Stop
 from tuner.search.pruner import build_pruner
 from tuner.search.verdict import Verdict, foregone, judge, settled
@@ -18,15 +17,12 @@ from tuner.store.database import Database
 from tuner.store.records import case_record, probe_record
 from tuner.store.study import Asked, CaseStudy
 from tuner.study.cases import Case
-from tuner.study.space import Config
-from tuner.workbench import Workbench
+from tuner.workbench import Probe, Workbench
 
 CRASHES_IN_A_ROW = 3
 """This many failures one after another stop a case when the last one is unexplained."""
 HOST_FAILURES_IN_A_ROW = 4
 """This many, two configs tried twice, stop it when the machine is at fault."""
-
-Probe = Callable[[ProbePlan, Stop], ProbeResult]
 
 
 class Ending(StrEnum):
@@ -217,9 +213,3 @@ class _CaseWork:
             limits=self._spec.probe,
             variables=self._job.bench.variables,
         )
-
-
-def unlaunched(config: Config, failure: Failure, plan_digest: str) -> ProbeResult:
-    """Give the result of a probe that failed before anything was started."""
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    return ProbeResult(config=config, plan_digest=plan_digest, started_at=now, total_s=0.0, failure=failure)

@@ -1,22 +1,33 @@
 """A study with what it works on: its file, its trainer, its devices, its folder."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuner.devices.base import device_variables, open_devices
+from tuner.devices.cards import Cards
+from tuner.devices.idle import wait_until_idle
 from tuner.devices.topology import links, nccl_variables
 from tuner.errors import StudyError
+from tuner.probe.clock import MonotonicClock
 from tuner.probe.metrics import OBJECTIVES
-from tuner.probe.plan import Device
+from tuner.probe.plan import Device, ProbePlan
+from tuner.probe.process import Launcher
 from tuner.probe.protocols import DeviceSource, Trainer
+from tuner.probe.recorder import SamplingRecorder
+from tuner.probe.result import ProbeResult, unlaunched
+from tuner.probe.run import INTERRUPTED, Stop, run
 from tuner.search.sampler import PATIENCE
 from tuner.study.cases import Case
 from tuner.study.load import DeviceKind, load, narrowed
 from tuner.study.space import Space
 from tuner.study.spec import StudySpec
 from tuner.trainers.base import open_trainer, split_parameters
+
+Probe = Callable[[ProbePlan, Stop], ProbeResult]
+"""Probes once; what it is given stops it early."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,6 +106,32 @@ def open_workbench(study: str, *, devices: str | None = None, runs: Path = Path(
             **spec.environment.variables,
         },
     )
+
+
+def prober(bench: Workbench) -> Probe:
+    """Give what probes for real on this bench: it waits for idle cards, then launches and measures.
+
+    What the cards hold now counts as belonging there. Raises DeviceError when a card is lost.
+    """
+    clock = MonotonicClock()
+    cards = Cards(bench.devices)
+    at_open = cards.occupancy()
+
+    def probe(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        failure = wait_until_idle(
+            cards.occupancy,
+            at_open,
+            limit_s=plan.slot.limits.idle_seconds,
+            clock=clock,
+            sleep=time.sleep,
+            interrupted=lambda: stop(None) == INTERRUPTED,
+        )
+        if failure:
+            return unlaunched(plan.config, failure, plan.digest)
+        recorder = SamplingRecorder(bench.source, clock, plan.slot.limits.sample_seconds)
+        return run(plan, launch=Launcher(clock), recorder=recorder, clock=clock, stop=stop)
+
+    return probe
 
 
 def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:

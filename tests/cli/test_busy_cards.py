@@ -20,7 +20,7 @@ HELD = Occupancy(
 def test_nothing_is_launched_on_cards_that_others_hold(
     tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.cli.optimize.Cards", lambda devices: SimpleNamespace(occupancy=lambda: (HELD,)))
+    monkeypatch.setattr("tuner.workbench.Cards", lambda devices: SimpleNamespace(occupancy=lambda: (HELD,)))
     study = study_file(tmp_path, probe={"iterations": 4, "idle_seconds": 0.01}, space={"num_envs": {"ladder": [8]}})
     tuner("optimize", "--study", study, "--n-trials", 1)
     with (tmp_path / "runs/demo/trials.tsv").open() as file:

@@ -2,7 +2,6 @@
 
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -13,23 +12,15 @@ from rich.console import Console
 
 from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, patterns, storage_url
 from tuner.cli.show import ProgressView, complaint, introduction, open_console, summary_table, written
-from tuner.devices.cards import Cards
-from tuner.devices.idle import wait_until_idle
 from tuner.errors import TunerError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.summary import summarise
 from tuner.export.write import export_study
-from tuner.loop import Job, Probe, optimise, unlaunched
-from tuner.probe.clock import MonotonicClock
-from tuner.probe.plan import ProbePlan
-from tuner.probe.process import Launcher
-from tuner.probe.recorder import SamplingRecorder
-from tuner.probe.result import ProbeResult
-from tuner.probe.run import INTERRUPTED, Stop, run
+from tuner.loop import Job, optimise
 from tuner.store.database import Database
 from tuner.study.cases import select
-from tuner.workbench import Workbench, open_workbench
+from tuner.workbench import open_workbench, prober
 
 EXIT_INTERRUPTED = 130
 
@@ -58,7 +49,7 @@ def optimize(
         job = Job(
             bench=bench,
             database=database,
-            probe=_prober(bench),
+            probe=prober(bench),
             watcher=view,
             interrupted=interrupted.is_set,
             trials=n_trials,
@@ -76,28 +67,6 @@ def optimize(
         raise typer.Exit(EXIT_INTERRUPTED)
     if complaints := [text for outcome in outcomes if (text := complaint(outcome))]:
         raise TunerError("\n".join(complaints))
-
-
-def _prober(bench: Workbench) -> Probe:
-    clock = MonotonicClock()
-    cards = Cards(bench.devices)
-    at_open = cards.occupancy()
-
-    def probe(plan: ProbePlan, stop: Stop) -> ProbeResult:
-        failure = wait_until_idle(
-            cards.occupancy,
-            at_open,
-            limit_s=plan.slot.limits.idle_seconds,
-            clock=clock,
-            sleep=time.sleep,
-            interrupted=lambda: stop(None) == INTERRUPTED,
-        )
-        if failure:
-            return unlaunched(plan.config, failure, plan.digest)
-        recorder = SamplingRecorder(bench.source, clock, plan.slot.limits.sample_seconds)
-        return run(plan, launch=Launcher(clock), recorder=recorder, clock=clock, stop=stop)
-
-    return probe
 
 
 @contextmanager

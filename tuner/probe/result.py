@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from tuner.study.space import Config
@@ -173,3 +174,9 @@ class ProbeResult:
     def ok(self) -> bool:
         """Whether the probe ran its course and gave a number."""
         return self.failure is None and self.stopped is None
+
+
+def unlaunched(config: Config, failure: Failure, plan_digest: str) -> ProbeResult:
+    """Give the result of a probe that failed before anything was started."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return ProbeResult(config=config, plan_digest=plan_digest, started_at=now, total_s=0.0, failure=failure)
