@@ -1,6 +1,6 @@
 """What following a trainer costs it, and how long the devices lie idle between two probes.
 
-    python benchmarks/overhead.py [--devices 0,1] [--num-envs 8192] [--rounds 30] [--trials 30]
+    python benchmarks/overhead.py [--devices 0,1] [--num-envs 8192] [--rounds 60] [--turn-seconds 1] [--trials 30]
 
 One long run of the reference trainer in turns of whole iterations: sampling off, the tuner's sampling, and, where there
 is one, a call of `nvidia-smi` per second; the order is reversed from round to round. A round gives the change of
@@ -21,7 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
-from threading import Event, Thread, current_thread
+from threading import Thread, current_thread
 from typing import Annotated
 from unittest.mock import Mock
 
@@ -49,11 +49,9 @@ from tuner.trainers.command import CommandTrainer
 from tuner.workbench import Workbench, open_workbench
 
 OFF, TUNER, SMI = "off", "tuner", "nvidia-smi"
-QUERY = [SMI, "--query-gpu=utilization.gpu,memory.used,power.draw", "--format=csv,noheader"]
+ASK_SMI = f"while :; do {SMI} --query-gpu=utilization.gpu,memory.used,power.draw --format=csv; sleep 1; done"
 WARM_UP = 3
 """First iterations that are left out."""
-TURN_S = 2.0
-"""Least length of a turn."""
 RESAMPLES = 10_000
 NOTHING = """
 import time
@@ -69,45 +67,25 @@ class Timed:
     def __init__(self, source: DeviceSource) -> None:
         self.label, self.devices, self.attach = source.label, source.devices, source.attach
         self._read = source.sample
-        self._cpu_s: dict[Thread, float] = {}
+        self.cpu_s: dict[Thread, float] = {}
         self.readings = 0
-
-    @property
-    def cpu_s(self) -> float:
-        return sum(self._cpu_s.values())
 
     def sample(self, t_s: float) -> Sequence[DeviceSample]:
         samples = self._read(t_s)
         self.readings += 1
-        self._cpu_s[current_thread()] = time.thread_time()
+        self.cpu_s[current_thread()] = time.thread_time()
         return samples
-
-
-class NvidiaSmi:
-    """Calls nvidia-smi once a second."""
-
-    def __init__(self) -> None:
-        self._stopped = Event()
-        self._thread = Thread(target=self._run)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopped.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopped.wait(1.0):
-            subprocess.run(QUERY, check=True, stdout=subprocess.DEVNULL)
 
 
 class Alternating:
     """A recorder that takes turns between the ways of sampling."""
 
-    def __init__(self, recorder: SamplingRecorder, ways: Sequence[str], rounds: int) -> None:
+    def __init__(self, recorder: SamplingRecorder, ways: Sequence[str], rounds: int, turn_s: float) -> None:
         self.source = recorder.source
         self._recorder = recorder
+        self._turn_s = turn_s
         self._left = [way for number in range(rounds) for way in (ways if number % 2 else reversed(ways))]
-        self._smi: NvidiaSmi | None = None
+        self._smi: subprocess.Popen[bytes] | None = None
         self._origin = (0, 0.0)
         self.turns: list[tuple[float, str]] = []
         """When each turn began, and its way."""
@@ -118,7 +96,7 @@ class Alternating:
     def at_mark(self, so_far: ProbeResult | None) -> str | None:
         """Go on to the next turn where this one has been long enough; the probe's `stop`."""
         now_s = time.monotonic()
-        if so_far is None or so_far.iterations < WARM_UP or (self.turns and now_s - self.turns[-1][0] < TURN_S):
+        if so_far is None or so_far.iterations < WARM_UP or (self.turns and now_s - self.turns[-1][0] < self._turn_s):
             return None
         self.stop()
         way = self._left.pop() if self._left else ""
@@ -126,7 +104,7 @@ class Alternating:
         if way == TUNER:
             self._recorder.start(*self._origin)
         elif way == SMI:
-            self._smi = NvidiaSmi()
+            self._smi = subprocess.Popen(["/bin/sh", "-c", ASK_SMI], stdout=subprocess.DEVNULL)
         return None if way else ENOUGH
 
     def samples(self) -> list[DeviceSample]:
@@ -135,14 +113,15 @@ class Alternating:
     def stop(self) -> None:
         self._recorder.stop()
         if self._smi is not None:
-            self._smi.stop()
+            self._smi.kill()
+            self._smi.wait()
             self._smi = None
 
 
 def run_in_turns(bench: Workbench, num_envs: int, recorder: Alternating, folder: Path) -> list[dict[str, float]]:
     """Run the trainer once; give samples per second of each way in each round."""
     case = select(bench.trainer.cases(), ["deepmimic*"])[0]
-    config = bench.space_for(case).seeds(1)[0] | {"num_envs": num_envs}
+    config = {"num_envs": num_envs, "agent_variant": "default"}
     limits = bench.spec_for(case).probe.model_copy(update={"iterations": 1_000_000, "max_seconds": 3600.0})
     clock = MonotonicClock()
     with reserved_port() as port:
@@ -192,14 +171,8 @@ def idle_times_s(source: DeviceSource, trials: int, folder: Path) -> dict[str, l
             "pruner": {"name": "none"},
         }
     )
-    bench = Workbench(
-        spec=spec,
-        asked_for=spec.name,
-        trainer=CommandTrainer(spec.trainer),
-        source=source,
-        folder=folder,
-        variables={},
-    )
+    trainer = CommandTrainer(spec.trainer)
+    bench = Workbench(spec=spec, asked_for=spec.name, trainer=trainer, source=source, folder=folder, variables={})
     clock = MonotonicClock()
     started_s, marked_s, over_s = [], [], []
 
@@ -235,32 +208,39 @@ def idle_times_s(source: DeviceSource, trials: int, folder: Path) -> dict[str, l
 def main(
     devices: Annotated[str, typer.Option()] = "auto",
     num_envs: Annotated[int, typer.Option(help="per device")] = 64,
-    rounds: Annotated[int, typer.Option()] = 30,
+    rounds: Annotated[int, typer.Option()] = 60,
+    turn_seconds: Annotated[float, typer.Option(help="at least, in whole iterations")] = 1.0,
     trials: Annotated[int, typer.Option()] = 30,
 ) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 160)
     bench = open_workbench("reference", devices=devices)
     ways = [OFF, TUNER, *([SMI] if bench.devices[0].is_gpu and shutil.which(SMI) else [])]
-    timed = Timed(bench.source)
+    timed, sample_s = Timed(bench.source), bench.spec.probe.sample_seconds
+    recorder = Alternating(SamplingRecorder(timed, MonotonicClock(), sample_s), ways, rounds, turn_seconds)
     with TemporaryDirectory() as folder:
-        recorder = SamplingRecorder(timed, MonotonicClock(), bench.spec.probe.sample_seconds)
-        found = run_in_turns(bench, num_envs, Alternating(recorder, ways, rounds), Path(folder).resolve() / "turns")
+        found = run_in_turns(bench, num_envs, recorder, Path(folder).resolve() / "turns")
         idle_s = idle_times_s(bench.source, trials, Path(folder).resolve())
+    console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(describe_machine(bench.source))
-    table = Table("sampling", "samples/s", "change, %", "95 % interval", box=box.MARKDOWN)
-    for way in ways:
-        changes_pct = [100 * (one[way] / one[OFF] - 1) for one in found if way in one]
-        low_pct, high_pct = interval(changes_pct)
-        row = (f"{mean(changes_pct):+.2f}", f"{low_pct:+.2f} to {high_pct:+.2f}") if way != OFF else ("", "")
-        table.add_row(way, f"{mean(one[way] for one in found if way in one):,.0f}", *row)
-    console.print(table)
-    on_s = timed.readings * bench.spec.probe.sample_seconds
-    console.print(f"sampling thread: {1e3 * timed.cpu_s / timed.readings:.2f} ms of CPU time a reading, ", end="")
-    console.print(f"{100 * timed.cpu_s / on_s:.2f} % of one core")
+    console.print(sampling_table(ways, found))
+    reading_s = sum(timed.cpu_s.values()) / timed.readings
+    console.print(
+        f"sampling thread: {1e3 * reading_s:.2f} ms of CPU a reading, {100 * reading_s / sample_s:.2f} % of a core"
+    )
     table = Table("between two probes", "median, s", "slowest, s", box=box.MARKDOWN)
     for what, times_s in idle_s.items():
         table.add_row(what, f"{median(times_s):.3f}", f"{max(times_s):.3f}")
     console.print(table)
+
+
+def sampling_table(ways: Sequence[str], found: Sequence[dict[str, float]]) -> Table:
+    table = Table("sampling", "samples/s", "change, %", "95 % interval", box=box.MARKDOWN)
+    for way in ways:
+        rates = [one[way] for one in found]
+        changes_pct = [100 * (one[way] / one[OFF] - 1) for one in found]
+        low_pct, high_pct = interval(changes_pct)
+        row = [f"{mean(changes_pct):+.2f}", f"{low_pct:+.2f} to {high_pct:+.2f}"] if way != OFF else []
+        table.add_row(way, f"{mean(rates):,.0f}", *row)
+    return table
 
 
 if __name__ == "__main__":

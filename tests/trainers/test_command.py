@@ -98,7 +98,7 @@ def test_another_command_is_another_fingerprint():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"comand": "x"}, r"trainer\.options\.comand: unknown option; known: command, cases, progress, block_seconds, expected, cwd"),
+        ({"comand": "x"}, r"trainer\.options\.comand: unknown option; known: command, cases, progress, block_seconds"),
         ({"command": ""}, r"trainer\.options\.command: .*at least 1 item"),
         ({"command": "say 'it"}, r"trainer\.options\.command: No closing quotation"),
         ({"command": "train {num_envs"}, r"trainer\.options\.command: expected '}'"),
