@@ -236,7 +236,7 @@ def sampling_table(ways: Sequence[str], found: Sequence[dict[str, float]]) -> Ta
     table = Table("sampling", "samples/s", "change, %", "95 % interval", box=box.MARKDOWN)
     for way in ways:
         rates = [one[way] for one in found]
-        changes_pct = [100 * (one[way] / one[OFF] - 1) for one in found]
+        changes_pct = [100 * math.log(one[way] / one[OFF]) for one in found]  # a ratio's mean would favour noise
         low_pct, high_pct = interval(changes_pct)
         row = [f"{mean(changes_pct):+.2f}", f"{low_pct:+.2f} to {high_pct:+.2f}"] if way != OFF else []
         table.add_row(way, f"{mean(rates):,.0f}", *row)

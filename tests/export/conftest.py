@@ -1,6 +1,5 @@
 """Study databases as the tuner leaves them, made with optuna itself."""
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +11,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 from sqlalchemy import NullPool, create_engine, make_url, text
-
-POSTGRESQL = "TUNER_TEST_POSTGRESQL"
-"""Names a server, such as postgresql+psycopg://postgres@127.0.0.1/postgres; each test makes its own database there."""
+from tests_postgresql import private_server
 
 STATES = {"ok": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "gpu_oom": TrialState.PRUNED}
 FACTS = {
@@ -118,11 +115,17 @@ def any_database(request: pytest.FixtureRequest) -> Iterator[FilledDatabase]:
     """An empty study database on each kind of server."""
     if request.param == "sqlite":
         yield request.getfixturevalue("database")
-    elif server := os.environ.get(POSTGRESQL):
+    else:
+        server = request.getfixturevalue("postgresql_server")
         with _own_database(server) as url, _filled(url) as filled:
             yield filled
-    else:
-        pytest.skip(f"{POSTGRESQL} names no server")
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[str]:
+    """A private server for all export tests."""
+    with private_server() as url:
+        yield url
 
 
 @contextmanager
