@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, patterns, storage_url
-from tuner.cli.show import ProgressView, complaint, introduction, open_console, summary_table, written
+from tuner.cli.show import ProgressView, at_the_top, complaint, introduction, open_console, summary_table, written
 from tuner.errors import TunerError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
@@ -61,7 +61,10 @@ def optimize(
             database.close()
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)
-    console.print(summary_table(summarise(StudyReader(connect(url), bench.spec.name))))
+    rows = summarise(StudyReader(connect(url), bench.spec.name))
+    console.print(summary_table(rows))
+    for hint in at_the_top(bench, chosen, rows):
+        console.print(hint, markup=False)
     written(console, export_study(url, bench.spec.name, bench.folder))
     if interrupted.is_set():
         raise typer.Exit(EXIT_INTERRUPTED)

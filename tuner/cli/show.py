@@ -15,7 +15,7 @@ from tuner.search.verdict import Verdict
 from tuner.store.study import Asked
 from tuner.study.cases import Case
 from tuner.study.load import stands_in
-from tuner.study.space import Config
+from tuner.study.space import LADDER, Config
 from tuner.units import duration
 from tuner.workbench import Workbench, not_searched
 
@@ -138,6 +138,17 @@ def summary_table(rows: Iterable[CaseSummary]) -> Table:
         )
         table.add_row(*cells, str(row.ok), str(row.pruned), str(row.failed))
     return table
+
+
+def at_the_top(bench: Workbench, cases: Iterable[Case], rows: Iterable[CaseSummary]) -> list[str]:
+    """Say which cases are best at their largest rung: a longer ladder may do better."""
+    tops = {case.name: max(bench.space_for(case).values(LADDER), default=None) for case in cases}
+    return [
+        f"{row.case}: the best is the largest rung, {row.best.num_envs}; a longer ladder (in a study of another name) "
+        "may do better"
+        for row in rows
+        if row.best and row.best.num_envs is not None and row.best.num_envs == tops.get(row.case)
+    ]
 
 
 def written(console: Console, paths: Sequence[Path]) -> None:
