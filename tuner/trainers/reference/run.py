@@ -76,7 +76,14 @@ def _train(rank: int, settings: RunSettings) -> None:
     with closing(_clips(rank, device, settings)) as clips, _process_group(rank, device, settings):
         networks = Networks(settings.method, settings.agent).to(device)
         for mark in _iterations(networks, clips, device, settings):
-            report(iteration=mark.iteration, samples=mark.samples, rank=rank, busy_s=mark.busy_s)
+            retries = torch.cuda.memory_stats(device)["num_alloc_retries"] if device.type == "cuda" else None
+            report(
+                iteration=mark.iteration,
+                samples=mark.samples,
+                rank=rank,
+                busy_s=mark.busy_s,
+                alloc_retries=retries,
+            )
             if rank == 0:
                 _log(mark, settings)
         if rank == 0:

@@ -1,0 +1,43 @@
+"""Single lines that name a failure, as the programs that write them do."""
+
+import pytest
+
+from tuner.probe.result import FailureKind
+from tuner.probe.rules import RULES
+
+
+def named(line: str) -> FailureKind | None:
+    return next((rule.kind for rule in RULES if rule.pattern.search(line)), None)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("torch.AcceleratorError: CUDA error: out of memory", FailureKind.GPU_OOM),
+        ("[Error] [carb.gym.plugin] Gym cuda error: out of memory: simulate.cu: 1103", FailureKind.GPU_OOM),
+        ("host:7:7 [0] enqueue.cc:1395 NCCL WARN Cuda failure 'out of memory'", FailureKind.GPU_OOM),
+        ("host:7:7 [1] init.cc:416 NCCL WARN Cuda failure 2 'out of memory'", FailureKind.GPU_OOM),
+        ("Warp CUDA error 2: out of memory (in function wp_alloc_device_async)", FailureKind.GPU_OOM),
+        (
+            "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+            FailureKind.GPU_OOM,
+        ),
+        ("XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes.", FailureKind.GPU_OOM),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", FailureKind.HOST_OOM),
+        ("RuntimeError: unable to write to file </torch_42_1>: No space left on device (28)", FailureKind.HOST_OOM),
+        ("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8.00 TiB", FailureKind.HOST_OOM),
+        ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. ", FailureKind.HOST_OOM),
+        (
+            "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL",
+            FailureKind.CRASH,
+        ),
+        ("  traceback : Signal 9 (SIGKILL) received by PID 42", FailureKind.CRASH),
+        ("[tuner] process 42 was killed by SIGSEGV", FailureKind.CRASH),
+        ("RuntimeError: [third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer", FailureKind.NCCL),
+        ("[rank0]:[W1121 01:20:44 ProcessGroupNCCL.cpp:1250] Warning: destroy_process_group() was not called", None),
+        ("Signal 15 (SIGTERM) received by PID 42", None),
+        ("Building 600/1024 envs", None),
+    ],
+)
+def test_a_line_is_named_by_the_first_rule_that_it_matches(line: str, kind: FailureKind | None) -> None:
+    assert named(line) is kind
