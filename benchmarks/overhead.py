@@ -18,6 +18,7 @@ from bisect import bisect
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import pairwise
+from operator import sub
 from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
@@ -50,8 +51,7 @@ from tuner.workbench import Workbench, open_workbench
 
 OFF, TUNER, SMI = "off", "tuner", "nvidia-smi"
 ASK_SMI = f"while :; do {SMI} --query-gpu=utilization.gpu,memory.used,power.draw --format=csv; sleep 1; done"
-WARM_UP = 3
-"""First iterations that are left out."""
+WARM_UP_ITERATIONS = 3
 RESAMPLES = 10_000
 NOTHING = """
 import time
@@ -65,13 +65,20 @@ class Timed:
     """A source of devices that notes the CPU time of the threads that read it."""
 
     def __init__(self, source: DeviceSource) -> None:
-        self.label, self.devices, self.attach = source.label, source.devices, source.attach
-        self._read = source.sample
+        self.label, self.devices = source.label, source.devices
+        self._source = source
+        self._pid = 0
         self.cpu_s: dict[Thread, float] = {}
         self.readings = 0
 
+    def attach(self, pid: int) -> None:
+        """Attach once, as in a probe, not for each turn."""
+        if pid != self._pid:
+            self._pid = pid
+            self._source.attach(pid)
+
     def sample(self, t_s: float) -> Sequence[DeviceSample]:
-        samples = self._read(t_s)
+        samples = self._source.sample(t_s)
         self.readings += 1
         self.cpu_s[current_thread()] = time.thread_time()
         return samples
@@ -96,7 +103,11 @@ class Alternating:
     def at_mark(self, so_far: ProbeResult | None) -> str | None:
         """Go on to the next turn where this one has been long enough; the probe's `stop`."""
         now_s = time.monotonic()
-        if so_far is None or so_far.iterations < WARM_UP or (self.turns and now_s - self.turns[-1][0] < self._turn_s):
+        if (
+            so_far is None
+            or so_far.iterations < WARM_UP_ITERATIONS
+            or (self.turns and now_s - self.turns[-1][0] < self._turn_s)
+        ):
             return None
         self.stop()
         way = self._left.pop() if self._left else ""
@@ -115,7 +126,6 @@ class Alternating:
         if self._smi is not None:
             self._smi.kill()
             self._smi.wait()
-            self._smi = None
 
 
 def run_in_turns(bench: Workbench, num_envs: int, recorder: Alternating, folder: Path) -> list[dict[str, float]]:
@@ -136,9 +146,8 @@ def run_in_turns(bench: Workbench, num_envs: int, recorder: Alternating, folder:
 def iteration_ends(slot: Slot) -> list[Mark]:
     """Read the trainer's own marks, on the system's clock."""
     reader = ProgressReader(LinePatterns(), 0.0)
-    lines = slot.progress.read_text(encoding="utf-8").splitlines()
-    found = [reader.feed(Line(t_s=math.inf, text=line, stream="progress")) for line in lines]
-    return marks([one for one in found if one], len(slot.devices))
+    lines = [Line(t_s=math.inf, text=text, stream="progress") for text in slot.progress.read_text().splitlines()]
+    return marks([mark for line in lines if (mark := reader.feed(line))], len(slot.devices))
 
 
 def by_round(turns: Sequence[tuple[float, str]], ends: Sequence[Mark]) -> list[dict[str, float]]:
@@ -183,25 +192,22 @@ def idle_times_s(source: DeviceSource, trials: int, folder: Path) -> dict[str, l
 
     def probe(plan: ProbePlan, stop: Stop) -> ProbeResult:
         recorder = SamplingRecorder(source, clock, plan.slot.limits.sample_seconds)
-        in_time_s = []
+        marked_s.append(0.0)
 
         def watched(so_far: ProbeResult | None) -> str | None:
-            in_time_s.append(clock.now())
+            marked_s[-1] = clock.now()
             return stop(so_far)
 
         result = run(plan, launch=launch, recorder=recorder, clock=clock, stop=watched)
         over_s.append(clock.now())
-        marked_s.append(in_time_s[-1])
         return result
 
     with closing(Database(f"sqlite:///{folder / 'study.db'}")) as database:
         job = Job(bench=bench, database=database, probe=probe, watcher=Mock(), interrupted=lambda: False, trials=trials)
         optimise(job, bench.trainer.cases())
     return {
-        "last mark read to everything ended": [over - marked for marked, over in zip(marked_s, over_s, strict=True)],
-        "everything ended to next trainer started": [
-            started - over for over, started in zip(over_s, started_s[1:], strict=False)
-        ],
+        "last mark read to everything ended": list(map(sub, over_s, marked_s)),
+        "everything ended to next trainer started": list(map(sub, started_s[1:], over_s)),
     }
 
 
@@ -235,11 +241,9 @@ def main(
 def sampling_table(ways: Sequence[str], found: Sequence[dict[str, float]]) -> Table:
     table = Table("sampling", "samples/s", "change, %", "95 % interval", box=box.MARKDOWN)
     for way in ways:
-        rates = [one[way] for one in found]
         changes_pct = [100 * math.log(one[way] / one[OFF]) for one in found]  # a ratio's mean would favour noise
-        low_pct, high_pct = interval(changes_pct)
-        row = [f"{mean(changes_pct):+.2f}", f"{low_pct:+.2f} to {high_pct:+.2f}"] if way != OFF else []
-        table.add_row(way, f"{mean(rates):,.0f}", *row)
+        row = [f"{mean(changes_pct):+.2f}", "{:+.2f} to {:+.2f}".format(*interval(changes_pct))] if way != OFF else []
+        table.add_row(way, f"{mean(one[way] for one in found):,.0f}", *row)
     return table
 
 
