@@ -94,8 +94,7 @@ class Alternating:
         self._left = [way for number in range(rounds) for way in (ways if number % 2 else reversed(ways))]
         self._smi: subprocess.Popen[bytes] | None = None
         self._origin = (0, 0.0)
-        self.turns: list[tuple[float, str]] = []
-        """When each turn began, and its way."""
+        self.turns: list[tuple[float, str]] = []  # when each began, and its way
 
     def start(self, pid: int, origin_s: float) -> None:
         self._origin = (pid, origin_s)
