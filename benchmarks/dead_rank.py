@@ -4,8 +4,8 @@
 
 Another process holds the memory of one card: of the second from the start (early: the rank fails while it builds), or
 of the first once two iterations have been seen (late: the rank fails while it trains, with its allocator's cache off so
-that the very next allocation meets the full card). Time counts from the rank's error line. The predecessor's rule, a
-time limit of 420 s, is the baseline.
+that the very next allocation meets the full card). Time counts from the first line that names the want of memory. The
+predecessor's rule, a time limit of 420 s, is the baseline.
 """
 
 import subprocess
@@ -26,23 +26,25 @@ from tuner.probe.port import reserved_port
 from tuner.probe.process import Launcher, Process
 from tuner.probe.protocols import Line
 from tuner.probe.recorder import SamplingRecorder
-from tuner.probe.result import ProbeResult
+from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.rules import RULES
 from tuner.probe.run import run
 from tuner.study.cases import select
 from tuner.workbench import Workbench, open_workbench
 
 PREDECESSOR_S = 420.0
-LEFT_MIB = 700
-"""What the holder leaves of a card: a CUDA context fits, a trainer does not."""
-HOLDER = f"""
+OUT_OF_MEMORY = next(rule.pattern for rule in RULES if rule.kind is FailureKind.GPU_OOM)
+LEFT_MIB = {"early": 700, "late": 16}
+"""What the holder leaves of a card: early, room for a CUDA context but not for a trainer; late, nothing to speak of."""
+HOLDER = """
 import sys, torch
-device = torch.device(sys.argv[1])
+device, left_mib = torch.device(sys.argv[1]), int(sys.argv[2])
 torch.zeros(1, device=device)
 print("ready", flush=True)
 sys.stdin.readline()
 held = []
-for mib in (4096, 512, 64):
-    while torch.cuda.mem_get_info(device)[0] > (mib + {LEFT_MIB}) * 2**20:
+for mib in (4096, 512, 64, 16):
+    while torch.cuda.mem_get_info(device)[0] > (mib + left_mib) * 2**20:
         held.append(torch.empty(mib * 2**20, dtype=torch.uint8, device=device))
 print("full", flush=True)
 sys.stdin.readline()
@@ -52,16 +54,23 @@ sys.stdin.readline()
 class Holder:
     """A process that fills a card when told to."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, left_mib: int) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, device], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", HOLDER, device, str(left_mib)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self.pid = self._process.pid
+        self._full = False
         self._expect("ready")
 
     def fill(self) -> None:
-        self._say()
-        self._expect("full")
+        """Take what is left of the card, once."""
+        if not self._full:
+            self._say()
+            self._expect("full")
+            self._full = True
 
     def close(self) -> None:
         self._process.kill()
@@ -74,8 +83,8 @@ class Holder:
 
     def _expect(self, word: str) -> None:
         assert self._process.stdout is not None  # noqa: S101 - a pipe was asked for
-        while self._process.stdout.readline().strip() != word:
-            pass
+        if self._process.stdout.readline().strip() != word:
+            sys.exit("the card's memory could not be taken")
 
 
 class Listening:
@@ -94,7 +103,7 @@ class Listening:
             found = read(timeout_s)
             self.processes |= set(psutil.Process().children(recursive=True))
             for line in found:
-                if self.error_s is None and "OutOfMemoryError" in line.text:
+                if self.error_s is None and OUT_OF_MEMORY.search(line.text):
                     self.error_s = line.t_s
             return found
 
@@ -105,7 +114,7 @@ class Listening:
 def probe(bench: Workbench, when: str, num_envs: int, folder: Path) -> tuple[ProbeResult, float | None, int]:
     """Probe with one card's memory taken; give the result, the error's time, and how many processes are left."""
     case = select(bench.trainer.cases(), ["deepmimic*"])[0]
-    holder = Holder("cuda:1" if when == "early" else "cuda:0")
+    holder = Holder("cuda:1" if when == "early" else "cuda:0", LEFT_MIB[when])
     clock = MonotonicClock()
     listening = Listening(Launcher(clock))
     limits = bench.spec.probe.model_copy(update={"iterations": 1000, "max_seconds": PREDECESSOR_S})
@@ -113,7 +122,7 @@ def probe(bench: Workbench, when: str, num_envs: int, folder: Path) -> tuple[Pro
         holder.fill()
 
     def stop(so_far: ProbeResult | None) -> str | None:
-        if when == "late" and so_far is not None and so_far.iterations == 2:
+        if when == "late" and so_far is not None and so_far.iterations >= 2:
             holder.fill()
         return None
 
@@ -134,7 +143,7 @@ def probe(bench: Workbench, when: str, num_envs: int, folder: Path) -> tuple[Pro
 def main(
     study: Annotated[str, typer.Option()] = "reference",
     devices: Annotated[str, typer.Option()] = "0,1",
-    num_envs: Annotated[int, typer.Option()] = 4096,
+    num_envs: Annotated[int, typer.Option()] = 16384,
 ) -> None:
     bench = open_workbench(study, devices=devices)
     table = Table("rank out of memory", "named", "rank", "error line at, s", "gone after, s", "predecessor, s", "left")
