@@ -1,110 +1,19 @@
 """The loop over scripted probes: what is asked, told and resumed, and when a case ends."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, spec, states
 
 from tuner.errors import OutputError, StoreError
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
 from tuner.loop import CaseOutcome, Ending, Job, optimise
-from tuner.probe.plan import Device, ProbePlan
-from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
+from tuner.probe.plan import ProbePlan
+from tuner.probe.result import FailureKind, ProbeResult
 from tuner.probe.run import INTERRUPTED, Stop
-from tuner.search.verdict import Verdict
-from tuner.store.database import Database
-from tuner.store.study import Asked
-from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
-from tuner.testing.devices import Recording, ReplayedSource
-from tuner.trainers.command import CommandTrainer
-from tuner.workbench import Workbench
-
-DEVICES = tuple(Device(name=f"cuda:{index}", model="x") for index in range(2))
-CASE = Case(name="walk")
-
-
-def spec(**changes: object) -> StudySpec:
-    raw = {
-        "name": "demo",
-        "trainer": {
-            "name": "command",
-            "options": {"command": "train {num_envs} {agent_variant} {out_dir}", "cases": ["walk", "run"]},
-        },
-        "space": {"num_envs": {"ladder": [64, 32, 16, 8]}, "agent_variant": {"choices": ["hiutil", "default"]}},
-        "search": {"trials": 5, "seeds_per_variant": 2},
-    }
-    return StudySpec.model_validate(raw | changes)
-
-
-def bench(folder: Path, study: StudySpec) -> Workbench:
-    recording = Recording(devices=DEVICES, samples=(), marks_s=(), total_s=0.0, exit_code=0)
-    return Workbench(
-        spec=study,
-        asked_for="demo",
-        trainer=CommandTrainer(study.trainer),
-        source=ReplayedSource(recording),
-        folder=folder / "demo",
-        variables={},
-    )
-
-
-class Quiet:
-    """A watcher that remembers."""
-
-    def __init__(self) -> None:
-        self.told_status: list[str] = []
-        self.launched: list[Config] = []
-
-    def case_started(self, case: Case, *, finished: int, target: int, recovered: int) -> None: ...
-
-    def probe_started(self, case: Case, asked: Asked) -> None:
-        self.launched.append(asked.config)
-
-    def iteration(self, result: ProbeResult, objective: float | None) -> None: ...
-
-    def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
-        self.told_status.append(verdict.status)
-
-    def case_ended(self, outcome: CaseOutcome) -> None: ...
-
-
-def measured(plan: ProbePlan, util_pct: float) -> ProbeResult:
-    devices = tuple(
-        DeviceSummary(device=device.name, source="nvml", window_s=10.0, util_mean_pct=util_pct) for device in DEVICES
-    )
-    return ProbeResult(
-        config=plan.config,
-        plan_digest=plan.digest,
-        started_at="2026-01-01T00:00:00+00:00",
-        total_s=20.0,
-        window_s=10.0,
-        iterations=7,
-        devices=devices,
-    )
-
-
-def failed(plan: ProbePlan, kind: FailureKind, detail: str = "because") -> ProbeResult:
-    return replace(
-        measured(plan, 0.0), devices=(), window_s=None, failure=Failure(kind=kind, rule="test", detail=detail)
-    )
-
-
-def busy(plan: ProbePlan, stop: Stop) -> ProbeResult:
-    return measured(plan, float(plan.config["num_envs"]))
-
-
-@contextmanager
-def opened(folder: Path) -> Iterator[Database]:
-    database = Database(f"sqlite:///{folder / 'study.db'}")
-    try:
-        yield database
-    finally:
-        database.close()
 
 
 def optimised(
@@ -127,14 +36,6 @@ def optimised(
         )
         (outcome,) = optimise(job, [CASE])
     return outcome, watcher
-
-
-def states(folder: Path) -> dict[str, int]:
-    reader = StudyReader(connect(f"sqlite:///{folder / 'study.db'}"), "demo")
-    counts: dict[str, int] = {}
-    for trial in reader.trials():
-        counts[trial.state] = counts.get(trial.state, 0) + 1
-    return counts
 
 
 def test_seeds_come_first_and_no_config_twice(tmp_path: Path) -> None:

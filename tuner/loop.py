@@ -12,17 +12,32 @@ from tuner.probe.port import reserved_port
 from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult, unlaunched
 from tuner.probe.run import ENOUGH, INTERRUPTED, Stop
 from tuner.search.pruner import build_pruner
+from tuner.search.sampler import CaseSampler, ConfigSampler
 from tuner.search.verdict import Verdict, foregone, judge, settled
 from tuner.store.database import Database
 from tuner.store.records import case_record, probe_record
 from tuner.store.study import Asked, CaseStudy
 from tuner.study.cases import Case
+from tuner.study.space import Config, Space
+from tuner.study.spec import SearchSpec
 from tuner.workbench import Probe, Workbench
 
 CRASHES_IN_A_ROW = 3
 """This many failures one after another stop a case when the last one is unexplained."""
 HOST_FAILURES_IN_A_ROW = 4
 """This many, two configs tried twice, stop it when the machine is at fault."""
+SESSION_FAILURES_IN_A_ROW = 2
+"""After this many that no config is to blame for, a case is measured without sessions."""
+
+_NOT_THE_CONFIG = {Blame.HOST, Blame.SETUP, Blame.UNKNOWN}
+
+SamplerOf = Callable[[Space, SearchSpec, int], CaseSampler]
+"""Gives what chooses configs, from the space, the study's `search` part and the number of trials so far."""
+
+
+def searching(space: Space, search: SearchSpec, resumed_at: int) -> CaseSampler:
+    """Choose the configs as the study file says."""
+    return ConfigSampler(space, search, resumed_at=resumed_at)
 
 
 class Ending(StrEnum):
@@ -84,6 +99,11 @@ class Job:
     """Whether the user wants to stop."""
     trials: int | None = None
     """Finished trials per case, where not the study's own number."""
+    sampler: SamplerOf = searching
+    competing: bool = True
+    """Whether a clear loser ends early and the best is measured again cold, or each config counts for its own sake."""
+    open_session: Callable[[], str | None] = lambda: None
+    """The key of the session that is open now, if one is."""
 
 
 def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
@@ -109,15 +129,17 @@ class _CaseWork:
         self._job = job
         self._case = case
         self._spec = bench.spec_for(case)
-        identity = bench.identity_for(case)
+        self._sessions_failed = 0
+        identity, space = bench.identity_for(case), bench.space_for(case)
         self._study = CaseStudy(
             job.database,
             f"{bench.spec.name}/{case.name}",
-            space=bench.space_for(case),
-            search=self._spec.search,
+            space=space,
+            sampler=lambda count: job.sampler(space, self._spec.search, count),
             pruner=build_pruner(self._spec.pruner, self._spec.probe.iterations),
             identity=identity,
             case=case_record(case, identity),
+            confirm=job.competing,
         )
 
     def run(self) -> CaseOutcome:
@@ -125,20 +147,22 @@ class _CaseWork:
         recovered = self._study.recover()
         self._job.watcher.case_started(self._case, finished=self._study.finished, target=target, recovered=recovered)
         probed = 0
-        while not self._job.interrupted() and (asked := self._study.ask(target)):
-            failure = self._probe_once(asked)
+        while not self._job.interrupted() and (asked := self._study.ask(target, self._price)):
+            result = self._probe_once(asked)
             probed += 1
-            if failure and (ending := self._given_up(failure)):
-                return self._outcome(ending, probed, failure)
+            if ending := self._given_up(result):
+                return self._outcome(ending, probed, result.failure)
         if self._job.interrupted():
             return self._outcome(Ending.INTERRUPTED, probed)
         if self._study.finished < target:
             return self._outcome(Ending.ELSEWHERE if self._study.running else Ending.EXHAUSTED, probed)
         return self._outcome(Ending.TARGET if probed else Ending.ALREADY, probed)
 
-    def _given_up(self, failure: Failure) -> Ending | None:
-        """Say why to stop the case after this failure, or None to go on."""
-        blame, streak = failure.kind.blame, self._study.failing_streak
+    def _given_up(self, result: ProbeResult) -> Ending | None:
+        """Say why to stop the case after this probe, or None to go on; over a session the plain command decides."""
+        if result.failure is None or result.warm:
+            return None
+        blame, streak = result.failure.kind.blame, self._study.failing_streak
         if blame is Blame.SETUP:
             return Ending.SETUP
         if blame is Blame.UNKNOWN and streak >= CRASHES_IN_A_ROW:
@@ -148,11 +172,11 @@ class _CaseWork:
     def _outcome(self, ending: Ending, probed: int, failure: Failure | None = None) -> CaseOutcome:
         return CaseOutcome(case=self._case, ending=ending, probed=probed, failure=failure)
 
-    def _probe_once(self, asked: Asked) -> Failure | None:
-        """Probe one config, or judge it without, and tell the study; give its failure if it has one."""
+    def _probe_once(self, asked: Asked) -> ProbeResult:
+        """Probe one config, or judge it without, and tell the study."""
         with reserved_port() as port:
             try:
-                plan = self._job.bench.trainer.plan(self._case, asked.config, self._slot(asked, port))
+                plan = self._plan(asked, port)
             except TrainerError as refusal:
                 return self._refuse(asked, refusal)
             known = foregone(asked.config, self._study.frontier())
@@ -164,9 +188,21 @@ class _CaseWork:
                 result = self._job.probe(plan, self._stop(asked))
                 verdict = self._judge(result, asked)
         self._tell(asked, result, verdict, plan, launched=result.launched)
-        return result.failure
+        return result
 
-    def _refuse(self, asked: Asked, refusal: TrainerError) -> Failure:
+    def _plan(self, asked: Asked, port: int) -> ProbePlan:
+        """Plan a run in a session where there may be one, else the trainer's plain command."""
+        trainer, slot = self._job.bench.trainer, self._slot(asked, port)
+        warm = self._spec.probe.warm and not asked.cold and self._sessions_failed < SESSION_FAILURES_IN_A_ROW
+        plan = trainer.warm_plan(self._case, asked.config, slot) if warm else None
+        return plan or trainer.plan(self._case, asked.config, slot)
+
+    def _price(self, config: Config) -> float:
+        """Give what a probe costs before it measures anything: 0 in the open session, 1 where one must be started."""
+        key = self._job.bench.trainer.session_key(self._case, config) if self._spec.probe.warm else None
+        return 0.0 if key is not None and key == self._job.open_session() else 1.0
+
+    def _refuse(self, asked: Asked, refusal: TrainerError) -> ProbeResult:
         """Tell that the trainer cannot plan this config, or, where its files are at fault, any config of the case."""
         one_config = isinstance(refusal, ConfigRefusedError)
         kind = FailureKind.INVALID_CONFIG if one_config else FailureKind.MISSING_ASSET
@@ -174,9 +210,12 @@ class _CaseWork:
         result = unlaunched(asked.config, failure, "")
         verdict = self._judge(result, asked)
         self._tell(asked, result, verdict, None, launched=False)
-        return failure
+        return result
 
     def _judge(self, result: ProbeResult, asked: Asked) -> Verdict:
+        if result.warm:
+            at_fault = result.failure is not None and result.failure.kind.blame in _NOT_THE_CONFIG
+            self._sessions_failed = self._sessions_failed + 1 if at_fault else 0
         headroom_pct = self._spec.probe.headroom_pct
         return judge(result, self._spec.objective, headroom_pct=headroom_pct, attempt=asked.attempt)
 
@@ -201,9 +240,11 @@ class _CaseWork:
         objective = self._spec.objective
         number = value(so_far, objective)
         self._job.watcher.iteration(so_far, number)
-        if number is not None and self._study.report(asked, so_far.iterations, number):
+        hopeless = number is not None and self._study.report(asked, so_far.iterations, number)
+        if hopeless and not asked.confirms:
             return f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)"
-        return ENOUGH if settled(so_far, objective, self._spec.probe, self._study.incumbent) else None
+        rival = self._study.incumbent if self._job.competing and not asked.confirms else None
+        return ENOUGH if settled(so_far, objective, self._spec.probe, rival) else None
 
     def _slot(self, asked: Asked, port: int) -> Slot:
         return Slot(

@@ -1,25 +1,25 @@
 """A study with what it works on: its file, its trainer, its devices, its folder."""
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tuner.devices.base import device_variables, open_devices
-from tuner.devices.cards import Cards
-from tuner.devices.idle import wait_until_idle
+from tuner.devices.cards import Cards, Occupancy
+from tuner.devices.idle import grown, wait_until_idle
 from tuner.devices.topology import links, nccl_variables
 from tuner.errors import StudyError
 from tuner.probe.clock import MonotonicClock
 from tuner.probe.metrics import OBJECTIVES
 from tuner.probe.plan import Device, ProbePlan
-from tuner.probe.process import Launcher
 from tuner.probe.protocols import DeviceSource, Trainer
 from tuner.probe.recorder import SamplingRecorder
-from tuner.probe.result import ProbeResult, unlaunched
+from tuner.probe.result import Failure, ProbeResult, unlaunched
 from tuner.probe.run import INTERRUPTED, Stop, run
-from tuner.search.sampler import PATIENCE
+from tuner.probe.session import Sessions
+from tuner.search.trials import PATIENCE
 from tuner.study.cases import Case
 from tuner.study.load import DeviceKind, load, narrowed
 from tuner.study.space import Space
@@ -108,30 +108,61 @@ def open_workbench(study: str, *, devices: str | None = None, runs: Path = Path(
     )
 
 
-def prober(bench: Workbench) -> Probe:
-    """Give what probes for real on this bench: it waits for idle cards, then launches and measures.
+class Prober:
+    """Probes for real on a bench: waits for idle cards, starts the trainer or asks the open session, and measures.
 
-    What the cards hold now counts as belonging there. Raises DeviceError when a card is lost.
+    What the cards hold when it is made counts as belonging there. Close it to end the session that is still open.
     """
-    clock = MonotonicClock()
-    cards = Cards(bench.devices)
-    at_open = cards.occupancy()
 
-    def probe(plan: ProbePlan, stop: Stop) -> ProbeResult:
-        failure = wait_until_idle(
-            cards.occupancy,
-            at_open,
+    def __init__(self, bench: Workbench) -> None:
+        """Raises DeviceError when a card is lost."""
+        self._source = bench.source
+        self._clock = MonotonicClock()
+        self._cards = Cards(bench.devices)
+        self._at_open = self._cards.occupancy()
+        self._sessions = Sessions(self._clock)
+        self._after_first: Sequence[Occupancy] | None = None
+
+    @property
+    def open_session(self) -> str | None:
+        """The key of the session that is open, if one is."""
+        return self._sessions.open_key
+
+    def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
+        """Probe once. Raises OutputError, TrainerError or DeviceError when the tuner's own side fails."""
+        warm = plan.request is not None
+        if not (warm and plan.session_key == self.open_session):
+            self.close()
+            if busy := self._wait_until_idle(plan, stop):
+                return unlaunched(plan.config, busy, plan.digest)
+        recorder = SamplingRecorder(self._source, self._clock, plan.slot.limits.sample_seconds)
+        result = run(plan, launch=self._sessions, recorder=recorder, clock=self._clock, stop=stop)
+        result = replace(result, warm=warm, ready_s=self._sessions.ready_s)
+        if result.failure or self._leaks():
+            self.close()
+        return result
+
+    def close(self) -> None:
+        """End the open session, if there is one, and wait for it."""
+        self._sessions.close()
+        self._after_first = None
+
+    def _wait_until_idle(self, plan: ProbePlan, stop: Stop) -> Failure | None:
+        return wait_until_idle(
+            self._cards.occupancy,
+            self._at_open,
             limit_s=plan.slot.limits.idle_seconds,
-            clock=clock,
+            clock=self._clock,
             sleep=time.sleep,
             interrupted=lambda: stop(None) == INTERRUPTED,
         )
-        if failure:
-            return unlaunched(plan.config, failure, plan.digest)
-        recorder = SamplingRecorder(bench.source, clock, plan.slot.limits.sample_seconds)
-        return run(plan, launch=Launcher(clock), recorder=recorder, clock=clock, stop=stop)
 
-    return probe
+    def _leaks(self) -> bool:
+        """Tell whether the open session holds more memory between two runs than after its first one."""
+        now = self._cards.occupancy() if self.open_session else []
+        if self._after_first is None:
+            self._after_first = now
+        return grown(now, self._after_first)
 
 
 def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:

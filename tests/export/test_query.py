@@ -38,6 +38,16 @@ def test_the_earliest_of_equal_trials_is_best(any_database: "FilledDatabase") ->
     assert reader(any_database).best["add_pi_plus"].number == 1
 
 
+def test_what_a_session_measured_is_best_only_where_nothing_was_measured_cold(any_database: "FilledDatabase") -> None:
+    case = any_database.case("add_pi_plus")
+    any_database.add(case, utils=(70.0, 70.0), warm=True)
+    any_database.add(case, utils=(80.0, 80.0), warm=True)
+    assert reader(any_database).best["add_pi_plus"].number == 1
+    any_database.add(case, utils=(60.0, 60.0), warm=False)
+    any_database.add(case, utils=(50.0, 50.0))
+    assert reader(any_database).best["add_pi_plus"].number == 2
+
+
 def test_tallies_count_states_statuses_and_seconds(any_database: "FilledDatabase") -> None:
     case = any_database.case("add_pi_plus")
     any_database.case("amp_pi_plus")

@@ -37,7 +37,7 @@ def test_best_by_case_starts_with_the_fixed_columns(database: "FilledDatabase") 
     assert list(table.columns) == [
         *FIRST_COLUMNS,
         *("num_workers", "update_epochs", "objective", "value", "start_up_s", "window_s"),
-        *("min_avg_sm", "util_spread", "energy_j", "source", "trials", "trial", "digest"),
+        *("min_avg_sm", "util_spread", "energy_j", "source", "measured", "trials", "trial", "digest"),
     ]
     assert cells(table) == {
         "case": "add_pi_plus",
@@ -74,6 +74,7 @@ def test_best_by_case_starts_with_the_fixed_columns(database: "FilledDatabase") 
         "trials": "2",
         "trial": "1",
         "digest": "digest1",
+        "measured": "cold",
     }
 
 

@@ -12,7 +12,8 @@ from optuna.trial import FrozenTrial
 from tests_space import USUAL
 
 from tuner.search.pruner import GuardedPruner, build_pruner
-from tuner.search.sampler import PATIENCE, ConfigSampler, suggest
+from tuner.search.sampler import ConfigSampler
+from tuner.search.trials import PATIENCE, suggest
 from tuner.study.space import config_digest
 from tuner.study.spec import PrunerSpec, SearchSpec
 

@@ -17,6 +17,7 @@ from optuna.pruners import BasePruner, NopPruner
 from optuna.trial import FrozenTrial
 from tests_space import USUAL
 
+from tuner.search.sampler import ConfigSampler
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
 from tuner.store.study import Asked, CaseStudy
@@ -52,7 +53,7 @@ def case_study(
         database,
         name,
         space=space,
-        search=SearchSpec(seeds_per_variant=2),
+        sampler=lambda count: ConfigSampler(space, SearchSpec(seeds_per_variant=2), resumed_at=count),
         pruner=pruner or NopPruner(),
         identity=known or identity(space),
         case=CASE,

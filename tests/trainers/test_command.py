@@ -88,6 +88,49 @@ def test_it_runs_in_the_root_or_in_a_folder_of_it(tmp_path):
         trainer(root=tmp_path, cwd="none").cases()
 
 
+def test_without_the_option_there_are_no_sessions(tmp_path):
+    source = trainer()
+    (case,) = source.cases()
+
+    assert source.session_key(case, {"num_envs": 8}) is None
+    assert source.warm_plan(case, {"num_envs": 8}, make_slot(tmp_path)) is None
+    assert plan(source, make_slot(tmp_path), num_envs=8).session_key != plan(source, make_slot(tmp_path)).session_key
+
+
+def test_a_session_is_its_own_command_with_the_config_in_the_request(tmp_path):
+    source = trainer(
+        session="{python} serve --envs {num_envs} --prefetch {prefetch_factor} --port {port}",
+        python="python3",
+        progress=[r"epoch (?P<iteration>\d+)"],
+        expected=["model.pt"],
+        env={"OUT": "{out_dir}"},
+    )
+    config: Config = {"num_envs": 8, "num_workers": 2}
+    cold, slot = plan(source, make_slot(tmp_path), **config), make_slot(tmp_path)
+
+    warm = source.warm_plan(source.cases()[0], {**config, "pruner_patience": 3}, slot)
+
+    assert warm is not None
+    assert warm.argv == ("python3", "serve", "--envs", "8", "--port", str(slot.port))
+    assert warm.request == {"config": config, "iterations": slot.limits.most_iterations}
+    assert (warm.progress.patterns, warm.expected) == ((), ())
+    assert (warm.env, warm.cwd, warm.session_key) == (cold.env, cold.cwd, cold.session_key)
+    assert warm.digest != cold.digest
+
+
+def test_configs_share_a_session_when_they_agree_in_what_it_names():
+    source = trainer(session="serve {num_envs}", env={"WORKERS": "{num_workers}"}, cases=["walk", "run"])
+    walk, run = source.cases()
+    config: Config = {"num_envs": 8, "num_workers": 2, "prefetch_factor": 4}
+    key = source.session_key(walk, config)
+
+    assert key == "command/walk/num_envs=8/num_workers=2"
+    assert source.session_key(walk, {**config, "prefetch_factor": 2}) == key
+    assert source.session_key(walk, {**config, "num_envs": 16}) != key
+    assert source.session_key(walk, {**config, "num_workers": 1}) != key
+    assert source.session_key(run, config) != key
+
+
 def test_another_command_is_another_fingerprint():
     prints = [trainer(), trainer(command="train"), trainer(env={"A": "1"})]
 
@@ -105,6 +148,8 @@ def test_another_command_is_another_fingerprint():
         ({"command": "train {0}"}, r"'\{0\}' holds a placeholder that is not a plain \{name\}"),
         ({"command": ["train", 3]}, r"trainer\.options\.command\.1: .*valid string \(found 3\)"),
         ({"env": {"A": "{"}}, r"trainer\.options\.env: "),
+        ({"session": "serve {num_envs"}, r"trainer\.options\.session: expected '}'"),
+        ({"session": "serve {lr} {num_envs}"}, r"trainer\.options\.session: lr: in neither command nor env"),
         ({"cases": ["a/b"]}, r"trainer\.options\.cases\.0: .*\(found 'a/b'\)"),
         ({"cases": []}, r"trainer\.options\.cases: "),
         ({"progress": ["(?P<iteration>"]}, r"trainer\.options\.progress: .*is no regular expression"),

@@ -1,14 +1,16 @@
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
 
 from tuner.errors import TrainerError
+from tuner.probe.plan import LinePatterns
 from tuner.study.spec import TrainerSpec
 from tuner.testing.trainers import check_trainer, make_slot
-from tuner.trainers.mimickit.trainer import PROGRESS, MimicKitTrainer
+from tuner.trainers.mimickit.trainer import DRIVER, PROGRESS, MimicKitTrainer
 
 ROOT = Path(__file__).parents[1] / "data" / "mimickit"
 CONFIG = {"num_envs": 64, "agent_variant": "hiutil"}
@@ -99,6 +101,35 @@ def test_plans_share_a_session_where_the_environments_are_the_same(tmp_path):
     )
 
     assert first.session_key == second.session_key != other.session_key
+
+
+def test_a_warm_plan_is_the_same_probe_as_one_run_of_a_session(tmp_path):
+    source, slot = trainer(python="some/venv/python"), make_slot(tmp_path, iterations=8)
+    cold, warm = (plan(case("amp_toy"), CONFIG, slot) for plan in (source.plan, source.warm_plan))
+
+    assert warm.argv[:2] == (cold.argv[0], str(DRIVER))
+    own = ("--agent_config", "--mode", "--logger", "--max_samples", "--out_dir")
+    assert flags(warm) == {flag: values for flag, values in flags(cold).items() if flag not in own}
+    assert warm.request == {
+        "config": CONFIG,
+        "iterations": 5 * 8 + 2,
+        "agent_config": str(tmp_path / "agent.yaml"),
+        "out_dir": str(tmp_path / "train"),
+    }
+    assert (warm.progress, warm.expected) == (LinePatterns(), ())
+    assert warm == replace(cold, argv=warm.argv, progress=warm.progress, expected=warm.expected, request=warm.request)
+
+
+def test_configs_with_equal_session_keys_ask_for_the_same_command(tmp_path):
+    source, toy = trainer(), case("amp_toy")
+    configs = [CONFIG, CONFIG | {"agent_variant": "default"}, CONFIG | {"num_envs": 32}]
+    keys = [source.session_key(toy, config) for config in configs]
+    commands = [source.warm_plan(toy, config, make_slot(tmp_path)).argv for config in configs]
+
+    assert keys[0] == keys[1] == "mimickit/amp_toy/data/engines/toy_engine.yaml/64"
+    assert keys[2] not in keys[:2]
+    assert commands[0] == commands[1] != commands[2]
+    assert len({source.warm_plan(toy, config, make_slot(tmp_path)).digest for config in configs}) == 3
 
 
 def test_the_engine_of_the_study_replaces_the_one_of_the_case(tmp_path):

@@ -40,6 +40,10 @@ def plan(config: dict[str, Value], devices: tuple[Device, ...] = CPUS, **options
     return trainer(**options).plan(Case(name="amp_pi_plus"), {"num_envs": 64, **config}, slot(devices))
 
 
+def warm_plan(config: dict[str, Value], devices: tuple[Device, ...] = CPUS, **options: int) -> ProbePlan:
+    return trainer(**options).warm_plan(Case(name="amp_pi_plus"), {"num_envs": 64, **config}, slot(devices))
+
+
 def argument(plan: ProbePlan, name: str) -> str | None:
     return next((value for option, value in pairwise(plan.argv) if option == name), None)
 
@@ -94,11 +98,30 @@ def test_the_study_may_name_the_python() -> None:
     assert planned.argv[0] == "/env/bin/python"
 
 
-def test_sessions_are_shared_between_agents_but_not_between_rungs() -> None:
-    keys = {variant: plan({"agent_variant": variant}).session_key for variant in ("default", "hiutil")}
-    assert keys["default"] == keys["hiutil"]
-    assert plan({"num_envs": 128}).session_key != keys["default"]
-    assert plan({}, devices=GPUS).session_key != keys["default"]
+def test_a_session_is_one_command_with_what_differs_in_the_request() -> None:
+    config = {"num_envs": 64, "agent_variant": "hiutil", "num_workers": 2}
+    cold, warm = plan(config), warm_plan({**config, "pruner_patience": 3})
+    assert warm.argv == (
+        *(sys.executable, "-m", "tuner.trainers.reference.serve", "--case", "amp_pi_plus", "--devices", "cpu", "cpu"),
+        *("--master-port", "29501", "--num-envs", "64", "--hidden-units", "64"),
+    )
+    assert warm.request == {"config": config, "iterations": 32}
+    assert (cold.request, warm.expected) == (None, ())
+    assert (warm.env, warm.agent_config, warm.session_key) == (cold.env, cold.agent_config, cold.session_key)
+    assert warm.digest != cold.digest
+
+
+def test_a_session_has_the_width_that_the_study_or_the_device_asks_for() -> None:
+    assert argument(warm_plan({}, devices=GPUS), "--hidden-units") == "1024"
+    assert argument(warm_plan({}, devices=GPUS, hidden_units=256), "--hidden-units") == "256"
+
+
+def test_sessions_are_shared_between_agents_but_not_between_rungs_and_cases() -> None:
+    reference, case = trainer(), Case(name="amp_pi_plus")
+    key = reference.session_key(case, {"num_envs": 64, "agent_variant": "default"})
+    assert reference.session_key(case, {"num_envs": 64, "agent_variant": "hiutil", "num_workers": 2}) == key
+    assert reference.session_key(case, {"num_envs": 128, "agent_variant": "default"}) != key
+    assert reference.session_key(Case(name="add_pi_plus"), {"num_envs": 64, "agent_variant": "default"}) != key
 
 
 def test_default_leaves_the_agent_as_it_is() -> None:
@@ -124,11 +147,13 @@ def test_hiutil_bounds_what_the_config_says(epochs: int, batch_size: int) -> Non
         ({"batch_size": 1.5}, "batch_size 1.5: .* whole number"),
         ({"num_envs": "many"}, "num_envs 'many': .* whole number"),
         ({"num_workers": -1}, "num_workers -1: .* at least 0"),
+        ({"prefetch_factor": 4}, "prefetch_factor 4 needs num_workers of at least 1"),
     ],
 )
 def test_a_value_it_cannot_use_is_named(config: dict[str, Value], message: str) -> None:
-    with pytest.raises(TrainerError, match=message):
-        plan(config)
+    for decide in (plan, warm_plan):
+        with pytest.raises(TrainerError, match=message):
+            decide(config)
 
 
 def test_a_case_it_does_not_know_is_named() -> None:

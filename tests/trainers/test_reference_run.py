@@ -20,6 +20,7 @@ from tuner.study.spec import ProbeSpec, TrainerSpec
 from tuner.trainers.reference.__main__ import settings_from
 from tuner.trainers.reference.adapter import ReferenceTrainer
 from tuner.trainers.reference.rollout import STEPS_PER_ITERATION
+from tuner.trainers.reference.settings import run_settings
 
 GIVEN = ["--case", "amp_pi_plus", "--master-port", "29500", "--out-dir", "out"]
 
@@ -104,17 +105,16 @@ def test_the_trainer_reads_what_the_adapter_plans(tmp_path: Path) -> None:
     slot = Slot(devices=devices, out_dir=tmp_path, port=29500, limits=ProbeSpec())
     config = {"num_envs": 96, "agent_variant": "hiutil", "num_workers": 2, "prefetch_factor": 4}
     plan = ReferenceTrainer(TrainerSpec(name="reference")).plan(Case(name="add_pi_plus"), config, slot)
-    settings = settings_from(list(plan.argv[3:]))
-    assert (settings.method, settings.devices, settings.num_envs) == ("add", ("cpu", "cpu"), 96)
-    assert (settings.agent.hidden_layers, settings.agent.update_epochs, settings.agent.batch_size) == (3, 20, 2)
-    assert (settings.num_workers, settings.prefetch_factor) == (2, 4)
-    assert settings.out_dir == tmp_path / "train"
+    team, settings, out_dir = settings_from(list(plan.argv[3:]))
+    assert (team.method, team.devices, team.num_envs) == ("add", ("cpu", "cpu"), 96)
+    assert settings == run_settings(config, hidden_units=64, iterations=settings.iterations)
+    assert out_dir == tmp_path / "train"
 
 
 def test_what_is_left_out_follows_from_the_device_and_the_workers() -> None:
-    settings = settings_from([*GIVEN, "--devices", "cuda:0", "cuda:1", "--num-workers", "2"])
+    _, settings, _ = settings_from([*GIVEN, "--devices", "cuda:0", "cuda:1", "--num-workers", "2"])
     assert (settings.agent.hidden_units, settings.prefetch_factor) == (1024, 2)
-    settings = settings_from(GIVEN)
+    _, settings, _ = settings_from(GIVEN)
     assert (settings.agent.hidden_units, settings.prefetch_factor) == (64, None)
 
 

@@ -5,7 +5,7 @@ import sys
 import typer
 from rich.console import Console
 
-from tuner.cli import database, doctor, optimize, preview
+from tuner.cli import database, doctor, optimize, preview, record
 from tuner.errors import TunerError
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
 for command in (
     doctor.doctor,
     optimize.optimize,
+    record.record,
     database.status,
     database.export,
     preview.cases,

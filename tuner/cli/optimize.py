@@ -1,31 +1,31 @@
 """`tuner optimize`: run or resume a study."""
 
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, patterns, storage_url
-from tuner.cli.show import ProgressView, at_the_top, complaint, introduction, open_console, summary_table, written
-from tuner.errors import TunerError
+from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, database_url, patterns
+from tuner.cli.show import at_the_top, open_console, replayed, replaying, summary_table, written
+from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
+from tuner.errors import StudyError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.summary import summarise
 from tuner.export.write import export_study
-from tuner.loop import Job, optimise
-from tuner.store.database import Database
+from tuner.loop import optimise
+from tuner.replay.bench import replay_bench
+from tuner.replay.prober import ReplayedProber
+from tuner.replay.table import Table
 from tuner.study.cases import select
-from tuner.workbench import open_workbench, prober
-
-EXIT_INTERRUPTED = 130
+from tuner.workbench import Prober, open_workbench
 
 Trials = Annotated[
     int | None, typer.Option("--n-trials", min=1, help="Finished trials per case; default: the study's.")
+]
+Replay = Annotated[
+    Path | None, typer.Option(help="A table of `tuner record` (.parquet) to probe instead, in simulated time.")
 ]
 
 
@@ -34,57 +34,34 @@ def optimize(
     cases: Cases = None,
     n_trials: Trials = None,
     devices: Devices = None,
+    replay: Replay = None,
     storage: Storage = None,
     runs: Runs = RUNS,
 ) -> None:
     """Run a study, or resume it: the same command goes on where the last one ended."""
+    if replay and (cases or devices):
+        raise StudyError("--replay takes case and devices from the table; leave out --cases and --devices")
     console = open_console()
-    bench = open_workbench(study, devices=devices, runs=runs)
-    url = storage_url(storage, bench.spec, runs)
+    if replay:
+        table = Table.load(replay)
+        bench = replay_bench(table, study, runs=runs)
+        prober = ReplayedProber(table, bench.spec.objective)
+        console.print(replaying(table, replay), markup=False)
+    else:
+        bench = open_workbench(study, devices=devices, runs=runs)
+        prober = Prober(bench)
     chosen = select(bench.trainer.cases(), patterns(cases, bench.spec))
-    database = Database(url)
-    introduction(console, bench, chosen, database.shown_url)
-    with _interruptible(console) as interrupted:
-        view = ProgressView(console)
-        job = Job(
-            bench=bench,
-            database=database,
-            probe=prober(bench),
-            watcher=view,
-            interrupted=interrupted.is_set,
-            trials=n_trials,
-        )
-        try:
-            outcomes = optimise(job, chosen)
-        finally:
-            view.close()
-            database.close()
+    url = database_url(storage, bench.folder)
+    with at_work(console, bench, chosen, url, prober) as job:
+        outcomes = optimise(replace(job, trials=n_trials), chosen)
+        interrupted = job.interrupted()
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)
     rows = summarise(StudyReader(connect(url), bench.spec.name))
     console.print(summary_table(rows))
     for hint in at_the_top(bench, chosen, rows):
         console.print(hint, markup=False)
+    if isinstance(prober, ReplayedProber):
+        console.print(replayed(bench, prober.spent_s), markup=False)
     written(console, export_study(url, bench.spec.name, bench.folder))
-    if interrupted.is_set():
-        raise typer.Exit(EXIT_INTERRUPTED)
-    if complaints := [text for outcome in outcomes if (text := complaint(outcome))]:
-        raise TunerError("\n".join(complaints))
-
-
-@contextmanager
-def _interruptible(console: Console) -> Iterator[threading.Event]:
-    """Let the first Ctrl-C (or TERM) ask for a clean stop; a second Ctrl-C ends the tuner at once."""
-    asked = threading.Event()
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        asked.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        console.print("stopping the probe; everything measured is kept (Ctrl-C again: at once)")
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    conclude(outcomes, interrupted=interrupted)

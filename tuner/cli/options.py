@@ -18,7 +18,12 @@ RUNS = Path("runs")
 
 def storage_url(storage: str | None, spec: StudySpec, runs: Path) -> str:
     """Give the URL of the study's database: as asked for, or its own SQLite file."""
-    return storage or f"sqlite:///{(runs / spec.name).resolve() / 'study.db'}"
+    return database_url(storage, (runs / spec.name).resolve())
+
+
+def database_url(storage: str | None, folder: Path, file: str = "study.db") -> str:
+    """Give the URL asked for, or that of a SQLite file in `folder`."""
+    return storage or f"sqlite:///{folder / file}"
 
 
 def patterns(cases: str | None, spec: StudySpec) -> list[str]:

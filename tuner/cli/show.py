@@ -11,6 +11,7 @@ from rich.text import Text
 from tuner.export.summary import CaseSummary
 from tuner.loop import CaseOutcome
 from tuner.probe.result import FailureKind, ProbeResult
+from tuner.replay.table import Table as RecordedTable
 from tuner.search.verdict import Verdict
 from tuner.store.study import Asked
 from tuner.study.cases import Case
@@ -57,6 +58,30 @@ def introduction(console: Console, bench: Workbench, cases: Sequence[Case], show
                 by_reason[reason].append(name)
     for reason, names in by_reason.items():
         console.print(f"not searched: {', '.join(names)}: {reason}", markup=False)
+
+
+def replaying(table: RecordedTable, path: Path) -> str:
+    """Say what stands in for trainer and devices."""
+    header = table.header
+    machine = header.machine.get("gpus") or header.machine.get("cpu")
+    return (
+        f"replaying {path}: {len(table.configs)} config(s) of {header.case}, recorded on {machine} by {header.date}; "
+        "space and devices are the table's, search, pruner, objective and limits the study's"
+    )
+
+
+def replayed(bench: Workbench, spent_s: float) -> str:
+    """Say what the probes of this time would have cost."""
+    unit = "GPU-seconds" if bench.kind == "gpu" else "CPU rank-seconds"
+    return f"simulated: {spent_s:.0f} s ({duration(spent_s)}), {spent_s * len(bench.devices):.0f} {unit}"
+
+
+def recorded(case: Case, configs: Sequence[Config], table: RecordedTable | None) -> str:
+    """Say how far the recording of a case has come."""
+    if table is None:
+        return f"{case.name}: nothing recorded yet, {len(configs)} config(s) left"
+    left = sum(table.find(config) is None for config in configs)
+    return f"{case.name}: {len(table.configs)} config(s) recorded, {left} of {len(configs)} left"
 
 
 class ProgressView:

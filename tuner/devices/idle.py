@@ -16,6 +16,9 @@ SLACK_MIB = 256.0
 IDLE_UTIL_PCT = 5.0
 """A card busier than this works for somebody, also where a container hides for whom."""
 
+LEAK_MIB = 1024.0
+"""What a session may hold more than after its first run; allocators round, and kernels are loaded late."""
+
 POLL_S = 0.1
 
 
@@ -39,6 +42,16 @@ def obstacles(now: Sequence[Occupancy], at_open: Sequence[Occupancy]) -> list[Ob
         for card, before in zip(now, at_open, strict=True)
         if (text := finds(card, before))
     ]
+
+
+def grown(now: Sequence[Occupancy], before: Sequence[Occupancy]) -> bool:
+    """Tell whether more memory of a card is in use than before, by more than `LEAK_MIB`."""
+    return any(
+        card.mem_used_mib is not None
+        and earlier.mem_used_mib is not None
+        and card.mem_used_mib > earlier.mem_used_mib + LEAK_MIB
+        for card, earlier in zip(now, before, strict=False)
+    )
 
 
 def wait_until_idle(

@@ -33,6 +33,7 @@ TRIALS = table(
     column("datetime_complete", DateTime),
 )
 VALUES = table("trial_values", column("trial_id"), column("objective"), column("value"))
+STEPS = table("trial_intermediate_values", column("trial_id"), column("step"), column("intermediate_value"))
 PROBES = table("trial_user_attributes", column("trial_id"), column("key"), column("value_json"))
 
 
@@ -71,7 +72,7 @@ def _check_tables(connection: Connection) -> None:
     """Raise StoreError unless every table and column that is read here exists."""
     inspector = inspect(connection)
     tables = set(inspector.get_table_names())
-    for wanted in (STUDIES, FACTS, TRIALS, VALUES, PROBES):
+    for wanted in (STUDIES, FACTS, TRIALS, VALUES, STEPS, PROBES):
         found = {known["name"] for known in inspector.get_columns(wanted.name)} if wanted.name in tables else set()
         if missing := [part.name for part in wanted.c if part.name not in found]:
             raise StoreError(

@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 
 from tuner.errors import StoreError
-from tuner.export.database import FACTS, PROBES, STUDIES, TRIALS, VALUES, reading, shown
+from tuner.export.database import FACTS, PROBES, STEPS, STUDIES, TRIALS, VALUES, reading, shown
 from tuner.export.records import COMPLETE, INELIGIBLE, CaseRecord, Tally, TrialRecord, status_of
 
 PAGE_TRIALS = 1000
@@ -68,9 +68,13 @@ class StudyReader:
 
     @cached_property
     def best(self) -> dict[str, TrialRecord]:
-        """The best complete and eligible trial of each case that has one, the earliest among equals."""
+        """The best complete and eligible trial of each case that has one, the earliest among equals.
+
+        One that a session served is the best only where none was measured with the trainer's plain command.
+        """
+        warm = case((self._probe["warm"].as_boolean().is_(True), 1), else_=0)
         place = func.row_number().over(
-            partition_by=TRIALS.c.study_id, order_by=(VALUES.c.value.desc(), TRIALS.c.number)
+            partition_by=TRIALS.c.study_id, order_by=(warm, VALUES.c.value.desc(), TRIALS.c.number)
         )
         ranked = (
             select(TRIALS.c.trial_id, place.label("place"))
@@ -117,6 +121,23 @@ class StudyReader:
             for study_id in self._names:
                 for row in _pages(connection, _whole_trials().where(TRIALS.c.study_id == study_id)):
                     yield self._trial(row)
+
+    @cached_property
+    def series(self) -> dict[tuple[str, int], list[float | None]]:
+        """By case and trial number: the objective after each whole iteration of the window, None where unknown."""
+        query = (
+            select(TRIALS.c.study_id, TRIALS.c.number, STEPS.c.step, STEPS.c.intermediate_value)
+            .join_from(TRIALS, STEPS, STEPS.c.trial_id == TRIALS.c.trial_id)
+            .where(TRIALS.c.study_id.in_(list(self._names)))
+            .order_by(TRIALS.c.study_id, TRIALS.c.number, STEPS.c.step)
+        )
+        series: dict[tuple[str, int], list[float | None]] = {}
+        with reading(self._engine) as connection:
+            for study_id, number, step, value in connection.execute(query):
+                known = series.setdefault((self._names[study_id], number), [])
+                known += [None] * (step - 1 - len(known))
+                known.append(value)
+        return series
 
     @cached_property
     def fields(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

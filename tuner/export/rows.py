@@ -30,7 +30,7 @@ def best_columns(devices: int, parameters: Sequence[str], metrics: Sequence[str]
     extremes = [f"{maximum}{rank}" for maximum in maxima for rank in range(devices)]
     searched = [name for name in parameters if name != VARIANT]  # it is the column `variant`
     columns = [*_BEFORE_DEVICES, *averages, "min_avg_util", *extremes, *_FILES, *searched]
-    columns += ["objective", "value", "start_up_s", "window_s", *metrics, "source"]
+    columns += ["objective", "value", "start_up_s", "window_s", *metrics, "source", "measured"]
     return list(dict.fromkeys([*columns, "trials", "trial", "digest"]))
 
 
@@ -38,7 +38,7 @@ def trial_columns(parameters: Sequence[str], metrics: Sequence[str]) -> list[str
     """Name the columns of `trials.tsv`."""
     columns = ["case", "method", "trial", "state", "status", "failure", "detail", "launched", "value", *parameters]
     columns += ["iterations", "samples", "samples_per_s", *metrics, "started_at", "completed_at"]
-    return list(dict.fromkeys([*columns, "start_up_s", "window_s", "total_s", "out_dir", "digest"]))
+    return list(dict.fromkeys([*columns, "start_up_s", "window_s", "total_s", "measured", "out_dir", "digest"]))
 
 
 def best_row(case: CaseRecord, trial: TrialRecord) -> Row:
@@ -58,6 +58,7 @@ def best_row(case: CaseRecord, trial: TrialRecord) -> Row:
         "objective": case.objective,
         "value": rounded(case.objective, trial.value),
         "source": case.facts.get("source"),
+        "measured": _way(trial),
         "trial": trial.number,
         "digest": probe.get("digest"),
     }
@@ -82,6 +83,7 @@ def trial_row(case: CaseRecord, trial: TrialRecord) -> Row:
         "iterations": probe.get("iterations"),
         "started_at": _utc(trial.started),
         "completed_at": _utc(trial.completed),
+        "measured": _way(trial),
         "out_dir": probe.get("out_dir"),
         "digest": probe.get("digest"),
     }
@@ -98,6 +100,11 @@ def _device_columns(devices: Sequence[Mapping[str, Any]]) -> Row:
         for rank, device in enumerate(devices)
         for column, field in _OF_DEVICE.items()
     }
+
+
+def _way(trial: TrialRecord) -> str | None:
+    """Tell how it was measured: `warm` in a session, `cold` with the trainer's plain command."""
+    return ("warm" if trial.probe.get("warm") else "cold") if trial.probe.get("launched") else None
 
 
 def _utc(moment: datetime | None) -> str | None:

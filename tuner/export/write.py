@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -33,13 +33,18 @@ def export_study(url: str, study: str, folder: Path) -> list[Path]:
     OutputError when a file cannot be written.
     """
     reader = StudyReader(connect(url), study)
+    return write_files(folder, {name: map(str.encode, exporter(reader)) for name, exporter in EXPORTERS.items()})
+
+
+def write_files(folder: Path, files: Mapping[str, Iterable[bytes]]) -> list[Path]:
+    """Write files, name → pieces of content, into `folder`, which is made where it is missing; give their paths.
+
+    Nothing is replaced before everything is written. Raises OutputError when a file cannot be written.
+    """
     with _explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        staged = {
-            folder / name: stack.enter_context(_staged(folder / name, exporter(reader)))
-            for name, exporter in EXPORTERS.items()
-        }
+        staged = {folder / name: stack.enter_context(_staged(folder / name, pieces)) for name, pieces in files.items()}
         for path, temporary in staged.items():
             with _explained(path):
                 temporary.replace(path)
@@ -47,11 +52,11 @@ def export_study(url: str, study: str, folder: Path) -> list[Path]:
 
 
 @contextmanager
-def _staged(path: Path, pieces: Iterable[str]) -> Iterator[Path]:
-    """Write the text beside `path` and give that file, which is gone afterwards."""
+def _staged(path: Path, pieces: Iterable[bytes]) -> Iterator[Path]:
+    """Write the pieces beside `path` and give that file, which is gone afterwards."""
     temporary = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
-        with _explained(path), temporary.open("x", encoding="utf-8", newline="") as file:
+        with _explained(path), temporary.open("xb") as file:
             file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
@@ -67,7 +72,7 @@ def _explained(path: Path) -> Iterator[None]:
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, "choose another folder")
         raise OutputError(
-            f"cannot write {path}: {error.strerror}; {remedy}, then run `tuner export` (an earlier file is unchanged)"
+            f"cannot write {path}: {error.strerror}; {remedy}, then run the command again; earlier files are unchanged"
         ) from error
 
 

@@ -20,6 +20,43 @@ CHUNK_BYTES = 1 << 16
 LEFT_OUT = b"\n[tuner: the rest of this log is left out]\n"
 
 
+class Log:
+    """A file that takes MAX_LOG_BYTES at most, and remembers why it could take no more."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError when the file cannot be opened."""
+        self._file = path.open("wb")
+        self._room_bytes = MAX_LOG_BYTES
+        self._error: OSError | None = None
+
+    def write(self, chunk: bytes) -> None:
+        """Append at once; what comes after an error, beyond the bound or after the end is left out."""
+        if self._error is not None or self._room_bytes <= 0:
+            return
+        kept = chunk[: self._room_bytes]
+        self._room_bytes -= len(chunk)
+        try:
+            self._file.write(kept if self._room_bytes > 0 else kept + LEFT_OUT)
+            self._file.flush()
+        except OSError as error:
+            self._error = error
+
+    def check(self) -> None:
+        """Raise OutputError when something could not be written."""
+        if self._error is not None:
+            raise OutputError(
+                f"{self._file.name} cannot be written: {self._error.strerror}; free some space and resume"
+            )
+
+    def close(self) -> None:
+        """End it. Harmless to repeat."""
+        self._room_bytes = 0
+        try:
+            self._file.close()
+        except OSError as error:
+            self._error = error
+
+
 class Console:
     """Reads a pipe in a thread of its own until its end."""
 
@@ -28,9 +65,7 @@ class Console:
         self._clock = clock
         self._origin_s = origin_s
         self._lines: queue.Queue[Line] = queue.Queue(WAITING_LINES)
-        self._log = log.open("wb")
-        self._room_bytes = MAX_LOG_BYTES
-        self._error: OSError | None = None
+        self._log = Log(log)
         self._closed = False
         self._thread = threading.Thread(target=self._read, name="console", daemon=True)
         self._thread.start()
@@ -45,8 +80,7 @@ class Console:
             lines.append(self._lines.get(timeout=timeout_s))
             while len(lines) < WAITING_LINES or self._closed:
                 lines.append(self._lines.get_nowait())
-        if self._error is not None:
-            raise OutputError(f"{self._log.name} cannot be written: {self._error.strerror}; free some space and resume")
+        self._log.check()
         return lines
 
     def close(self) -> None:
@@ -59,13 +93,10 @@ class Console:
     def _read(self) -> None:
         splitter = LineSplitter()
         while chunk := os.read(self._pipe, CHUNK_BYTES):
-            self._keep(chunk)
+            self._log.write(chunk)
             self._hand_on(splitter.feed(chunk))
         self._hand_on(splitter.close())
-        try:
-            self._log.close()
-        except OSError as error:
-            self._error = error
+        self._log.close()
 
     def _hand_on(self, texts: list[str]) -> None:
         now_s = self._clock.now() - self._origin_s
@@ -77,14 +108,3 @@ class Console:
             with suppress(queue.Full):
                 self._lines.put(line, timeout=FULL_S)
                 return
-
-    def _keep(self, chunk: bytes) -> None:
-        if self._error is not None or self._room_bytes <= 0:
-            return
-        kept = chunk[: self._room_bytes]
-        self._room_bytes -= len(chunk)
-        try:
-            self._log.write(kept if self._room_bytes > 0 else kept + LEFT_OUT)
-            self._log.flush()
-        except OSError as error:
-            self._error = error

@@ -2,23 +2,30 @@
 
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain
+from typing import Any
 
+from tuner.probe.lines import MAX_LINE_BYTES
 from tuner.probe.result import Failure, FailureKind
-from tuner.probe.rules import KILLED, RULES
+from tuner.probe.rules import BREACH, KILLED, RULES, SESSION
 from tuner.units import BYTES_PER_MIB, MIB_PER_GIB
 
 OUT_OF_MEMORY = {FailureKind.GPU_OOM, FailureKind.HOST_OOM}
+TOLD = "told"
+"""The rule of a failure whose kind the trainer itself has told."""
+MOST_BREACHES = 2
+"""Breaches of a session's protocol, with no progress between, that a trainer may still recover from."""
 
+_TELLABLE = [kind for kind in FailureKind if kind is not FailureKind.INTERRUPTED]
 _EXCEPTION = re.compile(r"^(?:\[rank\d+\]: )?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?:: |$)")
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
 _DEAD_RANK = re.compile(
     r"^Process \S+-(?P<child>\d+):$|^\[rank(?P<rank>\d+)\]: Traceback|^-- Process (?P<spawned>\d+) terminated with"
 )
-_KILLED_PROCESS = re.compile(r"^\[tuner\] process \d+ was killed by ")
+_FATAL_NOTE = re.compile(r"^\[tuner\] process \d+ was killed by |^" + re.escape(BREACH))
 _RANK = re.compile(r"\[rank(\d+)\]|device 'cuda:(\d+)'|GPU (\d+) has a total capacity")
 _ASKED = re.compile(r"Tried to allocate ([\d.]+) (MiB|GiB)")
 _FREE = re.compile(r"of which ([\d.]+) (MiB|GiB) is free")
@@ -52,6 +59,8 @@ class _Clue:
     text: str
     fatal: bool = False
     certain: bool = False
+    rank: int | None = None
+    kind: FailureKind | None = None
 
 
 class Evidence:
@@ -69,18 +78,31 @@ class Evidence:
     @property
     def certain(self) -> bool:
         """Whether there are lines such as only a process that dies of them writes."""
-        return any(clue.certain for clue in self._each())
+        return any(clue.certain for clue in self._each()) or len(self._clues.get(SESSION, ())) > MOST_BREACHES
 
-    def feed(self, text: str, t_s: float) -> None:
-        """Take one line of the trainer's output into account."""
+    @property
+    def told(self) -> bool:
+        """Whether the trainer itself has told that it cannot go on."""
+        return bool(self._clues.get(TOLD))
+
+    def tell(self, failed: Mapping[str, Any], t_s: float) -> None:
+        """Take the trainer's own `failed` record into account: its detail as output, its kind above all rules."""
+        texts = str(failed.get("detail") or "no detail")[:MAX_LINE_BYTES].strip().splitlines()
+        rank = failed["rank"] if isinstance(failed.get("rank"), int) else None
+        for text in texts:
+            self.feed(text, t_s, rank)
+        kind = next((kind for kind in _TELLABLE if kind == failed.get("kind")), None)
+        self._keep(TOLD, _Clue(t_s, _telling(texts), fatal=True, certain=True, rank=rank, kind=kind))
+
+    def feed(self, text: str, t_s: float, rank: int | None = None) -> None:
+        """Take one line of the output into account, of `rank` where that is known."""
         self._tail.append(_Clue(t_s, text))
         rule = next((rule for rule in RULES if rule.pattern.search(text)), None)
         certain = bool(_DEAD_RANK.search(text)) or (rule is not None and rule.kind is FailureKind.GPU_OOM)
         raised = rule is not None and bool(_EXCEPTION.search(text))
-        fatal = certain or raised or bool(_TRACEBACK.search(text) or _KILLED_PROCESS.search(text))
-        clues = self._clues.setdefault(rule.name if rule else "", [])
-        if (rule or fatal) and len(clues) < _KEPT_CLUES:
-            clues.append(_Clue(t_s, text, fatal, certain))
+        fatal = certain or raised or bool(_TRACEBACK.search(text) or _FATAL_NOTE.search(text))
+        if rule or fatal:
+            self._keep(rule.name if rule else "", _Clue(t_s, text, fatal, certain, rank))
 
     def forget(self, before_s: float) -> None:
         """Forget what came before: an iteration that began then has been completed by all ranks."""
@@ -89,34 +111,58 @@ class Evidence:
             self._tail.popleft()
 
     def failure(self) -> Failure | None:
-        """Give the failure of the first rule that matched, with rank and overshoot where the lines name them."""
+        """Give the failure whose kind was told, memory first, or else that of the first rule that matched.
+
+        Rank and overshoot are given where the lines name them.
+        """
+        named = self._named()
+        kinds = [clue for clue in self._clues.get(TOLD, ()) if clue.kind]
+        told = min(kinds, key=lambda clue: clue.kind not in OUT_OF_MEMORY, default=None)
+        if told is None or told.kind is None:
+            return named
+        if named is not None and named.kind is told.kind:
+            return replace(named, rank=told.rank if named.rank is None else named.rank)
+        return Failure(kind=told.kind, rule=TOLD, detail=told.text, rank=told.rank)
+
+    def _named(self) -> Failure | None:
         for rule in RULES:
-            if lines := [clue.text for clue in self._clues.get(rule.name, [])]:
+            if clues := self._clues.get(rule.name):
+                lines = [clue.text for clue in clues]
                 sized = [line for line in lines if _overshoot_mib(line) is not None]
                 return Failure(
                     kind=rule.kind,
                     rule=rule.name,
                     detail=(sized or lines)[0].strip(),
-                    rank=self._rank(lines),
+                    rank=self._rank(clues),
                     overshoot_mib=_overshoot_mib(sized[0]) if sized and rule.kind is FailureKind.GPU_OOM else None,
                 )
         return None
+
+    def _keep(self, rule: str, clue: _Clue) -> None:
+        clues = self._clues.setdefault(rule, [])
+        if len(clues) < _KEPT_CLUES:
+            clues.append(clue)
 
     def _each(self) -> Iterator[_Clue]:
         return chain.from_iterable(self._clues.values())
 
     def last_words(self) -> str:
         """Give the line that best says why an unknown crash happened."""
-        lines = [clue.text for clue in self._tail]
-        spoken = [line for line in lines if _EXCEPTION.search(line)] or lines
-        return spoken[-1].strip() if spoken else "no output"
+        return _telling([clue.text for clue in self._clues.get(TOLD) or self._tail])
 
-    def _rank(self, lines: Sequence[str]) -> int | None:
-        for line in lines:
-            if found := _RANK.search(line):
+    def _rank(self, clues: Sequence[_Clue]) -> int | None:
+        for clue in clues:
+            if clue.rank is not None:
+                return clue.rank
+            if found := _RANK.search(clue.text):
                 return next(int(group) for group in found.groups() if group)
         dead = [found for clue in self._tail if (found := _DEAD_RANK.search(clue.text))]
         return int(dead[0]["child"] or dead[0]["rank"] or dead[0]["spawned"]) if dead else None
+
+
+def _telling(lines: Sequence[str]) -> str:
+    spoken = [line for line in lines if _EXCEPTION.search(line)] or lines
+    return spoken[-1].strip() if spoken else "no output"
 
 
 def _overshoot_mib(line: str) -> float | None:
@@ -154,6 +200,8 @@ def classify(
         return Failure(kind=FailureKind.INTERRUPTED, rule="user", detail="stopped by the user")
     if (end is End.HANG and evidence.fatal_t_s is not None) or (end is End.OUT_OF_TIME and evidence.certain):
         end = End.FATAL  # its peers kept on talking
+    if end is End.EXITED and evidence.told:
+        end = End.FATAL  # whatever its exit code
     named = evidence.failure()
     out_of_memory = evidence.certain and named is not None and named.kind in OUT_OF_MEMORY
     if not out_of_memory and _ran_its_course(end, exit_code, missing, measured, behind):

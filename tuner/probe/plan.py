@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec
@@ -66,7 +67,11 @@ class LinePatterns:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbePlan:
-    """A probe as values: running it by hand needs nothing else."""
+    """A probe as values: running it by hand needs nothing else.
+
+    A cold plan's `argv` runs this probe and ends; a warm plan's starts what serves a session, and `request` is this
+    probe's run in it.
+    """
 
     config: Config
     argv: tuple[str, ...]
@@ -80,7 +85,9 @@ class ProbePlan:
     expected: tuple[Path, ...] = ()
     """Files that a run which ended by itself must have left."""
     session_key: str
-    """Plans with equal keys could share a started trainer."""
+    """Warm plans with equal keys can share a session."""
+    request: Mapping[str, Any] | None = None
+    """What a session is asked to run, its files apart; None where `argv` is a command for this probe alone."""
     base_agent: str = ""
     """The agent file as shipped, for the tables."""
     agent_config: str = ""
@@ -89,7 +96,8 @@ class ProbePlan:
     @property
     def digest(self) -> str:
         """Name the plan by 12 hexadecimal digits; the out dir and the port do not count."""
-        parts = [self.argv, sorted(self.env.items()), sorted((str(path), text) for path, text in self.files.items())]
+        files = sorted((str(path), text) for path, text in self.files.items())
+        parts = [self.argv, sorted(self.env.items()), files, *([self.request] if self.request is not None else [])]
         text = json.dumps(parts).replace(str(self.slot.out_dir), "OUT")
         text = re.sub(rf"(?<!\d){self.slot.port}(?!\d)", "PORT", text)
         return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -32,7 +32,7 @@ class Process:
         self._clock = clock
         self._origin_s = clock.now()
         self._exit: int | None = None
-        _prepare(plan)
+        prepare(plan)
         self._tail = _Tail(plan.slot.progress)
         self._guard, self._socket, pipe = _start_guard(plan)
         self._messages = self._socket.makefile("r")
@@ -61,6 +61,10 @@ class Process:
         if self._exit is None and self._guard.poll() is not None:
             self._finish()
         return self._exit
+
+    def release(self) -> int:
+        """End the probe: a command serves no other."""
+        return self.end()
 
     def end(self) -> int:
         """End every process of the probe and wait for it."""
@@ -119,7 +123,8 @@ class _Tail:
         return whole.decode(errors="replace").splitlines()
 
 
-def _prepare(plan: ProbePlan) -> None:
+def prepare(plan: ProbePlan) -> None:
+    """Make a fresh out dir and write the plan's files. Raises OutputError when they cannot be written."""
     try:
         shutil.rmtree(plan.slot.out_dir, ignore_errors=True)
         plan.slot.out_dir.mkdir(parents=True)

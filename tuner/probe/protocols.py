@@ -39,6 +39,20 @@ class Trainer(Protocol):
         """
         ...
 
+    def session_key(self, case: Case, config: Config) -> str | None:
+        """Name the session that can serve this config: configs with equal keys can share one started trainer.
+
+        None where this trainer, or this case, has no sessions.
+        """
+        ...
+
+    def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:
+        """Decide the same probe as one run of a session; None where there is none.
+
+        What serves the session tells progress and takes requests as `tuner.progress` does. Raises as `plan` does.
+        """
+        ...
+
     def fingerprint(self) -> dict[str, str]:
         """Say what makes results of this trainer comparable: name and options."""
         ...
@@ -98,6 +112,13 @@ class RunningTrainer(Protocol):
 
     def exit_code(self) -> int | None:
         """The root process's exit code, negative for a signal; None while it runs."""
+        ...
+
+    def release(self) -> int:
+        """End this probe's run, which is in good health: what serves it may stay for the next one.
+
+        Gives the exit code, 0 where a session goes on. Harmless to repeat.
+        """
         ...
 
     def end(self) -> int:

@@ -26,7 +26,7 @@ class ProgressReader:
 
     def feed(self, line: Line) -> Progress | None:
         """Give the mark that this line completes, if it completes one."""
-        fields = self._record(line.text) if line.stream == "progress" else self._printed(line.text)
+        fields = record(line.text) if line.stream == "progress" else self._printed(line.text)
         rank = _count(fields.get("rank"))
         if rank is None and fields.get("rank") is not None:
             return None
@@ -58,13 +58,6 @@ class ProgressReader:
         self._highest[rank, "t_s"] = t_s
         return t_s
 
-    def _record(self, text: str) -> dict[str, Any]:
-        try:
-            record = json.loads(text)
-        except (ValueError, RecursionError):
-            return {}
-        return record if isinstance(record, dict) else {}
-
     def _printed(self, text: str) -> dict[str, Any]:
         for pattern in self._patterns:
             if found := pattern.search(text):
@@ -73,6 +66,15 @@ class ProgressReader:
                     whole, self._partial = self._partial, {}
                     return whole
         return {}
+
+
+def record(text: str) -> dict[str, Any]:
+    """Give the JSON object that a line of the progress file holds; an empty one where it holds none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _number(value: object) -> float | None:

@@ -164,6 +164,10 @@ class ProbeResult:
     stopped: str | None = None
     """Why a live pruner stopped the probe, if one did."""
     host: Mapping[str, str] = field(default_factory=dict)
+    warm: bool = False
+    """Whether a session served the probe; False: the trainer's plain command."""
+    ready_s: float | None = None
+    """Of `total_s`, until the session was ready; 0 where it was open already, None where there was none."""
 
     @property
     def launched(self) -> bool:

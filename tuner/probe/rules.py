@@ -21,6 +21,9 @@ def _rule(kind: FailureKind, name: str, *patterns: str) -> Rule:
 
 KILLED = "killed"
 """The rule that a killed rank matches."""
+SESSION = "session"
+"""The rule that a breach of a session's protocol matches, as `BREACH` begins it."""
+BREACH = "[tuner] session: "
 
 RULES: tuple[Rule, ...] = (
     # Memory before everything: a rank out of memory makes its peers report NCCL, sockets and worse.
@@ -93,4 +96,5 @@ RULES: tuple[Rule, ...] = (
         r"\[\S{0,200}gloo/\S+\]",
         r"Gloo connectFullMesh failed",
     ),
+    _rule(FailureKind.CRASH, SESSION, "^" + re.escape(BREACH)),
 )

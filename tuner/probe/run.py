@@ -23,6 +23,9 @@ ENOUGH = "enough"
 
 _ENDS = {INTERRUPTED: End.INTERRUPTED, ENOUGH: End.ENOUGH}
 
+_HEALTHY = {End.ENOUGH, End.STOPPED, End.EXITED}
+"""Ends after which what served the probe may serve another one."""
+
 Stop = Callable[[ProbeResult | None], str | None]
 """Asked at every poll with None, and after every iteration with the result as far as it is known."""
 
@@ -30,8 +33,8 @@ Stop = Callable[[ProbeResult | None], str | None]
 def run(plan: ProbePlan, *, launch: Launch, recorder: Recorder, clock: Clock, stop: Stop) -> ProbeResult:
     """Probe once; give the result, whatever happens to the trainer.
 
-    Nothing of the trainer is left running when this returns or raises. Raises OutputError, TrainerError or DeviceError
-    when the tuner's own side fails.
+    Nothing of the trainer is left running when this returns or raises, but for a session that is in good health.
+    Raises OutputError, TrainerError or DeviceError when the tuner's own side fails.
     """
     return _Probe(plan, recorder, clock).run(launch, stop)
 
@@ -60,9 +63,11 @@ class _Probe:
         try:
             self._recorder.start(trainer.pid, self._origin_s)
             end, reason = self._follow(trainer, stop)
-            exit_code = trainer.exit_code() if end is End.EXITED else trainer.end()
-        finally:
+            exit_code = trainer.release() if end in _HEALTHY else trainer.end()
+        except BaseException:
             trainer.end()
+            raise
+        finally:
             self._recorder.stop()
         result = self._measured(ran_out=end is End.EXITED)
         failure = classify(

@@ -6,7 +6,7 @@ from statistics import median
 
 from tuner.probe.failures import End, Evidence
 from tuner.probe.protocols import Line
-from tuner.probe.reader import ProgressReader
+from tuner.probe.reader import ProgressReader, record
 from tuner.probe.result import Progress
 from tuner.probe.window import Mark, marks
 from tuner.study.spec import ProbeSpec
@@ -48,6 +48,8 @@ class Watch:
                 self.progress.append(mark)
             if line.stream == "console":
                 self.evidence.feed(line.text, line.t_s)
+            elif (told := record(line.text)).get("type") == "failed":
+                self.evidence.tell(told, line.t_s)
             if mark:
                 known, self.marks = len(self.marks), marks(self.progress, self._ranks)
                 if len(self.marks) > max(known, 1):

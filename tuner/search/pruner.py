@@ -4,7 +4,7 @@ from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.search.sampler import ELIGIBLE, PATIENCE
+from tuner.search.trials import PATIENCE, is_eligible
 from tuner.study.spec import PrunerSpec
 
 
@@ -28,7 +28,7 @@ class GuardedPruner(BasePruner):
         if self._inner.prune(study, trial):  # asked at every step, and answers yes only at the end of a rung
             self._advised.add(trial.number)
         complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        eligible = [one for one in complete if not (one.constraints or {}).get(ELIGIBLE)]
+        eligible = [one for one in complete if is_eligible(one)]
         best = max((one.value for one in eligible if one.value is not None), default=None)
         if trial.number not in self._advised or best is None:
             return False

@@ -31,6 +31,8 @@ class Verdict:
     """For people and tables: `ok`, `pruned` or the failure's kind."""
     value: float | None = None
     """The objective."""
+    error: float | None = None
+    """Its standard error."""
     constraint: float | None = None
     """Device memory missing, in GiB; None where memory sufficed."""
     ineligible: str | None = None
@@ -44,6 +46,7 @@ def judge(result: ProbeResult, objective: str, *, headroom_pct: float = 0.0, att
 
     A config that leaves less than `headroom_pct` of a device's memory free, or whose allocator had to retry, is ok but
     not eligible as best: it may fail in a longer run. `attempt` counts the probes of this config, this one included.
+    A failure that nobody can explain, of a probe that a session served, is tried again with the plain command.
     """
     if result.failure is not None:
         return _failed(result, result.failure, attempt)
@@ -52,7 +55,13 @@ def judge(result: ProbeResult, objective: str, *, headroom_pct: float = 0.0, att
     number = value(result, objective)
     if number is None:
         return Verdict(state=State.FAIL, status="no_reading")
-    return Verdict(state=State.COMPLETE, status="ok", value=number, ineligible=_ineligible(result, headroom_pct))
+    return Verdict(
+        state=State.COMPLETE,
+        status="ok",
+        value=number,
+        error=error(result, objective),
+        ineligible=_ineligible(result, headroom_pct),
+    )
 
 
 def _ineligible(result: ProbeResult, headroom_pct: float) -> str | None:
@@ -76,7 +85,7 @@ def _failed(result: ProbeResult, failure: Failure, attempt: int) -> Verdict:
         case Blame.NOBODY:
             return Verdict(state=State.FAIL, status=status, retry=True)
         case Blame.SETUP | Blame.UNKNOWN:
-            return Verdict(state=State.FAIL, status=status)
+            return Verdict(state=State.FAIL, status=status, retry=result.warm)
 
 
 def settled(so_far: ProbeResult, objective: str, limits: ProbeSpec, incumbent: float | None) -> bool:

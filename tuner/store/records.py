@@ -40,6 +40,7 @@ def probe_record(
         "metrics": measured(result),
         "agent_config": _within(folder, plan.agent_config) if plan else "",
         "base_agent": plan.base_agent if plan else "",
+        "session_key": plan.session_key if plan and plan.request is not None else None,
         "out_dir": _within(folder, str(plan.slot.out_dir)) if plan and launched else "",
     }
     return _finite(record)

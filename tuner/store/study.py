@@ -1,7 +1,7 @@
 """One case's study: ask for the next config, follow its probe, tell what came of it, take back what was dropped."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -12,13 +12,13 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuner.errors import StoreError
 from tuner.search.frontier import Frontier
-from tuner.search.sampler import ELIGIBLE, MEMORY, RETRY, ConfigSampler, frontier, suggest
+from tuner.search.sampler import CaseSampler, Price, free
+from tuner.search.trials import CONFIRMS, ELIGIBLE, ERROR, MEMORY, RETRY, WARM, History, frontier, is_eligible, suggest
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
 from tuner.store.leases import BEAT_S, Lease
 from tuner.store.records import CASE, IDENTITY, LEASE, PROBE
 from tuner.study.space import Config, Space, config_digest
-from tuner.study.spec import SearchSpec
 
 _STATES = {State.COMPLETE: TrialState.COMPLETE, State.PRUNED: TrialState.PRUNED, State.FAIL: TrialState.FAIL}
 _DROPPED = {"status": "interrupted", "launched": True, "metrics": {}, "devices": []}
@@ -32,12 +32,18 @@ class Asked:
     config: Config
     attempt: int
     """How often this config has been asked for, this time included."""
+    cold: bool
+    """Whether the trainer's plain command is to measure it, because a session has failed or shown it to be the best."""
+    confirms: bool = False
+    """Whether it measures again what a session has shown to be the best: to the end, whatever comes of it."""
 
 
 class CaseStudy:
     """The study of one case, resumed where it exists.
 
-    `identity` is what must not change while it goes on: space, trainer, pruner, objective, what measures.
+    `sampler` gives what chooses configs, from the number of trials so far. `identity` is what must not change while
+    the study goes on: space, trainer, pruner, objective, what measures. `confirm`: whether the best is to be measured
+    again by the trainer's plain command where a session has measured it.
     Raises StoreError naming what differs from the study in the database.
     """
 
@@ -47,12 +53,14 @@ class CaseStudy:
         name: str,
         *,
         space: Space,
-        search: SearchSpec,
+        sampler: Callable[[int], CaseSampler],
         pruner: BasePruner,
         identity: dict[str, Any],
         case: dict[str, Any],
+        confirm: bool = True,
     ) -> None:
         self._database = database
+        self._confirm = confirm
         self._space = space
         self._trials: dict[int, Trial] = {}
         self._beat_s = 0.0
@@ -62,15 +70,15 @@ class CaseStudy:
             )
             self._check(identity)
             self._study.set_user_attr(CASE, case)
-            self._sampler = ConfigSampler(space, search, resumed_at=len(self._study.get_trials(deepcopy=False)))
+            self._sampler = sampler(len(self._study.get_trials(deepcopy=False)))
             self._study.sampler = self._sampler
 
     @property
     def finished(self) -> int:
-        """How many trials have ended, but for those that are asked again."""
+        """How many trials have ended, but for those that are asked again or confirm another."""
         with self._database.reported():
             trials = self._study.get_trials(deepcopy=False)
-        return sum(trial.state.is_finished() and not trial.user_attrs.get(RETRY) for trial in trials)
+        return sum(trial.state.is_finished() and not {RETRY, CONFIRMS} & trial.user_attrs.keys() for trial in trials)
 
     @property
     def running(self) -> int:
@@ -83,8 +91,7 @@ class CaseStudy:
         """The best objective of an eligible config so far."""
         with self._database.reported():
             complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        eligible = [trial for trial in complete if not trial.user_attrs.get(PROBE, {}).get("ineligible")]
-        return max((trial.value for trial in eligible if trial.value is not None), default=None)
+        return max((one.value for one in complete if one.value is not None and is_eligible(one)), default=None)
 
     @property
     def failing_streak(self) -> int:
@@ -113,20 +120,34 @@ class CaseStudy:
                     dropped += 1
         return dropped
 
-    def ask(self, target: int) -> Asked | None:
-        """Give the next config, leased to this process.
+    def ask(self, target: int, price: Price = free) -> Asked | None:
+        """Give the next config, leased to this process; `price` says what probing one costs now.
 
-        None once `target` trials have ended or are running, or when nothing is left to probe.
+        Once `target` trials have ended or are running, or when nothing is left to probe, that is the config which a
+        session has shown to be the best, to be confirmed; None when that has been done.
         """
         with self._database.reported(), self._database.lock():
-            if self.finished + self.running >= target or self._sampler.exhausted(self._study):
+            running = self.running
+            searched = self.finished + running >= target or self._sampler.exhausted(self._study)
+            due = self._confirm and searched and not running
+            confirmed = History(self._study, self._space).unconfirmed() if due else None
+            if searched and confirmed is None:
                 return None
+            self._sampler.forced, self._sampler.price = confirmed, price
             trial = self._study.ask()
             config = suggest(trial, self._space)
             trial.set_user_attr(LEASE, Lease.mine().write())
-            attempt = sum(one.params == config for one in self._study.get_trials(deepcopy=False))
+            if confirmed is not None:
+                trial.set_user_attr(CONFIRMS, True)
+            same = [one for one in self._study.get_trials(deepcopy=False) if one.params == config]
         self._trials[trial.number] = trial
-        return Asked(number=trial.number, config=config, attempt=attempt)
+        return Asked(
+            number=trial.number,
+            config=config,
+            attempt=len(same),
+            cold=any(map(_has_run, same)),
+            confirms=bool(confirmed),
+        )
 
     def report(self, asked: Asked, iteration: int, value: float) -> bool:
         """Report the objective so far after an iteration; tell whether the pruner would stop the probe."""
@@ -147,8 +168,9 @@ class CaseStudy:
         trial = self._trials.pop(asked.number)
         with self._database.reported():
             trial.set_user_attr(PROBE, record)
-            if verdict.retry:
-                trial.set_user_attr(RETRY, True)
+            for attribute, fact in ((RETRY, verdict.retry), (WARM, record.get("warm")), (ERROR, verdict.error)):
+                if fact:
+                    trial.set_user_attr(attribute, fact)
             if verdict.constraint is not None:
                 trial.set_constraint(MEMORY, verdict.constraint)
             if verdict.ineligible:
@@ -174,6 +196,11 @@ class CaseStudy:
                 + "\n".join(changed)
                 + "\nrestore them to resume it, or give the study file another `name:` to start anew"
             )
+
+
+def _has_run(trial: FrozenTrial) -> bool:
+    """Tell whether a trial has ended by itself."""
+    return trial.state.is_finished() and trial.user_attrs.get(PROBE, {}).get("status") != _DROPPED["status"]
 
 
 def _changes(known: object, now: object, where: str = "") -> Iterator[str]:

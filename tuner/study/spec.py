@@ -111,6 +111,7 @@ class ProbeSpec(Strict):
         default=5.0, description="device memory that must stay free for a config to be eligible as best"
     )
     warmup_iterations: PositiveInt = Field(default=1, description="first iterations that do not count")
+    warm: bool = Field(default=True, description="one started trainer serves several configs where it can")
     idle_seconds: Seconds = Field(
         default=30.0, description="before a probe, for the cards to be free of others and their memory returned"
     )

@@ -11,14 +11,21 @@
 A placeholder is a parameter of the study or one of `case out_dir port devices ranks iterations python`. A word whose
 parameter does not count in a config is left out together with the flag before it, so that the program's own default
 holds. Instead of `progress`, the program can write to the file named in TUNER_PROGRESS: see `tuner/progress.py`.
+
+With a `session`, one started program serves many configs, as `docs/sessions.md` describes; those that agree in the
+parameters which this command line and `env` name can share it:
+
+        session: "{python} train.py --serve --envs {num_envs} --port {port}"
 """
 
 import re
 import shlex
 import sys
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from tuner.errors import TrainerError
 from tuner.probe.plan import LinePatterns, ProbePlan, Slot
@@ -52,13 +59,15 @@ class Options(Strict):
     """Where it runs; relative to `trainer.root`, which is relative to where the tuner runs."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables; placeholders as in the command."""
+    session: tuple[str, ...] = ()
+    """What serves a session, written as `command` is; without it every probe runs `command`."""
 
-    @field_validator("command", mode="before")
+    @field_validator("command", "session", mode="before")
     @classmethod
     def _words(cls, command: object) -> object:
         return tuple(shlex.split(command)) if isinstance(command, str) else command
 
-    @field_validator("command")
+    @field_validator("command", "session")
     @classmethod
     def _fillable(cls, command: tuple[str, ...]) -> tuple[str, ...]:
         placeholders(command)
@@ -81,6 +90,29 @@ class Options(Strict):
             raise ValueError("no pattern has the group (?P<iteration>…)")
         return patterns
 
+    @field_validator("session")
+    @classmethod
+    def _varies_no_more(cls, session: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        known = parameters((*info.data.get("command", session), *info.data.get("env", {}).values()))
+        if unknown := sorted(parameters(session) - known):
+            raise ValueError(f"{', '.join(unknown)}: in neither command nor env, so a plain probe would not vary it")
+        return session
+
+    @property
+    def command_parameters(self) -> frozenset[str]:
+        """The parameters that the command and its environment name."""
+        return parameters((*self.command, *self.env.values()))
+
+    @property
+    def session_parameters(self) -> frozenset[str]:
+        """The parameters that stay what they are while a session lasts."""
+        return parameters((*self.session, *self.env.values()))
+
+
+def parameters(words: Iterable[str]) -> frozenset[str]:
+    """Name the parameters among the placeholders in `words`."""
+    return placeholders(words) - LAUNCH_FACTS
+
 
 def _compiled(pattern: str) -> re.Pattern[str]:
     try:
@@ -98,7 +130,7 @@ class CommandTrainer:
         self._options = checked(Options, spec)
         self._python = interpreter(spec.python or sys.executable)
         self._cwd = (Path(spec.root).expanduser() / self._options.cwd).resolve()
-        self.accepts = placeholders((*self._options.command, *self._options.env.values())) - LAUNCH_FACTS
+        self.accepts = self._options.command_parameters
         self.declines = {
             parameter: f"the command has no {{{parameter}}} placeholder"
             for parameter in STANDARD
@@ -115,17 +147,7 @@ class CommandTrainer:
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Fill the command line for one probe."""
-        devices = device_names(slot.devices)
-        values = {
-            **config,
-            "case": case.name,
-            "out_dir": slot.out_dir,
-            "port": slot.port,
-            "devices": ",".join(devices),
-            "ranks": len(devices),
-            "iterations": slot.limits.most_iterations,
-            "python": self._python,
-        }
+        values = self._values(case, config, slot)
         env = {name: filled for name, text in self._options.env.items() for filled in fill((text,), values)}
         return ProbePlan(
             config=config,
@@ -136,10 +158,45 @@ class CommandTrainer:
             slot=slot,
             progress=LinePatterns(patterns=self._options.progress, block_s=self._options.block_seconds),
             expected=tuple(slot.out_dir / name for name in self._options.expected),
-            session_key="/".join((self.name, case.name, config_digest(config))),
+            session_key=self.session_key(case, config) or "/".join((self.name, case.name, config_digest(config))),
+        )
+
+    def session_key(self, case: Case, config: Config) -> str | None:
+        """Share a session between configs that agree in what its command line and environment name of them."""
+        if not self._options.session:
+            return None
+        fixed = sorted(self._options.session_parameters & config.keys())
+        return "/".join((self.name, case.name, *(f"{name}={config[name]}" for name in fixed)))
+
+    def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:
+        """Fill the session's command line; its runs leave no files and tell progress by `tuner.progress` alone."""
+        if not self._options.session:
+            return None
+        return replace(
+            self.plan(case, config, slot),
+            argv=fill(self._options.session, self._values(case, config, slot)),
+            progress=LinePatterns(),
+            expected=(),
+            request={
+                "config": {name: value for name, value in config.items() if name in self.accepts},
+                "iterations": slot.limits.most_iterations,
+            },
         )
 
     def fingerprint(self) -> dict[str, str]:
         """Say what makes results comparable: the command, unfilled, and its environment."""
         env = " ".join(f"{name}={text}" for name, text in sorted(self._options.env.items()))
         return {"name": self.name, "command": shlex.join(self._options.command), "env": env}
+
+    def _values(self, case: Case, config: Config, slot: Slot) -> dict[str, object]:
+        devices = device_names(slot.devices)
+        return {
+            **config,
+            "case": case.name,
+            "out_dir": slot.out_dir,
+            "port": slot.port,
+            "devices": ",".join(devices),
+            "ranks": len(devices),
+            "iterations": slot.limits.most_iterations,
+            "python": self._python,
+        }

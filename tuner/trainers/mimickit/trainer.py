@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from tuner.errors import TrainerError
 from tuner.probe.plan import LinePatterns, ProbePlan, Slot
@@ -20,6 +21,9 @@ PROGRESS = LinePatterns(
     patterns=(r"\|\s+Iteration\s+\|\s+(?P<iteration>\d+)\s+\|", r"\|\s+Samples\s+\|\s+(?P<samples>\d+)\s+\|")
 )
 """Two rows of the table that rank 0 prints once per iteration."""
+
+DRIVER = Path(__file__).with_name("driver.py")
+"""The script that serves sessions."""
 
 
 class Options(Strict):
@@ -61,25 +65,19 @@ class MimicKitTrainer:
         Raises TrainerError when the case's agent file cannot be used with this config.
         """
         checkout = Checkout.at(self._spec.root)
-        base_agent, engine = case.options["agent_config"], self._engine(case)
+        base_agent = case.options["agent_config"]
         shipped = checkout.read(base_agent)
         agent_file, train_dir = slot.out_dir / "agent.yaml", slot.out_dir / "train"
-        num_envs, devices = _num_envs(config), device_names(slot.devices)
-        samples_per_iter = num_envs * len(devices) * agent.steps_per_iter(shipped, base_agent)
+        samples_per_iter = _num_envs(config) * len(slot.devices) * agent.steps_per_iter(shipped, base_agent)
         return ProbePlan(
             config=config,
             argv=(
                 *(self._python, "mimickit/run.py"),
-                *("--arg_file", case.options["arg_file"]),
-                *("--engine_config", engine),
+                *self._env_arguments(case, config, slot),
                 *("--agent_config", str(agent_file)),
                 *("--mode", "train"),
-                *("--visualize", "false"),
                 *("--logger", "txt"),  # a probe is not reported to the experiment tracker that a case may name
-                *("--devices", *devices),
-                *("--master_port", str(slot.port)),
-                *("--num_envs", str(num_envs)),
-                *("--max_samples", str(samples_per_iter * (slot.limits.most_iterations + SPARE_ITERATIONS))),
+                *("--max_samples", str(samples_per_iter * _iterations(slot))),
                 *("--out_dir", str(train_dir)),
             ),
             cwd=checkout.root,
@@ -88,17 +86,52 @@ class MimicKitTrainer:
             slot=slot,
             progress=PROGRESS,
             expected=(train_dir / "model.pt", train_dir / "log.txt"),
-            session_key="/".join((self.name, case.name, engine, str(num_envs), ",".join(devices))),
+            session_key=self.session_key(case, config),
             base_agent=base_agent,
             agent_config=str(agent_file),
+        )
+
+    def session_key(self, case: Case, config: Config) -> str:
+        """Name the environment: configs that differ in their agent alone share it. Raises as `plan` does."""
+        return "/".join((self.name, case.name, self._engine(case), str(_num_envs(config))))
+
+    def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
+        """Decide the same probe as one run of a session that `driver.py` serves. Raises as `plan` does."""
+        cold = self.plan(case, config, slot)
+        return replace(
+            cold,
+            argv=(self._python, str(DRIVER), *self._env_arguments(case, config, slot)),
+            progress=LinePatterns(),
+            expected=(),
+            request={
+                "config": {name: choice for name, choice in config.items() if name in self.accepts},
+                "iterations": _iterations(slot),
+                "agent_config": cold.agent_config,
+                "out_dir": str(slot.out_dir / "train"),
+            },
         )
 
     def fingerprint(self) -> dict[str, str]:
         """Say what makes results comparable: MimicKit, and the simulator where the study sets one."""
         return {"name": self.name, "engine_config": self._options.engine_config}
 
+    def _env_arguments(self, case: Case, config: Config, slot: Slot) -> tuple[str, ...]:
+        """Give the arguments that say what is built before an agent, on each device."""
+        return (
+            *("--arg_file", case.options["arg_file"]),
+            *("--engine_config", self._engine(case)),
+            *("--visualize", "false"),
+            *("--devices", *device_names(slot.devices)),
+            *("--master_port", str(slot.port)),
+            *("--num_envs", str(_num_envs(config))),
+        )
+
     def _engine(self, case: Case) -> str:
         return self._options.engine_config or case.options["engine_config"]
+
+
+def _iterations(slot: Slot) -> int:
+    return slot.limits.most_iterations + SPARE_ITERATIONS
 
 
 def _num_envs(config: Config) -> int:

@@ -1,7 +1,8 @@
 """The reference trainer as the tuner sees it: its cases, what it can vary, and its command line."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from tuner.errors import TrainerError
 from tuner.probe.plan import ProbePlan, Slot
@@ -9,7 +10,8 @@ from tuner.study.cases import Case
 from tuner.study.space import LADDER, VARIANT, Config
 from tuner.study.spec import TrainerSpec
 from tuner.trainers.dependencies import Dependencies
-from tuner.trainers.reference.agent import CASES, agent_settings, default_hidden_units, whole
+from tuner.trainers.reference.agent import CASES, default_hidden_units, whole
+from tuner.trainers.reference.settings import RunSettings, run_settings
 
 SPARE_ITERATIONS = 2
 """Run beyond what a probe measures: the tuner ends a probe itself, a command run by hand ends by this count."""
@@ -41,20 +43,13 @@ class ReferenceTrainer:
         """Decide one run. Raises TrainerError for an unknown case or a value that the trainer cannot use."""
         if case.name not in CASES:
             raise TrainerError(f"case {case.name!r} is unknown to the reference trainer; it knows {', '.join(CASES)}")
-        devices = tuple(device.name if device.is_gpu else "cpu" for device in slot.devices)
-        num_envs = whole(config, LADDER, default=1024)
         out_dir = slot.out_dir / "train"
+        settings = run_settings(config, hidden_units=self._hidden_units(slot), iterations=_iterations(slot))
         return ProbePlan(
             config=config,
             argv=(
-                *(self._python, "-m", "tuner.trainers.reference"),
-                *("--case", case.name),
-                *("--devices", *devices),
-                *("--master-port", str(slot.port)),
-                *("--num-envs", str(num_envs)),
-                *self._agent_arguments(config, devices[0]),
-                *_loader_arguments(config),
-                *("--iterations", str(slot.limits.most_iterations + SPARE_ITERATIONS)),
+                *self._command("tuner.trainers.reference", case, config, slot),
+                *_arguments(settings),
                 *("--out-dir", str(out_dir)),
             ),
             cwd=slot.out_dir,
@@ -62,24 +57,48 @@ class ReferenceTrainer:
             files={},
             slot=slot,
             expected=(out_dir / "model.pt", out_dir / "log.txt"),
-            session_key="/".join((self.name, case.name, str(num_envs), ",".join(devices))),
+            session_key=self.session_key(case, config),
             base_agent=f"reference/{case.method}.default",
             agent_config=f"reference/{case.method}.{config.get(VARIANT, 'default')}",
+        )
+
+    def session_key(self, case: Case, config: Config) -> str:
+        """Share a session between the agents and loaders of a rung.
+
+        Rungs are kept apart, so that the memory which one needs cannot depend on what another has left behind.
+        """
+        return "/".join((self.name, case.name, str(_num_envs(config))))
+
+    def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
+        """Decide the same run in a session; it leaves no files. Raises as `plan` does."""
+        return replace(
+            self.plan(case, config, slot),
+            argv=(
+                *self._command("tuner.trainers.reference.serve", case, config, slot),
+                *("--hidden-units", str(self._hidden_units(slot))),
+            ),
+            expected=(),
+            request={
+                "config": {name: value for name, value in config.items() if name in self.accepts},
+                "iterations": _iterations(slot),
+            },
         )
 
     def fingerprint(self) -> dict[str, str]:
         """Name the trainer and the options given."""
         return {"name": self.name, **{option: str(value) for option, value in sorted(self._options.items())}}
 
-    def _agent_arguments(self, config: Config, device: str) -> tuple[str, ...]:
-        hidden_units = whole(self._options, "hidden_units", default=default_hidden_units(device))
-        agent = agent_settings(config, hidden_units=hidden_units)
+    def _command(self, module: str, case: Case, config: Config, slot: Slot) -> tuple[str, ...]:
         return (
-            *("--hidden-layers", str(agent.hidden_layers)),
-            *("--hidden-units", str(agent.hidden_units)),
-            *("--update-epochs", str(agent.update_epochs)),
-            *("--batch-size", str(agent.batch_size)),
+            *(self._python, "-m", module),
+            *("--case", case.name),
+            *("--devices", *_devices(slot)),
+            *("--master-port", str(slot.port)),
+            *("--num-envs", str(_num_envs(config))),
         )
+
+    def _hidden_units(self, slot: Slot) -> int:
+        return whole(self._options, "hidden_units", default=default_hidden_units(_devices(slot)[0]))
 
 
 def _labels(method: str) -> dict[str, str]:
@@ -90,8 +109,23 @@ def _labels(method: str) -> dict[str, str]:
     }
 
 
-def _loader_arguments(config: Config) -> tuple[str, ...]:
-    workers = ("--num-workers", str(whole(config, "num_workers", default=0, least=0)))
-    if "prefetch_factor" not in config:
-        return workers
-    return (*workers, "--prefetch-factor", str(whole(config, "prefetch_factor", default=2)))
+def _num_envs(config: Config) -> int:
+    return whole(config, LADDER, default=1024)
+
+
+def _devices(slot: Slot) -> tuple[str, ...]:
+    return tuple(device.name if device.is_gpu else "cpu" for device in slot.devices)
+
+
+def _iterations(slot: Slot) -> int:
+    return slot.limits.most_iterations + SPARE_ITERATIONS
+
+
+def _arguments(settings: RunSettings) -> Iterator[str]:
+    agent = settings.agent
+    yield from ("--hidden-layers", str(agent.hidden_layers), "--hidden-units", str(agent.hidden_units))
+    yield from ("--update-epochs", str(agent.update_epochs), "--batch-size", str(agent.batch_size))
+    yield from ("--num-workers", str(settings.num_workers))
+    if settings.prefetch_factor is not None:
+        yield from ("--prefetch-factor", str(settings.prefetch_factor))
+    yield from ("--iterations", str(settings.iterations))

@@ -1,0 +1,91 @@
+"""One probe of a chosen config, as the benchmarks repeat it."""
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from pathlib import Path
+
+from tuner.errors import StudyError
+from tuner.probe.plan import ProbePlan, Slot
+from tuner.probe.port import reserved_port
+from tuner.probe.protocols import DeviceSource
+from tuner.probe.result import DeviceSample, ProbeResult
+from tuner.probe.run import ENOUGH, Stop
+from tuner.search.verdict import settled
+from tuner.study.cases import Case
+from tuner.study.space import Config, Space
+from tuner.study.spec import ProbeSpec
+from tuner.workbench import Probe, Workbench
+
+
+class Bench:
+    """A case on a workbench, probed config by config with the same means."""
+
+    def __init__(self, bench: Workbench, case: Case, probe: Probe, folder: Path) -> None:
+        self.workbench = bench
+        self.case = case
+        self.limits = bench.spec_for(case).probe
+        self._probe = probe
+        self._out_dirs = (folder / str(number) for number in count())
+
+    def probe(
+        self, config: Config, *, warm: bool = False, limits: ProbeSpec | None = None, stop: Stop | None = None
+    ) -> ProbeResult:
+        """Probe once, by default until the value is known as well as the study asks for."""
+        limits = limits or self.limits
+        with reserved_port() as port:
+            plan = self._plan(config, limits, port, warm=warm)
+            return self._probe(plan, stop or self._precise)
+
+    def _plan(self, config: Config, limits: ProbeSpec, port: int, *, warm: bool) -> ProbePlan:
+        bench = self.workbench
+        out_dir = next(self._out_dirs)
+        slot = Slot(devices=bench.devices, out_dir=out_dir, port=port, limits=limits, variables=bench.variables)
+        plan = (bench.trainer.warm_plan if warm else bench.trainer.plan)(self.case, config, slot)
+        if plan is None:
+            raise StudyError(f"{bench.trainer.name} has no sessions for {self.case.name}")
+        return plan
+
+    def _precise(self, so_far: ProbeResult | None) -> str | None:
+        objective = self.workbench.spec.objective
+        return ENOUGH if so_far and settled(so_far, objective, self.limits, None) else None
+
+
+def window_of(seconds: float) -> Stop:
+    """Stop a probe once its window is this long."""
+    return lambda so_far: ENOUGH if so_far and (so_far.window_s or 0.0) >= seconds else None
+
+
+def chosen(space: Space, settings: Sequence[str]) -> list[Config]:
+    """Give the space's first seed changed by each setting in turn: `num_envs=1024,agent_variant=default`.
+
+    Raises StudyError for what the space does not hold.
+    """
+    return [_changed(space, setting) for setting in settings] or space.seeds(1)[:1]
+
+
+def _changed(space: Space, setting: str) -> Config:
+    changes = dict(part.split("=", 1) for part in setting.split(",") if "=" in part)
+    known = {name: {str(value): value for value in space.values(name)} for name in space.names}
+    try:
+        wanted = {name: known[name][text] for name, text in changes.items()}
+    except KeyError as error:
+        raise StudyError(f"{setting}: {error} is not in the space of {', '.join(space.names)}") from error
+    seed = space.seeds(1)[0]
+    return space.draw(lambda parameter: wanted.get(parameter.name, seed.get(parameter.name, parameter.values[0])))
+
+
+class Listening:
+    """A source of devices that keeps what it read since `begin`, on the probe's clock."""
+
+    def __init__(self, source: DeviceSource) -> None:
+        self.label, self.devices, self.attach = source.label, source.devices, source.attach
+        self._read: Callable[[float], Sequence[DeviceSample]] = source.sample
+        self.samples: list[DeviceSample] = []
+
+    def begin(self) -> None:
+        self.samples = []
+
+    def sample(self, t_s: float) -> Sequence[DeviceSample]:
+        samples = self._read(t_s)
+        self.samples += samples
+        return samples

@@ -1,0 +1,109 @@
+"""What a trainer itself tells of its failure, beside what its output says."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.probe.failures import End, Evidence, classify
+from tuner.probe.plan import LinePatterns
+from tuner.probe.protocols import Line
+from tuner.probe.reader import ProgressReader
+from tuner.probe.result import Failure, FailureKind
+from tuner.probe.rules import BREACH
+from tuner.probe.watch import Watch
+from tuner.study.spec import ProbeSpec
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+NCCL = "torch.distributed.DistBackendError: NCCL error"
+GRACE_S = ProbeSpec().grace_seconds
+
+
+def named(
+    *told: Mapping[str, object],
+    lines: Sequence[str] = (),
+    end: End = End.FATAL,
+    exit_code: int = 0,
+    measured: bool = False,
+) -> Failure:
+    evidence = Evidence()
+    for line in lines:
+        evidence.feed(line, 1.0)
+    for record in told:
+        evidence.tell(record, 2.0)
+    failure = classify(evidence, end, exit_code=exit_code, missing=(), measured=measured, oom_kills=0)
+    assert failure is not None
+    return failure
+
+
+def test_a_kind_that_is_told_wins_over_what_is_printed() -> None:
+    failure = named({"detail": "MimicKit has no x", "kind": "missing_dependency", "rank": 1}, lines=[OOM, NCCL])
+    assert (failure.kind, failure.rule, failure.rank) == (FailureKind.MISSING_DEPENDENCY, "told", 1)
+    assert failure.detail == "MimicKit has no x"
+
+
+def test_memory_wins_among_kinds_that_are_told() -> None:
+    failure = named(
+        {"detail": "a peer is gone", "kind": "nccl"}, {"detail": "it is full", "kind": "gpu_oom", "rank": 1}
+    )
+    assert (failure.kind, failure.detail, failure.rank) == (FailureKind.GPU_OOM, "it is full", 1)
+
+
+def test_what_is_printed_tells_more_of_the_same_kind() -> None:
+    failure = named({"detail": "it is full", "kind": "gpu_oom", "rank": 1}, lines=[OOM])
+    assert (failure.kind, failure.overshoot_mib, failure.rank) == (FailureKind.GPU_OOM, 2048.0, 1)
+
+
+@pytest.mark.parametrize("kind", [None, "interrupted", "no such kind", 7, ["gpu_oom"]])
+def test_without_a_kind_the_rules_judge_what_is_told(kind: object) -> None:
+    traceback = f"Traceback (most recent call last):\n  File x\n{OOM}\n"
+    failure = named({"detail": NCCL, "kind": kind, "rank": 0}, {"detail": traceback, "kind": kind, "rank": 1})
+    assert (failure.kind, failure.rule, failure.rank) == (FailureKind.GPU_OOM, "device memory", 1)
+    assert failure.overshoot_mib == 2048.0
+
+
+@pytest.mark.parametrize("end", [End.FATAL, End.EXITED, End.HANG, End.OUT_OF_TIME])
+@pytest.mark.parametrize("measured", [False, True])
+def test_what_no_rule_knows_is_a_crash_in_the_trainer_s_own_words(end: End, measured: bool) -> None:
+    told = {"detail": "Traceback:\nValueError: it exploded\n"}
+    failure = named(told, lines=["KeyError: 'before'"], end=end, measured=measured)
+    assert (failure.kind, failure.detail) == (FailureKind.CRASH, "ValueError: it exploded")
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["detail", "kind", "rank"]), st.none() | st.integers() | st.text() | st.lists(st.text())
+    )
+)
+def test_whatever_is_told_is_a_failure(record: dict[str, object]) -> None:
+    assert named(record).detail
+
+
+def over_s(*lines: tuple[float, str], progress: bool) -> tuple[End, float]:
+    """When a watch of these lines, or records, ends the probe, and why."""
+    watch = Watch(ProbeSpec(), ProgressReader(LinePatterns(), 0.0), 1)
+    waiting = [Line(t_s=t_s, text=text, stream="progress" if progress else "console") for t_s, text in lines]
+    for tick in range(10_000):
+        now_s = tick / 10
+        due = [line for line in waiting if line.t_s <= now_s]
+        waiting = waiting[len(due) :]
+        watch.feed(due, now_s)
+        if over := watch.over(now_s):
+            return over, now_s
+    raise AssertionError("it never ended")
+
+
+def test_a_failure_that_is_told_ends_the_probe_after_the_grace_time() -> None:
+    failed = json.dumps({"type": "failed", "detail": "x"})
+    assert over_s((10.0, failed), progress=True) == (End.FATAL, pytest.approx(10.0 + GRACE_S))
+
+
+def test_a_breach_ends_the_probe_when_nothing_follows() -> None:
+    assert over_s((10.0, f"{BREACH}x"), progress=False) == (End.FATAL, pytest.approx(10.0 + 3 * GRACE_S))
+
+
+def test_breaches_that_follow_each_other_end_the_probe_while_they_go_on() -> None:
+    breaches = [(10.0 + second, f"{BREACH}x") for second in range(1000)]
+    assert over_s(*breaches, progress=False) == (End.FATAL, pytest.approx(10.0 + 2 * GRACE_S))

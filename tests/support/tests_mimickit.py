@@ -1,0 +1,105 @@
+"""A checkout in which MimicKit, and the torch that it imports, are a few lines each.
+
+It tells what it does, one line each, in the file `events` at its root.
+"""
+
+import os
+from pathlib import Path
+from textwrap import dedent
+
+_FILES = {
+    "events.py": """
+        def tell(*words):
+            with open("events", "a") as file:
+                file.write(" ".join(map(str, words)) + "\\n")
+    """,
+    "torch.py": """
+        from events import tell
+        class cuda:
+            def empty_cache(): tell("emptied")
+            def reset_accumulated_memory_stats(device): tell("reset", device)
+            def synchronize(device): tell("synchronized", device)
+            def memory_stats(device): return {"num_alloc_retries": 3}
+    """,
+    "run.py": """
+        from events import tell
+        from util.arg_parser import ArgParser
+        def load_args(argv): return ArgParser(argv[1:])
+        def set_rand_seed(args): pass
+        def build_env(args, num_envs, device, visualize):
+            tell("built", device, num_envs)
+            return num_envs
+    """,
+    "util/arg_parser.py": """
+        class ArgParser:
+            def __init__(self, words): self.words = words
+            def parse_int(self, key, default=0): return int(self.parse_strings(key)[0])
+            def parse_strings(self, key, default=()):
+                values = self.words[self.words.index("--" + key) + 1:]
+                ends = [place for place, word in enumerate(values) if word.startswith("--")]
+                return values[:ends[0]] if ends else values
+    """,
+    "util/mp_util.py": """
+        rank, alone = 0, True
+        def init(rank, num_procs, device, master_port):
+            globals().update(rank=rank, alone=num_procs == 1)
+            if num_procs == 2:
+                globals().update(up=open("up", "w" if rank else "r"), down=open("down", "r" if rank else "w"))
+        def reduce_sum(x): return reduce(sum, x)
+        def reduce_max(x): return reduce(max, x)
+        def reduce(op, x):
+            if alone: return x
+            if rank:
+                print(x, file=up, flush=True)
+                return int(down.readline())
+            result = op((x, int(up.readline())))
+            print(result, file=down, flush=True)
+            return result
+    """,
+    "learning/agent_builder.py": """
+        import learning.base_agent as base_agent
+        def build_agent(agent_file, env, device):
+            with open(agent_file) as file:
+                return base_agent.BaseAgent(file.read(), env, device)
+    """,
+    "learning/experience_buffer.py": """
+        class ExperienceBuffer:
+            samples = 0
+            def get_total_samples(self): return self.samples
+    """,
+    "learning/base_agent.py": """
+        from events import tell
+        from learning.experience_buffer import ExperienceBuffer
+        import util.mp_util as mp_util
+        class BaseAgent:
+            def __init__(self, config, env, device):
+                self._config, self._env, self._iter = config, env, 0
+                self._exp_buffer = ExperienceBuffer()
+                self.circle = self
+            def __del__(self): tell("freed", self._config)
+            def train_model(self, max_samples, out_dir, save_int_models, logger_type):
+                tell("trains", self._config, out_dir, save_int_models, logger_type)
+                self._sample_count = 0
+                while self._sample_count < max_samples:
+                    if self._config == "greedy" and mp_util.rank == 1: raise MemoryError("no room for greedy")
+                    self._exp_buffer.samples += self._env
+                    self._sample_count = self._update_sample_count()
+                    test_info = self.test_model(32)
+                    tell("tested", test_info["mean_return"], test_info["mean_ep_len"], test_info["num_eps"])
+                    self._output_train_model(self._iter, "model.pt", "")
+                    self._iter += 1
+            def test_model(self, num_episodes): tell("a rollout")
+            def _output_train_model(self, iter, out_model_file, int_out_dir): tell("a model file")
+            def _update_sample_count(self): return mp_util.reduce_sum(self._exp_buffer.get_total_samples())
+    """,
+}
+
+
+def write_checkout(root: Path) -> None:
+    """Write its `mimickit/` folder below `root`, and the named pipes by which two ranks of it meet."""
+    for name, text in _FILES.items():
+        path = root / "mimickit" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dedent(text))
+    for name in ("up", "down"):
+        os.mkfifo(root / name)

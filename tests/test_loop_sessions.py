@@ -1,0 +1,173 @@
+"""The loop over a trainer with sessions: what is measured warm, what is measured again cold, what is tried without."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, spec, states
+
+from tuner.export.database import connect
+from tuner.export.query import StudyReader
+from tuner.loop import CaseOutcome, Ending, Job, optimise
+from tuner.probe.plan import ProbePlan, Slot
+from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.run import Stop
+from tuner.study.cases import Case
+from tuner.study.space import Config
+from tuner.study.spec import StudySpec
+from tuner.trainers.command import CommandTrainer
+
+
+class WithSessions(CommandTrainer):
+    """A command whose sessions serve all configs of a rung."""
+
+    def session_key(self, case: Case, config: Config) -> str:
+        return f"{case.name}/{config['num_envs']}"
+
+    def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
+        key = self.session_key(case, config)
+        return replace(self.plan(case, config, slot), request={"config": config}, session_key=key)
+
+
+Probed = list[tuple[Config, bool]]
+
+
+def optimised(
+    folder: Path,
+    probe: Callable[[ProbePlan, Stop], ProbeResult],
+    *,
+    study: StudySpec | None = None,
+    open_session: Callable[[], str | None] = lambda: None,
+) -> tuple[CaseOutcome, Quiet, Probed]:
+    """Run a study; give what was probed, and whether in a session."""
+    probed: Probed = []
+
+    def noted(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        warm = plan.request is not None
+        probed.append((plan.config, warm))
+        return replace(probe(plan, stop), warm=warm)
+
+    chosen = study or spec()
+    watcher = Quiet()
+    with opened(folder) as database:
+        job = Job(
+            bench=replace(bench(folder, chosen), trainer=WithSessions(chosen.trainer)),
+            database=database,
+            probe=noted,
+            watcher=watcher,
+            interrupted=lambda: False,
+            open_session=open_session,
+        )
+        (outcome,) = optimise(job, [CASE])
+    return outcome, watcher, probed
+
+
+def best(folder: Path) -> dict[str, object]:
+    trial = StudyReader(connect(f"sqlite:///{folder / 'study.db'}"), "demo").best[CASE.name]
+    return {"config": trial.config, "warm": trial.probe["warm"], "value": trial.value}
+
+
+def test_all_are_probed_warm_and_the_best_again_cold(tmp_path: Path) -> None:
+    outcome, _, probed = optimised(tmp_path, busy)
+    assert outcome.ending is Ending.TARGET
+    assert [warm for _, warm in probed] == [True] * 5 + [False]
+    assert probed[-1][0] == probed[0][0]
+    assert best(tmp_path)["warm"] is False
+
+
+def test_a_study_that_asks_for_it_has_no_sessions(tmp_path: Path) -> None:
+    _, _, probed = optimised(tmp_path, busy, study=spec(probe={"warm": False}))
+    assert [warm for _, warm in probed] == [False] * 5
+
+
+def test_a_reading_that_only_a_session_shows_is_not_the_best(tmp_path: Path) -> None:
+    def flattering(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        top = plan.config == {"num_envs": 64, "agent_variant": "hiutil"}
+        return measured(plan, 20.0 if top and plan.request is None else float(plan.config["num_envs"]))
+
+    _, _, probed = optimised(tmp_path, flattering, study=spec(search={"trials": 8, "seeds_per_variant": 4}))
+    cold = [tuple(config.values()) for config, warm in probed if not warm]
+    assert cold == [(64, "hiutil"), (64, "default")]
+    assert best(tmp_path)["value"] == 64.0
+
+
+def test_readings_within_the_noise_of_the_best_are_not_all_repeated(tmp_path: Path) -> None:
+    def plateau(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        result = measured(plan, 60.0 + (plan.request is not None))
+        return replace(result, devices=tuple(replace(device, util_se_pct=1.0) for device in result.devices))
+
+    _, _, probed = optimised(tmp_path, plateau)
+    assert [warm for _, warm in probed].count(False) == 1
+
+
+def test_a_second_run_confirms_nothing_twice(tmp_path: Path) -> None:
+    optimised(tmp_path, busy)
+    outcome, _, probed = optimised(tmp_path, busy)
+    assert (outcome.ending, probed) == (Ending.ALREADY, [])
+
+
+@pytest.mark.parametrize("kind", [FailureKind.CRASH, FailureKind.MISSING_DEPENDENCY, FailureKind.HANG])
+def test_sessions_that_fail_cost_a_study_nothing_but_time(tmp_path: Path, kind: FailureKind) -> None:
+    def broken(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        return busy(plan, stop) if plan.request is None else failed(plan, kind)
+
+    outcome, watcher, probed = optimised(tmp_path, broken)
+    assert outcome.ending is Ending.TARGET
+    assert [warm for _, warm in probed] == [True, False, True, False, False, False, False]
+    assert probed[0][0] == probed[1][0] != probed[2][0] == probed[3][0]
+    assert watcher.told_status.count("ok") == 5
+    assert states(tmp_path) == {"COMPLETE": 5, "FAIL": 2}
+
+
+def test_where_the_plain_command_fails_as_well_the_case_stops(tmp_path: Path) -> None:
+    outcome, _, probed = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.MISSING_DEPENDENCY, "trimesh"))
+    assert outcome.ending is Ending.SETUP
+    assert [warm for _, warm in probed] == [True, False]
+
+
+def test_out_of_memory_in_a_session_is_the_config_s_own(tmp_path: Path) -> None:
+    def small_card(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        return failed(plan, FailureKind.GPU_OOM) if int(plan.config["num_envs"]) > 16 else busy(plan, stop)
+
+    _, _, probed = optimised(tmp_path, small_card)
+    failed_configs = [config for config, _ in probed if int(config["num_envs"]) > 16]
+    assert all(warm for config, warm in probed if config in failed_configs)
+    assert len(failed_configs) == len({tuple(config.items()) for config in failed_configs})
+
+
+def test_what_the_open_session_can_serve_is_preferred(tmp_path: Path) -> None:
+    command = {"name": "command", "options": {"command": "train {num_envs} {update_epochs}", "cases": ["walk"]}}
+    space = {"num_envs": {"ladder": [8, 16, 32, 64]}, "update_epochs": {"range": [1, 12]}}
+    search = {"trials": 24, "seeds_per_variant": 2, "sampler": "random"}
+    starts = {}
+    for priced in (False, True):
+        keys: list[str] = []
+
+        def session(plan: ProbePlan, stop: Stop, keys: list[str] = keys) -> ProbeResult:
+            keys.append(plan.session_key)
+            return busy(plan, stop)
+
+        def open_session(keys: list[str] = keys, priced: bool = priced) -> str | None:
+            return keys[-1] if keys and priced else None
+
+        study = spec(trainer=command, space=space, search=search)
+        optimised(tmp_path / str(priced), session, study=study, open_session=open_session)
+        starts[priced] = sum(key != before for before, key in pairwise(keys))
+    assert starts[True] < starts[False] - 3
+
+
+def test_a_confirmation_is_measured_to_its_end(tmp_path: Path) -> None:
+    pruner = {"name": "hyperband_patient", "min_resource": 1, "max_resource": 2, "patience": 1}
+
+    def disappointing(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        so_far = measured(plan, 90.0 if plan.request is not None else 5.0)
+        for iteration in range(1, 8):
+            if reason := stop(replace(so_far, iterations=iteration)):
+                return replace(so_far, iterations=iteration, stopped=reason)
+        return so_far
+
+    _, watcher, probed = optimised(tmp_path, disappointing, study=spec(pruner=pruner))
+    assert [warm for _, warm in probed] == [True] * 5 + [False] * 2
+    assert watcher.told_status == ["ok"] * 7

@@ -1,0 +1,58 @@
+"""`tuner record`: measure a whole space, or a sample that fills it, and write tables to replay searches against."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, database_url, patterns
+from tuner.cli.show import open_console, recorded, written
+from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
+from tuner.errors import StudyError
+from tuner.export.table import TABLE_SUFFIX, export_tables
+from tuner.probe.clock import MonotonicClock
+from tuner.recording import DATABASE, budget, plan_recording, record_cases, recording_bench
+from tuner.replay.table import Table
+from tuner.study.cases import select
+from tuner.workbench import Prober, open_workbench
+
+Grid = Annotated[bool, typer.Option("--grid", help="Every config of the space; the default.")]
+Count = Annotated[int | None, typer.Option("--configs", min=1, help="So many configs that fill the space.")]
+Hours = Annotated[float | None, typer.Option(min=0, help="Stop after so long; the same command goes on.")]
+Out = Annotated[Path | None, typer.Option(help="Folder of the tables; default: runs/STUDY/tables.")]
+
+
+def record(
+    study: Study,
+    grid: Grid = False,
+    count: Count = None,
+    cases: Cases = None,
+    devices: Devices = None,
+    hours: Hours = None,
+    storage: Storage = None,
+    runs: Runs = RUNS,
+    out: Out = None,
+) -> None:
+    """Record cases as tables, or go on where the last recording ended."""
+    if grid and count is not None:
+        raise StudyError("--grid records every config and --configs a part of them; give one of the two")
+    over = budget(MonotonicClock(), hours)
+    console = open_console()
+    searched = open_workbench(study, devices=devices, runs=runs)
+    bench = recording_bench(searched)
+    chosen = select(bench.trainer.cases(), patterns(cases, bench.spec))
+    recordings = [plan_recording(bench, case, count) for case in chosen]
+    url = database_url(storage, searched.folder, DATABASE)
+    with at_work(console, bench, chosen, url, Prober(bench)) as job:
+        outcomes = record_cases(replace(job, interrupted=lambda: job.interrupted() or over()), recordings)
+        interrupted = job.interrupted()
+    if interrupted and not outcomes:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    described = {one.case.name: one.circumstances for one in recordings}
+    paths = export_tables(url, bench.spec.name, (out or searched.folder / "tables").resolve(), described)
+    tables = {path.stem: Table.load(path) for path in paths if path.suffix == TABLE_SUFFIX}
+    for one in recordings:
+        console.print(recorded(one.case, one.configs, tables.get(one.case.name)), markup=False)
+    written(console, paths)
+    conclude(outcomes, interrupted=interrupted)

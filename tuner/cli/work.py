@@ -1,0 +1,69 @@
+"""What commands that probe share: a job shown as it goes, a clean end on Ctrl-C, and the exit code."""
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from types import FrameType
+
+import typer
+from rich.console import Console
+
+from tuner.cli.show import ProgressView, complaint, introduction
+from tuner.errors import TunerError
+from tuner.loop import CaseOutcome, Job
+from tuner.replay.prober import ReplayedProber
+from tuner.store.database import Database
+from tuner.study.cases import Case
+from tuner.workbench import Prober, Workbench
+
+EXIT_INTERRUPTED = 130
+
+
+@contextmanager
+def at_work(
+    console: Console, bench: Workbench, cases: Sequence[Case], url: str, prober: Prober | ReplayedProber
+) -> Iterator[Job]:
+    """Introduce a study and give the job on it; nothing stays open afterwards."""
+    database = Database(url)
+    introduction(console, bench, cases, database.shown_url)
+    view = ProgressView(console)
+    with interruptible(console) as interrupted, closing(prober):
+        try:
+            yield Job(
+                bench=bench,
+                database=database,
+                probe=prober,
+                watcher=view,
+                interrupted=interrupted.is_set,
+                open_session=lambda: prober.open_session,
+            )
+        finally:
+            view.close()
+            database.close()
+
+
+def conclude(outcomes: Sequence[CaseOutcome], *, interrupted: bool) -> None:
+    """End the command as its cases ended. Raises TunerError saying what to mend where one stopped early."""
+    if interrupted:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if complaints := [text for outcome in outcomes if (text := complaint(outcome))]:
+        raise TunerError("\n".join(complaints))
+
+
+@contextmanager
+def interruptible(console: Console) -> Iterator[threading.Event]:
+    """Let the first Ctrl-C (or TERM) ask for a clean stop; a second Ctrl-C ends the tuner at once."""
+    asked = threading.Event()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        console.print("stopping the probe; everything measured is kept (Ctrl-C again: at once)")
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,129 @@
+"""Write recorded cases as tables: a Parquet file with a row per probe, and a JSON header, after Kernel Tuner's T4.
+
+T4 is a schema for results of auto-tuners, shared by several of them: each config has its values, its times, what was
+measured, and in `invalidity` one of six words for whether it counts. `docs/tables.md` describes the columns.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tuner.errors import StudyError
+from tuner.export.database import connect
+from tuner.export.header import Circumstances, header
+from tuner.export.query import StudyReader
+from tuner.export.records import FINISHED, INTERRUPTED, OK, CaseRecord, TrialRecord
+from tuner.export.write import write_files
+from tuner.probe.metrics import METRICS
+from tuner.probe.result import FailureKind
+from tuner.study.spec import ParameterSpec
+
+HEADER_SUFFIX, TABLE_SUFFIX = ".json", ".parquet"
+
+_TEXT, _WHOLE, _NUMBER, _FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+_COLUMNS = {
+    "trial": _WHOLE,
+    "started_at": _TEXT,
+    "status": _TEXT,
+    "invalidity": _TEXT,
+    "failure_kind": _TEXT,
+    "failure_rule": _TEXT,
+    "failure_detail": _TEXT,
+    "failure_rank": _WHOLE,
+    "overshoot_mib": _NUMBER,
+    "ineligible": _TEXT,
+    **{name: _NUMBER for one in METRICS for name in ((one.name, f"{one.name}_se") if one.error_of else (one.name,))},
+    "ready_s": _NUMBER,
+    "total_s": _NUMBER,
+    "iterations": _WHOLE,
+    "samples": _WHOLE,
+    "warm": _FLAG,
+    "session_key": _TEXT,
+    "launched": _FLAG,
+    "series": pa.list_(_NUMBER),
+    "devices": _TEXT,
+}
+_OF_PROBE = (
+    *("started_at", "ineligible", "ready_s", "total_s", "iterations", "samples"),
+    *("warm", "session_key", "launched"),
+)
+_INVALIDITY = {
+    OK: "correct",
+    "no_reading": "correctness",
+    FailureKind.INVALID_CONFIG: "constraints",
+    FailureKind.TOO_SLOW: "timeout",
+    FailureKind.HANG: "timeout",
+}
+
+
+def export_tables(url: str, study: str, folder: Path, circumstances: Mapping[str, Circumstances]) -> list[Path]:
+    """Write CASE.parquet and CASE.json for each case in `circumstances` that has rows; give the files' paths.
+
+    A row stands for each trial that has ended, those aside that were interrupted: they are asked again.
+    Raises StoreError when the study cannot be read, OutputError when a file cannot be written.
+    """
+    reader = StudyReader(connect(url), study)
+    ended: dict[str, list[TrialRecord]] = {}
+    for trial in reader.trials():
+        if trial.state in FINISHED and trial.status != INTERRUPTED:
+            ended.setdefault(trial.case, []).append(trial)
+    files: dict[str, Iterable[bytes]] = {}
+    for case in reader.cases:
+        if case.name in circumstances and case.name in ended:
+            files |= _files(reader, case, ended[case.name], circumstances[case.name])
+    return write_files(folder, files)
+
+
+def columns(space: Mapping[str, ParameterSpec]) -> pa.Schema:
+    """Give the columns of a table over `space`: the parameters, then what is the same for all tables.
+
+    Raises StudyError when a parameter has the name of another column.
+    """
+    if taken := sorted(space.keys() & _COLUMNS.keys()):
+        raise StudyError(f"{', '.join(taken)}: a table has a column of that name already; rename the parameter")
+    return pa.schema({name: _type(parameter) for name, parameter in space.items()} | _COLUMNS)
+
+
+def _type(parameter: ParameterSpec) -> pa.DataType:
+    kinds = {type(value) for value in parameter.values}
+    return _TEXT if str in kinds else _NUMBER if float in kinds else _WHOLE
+
+
+def _files(
+    reader: StudyReader, case: CaseRecord, trials: list[TrialRecord], circumstances: Circumstances
+) -> Iterator[tuple[str, list[bytes]]]:
+    rows = [_row(trial, reader.series.get((case.name, trial.number), [])) for trial in trials]
+    table = pa.Table.from_pylist(rows, schema=columns(circumstances.space))
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    date = max(row["started_at"] or "" for row in rows)
+    facts = header(case, reader.study, circumstances, rows=len(rows), date=date)
+    yield f"{case.name}{TABLE_SUFFIX}", [sink.getvalue().to_pybytes()]
+    yield f"{case.name}{HEADER_SUFFIX}", [facts.model_dump_json(indent=2, exclude_none=True).encode(), b"\n"]
+
+
+def _row(trial: TrialRecord, series: list[float | None]) -> dict[str, Any]:
+    probe = trial.probe
+    failure = probe.get("failure") or {}
+    return {
+        **trial.config,
+        **trial.metrics,
+        **{name: probe.get(name) for name in _OF_PROBE},
+        **{f"failure_{name}": failure.get(name) for name in ("kind", "rule", "detail", "rank")},
+        "trial": trial.number,
+        "status": trial.status,
+        "invalidity": _invalidity(trial),
+        "overshoot_mib": failure.get("overshoot_mib"),
+        "series": series,
+        "devices": json.dumps(trial.devices),
+    }
+
+
+def _invalidity(trial: TrialRecord) -> str:
+    """Say in T4's words whether the config counts: `correct`, or what was wrong with it."""
+    default = "runtime" if trial.probe.get("launched") else "constraints"
+    return _INVALIDITY.get(trial.status or "", default)

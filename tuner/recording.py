@@ -1,0 +1,93 @@
+"""Record cases: measure a list of configs each for its own sake, in an ordinary study of their own."""
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tuner.devices.base import describe_machine
+from tuner.export.header import Circumstances
+from tuner.export.table import columns
+from tuner.loop import CaseOutcome, Job, optimise
+from tuner.probe.protocols import Clock
+from tuner.search.design import in_sessions, spread
+from tuner.search.ordered import OrderedSampler
+from tuner.study.cases import Case
+from tuner.study.space import Config
+from tuner.study.spec import PrunerSpec
+from tuner.workbench import Workbench
+
+DATABASE = "record.db"
+"""Beside the study's own database, so that a search and a recording never mix."""
+_HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recording:
+    """What is to be recorded of one case."""
+
+    case: Case
+    configs: Sequence[Config]
+    """In the order in which they are measured."""
+    circumstances: Circumstances
+
+
+def recording_bench(bench: Workbench) -> Workbench:
+    """Give the bench for recording: without a pruner, and with a folder of its own for the probes."""
+    spec = bench.spec.model_copy(update={"pruner": PrunerSpec(name="none")})
+    return replace(bench, spec=spec, folder=bench.folder / "record")
+
+
+def plan_recording(bench: Workbench, case: Case, count: int | None) -> Recording:
+    """Choose what to record of a case: its whole space or, where given, `count` configs that fill it.
+
+    Raises StudyError where its parameters cannot be columns of a table.
+    """
+    spec, space = bench.spec_for(case), bench.space_for(case)
+    chosen = list(space.configs()) if count is None else spread(space, count, spec.search.seed)
+    known = {name: spec.space[name] for name in space.names}
+    columns(known)
+    return Recording(
+        case=case,
+        configs=in_sessions(
+            chosen, lambda config: bench.trainer.session_key(case, config) if spec.probe.warm else None
+        ),
+        circumstances=Circumstances(
+            space=known,
+            limits=spec.probe,
+            machine=describe_machine(bench.source),
+            devices=bench.devices,
+            commit=_commit(bench.spec.trainer.root),
+        ),
+    )
+
+
+def record_cases(job: Job, recordings: Iterable[Recording]) -> list[CaseOutcome]:
+    """Measure the configs of each case in their order; what is recorded already is not measured again."""
+    return [outcome for recording in recordings for outcome in optimise(_job(job, recording), [recording.case])]
+
+
+def _job(job: Job, recording: Recording) -> Job:
+    return replace(
+        job,
+        competing=False,
+        trials=len(recording.configs),
+        sampler=lambda space, *_: OrderedSampler(space, recording.configs),
+    )
+
+
+def budget(clock: Clock, hours: float | None) -> Callable[[], bool]:
+    """Give what tells whether so many hours, from now on, are over; never where `hours` is None."""
+    start_s = clock.now()
+    return lambda: hours is not None and clock.now() - start_s >= hours * _HOUR_S
+
+
+def _commit(root: str) -> str | None:
+    """Give the commit of a checkout, `-dirty` where files differ from it; None where it is none."""
+    git = shutil.which("git")
+    if not root or git is None:
+        return None
+    command = [git, "-C", str(Path(root).expanduser()), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    return answer.stdout.strip() or None

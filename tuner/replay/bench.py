@@ -1,0 +1,98 @@
+"""A workbench whose trainer and devices are those of a table."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tuner.errors import StudyError
+from tuner.probe.metrics import OBJECTIVES
+from tuner.probe.plan import Device, ProbePlan, Slot
+from tuner.probe.result import DeviceSample
+from tuner.replay.table import Table
+from tuner.search.trials import PATIENCE
+from tuner.study.cases import Case
+from tuner.study.load import load, narrowed
+from tuner.study.space import Config, config_digest
+from tuner.trainers.parameters import STANDARD
+from tuner.workbench import Workbench
+
+
+def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Workbench:
+    """Open a study on a table: space, case and devices are the table's, everything else is the study's.
+
+    A study that searches `pruner_patience` still does. Raises StudyError.
+    """
+    spec, header = load(study), table.header
+    if spec.objective not in OBJECTIVES:
+        raise StudyError(f"objective {spec.objective!r} is unknown; known: {', '.join(OBJECTIVES)}")
+    spec = narrowed(spec, header.case, "gpu" if header.devices[0].is_gpu else "cpu")
+    patience = {PATIENCE: spec.space[PATIENCE]} if PATIENCE in spec.space else {}
+    space = {**header.space, **patience}
+    return Workbench(
+        spec=spec.model_copy(update={"space": space, "cases": (header.case,), "overrides": ()}),
+        asked_for=study,
+        trainer=TableTrainer(table),
+        source=TableSource(table),
+        folder=(runs / f"{spec.name}-replay").resolve(),
+        variables={},
+    )
+
+
+class TableTrainer:
+    """The trainer that a table was recorded with: its one case, the parameters recorded, and plans that run nothing."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self.name = table.header.trainer["name"]
+        self.accepts = frozenset(table.header.space)
+        self.declines: Mapping[str, str] = {
+            name: "the table does not vary it" for name in STANDARD if name not in self.accepts
+        }
+
+    def cases(self) -> list[Case]:
+        """List the one case."""
+        return [Case(name=self._table.header.case, options=self._table.header.files)]
+
+    def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
+        """Name the row to look up, as a command that nothing is to run."""
+        devices = [device.name for device in slot.devices]
+        return ProbePlan(
+            config=config,
+            argv=("replay", case.name, json.dumps(config), *devices),
+            cwd=slot.out_dir,
+            env=dict(slot.variables),
+            files={},
+            slot=slot,
+            session_key=self.session_key(case, config) or "/".join((self.name, case.name, config_digest(config))),
+            base_agent=case.options.get("agent_config", ""),
+        )
+
+    def session_key(self, case: Case, config: Config) -> str | None:
+        """Name the session that served the config when it was recorded, if one did."""
+        row = self._table.find(config)
+        return row.session_key if row and row.result.config.items() <= config.items() else None
+
+    def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:
+        """Ask for the same row in its session; None where it was recorded without one."""
+        plan = self.plan(case, config, slot)
+        return replace(plan, request={"config": config}) if self.session_key(case, config) else None
+
+    def fingerprint(self) -> dict[str, str]:
+        """Name the recorded trainer and when it was recorded."""
+        return {**self._table.header.trainer, "recorded": self._table.header.date}
+
+
+class TableSource:
+    """The devices that a table was recorded on; there is nothing left to read."""
+
+    def __init__(self, table: Table) -> None:
+        self.label = table.header.source
+        self.devices: tuple[Device, ...] = table.header.devices
+
+    def attach(self, pid: int) -> None:
+        """Follow nothing."""
+
+    def sample(self, t_s: float) -> Sequence[DeviceSample]:
+        """Give readings without values."""
+        return [DeviceSample(t_s=t_s, device=device) for device in range(len(self.devices))]

@@ -1,0 +1,65 @@
+"""What a recorded probe showed, and what it had shown before its end. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from tuner.probe.metrics import value
+from tuner.probe.result import DeviceSummary, ProbeResult
+from tuner.probe.steady import Block, standard_error
+from tuner.probe.window import LEAST_SPAN_S
+
+_OF_DEVICE = {"min_avg_util": ("util_mean_pct", "util_se_pct"), "min_avg_sm": ("sm_mean_pct", "sm_se_pct")}
+"""Objective → the fields of a device's summary that hold it and its error; others are fields of the result."""
+
+
+def restated(result: ProbeResult, objective: str, number: float, error: float | None) -> ProbeResult:
+    """Give the result with another number and standard error for the objective; its devices move alike."""
+    if objective not in _OF_DEVICE:
+        return replace(result, **{objective: number, f"{objective}_se": error})
+    mean, own_error = _OF_DEVICE[objective]
+    by = number - (value(result, objective) or 0.0)
+
+    def moved(device: DeviceSummary) -> DeviceSummary:
+        before = getattr(device, mean)
+        return device if before is None else replace(device, **{mean: before + by, own_error: error})
+
+    return replace(result, devices=tuple(map(moved, result.devices)))
+
+
+def cut_short(result: ProbeResult, iterations: int) -> ProbeResult:
+    """Give the result as if its window had ended after so many of its iterations, which count as equally long.
+
+    Means stay those of the whole window.
+    """
+    whole_s = result.window_s or 0.0
+    window_s = whole_s * iterations / result.iterations
+    return replace(
+        result,
+        iterations=iterations,
+        window_s=window_s,
+        total_s=result.total_s - whole_s + window_s,
+        samples=None,
+        devices=tuple(
+            replace(
+                device,
+                window_s=window_s,
+                energy_j=None if device.power_mean_w is None else device.power_mean_w * window_s,
+            )
+            for device in result.devices
+        ),
+    )
+
+
+def error_of(series: Sequence[float | None], iteration_s: float) -> float | None:
+    """Estimate the standard error of the last of the means so far, one after each iteration, as for live readings."""
+    cuts = [(0, 0.0)]
+    for count, mean in enumerate(series, start=1):
+        if mean is not None and (count - cuts[-1][0]) * iteration_s >= LEAST_SPAN_S:
+            cuts.append((count, count * mean))
+    return standard_error(
+        [
+            Block((count - before) * iteration_s, (total - total_before) / (count - before))
+            for (before, total_before), (count, total) in pairwise(cuts)
+        ]
+    )

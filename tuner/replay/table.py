@@ -1,0 +1,136 @@
+"""A recorded table, read back and checked."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+
+from tuner.errors import StudyError
+from tuner.export.header import Header
+from tuner.export.table import HEADER_SUFFIX, columns
+from tuner.probe.metrics import OBJECTIVES
+from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
+from tuner.search.frontier import Frontier, out_of_memory
+from tuner.search.trials import PATIENCE
+from tuner.study.space import Config, Space, Value, config_digest
+from tuner.study.spec import StudySpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recorded:
+    """One row: what a probe gave, and how its objective developed."""
+
+    result: ProbeResult
+    """Without the plan's digest and the host, which a table does not hold."""
+    series: tuple[float | None, ...] = ()
+    """The table's objective after each whole iteration of the window; None where it was not known."""
+    session_key: str | None = None
+    """Of the session that served the probe, if one did."""
+
+
+class Table:
+    """What a config gave when it was recorded; where it was probed more than once, the last time."""
+
+    def __init__(self, header: Header, rows: Iterable[Recorded]) -> None:
+        self.header = header
+        """Where and how it was recorded."""
+        self.space: Space = StudySpec.model_validate(
+            {"name": header.study, "trainer": {"name": header.trainer["name"]}, "space": header.space}
+        ).build_space()
+        """The parameters that it was recorded over, recorded in every combination or in a sample of them."""
+        self._rows = list(rows)
+        self._by_config = {config_digest(row.result.config): row for row in self._rows}
+        self._frontier = Frontier(
+            out_of_memory(row.result.config, row.result.failure)
+            for row in self._by_config.values()
+            if row.result.failure and row.result.failure.kind is FailureKind.GPU_OOM
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> "Table":
+        """Read a Parquet file and the JSON header beside it. Raises StudyError saying what is wrong with which."""
+        header = _header(path.with_suffix(HEADER_SUFFIX))
+        try:
+            rows = pq.read_table(path).cast(columns(header.space)).to_pylist()
+            table = cls(header, [_recorded(row, header.space) for row in rows])
+        except (OSError, ValueError, TypeError, KeyError, NotImplementedError) as error:  # pyarrow's are among them
+            raise StudyError(f"table {path} cannot be read: {error}; write it anew with `tuner record`") from error
+        if strange := [one for one in table.configs if one not in table.space]:
+            raise StudyError(f"table {path}: {strange[0]} is no config of the space in its header")
+        if len(rows) != header.rows or not rows:
+            raise StudyError(f"table {path} holds {len(rows)} row(s), its header says {header.rows}; copy both anew")
+        return table
+
+    @property
+    def configs(self) -> list[Config]:
+        """The configs that were probed."""
+        return [row.result.config for row in self._by_config.values()]
+
+    def find(self, config: Mapping[str, Value]) -> Recorded | None:
+        """Give what a config gave, for one that needs no less memory than one that ran out of it what that one gave.
+
+        None for any other that was not recorded. A pruner's patience does not count: no probe depends on it.
+        """
+        launched = {name: value for name, value in config.items() if name != PATIENCE}
+        if row := self._by_config.get(config_digest(launched)):
+            return row
+        beyond = self._frontier.beyond(launched)
+        return self._by_config[config_digest(beyond.config)] if beyond else None
+
+    def session_s(self, key: str | None) -> float:
+        """Give the seconds it takes to start a session: the median over its starts, or over all that were recorded."""
+        starts = [(row.session_key, row.result.ready_s) for row in self._rows if row.result.ready_s]
+        own = [ready_s for start, ready_s in starts if start == key]
+        return median(own or [ready_s for _, ready_s in starts] or [0.0])
+
+
+def _header(path: Path) -> Header:
+    try:
+        header = Header.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise StudyError(f"table header {path} cannot be read: {error.strerror}; a table is both files") from error
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, part['loc'])) or 'header'}: {part['msg']}" for part in error.errors()]
+        raise StudyError(f"table header {path}: {'; '.join(lines)}") from error
+    if header.objective not in OBJECTIVES:
+        raise StudyError(f"table header {path}: objective {header.objective!r} is unknown")
+    return header
+
+
+def _recorded(row: Mapping[str, Any], space: Iterable[str]) -> Recorded:
+    """Read a row. Raises TypeError, KeyError or ValueError where it is damaged."""
+    failure = (
+        Failure(
+            kind=FailureKind(row["failure_kind"]),
+            rule=row["failure_rule"],
+            detail=row["failure_detail"],
+            rank=row["failure_rank"],
+            overshoot_mib=row["overshoot_mib"],
+        )
+        if row["failure_kind"]
+        else None
+    )
+    result = ProbeResult(
+        config={name: row[name] for name in space if row[name] is not None},
+        plan_digest="",
+        started_at=row["started_at"],
+        total_s=row["total_s"],
+        start_up_s=row["start_up_s"],
+        window_s=row["window_s"],
+        iterations=row["iterations"],
+        samples=row["samples"],
+        samples_per_s=row["samples_per_s"],
+        samples_per_s_se=row["samples_per_s_se"],
+        busy_spread_pct=row["busy_spread"],
+        alloc_retries=None if row["alloc_retries"] is None else int(row["alloc_retries"]),
+        devices=tuple(DeviceSummary(**device) for device in json.loads(row["devices"])),
+        failure=failure,
+        warm=row["warm"],
+        ready_s=row["ready_s"],
+    )
+    return Recorded(result=result, series=tuple(row["series"] or ()), session_key=row["session_key"])

@@ -1,0 +1,122 @@
+"""A study's trials as the search reads them: what was probed, what is due again, where memory ends."""
+
+import math
+from collections.abc import Hashable, Sequence
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.study import Study
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from tuner.search.frontier import Frontier, OutOfMemory
+from tuner.study.space import Config, Parameter, Space, Value
+
+PATIENCE = "pruner_patience"
+"""The one parameter that only the pruner reads: configs that differ in nothing else launch the same probe."""
+RETRY = "retry"
+"""User attribute of a failed trial whose config is to be probed again."""
+WARM = "warm"
+"""User attribute of a trial that a session served."""
+CONFIRMS = "confirms"
+"""User attribute of a trial that measures again, by the trainer's plain command, what a session served."""
+ERROR = "error"
+"""User attribute: the standard error of a complete trial's value."""
+MEMORY = "memory_gib"
+"""Constraint of a trial: device memory missing, in GiB."""
+ELIGIBLE = "eligible"
+"""Constraint of a complete trial that may not be the best."""
+
+
+def distribution(parameter: Parameter) -> BaseDistribution:
+    """Give Optuna's counterpart: a categorical for rungs and choices, integers for a range."""
+    values = parameter.values
+    if parameter.is_range:
+        low, high = int(values[0]), int(values[-1])
+        return IntDistribution(low, high, step=int(values[1]) - low if len(values) > 1 else 1)
+    return CategoricalDistribution(values)
+
+
+def suggest(trial: Trial, space: Space) -> Config:
+    """Read the config that the sampler chose for a trial."""
+
+    def pick(parameter: Parameter) -> Value:
+        kind = distribution(parameter)
+        if isinstance(kind, IntDistribution):
+            return trial.suggest_int(parameter.name, kind.low, kind.high, step=kind.step)
+        return trial.suggest_categorical(parameter.name, parameter.values)  # pyright: ignore[reportReturnType]
+
+    return space.draw(pick)
+
+
+def frontier(trials: Sequence[FrozenTrial]) -> Frontier:
+    """Learn where memory ends from the trials that were told with a memory constraint."""
+    return Frontier(
+        OutOfMemory(trial.params, trial.constraints[MEMORY])
+        for trial in trials
+        if trial.constraints and trial.constraints.get(MEMORY, 0.0) > 0.0
+    )
+
+
+class History:
+    """What a study has probed so far; a trial dropped before its config was whole does not count."""
+
+    def __init__(self, study: Study, space: Space) -> None:
+        self._trials = [trial for trial in study.get_trials(deepcopy=False) if _is_whole(trial, space)]
+        self._probed = {_launch(trial.params) for trial in self._trials}
+        self._frontier = frontier(self._trials)
+
+    def is_new(self, config: Config) -> bool:
+        """Tell whether the config has never been launched and may fit into memory."""
+        return _launch(config) not in self._probed and self._frontier.beyond(config) is None
+
+    def due(self) -> Config | None:
+        """Give the config of the first failed trial that is marked for retry and has not been asked again."""
+        for position, trial in enumerate(self._trials):
+            if trial.user_attrs.get(RETRY) and all(
+                later.params != trial.params for later in self._trials[position + 1 :]
+            ):
+                return dict(trial.params)
+        return None
+
+    def unconfirmed(self) -> Config | None:
+        """Give the config that a session read above everything read cold, noise set aside, and nothing measured cold.
+
+        What a session shows is not yet what a user will see, so the best may only be one that was measured with the
+        trainer's plain command. What sessions read too high, where both were measured, is taken off: it also holds how
+        much the luckiest of many readings flatters its config.
+        """
+        tried = {_launch(trial.params) for trial in self._trials if not trial.user_attrs.get(WARM)}
+        eligible = [trial for trial in self._trials if trial.state == TrialState.COMPLETE and is_eligible(trial)]
+        cold = {_launch(trial.params): trial for trial in eligible if not trial.user_attrs.get(WARM)}
+        warm = {_launch(trial.params): trial for trial in eligible if trial.user_attrs.get(WARM)}
+        flattery = [_reading(warm[launch]) - _reading(cold[launch]) for launch in warm.keys() & cold.keys()]
+        best = max(cold.values(), key=_reading, default=None)
+        top = max((one for launch, one in warm.items() if launch not in tried), key=_reading, default=None)
+        if top is None:
+            return None
+        usual = sum(flattery) / max(len(flattery), 2)  # one config alone may be an exception
+        if best is not None and _reading(top) - usual <= _reading(best) + _noise(top, best):
+            return None
+        return dict(top.params)
+
+
+def is_eligible(trial: FrozenTrial) -> bool:
+    """Tell whether a complete trial may be the best."""
+    return not (trial.constraints or {}).get(ELIGIBLE)
+
+
+def _reading(trial: FrozenTrial) -> float:
+    return trial.value if trial.value is not None else -math.inf
+
+
+def _noise(trial: FrozenTrial, other: FrozenTrial) -> float:
+    """Give the standard error of the difference of two readings."""
+    return math.hypot(trial.user_attrs.get(ERROR, 0.0), other.user_attrs.get(ERROR, 0.0))
+
+
+def _is_whole(trial: FrozenTrial, space: Space) -> bool:
+    return bool(trial.params) and (not trial.user_attrs.get(RETRY) or trial.params in space)
+
+
+def _launch(config: Config) -> Hashable:
+    """Give what configs that launch the same probe have in common."""
+    return frozenset({**config, PATIENCE: None}.items())

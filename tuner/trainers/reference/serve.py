@@ -1,0 +1,61 @@
+"""A session: processes that start once and train whatever the tuner asks, run after run.
+
+`python -m tuner.trainers.reference.serve --help`; what the tuner and the trainer say to each other is described in
+`docs/sessions.md`.
+"""
+
+import gc
+import sys
+from collections.abc import Callable
+
+import torch
+
+from tuner.trainers.reference.arguments import hidden_units, team_parser, team_settings
+from tuner.trainers.reference.methods import Networks
+from tuner.trainers.reference.orders import Orders
+from tuner.trainers.reference.settings import RunSettings, TeamSettings, run_settings
+from tuner.trainers.reference.team import Rank, prepare, process_group, start
+from tuner.trainers.reference.training import fresh_clips, iterations
+
+
+def serve(team: TeamSettings, width: int) -> None:
+    """Serve runs whose hidden layers are `width` wide, until the tuner has no more of them.
+
+    The first rank that fails ends the others and is raised.
+    """
+    start(_serve, team, width)
+
+
+def _serve(number: int, team: TeamSettings, width: int) -> None:
+    rank = prepare(number, team)
+    with process_group(rank):
+        orders = Orders(leads=rank.leads)
+        for request in orders.runs():
+            settings = run_settings(request["config"], hidden_units=width, iterations=request["iterations"])
+            _train(rank, settings, orders.stopped)
+            _free(rank.device)
+
+
+def _train(rank: Rank, settings: RunSettings, stopped: Callable[[], bool]) -> None:
+    with fresh_clips(rank, settings) as clips:
+        networks = Networks(rank.team.method, settings.agent).to(rank.device)
+        for mark in iterations(rank, networks, clips, settings):
+            if rank.leads:
+                sys.stdout.write(mark.line(len(rank.team.devices)))
+                sys.stdout.flush()
+            if stopped():
+                break
+
+
+def _free(device: torch.device) -> None:
+    """Give back all memory of the run that is over, and count allocator retries from 0 again."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_accumulated_memory_stats(device)
+
+
+if __name__ == "__main__":
+    parser = team_parser("tuner.trainers.reference.serve")
+    given = parser.parse_args()
+    serve(team_settings(parser, given), hidden_units(given))

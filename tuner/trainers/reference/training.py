@@ -1,0 +1,89 @@
+"""Training on one rank: its own environments and clips, teaching one agent together with the other ranks."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from tuner.progress import report
+from tuner.trainers.reference.busy import busy_meter
+from tuner.trainers.reference.env import TrackingEnv, frames_needed
+from tuner.trainers.reference.methods import Networks
+from tuner.trainers.reference.motions import ClipStream, MotionClips
+from tuner.trainers.reference.rollout import STEPS_PER_ITERATION, collect
+from tuner.trainers.reference.settings import RunSettings
+from tuner.trainers.reference.team import Rank
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mark:
+    """The end of one iteration on one rank."""
+
+    iteration: int
+    samples: int
+    """So far in this run; so is `busy_s`."""
+    busy_s: float
+    took_s: float
+    tracking_reward: float
+    policy_loss: float
+
+    def line(self, ranks: int) -> str:
+        """Put it in a line, with the samples of all ranks."""
+        return (
+            f"iteration {self.iteration}  samples {self.samples * ranks}  "
+            f"tracking reward {self.tracking_reward:.3f}  policy loss {self.policy_loss:.3f}  {self.took_s:.2f} s\n"
+        )
+
+
+@contextmanager
+def fresh_clips(rank: Rank, settings: RunSettings) -> Iterator[ClipStream]:
+    """Begin a run: random numbers from the seed on, and clips, whose workers start at once and end with the run."""
+    torch.manual_seed(rank.team.seed + rank.number)
+    stream = ClipStream(
+        MotionClips(frames=frames_needed(STEPS_PER_ITERATION), seed=rank.team.seed),
+        num_envs=rank.team.num_envs,
+        rank=rank.number,
+        ranks=len(rank.team.devices),
+        device=rank.device,
+        num_workers=settings.num_workers,
+        prefetch_factor=settings.prefetch_factor,
+    )
+    with closing(stream) as clips:
+        yield clips
+
+
+def iterations(rank: Rank, networks: Networks, clips: ClipStream, settings: RunSettings) -> Iterator[Mark]:
+    """Train the networks one iteration after the other, telling the tuner of each."""
+    env, meter = TrackingEnv(rank.device), busy_meter(rank.device)
+    learners = networks.learners(
+        update_epochs=settings.agent.update_epochs, minibatch=settings.agent.batch_size * rank.team.num_envs
+    )
+    for iteration in range(settings.iterations):
+        start_s = time.monotonic()
+        fresh = clips.take()
+        with meter.working():
+            samples = collect(env, networks.policy, networks.discriminator, fresh)
+            losses = [learner.update(samples) for learner in learners]
+        busy_s = meter.settle()
+        mark = Mark(
+            iteration=iteration,
+            samples=(iteration + 1) * rank.team.num_envs * STEPS_PER_ITERATION,
+            busy_s=busy_s,
+            took_s=time.monotonic() - start_s,
+            tracking_reward=samples["tracking"].mean().item(),
+            policy_loss=losses[0].item(),
+        )
+        report(
+            iteration=iteration,
+            samples=mark.samples,
+            rank=rank.number,
+            busy_s=busy_s,
+            alloc_retries=_alloc_retries(rank.device),
+        )
+        yield mark
+
+
+def _alloc_retries(device: torch.device) -> int | None:
+    return torch.cuda.memory_stats(device)["num_alloc_retries"] if device.type == "cuda" else None
