@@ -39,6 +39,7 @@ def check_trainer(trainer: Trainer, *, case: str, configs: Sequence[Config], out
     for gpu in (False, True):
         both, first = (trainer.plan(found, configs[0], make_slot(out_dir, gpu=gpu, ranks=ranks)) for ranks in (2, 1))
         _holds(both.digest != first.digest, "each device counts in the digest")
+    _check_sessions(trainer, found, plans)
     _holds(not out_dir.exists(), "planning writes nothing")
 
 
@@ -75,6 +76,24 @@ def _check_plan(trainer: Trainer, case: Case, config: Config, slot: Slot) -> Pro
     _holds(slot.console not in plan.files and slot.progress not in plan.files, "the tuner's own files are left to it")
     _holds(bool(plan.session_key), "a plan has a session key")
     return plan
+
+
+def _check_sessions(trainer: Trainer, case: Case, plans: Sequence[ProbePlan]) -> None:
+    started: dict[str, tuple[str, ...]] = {}
+    for cold in plans:
+        config, key = cold.config, trainer.session_key(case, cold.config)
+        warm = trainer.warm_plan(case, config, cold.slot)
+        _holds(cold.request is None, "a cold plan asks nothing of a session")
+        _holds((key is None) == (warm is None), "a config has a session key if and only if it has a warm plan")
+        if key is None or warm is None:
+            continue
+        request = warm.request or {}
+        _holds(warm.session_key == key, "the warm plan holds the session key")
+        _holds(started.setdefault(key, warm.argv) == warm.argv, "configs with equal keys start the same command")
+        _holds({"config", "iterations"} <= request.keys(), "a request holds config and iterations")
+        _holds(request["config"].items() <= config.items(), "a request's config is that of the probe")
+        _holds(not warm.progress.patterns, "a session tells progress by messages alone")
+        _holds(warm.digest != cold.digest, "warm and cold plans have different digests")
 
 
 def _is_text(table: Mapping[str, str]) -> bool:
