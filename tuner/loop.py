@@ -1,7 +1,8 @@
 """Optimise a study: for each case ask for a config, probe it, judge the result, tell the study."""
 
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -12,6 +13,7 @@ from tuner.probe.port import reserved_port
 from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult, unlaunched
 from tuner.probe.run import ENOUGH, INTERRUPTED, Stop
 from tuner.search.pruner import build_pruner
+from tuner.search.recovery import RecoverySampler
 from tuner.search.sampler import CaseSampler, ConfigSampler
 from tuner.search.verdict import Verdict, foregone, judge, settled
 from tuner.store.database import Database
@@ -45,7 +47,7 @@ class Ending(StrEnum):
 
     ALREADY = "nothing left to do"
     TARGET = "target reached"
-    EXHAUSTED = "every config probed"
+    EXHAUSTED = "no config left to probe"
     ELSEWHERE = "the rest runs in other workers"
     SETUP = "stopped: the set-up is at fault"
     CRASHES = "stopped: the trainer keeps crashing"
@@ -106,6 +108,11 @@ class Job:
     """The key of the session that is open now, if one is."""
 
 
+def recovering(job: Job) -> Job:
+    """Give the job of finding, for each case that has had no success, one config that runs."""
+    return replace(job, trials=sys.maxsize, sampler=lambda space, search, count: RecoverySampler(space))
+
+
 def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
     """Bring each case to its target number of finished trials, resuming what the database holds.
 
@@ -155,7 +162,8 @@ class _CaseWork:
         if self._job.interrupted():
             return self._outcome(Ending.INTERRUPTED, probed)
         if self._study.finished < target:
-            return self._outcome(Ending.ELSEWHERE if self._study.running else Ending.EXHAUSTED, probed)
+            rest = Ending.EXHAUSTED if probed else Ending.ALREADY
+            return self._outcome(Ending.ELSEWHERE if self._study.running else rest, probed)
         return self._outcome(Ending.TARGET if probed else Ending.ALREADY, probed)
 
     def _given_up(self, result: ProbeResult) -> Ending | None:

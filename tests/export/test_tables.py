@@ -149,6 +149,7 @@ def test_methods_are_summed_up_over_their_cases(database: "FilledDatabase") -> N
         "mean_min_avg_util": "65.28",
         "least_min_avg_util": "60.0",
         "largest_num_envs": "512",
+        "safe_num_envs": "256",
         "commonest_failure": "gpu_oom",
         "trials": "3",
         "probe_s": "35.5",

@@ -5,7 +5,7 @@ import sys
 import typer
 from rich.console import Console
 
-from tuner.cli import database, doctor, optimize, preview, record
+from tuner.cli import database, doctor, optimize, preview, record, recover
 from tuner.errors import TunerError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ for command in (
     doctor.doctor,
     optimize.optimize,
     record.record,
+    recover.recover,
     database.status,
     database.export,
     preview.cases,

@@ -8,7 +8,9 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from tuner.export.query import StudyReader
 from tuner.export.summary import CaseSummary
+from tuner.export.tables import safe_num_envs
 from tuner.loop import CaseOutcome
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.replay.table import Table as RecordedTable
@@ -163,6 +165,20 @@ def summary_table(rows: Iterable[CaseSummary]) -> Table:
         )
         table.add_row(*cells, str(row.ok), str(row.pruned), str(row.failed))
     return table
+
+
+def safe_rungs(study: StudyReader) -> list[str]:
+    """Name the `num_envs` that is safe for every case of each method, and of all methods."""
+    groups: dict[str, list[str]] = {}
+    for case in study.cases:
+        groups.setdefault(case.method, []).append(case.name)
+    if len(groups) > 1:
+        groups["all cases"] = [case.name for case in study.cases]
+    safe = {group: safe_num_envs(study, names) for group, names in groups.items()}
+    return [
+        f"{group}: {'no num_envs is' if rung is None else f'{LADDER} {rung} is'} known to be safe for every case"
+        for group, rung in safe.items()
+    ]
 
 
 def at_the_top(bench: Workbench, cases: Iterable[Case], rows: Iterable[CaseSummary]) -> list[str]:

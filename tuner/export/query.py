@@ -28,6 +28,7 @@ from sqlalchemy import (
 from tuner.errors import StoreError
 from tuner.export.database import FACTS, PROBES, STEPS, STUDIES, TRIALS, VALUES, reading, shown
 from tuner.export.records import COMPLETE, INELIGIBLE, CaseRecord, Tally, TrialRecord, status_of
+from tuner.study.space import LADDER
 
 PAGE_TRIALS = 1000
 """Trials fetched at a time: on SQLite a read holds writers up, so none may last longer than a page."""
@@ -88,6 +89,20 @@ class StudyReader:
         with reading(self._engine) as connection:
             trials = [self._trial(row) for row in connection.execute(query)]
         return {trial.case: trial for trial in trials}
+
+    @cached_property
+    def largest_ok(self) -> dict[str, int]:
+        """The largest `num_envs` at which a config of the case has run, for each case that has one."""
+        rung = self._probe["config"][LADDER].as_integer()
+        query = (
+            select(TRIALS.c.study_id, func.max(rung))
+            .join_from(TRIALS, PROBES, _probe_of_trial)
+            .where(TRIALS.c.study_id.in_(list(self._names)), _state == COMPLETE, rung.is_not(None))
+            .where(self._probe["ineligible"].as_string().is_(None))
+            .group_by(TRIALS.c.study_id)
+        )
+        with reading(self._engine) as connection:
+            return {self._names[study_id]: largest for study_id, largest in connection.execute(query)}
 
     @cached_property
     def tallies(self) -> dict[str, list[Tally]]:

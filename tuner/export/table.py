@@ -81,15 +81,17 @@ def export_tables(url: str, study: str, folder: Path, circumstances: Mapping[str
 def columns(space: Mapping[str, ParameterSpec]) -> pa.Schema:
     """Give the columns of a table over `space`: the parameters, then what is the same for all tables.
 
-    Raises StudyError when a parameter has the name of another column.
+    Raises StudyError when a parameter has the name of another column, or words and numbers for values.
     """
     if taken := sorted(space.keys() & _COLUMNS.keys()):
         raise StudyError(f"{', '.join(taken)}: a table has a column of that name already; rename the parameter")
-    return pa.schema({name: _type(parameter) for name, parameter in space.items()} | _COLUMNS)
+    return pa.schema({name: _type(name, parameter) for name, parameter in space.items()} | _COLUMNS)
 
 
-def _type(parameter: ParameterSpec) -> pa.DataType:
+def _type(name: str, parameter: ParameterSpec) -> pa.DataType:
     kinds = {type(value) for value in parameter.values}
+    if str in kinds and len(kinds) > 1:
+        raise StudyError(f"{name}: the values of a table's column are words or numbers, not both")
     return _TEXT if str in kinds else _NUMBER if float in kinds else _WHOLE
 
 

@@ -26,6 +26,7 @@ _SUMMARY = (
     "mean_min_avg_util",
     "least_min_avg_util",
     "largest_num_envs",
+    "safe_num_envs",
     "commonest_failure",
     "trials",
     "probe_s",
@@ -81,10 +82,20 @@ def _method_row(study: StudyReader, method: str) -> dict[str, Any]:
         "mean_min_avg_util": rounded(_UTIL, fmean(utils)) if utils else None,
         "least_min_avg_util": rounded(_UTIL, min(utils, default=None)),
         "largest_num_envs": max((trial.config[LADDER] for trial in best if LADDER in trial.config), default=None),
+        "safe_num_envs": safe_num_envs(study, names),
         "commonest_failure": commonest_failure(tallies),
         "trials": finished(tallies),
         "probe_s": rounded("probe_s", sum(tally.probe_s for tally in tallies)),
     }
+
+
+def safe_num_envs(study: StudyReader, cases: Sequence[str]) -> int | None:
+    """Give the largest `num_envs` that no case is known not to hold: the least of the largest that ran in each.
+
+    None where a case has had no success.
+    """
+    known = [study.largest_ok.get(name) for name in cases]
+    return None if None in known else min((rung for rung in known if rung is not None), default=None)
 
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.search.frontier import Frontier, out_of_memory
 from tuner.search.trials import PATIENCE
 from tuner.study.space import Config, Space, Value, config_digest
-from tuner.study.spec import StudySpec
+from tuner.study.spec import ParameterSpec, StudySpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +102,7 @@ def _header(path: Path) -> Header:
     return header
 
 
-def _recorded(row: Mapping[str, Any], space: Iterable[str]) -> Recorded:
+def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Recorded:
     """Read a row. Raises TypeError, KeyError or ValueError where it is damaged."""
     failure = (
         Failure(
@@ -116,7 +116,7 @@ def _recorded(row: Mapping[str, Any], space: Iterable[str]) -> Recorded:
         else None
     )
     result = ProbeResult(
-        config={name: row[name] for name in space if row[name] is not None},
+        config={name: _own(row[name], spec) for name, spec in space.items() if row[name] is not None},
         plan_digest="",
         started_at=row["started_at"],
         total_s=row["total_s"],
@@ -134,3 +134,8 @@ def _recorded(row: Mapping[str, Any], space: Iterable[str]) -> Recorded:
         ready_s=row["ready_s"],
     )
     return Recorded(result=result, series=tuple(row["series"] or ()), session_key=row["session_key"])
+
+
+def _own(value: Value, spec: ParameterSpec) -> Value:
+    """Give a parameter's own value for what a column holds: 1 rather than 1.0."""
+    return next((own for own in spec.values if own == value), value)

@@ -1,0 +1,88 @@
+"""`tuner record` with a tiny real trainer, and `tuner optimize --replay` on its table."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from tests_cli import Tuner, study_file
+
+LADDER = {"num_envs": {"ladder": [8, 12, 16]}}
+
+
+def test_a_grid_is_recorded_and_there_is_nothing_left(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path, space=LADDER)
+    code, out, err = tuner("record", "--study", study)
+    assert (code, err) == (0, "")
+    assert "walk: 3 config(s) recorded, 0 of 3 left" in out
+    assert "wrote runs/demo/tables/walk.parquet, runs/demo/tables/walk.json" in out
+    table = pd.read_parquet(tmp_path / "runs/demo/tables/walk.parquet")
+    assert sorted(table["num_envs"]) == [8, 12, 16]
+    assert set(table["status"]) == {"ok"}
+    code, out, _ = tuner("record", "--study", study, "--grid")
+    assert (code, "nothing left to do, 0 trial(s)" in out) == (0, True)
+
+
+def test_a_recording_and_a_search_do_not_mix(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path, space=LADDER)
+    tuner("optimize", "--study", study, "--n-trials", 1)
+    _, out, _ = tuner("record", "--study", study, "--configs", 2)
+    assert "0 of 2 trials done" in out
+    assert (tmp_path / "runs/demo/record.db").exists()
+    _, out, _ = tuner("optimize", "--study", study, "--n-trials", 1)
+    assert "1 of 1 trials done" in out
+
+
+def test_a_sample_goes_on_to_the_grid_in_the_folder_asked_for(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path, space=LADDER)
+    code, out, _ = tuner("record", "--study", study, "--configs", 1, "--out", "tables")
+    assert (code, "walk: 1 config(s) recorded, 0 of 1 left" in out) == (0, True)
+    _, out, _ = tuner("record", "--study", study, "--out", "tables")
+    assert "walk: 3 config(s) recorded, 0 of 3 left" in out
+    assert json.loads((tmp_path / "tables/walk.json").read_text())["rows"] == 3
+
+
+def test_without_time_a_recording_says_what_is_left(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path, space=LADDER)
+    tuner("record", "--study", study, "--configs", 1)
+    code, out, _ = tuner("record", "--study", study, "--hours", 0)
+    assert (code, "walk: 1 config(s) recorded, 2 of 3 left" in out) == (0, True)
+
+
+def test_grid_and_sample_exclude_each_other(tuner: Tuner, tmp_path: Path) -> None:
+    code, _, err = tuner("record", "--study", study_file(tmp_path), "--grid", "--configs", 2)
+    assert (code, "--grid" in err, "--configs" in err) == (2, True, True)
+
+
+@pytest.fixture
+def table(tuner: Tuner, tmp_path: Path) -> Path:
+    tuner("record", "--study", study_file(tmp_path, space=LADDER), "--out", "tables")
+    return Path("tables/walk.parquet")
+
+
+def test_a_table_is_replayed_with_the_same_exports(tuner: Tuner, tmp_path: Path, table: Path) -> None:
+    study = study_file(
+        tmp_path, trainer={"name": "command", "options": {"command": "false {num_envs}", "cases": ["z"]}}
+    )
+    code, out, err = tuner("optimize", "--study", study, "--replay", table)
+    assert (code, err) == (0, "")
+    assert "replaying tables/walk.parquet: 3 config(s) of walk" in out
+    assert "no config left to probe, 3 trial(s)" in out
+    assert "CPU rank-seconds" in out
+    best = (tmp_path / "runs/demo-replay/best_by_case.tsv").read_text().splitlines()
+    assert best[1].startswith("walk\twalk\tok\t\t16\t")
+    code, out, _ = tuner("optimize", "--study", study, "--replay", table, "--n-trials", 3)
+    assert (code, "nothing left to do" in out, "simulated: 0 s" in out) == (0, True, True)
+
+
+@pytest.mark.parametrize("option", [("--cases", "walk"), ("--devices", "cpu:2")])
+def test_case_and_devices_of_a_replay_are_the_table_s(
+    tuner: Tuner, tmp_path: Path, table: Path, option: tuple[str, str]
+) -> None:
+    code, _, err = tuner("optimize", "--study", study_file(tmp_path), "--replay", table, *option)
+    assert (code, option[0] in err) == (2, True)
+
+
+def test_a_table_that_is_not_there_is_named(tuner: Tuner, tmp_path: Path) -> None:
+    code, _, err = tuner("optimize", "--study", study_file(tmp_path), "--replay", "nowhere.parquet")
+    assert (code, "nowhere.json" in err) == (2, True)

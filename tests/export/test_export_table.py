@@ -1,0 +1,141 @@
+"""The table of a recorded case: its rows, its header, its words."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+from tests_table import SPACE, MadeUp, recorded, study
+
+from tuner.errors import StoreError
+from tuner.export.database import connect
+from tuner.export.header import Circumstances, Header
+from tuner.export.query import StudyReader
+from tuner.export.table import export_tables
+from tuner.probe.metrics import METRICS
+from tuner.study.spec import ParameterSpec, ProbeSpec
+
+if TYPE_CHECKING:
+    from conftest import FilledDatabase
+
+CIRCUMSTANCES = Circumstances(
+    space={"num_envs": ParameterSpec(ladder=(8, 16)), "batch_size": ParameterSpec(choices=(1, 0.5))},
+    limits=ProbeSpec(),
+    machine={"cpu": "x"},
+    devices=(),
+    commit=None,
+)
+
+
+def exported(database: "FilledDatabase", folder: Path, *cases: str) -> list[str]:
+    paths = export_tables(database.url, "pi_plus", folder, dict.fromkeys(cases or ("walk",), CIRCUMSTANCES))
+    return [path.name for path in paths]
+
+
+def rows(folder: Path, case: str = "walk") -> list[dict[str, Any]]:
+    frame = pd.read_parquet(folder / f"{case}.parquet", dtype_backend="pyarrow")
+    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+
+
+def test_whole_numbers_stay_whole_beside_what_does_not_count(tmp_path: Path) -> None:
+    recorded(tmp_path, MadeUp(), count=6)
+    frame = pd.read_parquet(tmp_path / "walk.parquet", dtype_backend="numpy_nullable")
+    assert {str(frame[name].dtype) for name in ("num_envs", "batch_size", "num_workers", "trial")} == {"Int64"}
+    assert list(frame["batch_size"].isna()) == list(frame["agent_variant"] == "default")
+
+
+def test_a_row_holds_metrics_times_and_the_series(tmp_path: Path) -> None:
+    prober = MadeUp()
+    recorded(tmp_path, prober, count=1)
+    (row,) = rows(tmp_path)
+    assert row.keys() >= {metric.name for metric in METRICS} | {"min_avg_util_se", "samples_per_s_se"}
+    assert (row["total_s"], row["ready_s"], row["iterations"]) == (prober.results[0].total_s, 30.0, 7)
+    assert len(row["series"]) == 7
+    assert row["series"][-1] == row["min_avg_util"]
+    assert row["session_key"] == f"command/walk/num_envs={row['num_envs']}"
+
+
+def test_the_header_says_how_it_was_recorded(tmp_path: Path) -> None:
+    recorded(tmp_path, MadeUp(), count=4)
+    raw = json.loads((tmp_path / "walk.json").read_text())
+    assert (raw["case"], raw["objective"], raw["unit"], raw["rows"]) == ("walk", "min_avg_util", "%", 4)
+    assert raw["space"] == SPACE | {"num_envs": {"ladder": sorted(SPACE["num_envs"]["ladder"])}}
+    assert [device["name"] for device in raw["devices"]] == ["cuda:0", "cuda:1"]
+    assert raw["date"] == "2026-11-21T10:00:00+00:00"
+    assert raw["limits"] == study().probe.model_dump()
+    assert Header.model_validate(raw).model_dump(exclude_none=True) == raw | {"devices": tuple(raw["devices"])}
+
+
+@pytest.mark.parametrize(
+    ("status", "launched", "word"),
+    [
+        ("ok", True, "correct"),
+        ("no_reading", True, "correctness"),
+        ("gpu_oom", True, "runtime"),
+        ("gpu_oom", False, "constraints"),
+        ("invalid_config", False, "constraints"),
+        ("too_slow", True, "timeout"),
+        ("hang", True, "timeout"),
+        ("nccl", True, "runtime"),
+    ],
+)
+def test_invalidity_is_told_in_the_words_of_t4(
+    database: "FilledDatabase", tmp_path: Path, status: str, launched: bool, word: str
+) -> None:
+    database.add(database.case("walk"), {"num_envs": 8}, status=status, utils=(50.0,), launched=launched)
+    exported(database, tmp_path)
+    (row,) = rows(tmp_path)
+    assert (row["status"], row["invalidity"], row["launched"]) == (status, word, launched)
+
+
+def test_a_failure_keeps_its_rule_and_detail(database: "FilledDatabase", tmp_path: Path) -> None:
+    database.add(database.case("walk"), {"num_envs": 8}, status="nccl", detail="no route")
+    exported(database, tmp_path)
+    (row,) = rows(tmp_path)
+    assert (row["failure_kind"], row["failure_rule"], row["failure_detail"], row["failure_rank"]) == (
+        "nccl",
+        "a rule",
+        "no route",
+        1,
+    )
+    assert row["min_avg_util"] is None
+
+
+def test_what_runs_or_was_interrupted_has_no_row(database: "FilledDatabase", tmp_path: Path) -> None:
+    case = database.case("walk")
+    database.add(case, {"num_envs": 8}, utils=(50.0,))
+    database.add(case, {"num_envs": 16}, status="interrupted")
+    case.ask()
+    exported(database, tmp_path)
+    assert [row["num_envs"] for row in rows(tmp_path)] == [8]
+
+
+def test_a_series_is_read_step_by_step(any_database: "FilledDatabase") -> None:
+    first, second = any_database.case("walk"), any_database.case("run")
+    for case, steps in ((first, {2: 50.0, 3: 52.0}), (second, {1: 7.0}), (first, {})):
+        trial = case.ask()
+        for step, value in steps.items():
+            trial.report(value, step)
+    reader = StudyReader(connect(any_database.url), "pi_plus")
+    assert reader.series == {("walk", 0): [None, 50.0, 52.0], ("run", 0): [7.0]}
+
+
+def test_each_case_asked_for_has_a_table_of_its_own(database: "FilledDatabase", tmp_path: Path) -> None:
+    for name in ("walk", "run", "jump", "rest"):
+        case = database.case(name)
+        if name != "rest":
+            database.add(case, {"num_envs": 16, "batch_size": 0.5}, utils=(50.0,))
+    assert exported(database, tmp_path, "walk", "run", "rest") == [
+        "walk.parquet",
+        "walk.json",
+        "run.parquet",
+        "run.json",
+    ]
+    assert rows(tmp_path, "run")[0]["batch_size"] == 0.5
+
+
+def test_an_unknown_study_writes_nothing(database: "FilledDatabase", tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no study 'pi_plus'"):
+        exported(database, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,144 @@
+"""Studies run against a table: what is the table's, what is the study's, and a whole search in no time."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ruamel.yaml import YAML
+from tests_loop import CASE, Quiet, opened
+from tests_table import TRAINER, readings
+
+from tuner.errors import StudyError
+from tuner.export.database import connect
+from tuner.export.query import StudyReader
+from tuner.loop import CaseOutcome, Ending, Job, optimise
+from tuner.probe.result import ProbeResult
+from tuner.replay.bench import TableSource, TableTrainer, replay_bench
+from tuner.replay.prober import ReplayedProber
+from tuner.search.verdict import Verdict
+from tuner.store.study import Asked
+from tuner.study.cases import Case
+from tuner.testing.contracts import check_device_source
+from tuner.testing.trainers import check_trainer
+from tuner.workbench import Workbench
+
+if TYPE_CHECKING:
+    from conftest import Made
+
+
+class Timed(Quiet):
+    """A watcher that adds up what probes took."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total_s = 0.0
+        self.cold = 0
+
+    def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
+        super().told(case, asked, result, verdict, incumbent=incumbent)
+        self.total_s += result.total_s
+        self.cold += not result.warm
+
+
+def study_file(folder: Path, **changes: Any) -> str:
+    """Write a study whose own space is another one than the table's."""
+    raw = {"name": "search", "trainer": TRAINER, "space": {"num_envs": {"ladder": [7]}}, "search": {"trials": 14}}
+    path = folder / "search.yaml"
+    with path.open("w") as file:
+        YAML(typ="safe").dump(raw | changes, file)
+    return str(path)
+
+
+def searched(made: "Made", bench: Workbench, folder: Path) -> tuple[CaseOutcome, Timed, ReplayedProber]:
+    prober, watcher = ReplayedProber(made.table, bench.spec.objective), Timed()
+    with opened(folder) as database:
+        job = Job(
+            bench=bench,
+            database=database,
+            probe=prober,
+            watcher=watcher,
+            interrupted=lambda: False,
+            open_session=lambda: prober.open_session,
+        )
+        (outcome,) = optimise(job, bench.trainer.cases())
+    return outcome, watcher, prober
+
+
+def test_space_case_and_devices_are_the_table_s(made: "Made", tmp_path: Path) -> None:
+    bench = replay_bench(made.table, study_file(tmp_path, cases=["nothing"]), runs=tmp_path)
+    (case,) = bench.trainer.cases()
+    assert (case.name, bench.spec.cases) == (CASE.name, (CASE.name,))
+    assert bench.space_for(case) == made.table.space
+    assert ([device.name for device in bench.devices], bench.kind) == (["cuda:0", "cuda:1"], "gpu")
+    assert bench.folder == (tmp_path / "search-replay").resolve()
+
+
+def test_search_pruner_objective_and_limits_are_the_study_s(made: "Made", tmp_path: Path) -> None:
+    overrides = [
+        {
+            "match": {"cases": ["walk"], "device": "gpu"},
+            "space": {"num_envs": {"ladder": [9]}},
+            "search": {"trials": 3},
+        },
+        {"match": {"device": "cpu"}, "search": {"trials": 99}},
+    ]
+    bench = replay_bench(
+        made.table,
+        study_file(tmp_path, objective="samples_per_s", pruner={"name": "median"}, overrides=overrides),
+    )
+    spec = bench.spec_for(CASE)
+    assert (spec.search.trials, spec.objective, spec.pruner.name) == (3, "samples_per_s", "median")
+    assert bench.space_for(CASE) == made.table.space
+
+
+def test_patience_is_searched_where_the_study_does_so(made: "Made", tmp_path: Path) -> None:
+    space = {"num_envs": {"ladder": [7]}, "pruner_patience": {"choices": [3, 2]}}
+    bench = replay_bench(made.table, study_file(tmp_path, space=space))
+    assert bench.space_for(CASE).names == (*made.table.space.names, "pruner_patience")
+
+
+def test_an_unknown_objective_is_refused(made: "Made", tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="'utilisation'"):
+        replay_bench(made.table, study_file(tmp_path, objective="utilisation"))
+
+
+def test_the_table_is_a_trainer_and_a_source(made: "Made", tmp_path: Path) -> None:
+    check_trainer(TableTrainer(made.table), case="walk", configs=made.table.configs[:4], out_dir=tmp_path / "out")
+    check_device_source(TableSource(made.table))
+
+
+def test_configs_share_the_sessions_that_they_were_recorded_in(made: "Made") -> None:
+    trainer = TableTrainer(made.table)
+    for config in made.table.configs:
+        assert trainer.session_key(CASE, config) == f"command/walk/num_envs={config['num_envs']}"
+    unknown = {"num_envs": 256, "agent_variant": "default", "num_workers": 0}
+    assert trainer.session_key(CASE, unknown) is None
+
+
+def test_a_study_runs_as_it_would_for_real(made: "Made", tmp_path: Path) -> None:
+    bench = replay_bench(made.table, study_file(tmp_path))
+    outcome, watcher, prober = searched(made, bench, tmp_path)
+    assert outcome.ending is Ending.TARGET
+    assert watcher.cold >= 1
+    assert prober.spent_s == pytest.approx(watcher.total_s)
+    best = StudyReader(connect(f"sqlite:///{tmp_path / 'study.db'}"), "search").best["walk"]
+    assert best.probe["warm"] is False
+    assert best.value == pytest.approx(sum(readings(dict(best.config))) / 7)
+
+
+def test_a_clear_loser_ends_early(made: "Made", tmp_path: Path) -> None:
+    _, watcher, _ = searched(made, replay_bench(made.table, study_file(tmp_path)), tmp_path)
+    whole = {result.config["num_envs"]: result.total_s for result in made.results if not result.failure}
+    assert watcher.total_s < len(watcher.launched) * max(whole.values())
+    reader = StudyReader(connect(f"sqlite:///{tmp_path / 'study.db'}"), "search")
+    assert min(trial.probe["iterations"] for trial in reader.trials() if trial.status == "ok") < 7
+
+
+def test_a_replayed_study_goes_on_where_it_ended(made: "Made", tmp_path: Path) -> None:
+    searched(made, replay_bench(made.table, study_file(tmp_path, search={"trials": 4})), tmp_path)
+    _, second, _ = searched(made, replay_bench(made.table, study_file(tmp_path, search={"trials": 7})), tmp_path)
+    assert len(second.launched) in (3, 4)
+    outcome, third, prober = searched(
+        made, replay_bench(made.table, study_file(tmp_path, search={"trials": 7})), tmp_path
+    )
+    assert (outcome.ending, third.launched, prober.spent_s) == (Ending.ALREADY, [], 0.0)

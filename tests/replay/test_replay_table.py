@@ -1,0 +1,160 @@
+"""A table read back: what it holds, what follows from it, and what is wrong with a bad one."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+from tests_loop import CASE
+from tests_table import FITS, READY_S, study, workbench
+
+from tuner.errors import StudyError
+from tuner.probe.metrics import measured
+from tuner.probe.result import FailureKind
+from tuner.replay.table import Table
+
+if TYPE_CHECKING:
+    from conftest import Made
+
+
+def test_each_row_is_the_result_that_was_recorded(made: "Made") -> None:
+    for result in made.results:
+        row = made.table.find(result.config)
+        assert row is not None
+        assert row.result == replace(result, plan_digest="", host={})
+        assert measured(row.result) == measured(result)
+
+
+def test_the_space_is_the_recorded_one(made: "Made", tmp_path: Path) -> None:
+    assert made.table.space == workbench(tmp_path, study()).space_for(CASE)
+    assert len(made.table.configs) == len(made.results)
+
+
+def test_patience_does_not_count(made: "Made") -> None:
+    config = made.results[0].config
+    assert made.table.find({**config, "pruner_patience": 3}) == made.table.find(config)
+
+
+def test_what_needs_no_less_than_a_config_that_ran_out_of_memory_does_so(made: "Made") -> None:
+    row = made.table.find({"num_envs": 4 * FITS, "agent_variant": "default", "num_workers": 1})
+    assert row is not None
+    assert row.result.failure is not None
+    assert row.result.failure.kind is FailureKind.GPU_OOM
+
+
+def test_what_was_not_recorded_is_unknown(made: "Made") -> None:
+    assert made.table.find({"num_envs": 48, "agent_variant": "default", "num_workers": 0}) is None
+
+
+def test_sessions_take_what_they_took(made: "Made") -> None:
+    assert made.table.session_s("command/walk/num_envs=8") == READY_S
+    assert made.table.session_s("never started") == READY_S
+
+
+def test_a_session_that_was_never_seen_starting_takes_the_usual_time(made: "Made") -> None:
+    late = [row for row in map(made.table.find, made.table.configs) if row]
+    starts = [
+        replace(row, result=replace(row.result, ready_s=ready_s))
+        for row, ready_s in zip(late, (4.0, 6.0), strict=False)
+    ]
+    keys = ["a", "b"]
+    table = Table(made.table.header, [replace(row, session_key=key) for row, key in zip(starts, keys, strict=True)])
+    assert (table.session_s("a"), table.session_s("c")) == (4.0, 5.0)
+
+
+def test_the_last_probe_of_a_config_counts(made: "Made") -> None:
+    row = made.table.find(made.results[0].config)
+    assert row is not None
+    later = replace(row, result=replace(row.result, total_s=1.0))
+    assert Table(made.table.header, [row, later]).find(row.result.config) == later
+
+
+@pytest.fixture
+def copied(made: "Made", tmp_path: Path) -> Path:
+    """A copy of the table, to be damaged."""
+    for path in (made.path, made.path.with_suffix(".json")):
+        shutil.copy(path, tmp_path)
+    return tmp_path / made.path.name
+
+
+def edited(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    header = json.loads(path.with_suffix(".json").read_text())
+    edit(header)
+    path.with_suffix(".json").write_text(json.dumps(header))
+
+
+def rewritten(path: Path, edit: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+    edit(pd.read_parquet(path, dtype_backend="pyarrow")).to_parquet(path)
+
+
+def refused(path: Path, *words: str) -> None:
+    with pytest.raises(StudyError) as refusal:
+        Table.load(path)
+    for word in words:
+        assert word in str(refusal.value)
+
+
+def test_a_table_without_its_header(copied: Path) -> None:
+    copied.with_suffix(".json").unlink()
+    refused(copied, "walk.json", "No such file", "both files")
+
+
+def test_a_header_without_its_table(copied: Path) -> None:
+    copied.unlink()
+    refused(copied, "walk.parquet", "cannot be read")
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 but not really PAR1", b"case\tstatus\n"])
+def test_a_file_that_is_no_table(copied: Path, content: bytes) -> None:
+    copied.write_bytes(content)
+    refused(copied, "walk.parquet", "cannot be read")
+
+
+def test_a_table_cut_off(copied: Path) -> None:
+    copied.write_bytes(copied.read_bytes()[:-100])
+    refused(copied, "walk.parquet", "cannot be read")
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda header: header.update(schema_version="2.0.0"), ["schema_version", "1.0.0"]),
+        (lambda header: header.pop("space"), ["space", "required"]),
+        (lambda header: header.update(objective="utilisation"), ["'utilisation'", "unknown"]),
+        (lambda header: header.update(colour="blue"), ["colour"]),
+        (lambda header: header.update(rows=7), ["7", "row(s)"]),
+        (lambda header: header["space"].pop("num_workers"), ["walk.parquet", "num_workers"]),
+        (lambda header: header["space"]["num_envs"].update(ladder=[8, 16]), ["num_envs", "no config of the space"]),
+        (lambda header: header["trainer"].pop("name"), ["name"]),
+    ],
+    ids=["version", "no-space", "objective", "unknown-key", "rows", "columns", "configs", "trainer"],
+)
+def test_a_header_that_does_not_fit(copied: Path, edit: Callable[[dict[str, Any]], object], words: list[str]) -> None:
+    edited(copied, edit)
+    refused(copied, *words)
+
+
+def test_a_header_that_is_no_json(copied: Path) -> None:
+    copied.with_suffix(".json").write_text("{")
+    refused(copied, "walk.json", "JSON")
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda frame: frame.drop(columns="status"), ["status"]),
+        (lambda frame: frame.assign(total_s="long"), ["'long'"]),
+        (lambda frame: frame.assign(failure_kind="bad_luck"), ["bad_luck"]),
+        (lambda frame: frame.assign(devices="[{}]"), ["device"]),
+        (lambda frame: frame.assign(devices="many"), ["walk.parquet"]),
+        (lambda frame: frame.head(0), ["0 row(s)"]),
+    ],
+    ids=["column", "type", "failure", "device", "devices", "empty"],
+)
+def test_rows_that_do_not_fit(copied: Path, edit: Callable[[pd.DataFrame], pd.DataFrame], words: list[str]) -> None:
+    rewritten(copied, edit)
+    refused(copied, *words)

@@ -1,0 +1,215 @@
+"""Probes of a table: what they give, what they take, and when they stop."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING
+
+import pytest
+from tests_loop import CASE
+from tests_table import COMMAND_S, FITS, READY_S, readings
+
+from tuner.probe.metrics import error, value
+from tuner.probe.plan import ProbePlan, Slot
+from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.run import ENOUGH, INTERRUPTED
+from tuner.replay.bench import TableTrainer
+from tuner.replay.prober import ReplayedProber
+from tuner.study.space import Config
+from tuner.study.spec import ProbeSpec
+
+if TYPE_CHECKING:
+    from conftest import Made
+
+UTIL = "min_avg_util"
+LIMITS = ProbeSpec(iterations=8)
+RUN_S = 0.5 + 2.0 * 8
+"""Of a whole probe: the first iteration, seven that count, and the end."""
+
+
+def config(num_envs: int, *, workers: int = 0) -> Config:
+    return {"num_envs": num_envs, "agent_variant": "default", "num_workers": workers}
+
+
+class Replay:
+    """A prober and the plans for it."""
+
+    def __init__(self, made: "Made", objective: str = UTIL, noise: random.Random | None = None) -> None:
+        self.prober = ReplayedProber(made.table, objective, noise=noise)
+        self._trainer = TableTrainer(made.table)
+        self._devices = made.table.header.devices
+
+    def plan(self, chosen: Config, *, cold: bool = False, limits: ProbeSpec = LIMITS) -> ProbePlan:
+        slot = Slot(devices=self._devices, out_dir=Path("/out"), port=1, limits=limits)
+        warm = None if cold else self._trainer.warm_plan(CASE, chosen, slot)
+        return warm or self._trainer.plan(CASE, chosen, slot)
+
+    def probe(
+        self,
+        chosen: Config,
+        stop: Callable[[ProbeResult | None], str | None] = lambda so_far: None,
+        *,
+        cold: bool = False,
+        limits: ProbeSpec = LIMITS,
+    ) -> ProbeResult:
+        return self.prober(self.plan(chosen, cold=cold, limits=limits), stop)
+
+
+@pytest.fixture
+def replay(made: "Made") -> Replay:
+    return Replay(made)
+
+
+def at(iteration: int, reason: str) -> Callable[[ProbeResult | None], str | None]:
+    return lambda so_far: reason if so_far and so_far.iterations == iteration else None
+
+
+def test_a_probe_replayed_as_it_was_recorded_gives_the_same(made: "Made") -> None:
+    replay = Replay(made)
+    for result in made.results:
+        again = replay.probe(result.config)
+        plan = replay.plan(result.config)
+        assert again == replace(result, plan_digest=plan.digest, host={})
+    assert replay.prober.spent_s == pytest.approx(sum(result.total_s for result in made.results))
+
+
+def test_only_the_first_probe_of_a_session_pays_for_its_start(replay: Replay) -> None:
+    first, second = replay.probe(config(16, workers=2)), replay.probe(config(16, workers=1))
+    assert (first.ready_s, second.ready_s) == (READY_S, 0.0)
+    assert (first.total_s, second.total_s) == (READY_S + RUN_S, RUN_S)
+    assert (first.start_up_s, second.start_up_s) == (READY_S + 2.0, 2.0)
+    other = replay.probe(config(32))
+    assert other.ready_s == READY_S
+    assert replay.prober.spent_s == 2 * READY_S + 3 * RUN_S
+    assert replay.prober.open_session == "command/walk/num_envs=32"
+
+
+def test_a_cold_probe_pays_for_its_start_and_ends_the_session(replay: Replay) -> None:
+    replay.probe(config(16))
+    cold = replay.probe(config(16), cold=True)
+    assert (cold.warm, cold.ready_s, cold.total_s) == (False, None, READY_S + RUN_S)
+    assert replay.prober.open_session is None
+    assert replay.probe(config(16)).ready_s == READY_S
+
+
+def test_a_session_can_be_closed(replay: Replay) -> None:
+    replay.probe(config(16))
+    replay.prober.close()
+    assert replay.probe(config(16)).ready_s == READY_S
+
+
+def test_a_probe_without_a_session_takes_what_its_command_took(made: "Made") -> None:
+    row = made.table.find(config(16))
+    assert row is not None
+    alone = replace(
+        row, session_key=None, result=replace(row.result, warm=False, ready_s=None, total_s=COMMAND_S + RUN_S)
+    )
+    table = type(made.table)(made.table.header, [alone])
+    replay = Replay(replace(made, table=table))
+    assert replay.plan(config(16)).request is None
+    assert replay.probe(config(16)).total_s == COMMAND_S + RUN_S
+
+
+def test_stop_is_asked_after_each_iteration_as_it_was(replay: Replay) -> None:
+    seen: list[ProbeResult] = []
+
+    def look(so_far: ProbeResult | None) -> None:
+        if so_far is not None:
+            seen.append(so_far)
+
+    replay.probe(config(32), look)
+    means = [total / count for count, total in enumerate(accumulate(readings(config(32))), start=1)]
+    assert [value(so_far, UTIL) for so_far in seen] == pytest.approx(means)
+    assert [so_far.iterations for so_far in seen] == [1, 2, 3, 4, 5, 6, 7]
+    assert [so_far.total_s for so_far in seen] == [READY_S + 2.5 + 2.0 * count for count in range(1, 8)]
+    assert [error(so_far, UTIL) is None for so_far in seen] == [True, True, *[False] * 5]
+
+
+@pytest.mark.parametrize(("reason", "stopped"), [("cannot win", "cannot win"), (ENOUGH, None)])
+def test_a_probe_ends_where_it_is_told_to(replay: Replay, reason: str, stopped: str | None) -> None:
+    result = replay.probe(config(32), at(3, reason))
+    assert (result.stopped, result.failure, result.iterations) == (stopped, None, 3)
+    assert replay.prober.spent_s == result.total_s == READY_S + 2.5 + 6.0
+    assert replay.prober.open_session is not None
+
+
+def test_a_probe_ends_at_the_study_s_own_limits(replay: Replay) -> None:
+    assert replay.probe(config(32), limits=ProbeSpec(iterations=4)).iterations == 3
+    assert replay.probe(config(32), limits=ProbeSpec(iterations=4, window_seconds=9.0)).iterations == 5
+    assert replay.probe(config(32), limits=ProbeSpec(iterations=99)).iterations == 7
+
+
+def test_the_user_can_interrupt_before_and_in_a_probe(replay: Replay) -> None:
+    before = replay.probe(config(32), lambda so_far: INTERRUPTED)
+    assert (before.failure and before.failure.kind, before.launched) == (FailureKind.INTERRUPTED, False)
+    inside = replay.probe(config(32), at(2, INTERRUPTED))
+    assert (inside.failure and inside.failure.kind, inside.window_s) == (FailureKind.INTERRUPTED, None)
+    assert replay.prober.open_session is None
+
+
+def test_out_of_memory_takes_its_time_and_the_session(replay: Replay) -> None:
+    replay.probe(config(FITS))
+    before_s = replay.prober.spent_s
+    result = replay.probe(config(4 * FITS))
+    assert result.failure is not None
+    assert (result.config, result.failure.kind) == (config(4 * FITS), FailureKind.GPU_OOM)
+    assert replay.prober.spent_s == before_s + READY_S + 0.5
+    assert replay.prober.open_session is None
+
+
+def test_a_config_that_was_not_recorded_takes_nothing(replay: Replay) -> None:
+    replay.probe(config(16))
+    spent_s = replay.prober.spent_s
+    result = replay.probe(config(48))
+    assert result.failure is not None
+    assert (result.failure.kind, result.failure.rule) == (FailureKind.INVALID_CONFIG, "not recorded")
+    assert (replay.prober.spent_s, replay.prober.open_session) == (spent_s, "command/walk/num_envs=16")
+
+
+def test_a_config_that_was_refused_is_refused_again(made: "Made", replay: Replay) -> None:
+    row = made.table.find(config(4 * FITS))
+    assert row is not None
+    refused = replace(row, result=replace(row.result, config=config(16), total_s=0.0, devices=()))
+    replay = Replay(replace(made, table=type(made.table)(made.table.header, [refused])))
+    assert replay.probe(config(16)).failure == refused.result.failure
+    assert replay.prober.spent_s == 0.0
+
+
+def test_another_objective_has_no_series_but_its_value(made: "Made") -> None:
+    seen: list[ProbeResult | None] = []
+    result = Replay(made, "samples_per_s").probe(config(32), seen.append)
+    assert [so_far and so_far.iterations for so_far in seen] == [None, 7]
+    assert result.samples_per_s == 500.0
+
+
+def test_noise_is_that_of_the_reading(made: "Made") -> None:
+    replay = Replay(made, noise=random.Random(0))
+    results = [replay.probe(config(32)) for _ in range(400)]
+    numbers = [number for result in results if (number := value(result, UTIL)) is not None]
+    whole = made.table.find(config(32))
+    assert whole is not None
+    own_error = error(whole.result, UTIL)
+    assert own_error is not None
+    assert fmean(numbers) == pytest.approx(value(whole.result, UTIL), abs=4 * own_error / 20)
+    assert stdev(numbers) == pytest.approx(own_error, rel=0.15)
+    assert {error(result, UTIL) for result in results} == {own_error}
+
+
+def test_noise_moves_a_whole_reading_and_repeats_with_its_seed(made: "Made") -> None:
+    def series(seed: int) -> list[float]:
+        numbers: list[float] = []
+
+        def look(so_far: ProbeResult | None) -> None:
+            if so_far is not None:
+                numbers.append(value(so_far, UTIL) or 0.0)
+
+        Replay(made, noise=random.Random(seed)).probe(config(32), look)
+        return numbers
+
+    assert series(1) == series(1) != series(2)
+    shifts = [one - other for one, other in zip(series(1), series(2), strict=True)]
+    assert shifts == pytest.approx([shifts[0]] * 7)
+    assert shifts[0] != 0

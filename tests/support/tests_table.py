@@ -1,0 +1,170 @@
+"""A made-up trainer with sessions, recorded through the real loop, store and exporter."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+
+from tests_loop import CASE, Quiet, bench, opened, spec
+
+from tuner.export.table import export_tables
+from tuner.loop import CaseOutcome, Job
+from tuner.probe.plan import ProbePlan
+from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
+from tuner.probe.run import ENOUGH, INTERRUPTED, Stop
+from tuner.probe.steady import Block, standard_error
+from tuner.recording import plan_recording, record_cases, recording_bench
+from tuner.replay.table import Table
+from tuner.study.space import Config
+from tuner.study.spec import StudySpec
+from tuner.trainers.command import CommandTrainer
+from tuner.workbench import Workbench
+
+READY_S, COMMAND_S, ITERATION_S, AFTER_S = 30.0, 40.0, 2.0, 0.5
+"""What a session and a command take to start, each iteration, and the end of a run."""
+FITS = 64
+"""Environments that fit into memory."""
+SPACE = {
+    "num_envs": {"ladder": [8, 16, 32, 64, 128, 256]},
+    "agent_variant": {"choices": ["hiutil", "default"]},
+    "batch_size": {"choices": [2, 1], "when": {"agent_variant": "hiutil"}},
+    "num_workers": {"range": [0, 2]},
+}
+TRAINER = {
+    "name": "command",
+    "options": {
+        "command": "train {num_envs} --agent {agent_variant} --batch {batch_size} --workers {num_workers}",
+        "session": "serve {num_envs}",
+        "cases": ["walk", "run"],
+    },
+}
+
+
+def study(**changes: object) -> StudySpec:
+    return spec(**{"trainer": TRAINER, "space": SPACE, "search": {"trials": 12, "seeds_per_variant": 2}} | changes)
+
+
+def workbench(folder: Path, chosen: StudySpec) -> Workbench:
+    return replace(bench(folder, chosen), trainer=CommandTrainer(chosen.trainer))
+
+
+def util_pct(config: Config) -> float:
+    """Give the mean over a whole probe: more for more environments, smaller minibatches and more workers."""
+    return 60 + 8 * int(config["num_envs"]) ** 0.4 - 10 * int(config.get("batch_size", 3)) + int(config["num_workers"])
+
+
+def readings(config: Config) -> list[float]:
+    """Give the utilisation in each of seven iterations; it varies too much for any probe to end as precise enough."""
+    return [util_pct(config) + 2.5 * (-1) ** iteration for iteration in range(7)]
+
+
+class MadeUp:
+    """Probes in sessions; what does not fit runs out of memory when the session starts."""
+
+    def __init__(self) -> None:
+        self.open_session: str | None = None
+        self.results: list[ProbeResult] = []
+
+    def close(self) -> None:
+        self.open_session = None
+
+    def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
+        warm = plan.request is not None
+        is_open = warm and plan.session_key == self.open_session
+        ready_s = 0.0 if is_open else READY_S
+        blank = ProbeResult(
+            config=plan.config,
+            plan_digest=plan.digest,
+            started_at="2026-11-21T10:00:00+00:00",
+            total_s=(ready_s if warm else COMMAND_S) + AFTER_S,
+            warm=warm,
+            ready_s=ready_s if warm else None,
+            host={"name": "here"},
+        )
+        result = self._short_of_memory(blank) if int(plan.config["num_envs"]) > FITS else self._run(blank, stop)
+        self.open_session = None if result.failure or not warm else plan.session_key
+        self.results.append(result)
+        return result
+
+    @staticmethod
+    def _short_of_memory(blank: ProbeResult) -> ProbeResult:
+        short_mib = 100.0 * (int(blank.config["num_envs"]) - FITS)
+        failure = Failure(
+            kind=FailureKind.GPU_OOM, rule="torch", detail="CUDA out of memory", rank=1, overshoot_mib=short_mib
+        )
+        return replace(blank, ready_s=None, failure=failure)
+
+    @staticmethod
+    def _run(blank: ProbeResult, stop: Stop) -> ProbeResult:
+        values = readings(blank.config)
+        result = blank
+        for count, total in enumerate(accumulate(values), start=1):
+            result = _after(blank, total / count, values[:count])
+            reason = stop(result)
+            if reason == INTERRUPTED:
+                return replace(blank, failure=Failure(kind=FailureKind.INTERRUPTED, rule="user", detail="stopped"))
+            if reason:
+                return result if reason == ENOUGH else replace(result, stopped=reason)
+        return result
+
+
+def _after(blank: ProbeResult, mean_pct: float, values: list[float]) -> ProbeResult:
+    window_s = ITERATION_S * len(values)
+    error_pct = standard_error([Block(ITERATION_S, value) for value in values])
+    return replace(
+        blank,
+        start_up_s=blank.total_s - AFTER_S + ITERATION_S,
+        window_s=window_s,
+        total_s=blank.total_s + ITERATION_S + window_s,
+        iterations=len(values),
+        samples=1000 * len(values),
+        samples_per_s=1000 / ITERATION_S,
+        samples_per_s_se=1.5,
+        alloc_retries=0,
+        devices=tuple(
+            DeviceSummary(
+                device=f"cuda:{rank}",
+                source="nvml",
+                window_s=window_s,
+                util_mean_pct=mean_pct + 3.0 * rank,
+                util_se_pct=error_pct,
+                mem_peak_mib=40_000.0,
+                mem_total_mib=100_000.0,
+                power_mean_w=300.0,
+                energy_j=300.0 * window_s,
+            )
+            for rank in range(2)
+        ),
+    )
+
+
+def recorded(
+    folder: Path,
+    prober: MadeUp,
+    *,
+    chosen: StudySpec | None = None,
+    count: int | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> tuple[CaseOutcome, Quiet]:
+    """Record a case, or go on with it, and write its table into `folder`."""
+    desk = recording_bench(workbench(folder, chosen or study()))
+    recording = plan_recording(desk, CASE, count)
+    watcher = Quiet()
+    with opened(folder) as database:
+        job = Job(
+            bench=desk,
+            database=database,
+            probe=prober,
+            watcher=watcher,
+            interrupted=interrupted,
+            open_session=lambda: prober.open_session,
+        )
+        (outcome,) = record_cases(job, [recording])
+    export_tables(f"sqlite:///{folder / 'study.db'}", "demo", folder, {CASE.name: recording.circumstances})
+    return outcome, watcher
+
+
+def made_up_table(folder: Path) -> Table:
+    """Record the whole space and read the table back."""
+    recorded(folder, MadeUp())
+    return Table.load(folder / "walk.parquet")

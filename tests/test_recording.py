@@ -1,0 +1,131 @@
+"""Recording the made-up trainer: what is measured, in which order, and how a recording goes on."""
+
+from pathlib import Path
+
+import pytest
+from tests_loop import CASE
+from tests_table import FITS, SPACE, MadeUp, readings, recorded, study, workbench
+
+from tuner.errors import StudyError
+from tuner.loop import Ending
+from tuner.recording import budget, plan_recording, recording_bench
+from tuner.replay.table import Table
+from tuner.search.trials import PATIENCE
+from tuner.study.space import Config, config_digest
+from tuner.testing.clock import FakeClock
+
+
+def rungs(configs: list[Config]) -> list[int]:
+    return [int(config["num_envs"]) for config in configs]
+
+
+def test_every_config_that_may_fit_is_measured_once_and_whole(tmp_path: Path) -> None:
+    prober = MadeUp()
+    outcome, watcher = recorded(tmp_path, prober)
+    assert outcome.ending is Ending.EXHAUSTED
+    fitting = [result for result in prober.results if result.failure is None]
+    assert len({config_digest(result.config) for result in fitting}) == len(fitting) == 4 * 3 * 3
+    assert set(watcher.told_status) == {"ok", "gpu_oom"}
+    assert {result.iterations for result in fitting} == {len(readings(result.config)) for result in fitting}
+
+
+def test_sessions_are_shared_and_memory_ends_last(tmp_path: Path) -> None:
+    prober = MadeUp()
+    recorded(tmp_path, prober)
+    launched = [result.config for result in prober.results]
+    assert rungs(launched) == sorted(rungs(launched))
+    starts = [result for result in prober.results if result.failure is None and result.ready_s]
+    assert rungs([result.config for result in starts]) == [8, 16, 32, 64]
+    beyond = [result.config for result in prober.results if result.failure]
+    assert {(config["num_envs"], config["agent_variant"]) for config in beyond} == {
+        (2 * FITS, "hiutil"),
+        (2 * FITS, "default"),
+    }
+
+
+def test_nothing_is_measured_again_cold(tmp_path: Path) -> None:
+    prober = MadeUp()
+    recorded(tmp_path, prober)
+    assert all(result.warm for result in prober.results)
+
+
+def test_a_recording_ends_with_its_time_and_goes_on_later(tmp_path: Path) -> None:
+    clock, prober = FakeClock(), MadeUp()
+    over = budget(clock, hours=0.05)
+
+    def interrupted() -> bool:
+        clock.advance(1.0)
+        return over()
+
+    first, _ = recorded(tmp_path, prober, interrupted=interrupted)
+    table = Table.load(tmp_path / "walk.parquet")
+    assert first.ending is Ending.INTERRUPTED
+    assert 0 < len(table.configs) < 36
+    second, _ = recorded(tmp_path, prober)
+    assert second.ending is Ending.EXHAUSTED
+    assert len(Table.load(tmp_path / "walk.parquet").configs) == 38
+
+
+def test_without_a_limit_time_is_never_over() -> None:
+    clock = FakeClock()
+    over = budget(clock, hours=None)
+    clock.advance(1e9)
+    assert not over()
+
+
+def test_a_probe_that_was_interrupted_is_measured_again_in_a_session(tmp_path: Path) -> None:
+    prober, asked = MadeUp(), []
+
+    def interrupted() -> bool:
+        asked.append(True)
+        return len(asked) > 20
+
+    recorded(tmp_path, prober, interrupted=interrupted)
+    cut = prober.results[-1]
+    recorded(tmp_path, prober)
+    again = prober.results[prober.results.index(cut) + 1]
+    assert cut.failure is not None
+    assert (again.config, again.warm, again.iterations) == (cut.config, True, 7)
+
+
+def test_a_sample_is_recorded_and_can_grow(tmp_path: Path) -> None:
+    prober = MadeUp()
+    recorded(tmp_path, prober, count=6)
+    assert len(prober.results) <= 6
+    recorded(tmp_path, prober, count=12)
+    assert 6 < len(prober.results) <= 12
+    launched = [config_digest(result.config) for result in prober.results]
+    assert len(set(launched)) == len(launched)
+
+
+def test_the_pruner_is_off_and_its_patience_no_part_of_the_space(tmp_path: Path) -> None:
+    patient = study(space={**SPACE, PATIENCE: {"choices": [3, 2]}}, pruner={"name": "hyperband_patient"})
+    bench = recording_bench(workbench(tmp_path, patient))
+    assert bench.spec.pruner.name == "none"
+    assert len(plan_recording(bench, CASE, None).configs) == 6 * 3 * 3
+
+
+def test_probes_of_a_recording_have_a_folder_of_their_own(tmp_path: Path) -> None:
+    bench = workbench(tmp_path, study())
+    assert recording_bench(bench).folder == bench.folder / "record"
+
+
+def test_without_sessions_configs_keep_the_order_of_the_space(tmp_path: Path) -> None:
+    bench = workbench(tmp_path, study(probe={"warm": False}))
+    assert list(plan_recording(bench, CASE, None).configs) == list(bench.space_for(CASE).configs())
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        ({"num_envs": {"ladder": [8]}, "samples": {"choices": [1]}}, "samples"),
+        ({"num_envs": {"choices": [8, "many"]}}, "num_envs"),
+    ],
+)
+def test_what_cannot_be_a_column_is_refused_before_anything_is_measured(
+    tmp_path: Path, space: dict[str, object], words: str
+) -> None:
+    options = {"command": " ".join(["train", *(f"{{{name}}}" for name in space)]), "cases": ["walk"]}
+    chosen = study(space=space, trainer={"name": "command", "options": options})
+    with pytest.raises(StudyError, match=words):
+        plan_recording(workbench(tmp_path, chosen), CASE, None)

@@ -1,0 +1,39 @@
+"""`tuner recover`: find one config that runs for each case that has had no success."""
+
+import typer
+
+from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, database_url, patterns
+from tuner.cli.show import open_console, safe_rungs, summary_table, written
+from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
+from tuner.export.database import connect
+from tuner.export.query import StudyReader
+from tuner.export.summary import summarise
+from tuner.export.write import export_study
+from tuner.loop import optimise, recovering
+from tuner.study.cases import select
+from tuner.workbench import Prober, open_workbench
+
+
+def recover(
+    study: Study,
+    cases: Cases = None,
+    devices: Devices = None,
+    storage: Storage = None,
+    runs: Runs = RUNS,
+) -> None:
+    """Probe cases without success down their ladder, until one config runs; then name the rungs safe for all."""
+    console = open_console()
+    bench = open_workbench(study, devices=devices, runs=runs)
+    chosen = select(bench.trainer.cases(), patterns(cases, bench.spec))
+    url = database_url(storage, bench.folder)
+    with at_work(console, bench, chosen, url, Prober(bench)) as job:
+        outcomes = optimise(recovering(job), chosen)
+        interrupted = job.interrupted()
+    if not outcomes:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    reader = StudyReader(connect(url), bench.spec.name)
+    console.print(summary_table(summarise(reader)))
+    for line in safe_rungs(reader):
+        console.print(line, markup=False)
+    written(console, export_study(url, bench.spec.name, bench.folder))
+    conclude(outcomes, interrupted=interrupted)

@@ -1,0 +1,34 @@
+"""One config that runs, as soon as possible: for a case that has had no success."""
+
+from itertools import product
+
+from optuna.study import Study
+from optuna.trial import TrialState
+
+from tuner.search.ordered import OrderedSampler
+from tuner.search.trials import is_eligible
+from tuner.study.space import LADDER, VARIANT, Config, Space, Value
+
+
+def downwards(space: Space) -> list[Config]:
+    """Give each variant at each rung, from the largest rung down; other parameters take their first value."""
+    rungs = sorted(space.values(LADDER), key=float, reverse=True) or [None]
+    variants = space.values(VARIANT) or (None,)
+
+    def at(rung: Value | None, variant: Value | None) -> Config:
+        chosen = {LADDER: rung, VARIANT: variant}
+        return space.draw(lambda parameter: chosen.get(parameter.name) or parameter.values[0])
+
+    return [at(rung, variant) for rung, variant in product(rungs, variants)]
+
+
+class RecoverySampler(OrderedSampler):
+    """Goes down the ladder from the largest rung not known to fail; has nothing left once a config has succeeded."""
+
+    def __init__(self, space: Space) -> None:
+        super().__init__(space, downwards(space))
+
+    def exhausted(self, study: Study) -> bool:
+        """Tell whether a config has succeeded, or none is left."""
+        complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return any(map(is_eligible, complete)) or super().exhausted(study)
