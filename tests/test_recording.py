@@ -1,10 +1,12 @@
 """Recording the made-up trainer: what is measured, in which order, and how a recording goes on."""
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 from tests_loop import CASE
-from tests_table import FITS, SPACE, MadeUp, readings, recorded, study, workbench
+from tests_table import FITS, SPACE, TRAINER, MadeUp, readings, recorded, study, workbench
 
 from tuner.errors import StudyError
 from tuner.loop import Ending
@@ -129,3 +131,26 @@ def test_what_cannot_be_a_column_is_refused_before_anything_is_measured(
     chosen = study(space=space, trainer={"name": "command", "options": options})
     with pytest.raises(StudyError, match=words):
         plan_recording(workbench(tmp_path, chosen), CASE, None)
+
+
+def test_the_trainer_s_commit_is_kept_and_whether_its_files_differ(tmp_path: Path) -> None:
+    root = tmp_path / "trainer"
+    root.mkdir()
+
+    def git(*arguments: str) -> str:
+        command = [shutil.which("git") or "git", "-C", root, "-c", "user.name=x", "-c", "user.email=x", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def commit() -> str | None:
+        bench = workbench(tmp_path, study(trainer={**TRAINER, "root": str(root)}))
+        return plan_recording(bench, CASE, 1).circumstances.commit
+
+    assert commit() is None
+    (root / "train.py").write_text("1")
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "one")
+    head = git("rev-parse", "HEAD").strip()
+    assert commit() == head
+    (root / "train.py").write_text("2")
+    assert commit() == f"{head}-dirty"

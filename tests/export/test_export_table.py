@@ -12,7 +12,7 @@ from tuner.errors import StoreError
 from tuner.export.database import connect
 from tuner.export.header import Circumstances, Header
 from tuner.export.query import StudyReader
-from tuner.export.table import export_tables
+from tuner.export.table import columns, export_tables
 from tuner.probe.metrics import METRICS
 from tuner.study.spec import ParameterSpec, ProbeSpec
 
@@ -139,3 +139,8 @@ def test_an_unknown_study_writes_nothing(database: "FilledDatabase", tmp_path: P
     with pytest.raises(StoreError, match="no study 'pi_plus'"):
         exported(database, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_the_documentation_names_every_column() -> None:
+    documented = (Path(__file__).parents[2] / "docs/tables.md").read_text()
+    assert [name for name in columns({}).names if f"`{name}`" not in documented] == []

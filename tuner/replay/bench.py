@@ -23,7 +23,7 @@ def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Work
 
     A study that searches `pruner_patience` still does. Raises StudyError.
     """
-    spec, header = load(study), table.header
+    spec, header = load(study, fall_back=False), table.header
     if spec.objective not in OBJECTIVES:
         raise StudyError(f"objective {spec.objective!r} is unknown; known: {', '.join(OBJECTIVES)}")
     spec = narrowed(spec, header.case, "gpu" if header.devices[0].is_gpu else "cpu")
@@ -56,10 +56,9 @@ class TableTrainer:
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Name the row to look up, as a command that nothing is to run."""
-        devices = [device.name for device in slot.devices]
         return ProbePlan(
             config=config,
-            argv=("replay", case.name, json.dumps(config), *devices),
+            argv=("replay", case.name, json.dumps(config), *(device.name for device in slot.devices)),
             cwd=slot.out_dir,
             env=dict(slot.variables),
             files={},
@@ -75,8 +74,11 @@ class TableTrainer:
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:
         """Ask for the same row in its session; None where it was recorded without one."""
-        plan = self.plan(case, config, slot)
-        return replace(plan, request={"config": config}) if self.session_key(case, config) else None
+        key = self.session_key(case, config)
+        if key is None:
+            return None
+        request = {"config": config, "iterations": slot.limits.most_iterations}
+        return replace(self.plan(case, config, slot), argv=("replay", key), request=request)
 
     def fingerprint(self) -> dict[str, str]:
         """Name the recorded trainer and when it was recorded."""

@@ -20,15 +20,16 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _FOLDERS = (Path("studies"), _PACKAGE / "_studies", _PACKAGE.parent / "studies")
 
 
-def load(study: str, environ: Mapping[str, str] = os.environ) -> StudySpec:
+def load(study: str, environ: Mapping[str, str] = os.environ, *, fall_back: bool = True) -> StudySpec:
     """Read the study called `study`: a path to a YAML file, or a name looked up in `studies/`.
 
     `${VAR}` and `${VAR:-default}` are replaced from `environ` in every string. When `trainer.root` comes out empty and
     the file names a `fallback`, that study is given instead, whatever its own root; the caller can tell by its name.
+    `fall_back` False gives the file's own study: no trainer is to be started.
     Raises StudyError with all errors of the file, each with its path.
     """
     spec = _load(find(study), environ)
-    return _load(find(spec.fallback), environ) if spec.fallback and not spec.trainer.root else spec
+    return _load(find(spec.fallback), environ) if fall_back and spec.fallback and not spec.trainer.root else spec
 
 
 def stands_in(spec: StudySpec, study: str) -> bool:
