@@ -2,11 +2,11 @@
 
     python benchmarks/measurement.py --case deepmimic_pi_plus_ppo --set num_envs=1024 --set num_envs=8192
 
-For each config one window of `--reference-seconds`, then `--warm` probes in the session that served it and `--cold`
-probes with a fresh trainer each, all of which end as the study says. From the same runs: what a fixed number of
-iterations would have cost, and what the predecessor's rule (one reading a second, the first 20 skipped, start-up or
-not) would have read of the cold ones. The goals: a spread between probes of no more than 1.5 times the error they
-claim, and a mean within 1 point of the reference.
+For each config one window of `--reference-seconds` in a session and `--warm` probes in the same one, then one such
+window and `--cold` probes with a fresh trainer each; all probes end as the study says. From the same runs: what a fixed
+number of iterations would have cost, and what the predecessor's rule (one reading a second, the first 20 skipped,
+start-up or not) would have read of the cold ones. The goals: a spread between probes of no more than 1.5 times the
+error they claim, and a mean within 1 point of the reference.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ from tuner.workbench import Prober, open_workbench
 
 SKIPPED_S = 20
 MANY = 10_000
-WARM, COLD, ALL = "warm", "cold", "all"
+WARM, COLD = "warm", "cold"
 
 
 def predecessor(samples: list[DeviceSample], devices: int) -> float | None:
@@ -50,27 +50,25 @@ def predecessor(samples: list[DeviceSample], devices: int) -> float | None:
 def rows(
     bench: Bench, source: Listening, config: Config, counts: dict[str, int], reference_s: float
 ) -> Iterator[list[str]]:
-    """Measure one config; give a row for the warm, the cold and all probes."""
+    """Measure one config; give a row for the warm and for the cold probes, each beside a reference of its own."""
     limits, objective = bench.limits, bench.workbench.spec.objective
     long = limits.model_copy(update={"iterations": MANY, "max_seconds": limits.max_seconds + reference_s})
-    truth = bench.probe(config, warm=counts[WARM] > 0, limits=long, stop=window_of(reference_s))
-    reference = value(truth, objective)
-    results: dict[str, list[ProbeResult]] = {WARM: [], COLD: []}
-    old: list[float] = []
-    for way, found in results.items():
-        for _ in range(counts[way]):
+    for way, number in counts.items():
+        if not number:
+            continue
+        reference = value(bench.probe(config, warm=way == WARM, limits=long, stop=window_of(reference_s)), objective)
+        found, old = [], []
+        for _ in range(number):
             source.begin()
             result = bench.probe(config, warm=way == WARM)
             if result.failure:
                 yield [_named(config), way, f"{result.failure.kind}: {result.failure.detail}"]
                 continue
             found.append(result)
-            reading = predecessor(source.samples, len(source.devices))
-            if way == COLD and reading is not None:
-                old.append(reading)
-    for way, found in (*results.items(), (ALL, results[WARM] + results[COLD])):
+            old.append(predecessor(source.samples, len(source.devices)) if way == COLD else None)
         if reference is not None and len(found) > 1:
-            yield [_named(config), way, *_figures(bench, found, reference), f"{fmean(old):.1f}" if old else ""]
+            read = [reading for reading in old if reading is not None]
+            yield [_named(config), way, *_figures(bench, found, reference), f"{fmean(read):.1f}" if read else ""]
 
 
 def _figures(bench: Bench, found: list[ProbeResult], reference: float) -> list[str]:

@@ -74,10 +74,12 @@ def main(
     with TemporaryDirectory() as folder, closing(Prober(bench)) as prober:
         probing = Bench(bench, known, prober, Path(folder).resolve())
         warm = [probing.probe(config, warm=True) for config in configs]
-        cold = [probing.probe(config) for config in configs]
-    for config, of_warm, of_cold in zip(configs, warm, cold, strict=True):
-        name = " ".join(map(str, config.values()))
-        table.add_row(name, *compared(of_warm, of_cold, bench.spec.objective, len(bench.devices)))
+        cold: list[ProbeResult] = []
+        for config, of_warm in zip(configs, warm, strict=True):
+            cold.append(probing.probe(config))
+            row = compared(of_warm, cold[-1], bench.spec.objective, len(bench.devices))
+            table.add_row(" ".join(map(str, config.values())), *row)
+            print(*config.values(), *row, sep=" | ", flush=True)  # as they come: a machine may be taken away
     console = Console(width=180)
     console.print(describe_machine(bench.source))
     console.print(table)
