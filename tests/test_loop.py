@@ -8,7 +8,8 @@ import pytest
 from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, spec, states
 
 from tuner.errors import OutputError, StoreError
-from tuner.loop import CaseOutcome, Ending, Job, optimise
+from tuner.job import CaseOutcome, Ending, Job
+from tuner.loop import optimise
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.probe.run import INTERRUPTED, Stop

@@ -10,7 +10,8 @@ from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, spec,
 
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
-from tuner.loop import CaseOutcome, Ending, Job, optimise
+from tuner.job import CaseOutcome, Ending, Job
+from tuner.loop import optimise
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.probe.run import Stop

@@ -9,7 +9,7 @@ from tests_loop import CASE
 from tests_table import FITS, SPACE, TRAINER, MadeUp, readings, recorded, study, workbench
 
 from tuner.errors import StudyError
-from tuner.loop import Ending
+from tuner.job import Ending
 from tuner.recording import budget, plan_recording, recording_bench
 from tuner.replay.table import Table
 from tuner.search.trials import PATIENCE

@@ -8,7 +8,8 @@ from tests_loop import CASE, Quiet, bench, busy, failed, opened, spec
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.tables import safe_num_envs
-from tuner.loop import CaseOutcome, Ending, Job, optimise, recovering
+from tuner.job import CaseOutcome, Ending, Job, recovering
+from tuner.loop import optimise
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.probe.run import Stop

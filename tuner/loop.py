@@ -1,28 +1,20 @@
 """Optimise a study: for each case ask for a config, probe it, judge the result, tell the study."""
 
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Protocol
+from collections.abc import Sequence
 
 from tuner.errors import ConfigRefusedError, TrainerError
+from tuner.job import CaseOutcome, Ending, Job
 from tuner.probe.metrics import value
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
 from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult, unlaunched
 from tuner.probe.run import ENOUGH, INTERRUPTED, Stop
 from tuner.search.pruner import build_pruner
-from tuner.search.recovery import RecoverySampler
-from tuner.search.sampler import CaseSampler, ConfigSampler
 from tuner.search.verdict import Verdict, foregone, judge, settled
-from tuner.store.database import Database
 from tuner.store.records import case_record, probe_record
 from tuner.store.study import Asked, CaseStudy
 from tuner.study.cases import Case
-from tuner.study.space import Config, Space
-from tuner.study.spec import SearchSpec
-from tuner.workbench import Probe, Workbench
+from tuner.study.space import Config
 
 CRASHES_IN_A_ROW = 3
 """This many failures one after another stop a case when the last one is unexplained."""
@@ -32,85 +24,6 @@ SESSION_FAILURES_IN_A_ROW = 2
 """After this many that no config is to blame for, a case is measured without sessions."""
 
 _NOT_THE_CONFIG = {Blame.HOST, Blame.SETUP, Blame.UNKNOWN}
-
-SamplerOf = Callable[[Space, SearchSpec, int], CaseSampler]
-"""Gives what chooses configs, from the space, the study's `search` part and the number of trials so far."""
-
-
-def searching(space: Space, search: SearchSpec, resumed_at: int) -> CaseSampler:
-    """Choose the configs as the study file says."""
-    return ConfigSampler(space, search, resumed_at=resumed_at)
-
-
-class Ending(StrEnum):
-    """Why the work on a case ended."""
-
-    ALREADY = "nothing left to do"
-    TARGET = "target reached"
-    EXHAUSTED = "no config left to probe"
-    ELSEWHERE = "the rest runs in other workers"
-    SETUP = "stopped: the set-up is at fault"
-    CRASHES = "stopped: the trainer keeps crashing"
-    HOST = "stopped: the machine keeps failing"
-    INTERRUPTED = "interrupted"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CaseOutcome:
-    """How the work on one case ended; `failure` says what to mend where it stopped early."""
-
-    case: Case
-    ending: Ending
-    probed: int
-    failure: Failure | None = None
-
-
-class Watcher(Protocol):
-    """Is told what happens, to show it."""
-
-    def case_started(self, case: Case, *, finished: int, target: int, recovered: int) -> None:
-        """Work on a case begins."""
-        ...
-
-    def probe_started(self, case: Case, asked: Asked) -> None:
-        """A config is about to be launched."""
-        ...
-
-    def iteration(self, result: ProbeResult, objective: float | None) -> None:
-        """The running probe has completed an iteration; `result` is what is known so far."""
-        ...
-
-    def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
-        """The study has been told about a config."""
-        ...
-
-    def case_ended(self, outcome: CaseOutcome) -> None:
-        """Work on a case has ended."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
-    """What optimising needs: the study, its database, the means to probe, and who is told and asked meanwhile."""
-
-    bench: Workbench
-    database: Database
-    probe: Probe
-    watcher: Watcher
-    interrupted: Callable[[], bool]
-    """Whether the user wants to stop."""
-    trials: int | None = None
-    """Finished trials per case, where not the study's own number."""
-    sampler: SamplerOf = searching
-    competing: bool = True
-    """Whether a clear loser ends early and the best is measured again cold, or each config counts for its own sake."""
-    open_session: Callable[[], str | None] = lambda: None
-    """The key of the session that is open now, if one is."""
-
-
-def recovering(job: Job) -> Job:
-    """Give the job of finding, for each case that has had no success, one config that runs."""
-    return replace(job, trials=sys.maxsize, sampler=lambda space, search, count: RecoverySampler(space))
 
 
 def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from tuner.devices.base import describe_machine
 from tuner.export.header import Circumstances
 from tuner.export.table import columns
-from tuner.loop import CaseOutcome, Job, optimise
+from tuner.job import CaseOutcome, Job
+from tuner.loop import optimise
 from tuner.probe.protocols import Clock
 from tuner.search.design import in_sessions, spread
 from tuner.search.ordered import OrderedSampler

@@ -11,7 +11,8 @@ from tests_table import TRAINER, readings
 from tuner.errors import StudyError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
-from tuner.loop import CaseOutcome, Ending, Job, optimise
+from tuner.job import CaseOutcome, Ending, Job
+from tuner.loop import optimise
 from tuner.probe.result import ProbeResult
 from tuner.replay.bench import TableSource, TableTrainer, replay_bench
 from tuner.replay.prober import ReplayedProber

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
-from tuner.loop import CaseOutcome
+from tuner.job import CaseOutcome
 from tuner.probe.plan import Device, ProbePlan
 from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.probe.run import Stop

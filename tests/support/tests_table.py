@@ -8,7 +8,7 @@ from pathlib import Path
 from tests_loop import CASE, Quiet, bench, opened, spec
 
 from tuner.export.table import export_tables
-from tuner.loop import CaseOutcome, Job
+from tuner.job import CaseOutcome, Job
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.probe.run import ENOUGH, INTERRUPTED, Stop

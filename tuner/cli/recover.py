@@ -9,7 +9,8 @@ from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.summary import summarise
 from tuner.export.write import export_study
-from tuner.loop import optimise, recovering
+from tuner.job import recovering
+from tuner.loop import optimise
 from tuner.study.cases import select
 from tuner.workbench import Prober, open_workbench
 

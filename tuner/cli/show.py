@@ -11,7 +11,7 @@ from rich.text import Text
 from tuner.export.query import StudyReader
 from tuner.export.summary import CaseSummary
 from tuner.export.tables import safe_num_envs
-from tuner.loop import CaseOutcome
+from tuner.job import CaseOutcome
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.replay.table import Table as RecordedTable
 from tuner.search.verdict import Verdict

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tuner.cli.show import ProgressView, complaint, introduction
 from tuner.errors import TunerError
-from tuner.loop import CaseOutcome, Job
+from tuner.job import CaseOutcome, Job
 from tuner.replay.prober import ReplayedProber
 from tuner.store.database import Database
 from tuner.study.cases import Case
