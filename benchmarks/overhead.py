@@ -32,7 +32,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.devices.base import describe_machine
-from tuner.loop import Job, optimise
+from tuner.job import Job
+from tuner.loop import optimise
 from tuner.probe.clock import MonotonicClock
 from tuner.probe.plan import LinePatterns, ProbePlan, Slot
 from tuner.probe.port import reserved_port
