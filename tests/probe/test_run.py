@@ -60,6 +60,17 @@ def test_a_probe_ends_with_its_last_iteration_and_the_trainer_with_it() -> None:
     assert trainer.ended_at_s == pytest.approx(30.0 + 7 * 3.0)
 
 
+def test_the_trainer_hears_of_its_last_iteration_when_that_begins() -> None:
+    _, trainer = probe(iterations(50))
+    assert trainer.told_last_at_s == pytest.approx(30.0 + 6 * 3.0)
+
+
+def test_iterations_too_short_to_be_sure_of_are_not_called_the_last() -> None:
+    result, trainer = probe(iterations(50, step_s=0.5), window_seconds=5)
+    assert result.window_s == pytest.approx(5.0, abs=0.1)
+    assert trainer.told_last_at_s is None
+
+
 def test_a_trainer_that_ends_by_itself_loses_its_last_iteration() -> None:
     result, _ = probe(iterations(5), exit_at_s=50.0)
     assert result.ok

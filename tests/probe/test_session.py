@@ -105,6 +105,12 @@ def test_configs_of_one_key_share_a_started_trainer(bench: Bench) -> None:
     assert bench.sessions.open_key == "small"
 
 
+def test_no_iteration_is_begun_that_will_not_be_measured(bench: Bench) -> None:
+    assert bench.probe(bench.plan(iteration_s=0.3)).ok
+    told = (bench.folder / "0000/session/progress.jsonl").read_text().splitlines()
+    assert [json.loads(line)["type"] for line in told] == ["ready", *["iteration"] * PATIENT.iterations, "done"]
+
+
 def test_each_run_has_its_own_files_and_the_session_keeps_its_own(bench: Bench) -> None:
     bench.probe(bench.plan())
     bench.probe(bench.plan("glitch"))

@@ -62,6 +62,9 @@ class Process:
             self._finish()
         return self._exit
 
+    def last_iteration(self) -> None:
+        """Do nothing: a plain command cannot be told, and is ended before the next one matters."""
+
     def release(self) -> int:
         """End the probe: a command serves no other."""
         return self.end()

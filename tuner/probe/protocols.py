@@ -114,6 +114,10 @@ class RunningTrainer(Protocol):
         """The root process's exit code, negative for a signal; None while it runs."""
         ...
 
+    def last_iteration(self) -> None:
+        """Say that no iteration after the current one will be measured, so that none need be begun."""
+        ...
+
     def release(self) -> int:
         """End this probe's run, which is in good health: what serves it may stay for the next one.
 

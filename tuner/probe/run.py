@@ -95,6 +95,8 @@ class _Probe:
                 return _ENDS.get(reason, End.STOPPED), reason
             if over := self._watch.over(self._now_s()):
                 return over, None
+            if advanced and self._watch.next_is_last():
+                trainer.last_iteration()
             if exited:
                 return End.EXITED, None
 

@@ -85,6 +85,7 @@ class SessionRun:
         self._iteration_at_s = math.inf
         self._longest_s = 0.0
         self._done = False
+        self._asked_to_stop = False
         try:
             self._log = Log(plan.slot.console)
         except OSError as error:
@@ -109,10 +110,16 @@ class SessionRun:
         code = self._session.process.exit_code()
         return os.EX_PROTOCOL if code == 0 else code
 
+    def last_iteration(self) -> None:
+        """Ask for the run to end after its current iteration."""
+        if self._under_way() and not self._asked_to_stop:
+            self._session.requests.send("stop")
+            self._asked_to_stop = True
+
     def release(self) -> int:
         """Have the run end after its current iteration; a trainer that does not heed that is ended."""
+        self.last_iteration()
         if self._under_way():
-            self._session.requests.send("stop")
             until_s = self._clock.now() + max(STOP_S, STOP_FACTOR * self._longest_s)
             while self._under_way() and self._clock.now() < until_s:
                 self.lines(POLL_S)

@@ -74,6 +74,14 @@ class Watch:
             return End.HANG if self._stalled(now_s, HICCUP_FACTOR) else End.OUT_OF_TIME
         return End.HANG if self._stalled(now_s, STALL_FACTOR) else None
 
+    def next_is_last(self) -> bool:
+        """Tell whether the iteration that runs now will be enough, even if it takes half as long as the others."""
+        marks, limits = self.marks, self._limits
+        if self._block_s is not None or len(marks) <= limits.warmup_iterations or len(marks) + 1 < limits.iterations:
+            return False
+        window_s = marks[-1].t_s - marks[limits.warmup_iterations - 1].t_s + self._median_iteration_s() / 2
+        return window_s >= limits.window_seconds or len(marks) + 1 >= limits.most_iterations
+
     def behind(self) -> int | None:
         """Give the rank that is more than the one iteration behind another that ranks in step can be."""
         reached = dict.fromkeys(range(self._ranks), -1)

@@ -28,6 +28,8 @@ class ScriptedTrainer:
         """What it was launched with."""
         self.ended_at_s: float | None = None
         """When the tuner ended it, if it did so before it exited by itself."""
+        self.told_last_at_s: float | None = None
+        """When the tuner said that the current iteration is the last, if it did."""
 
     def __call__(self, plan: ProbePlan) -> "ScriptedTrainer":
         """Start: the script's time 0 is now."""
@@ -53,6 +55,10 @@ class ScriptedTrainer:
         if self._exit_at_s is not None and self._now_s() >= self._exit_at_s:
             return self._exit_code
         return None
+
+    def last_iteration(self) -> None:
+        """Note when it was told that the current iteration is the last."""
+        self.told_last_at_s = self._now_s()
 
     def release(self) -> int:
         """Note when it was ended: a script serves one probe."""
