@@ -1,0 +1,110 @@
+"""The real prober over a real session: what it keeps open, what it ends, and what it waits for."""
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+from tests_cli import study_file
+
+from tuner.devices.cards import Occupancy
+from tuner.devices.idle import LEAK_MIB
+from tuner.probe.plan import Device, ProbePlan
+from tuner.probe.result import FailureKind, ProbeResult
+from tuner.study.spec import ProbeSpec
+from tuner.testing.trainer import scripted_plan
+from tuner.workbench import Prober, open_workbench
+
+LIMITS = ProbeSpec(iterations=5, window_seconds=0.05, max_seconds=60, grace_seconds=0.4, idle_seconds=0.01)
+FREE = Occupancy(
+    device=Device(name="cuda:0", model="card", uuid="GPU-a", mem_total_mib=24_000.0), mem_used_mib=600.0, util_pct=0.0
+)
+
+Probe = Callable[..., ProbeResult]
+
+
+@pytest.fixture
+def prober(tmp_path: Path) -> Iterator[Prober]:
+    prober = Prober(open_workbench(str(study_file(tmp_path))))
+    yield prober
+    prober.close()
+    assert psutil.Process().children(recursive=True) == []
+
+
+@pytest.fixture
+def probe(prober: Prober, tmp_path: Path) -> Probe:
+    """Probe once, by default warm, each time in an out dir of its own."""
+    numbers = iter(range(100))
+
+    def once(fault: str = "none", *, key: str = "small", warm: bool = True) -> ProbeResult:
+        blank = scripted_plan(tmp_path / str(next(numbers)), [Device(name="cpu:0", model="x")], LIMITS)
+        request = {"config": {"fault": fault}, "iterations": 1000, "iteration_s": 0.02}
+        serving: ProbePlan = replace(
+            blank,
+            argv=(sys.executable, "-m", "tuner.testing.session_peer"),
+            cwd=tmp_path,
+            session_key=key,
+            request=request,
+        )
+        return prober(serving if warm else replace(serving, argv=("true",), request=None), lambda _: None)
+
+    return once
+
+
+def test_a_session_stays_open_for_the_next_plan_of_its_key(prober: Prober, probe: Probe) -> None:
+    first, second = probe(), probe()
+    assert first.ok
+    assert second.ok
+    assert (first.warm, second.warm, second.ready_s) == (True, True, 0.0)
+    assert prober.open_session == "small"
+
+
+def test_another_key_and_a_cold_plan_end_it(prober: Prober, probe: Probe) -> None:
+    probe()
+    assert probe(key="large").ready_s != 0.0
+    assert prober.open_session == "large"
+    cold = probe(warm=False)
+    assert (cold.warm, cold.ready_s, prober.open_session) == (False, None, None)
+
+
+def test_a_failure_ends_it_and_says_that_it_was_warm(prober: Prober, probe: Probe) -> None:
+    probe()
+    failed = probe("out_of_memory")
+    assert failed.failure is not None
+    assert (failed.failure.kind, failed.warm) == (FailureKind.GPU_OOM, True)
+    assert prober.open_session is None
+    assert probe().ok
+
+
+def on_card(monkeypatch: pytest.MonkeyPatch, prober: Prober, *used_mib: float) -> None:
+    """Have a card read so much memory in use, look after look, the last one for ever."""
+    readings = [replace(FREE, mem_used_mib=mib) for mib in used_mib]
+
+    def occupancy() -> list[Occupancy]:
+        return [readings.pop(0) if len(readings) > 1 else readings[0]]
+
+    monkeypatch.setattr(prober, "_cards", SimpleNamespace(occupancy=occupancy))
+    monkeypatch.setattr(prober, "_at_open", [FREE])
+
+
+def test_a_session_that_leaks_is_ended(prober: Prober, probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_card(monkeypatch, prober, 600.0, 5000.0, 5000.0 + LEAK_MIB, 5001.0 + LEAK_MIB)
+    kept = []
+    for _ in range(3):
+        assert probe().ok
+        kept.append(prober.open_session)
+    assert kept == ["small", "small", None]
+
+
+def test_the_memory_of_the_open_session_keeps_nobody_waiting(
+    prober: Prober, probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_card(monkeypatch, prober, 600.0, 5000.0)
+    assert probe().ok
+    assert probe().ok
+    busy = probe(key="large")
+    assert busy.failure is not None
+    assert (busy.failure.kind, busy.launched) == (FailureKind.GPU_BUSY, False)
