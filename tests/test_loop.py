@@ -8,6 +8,8 @@ import pytest
 from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, spec, states
 
 from tuner.errors import OutputError, StoreError
+from tuner.export.database import connect
+from tuner.export.query import StudyReader
 from tuner.job import CaseOutcome, Ending, Job
 from tuner.loop import optimise
 from tuner.probe.plan import ProbePlan
@@ -171,3 +173,78 @@ def test_a_changed_space_is_refused_with_what_changed(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="num_envs") as refusal:
         optimised(tmp_path, busy, study=changed)
     assert "start anew" in str(refusal.value)
+
+
+AGENT = {"hiutil": (90.0, 200.0), "default": (50.0, 1000.0)}
+"""Variant → utilisation, and samples/s per environment."""
+
+
+def greedy(plan: ProbePlan, stop: Stop) -> ProbeResult:
+    util_pct, each = AGENT[str(plan.config["agent_variant"])]
+    rung = int(plan.config["num_envs"])
+    return replace(measured(plan, util_pct + rung / 64), samples_per_s=each * rung)
+
+
+def best(folder: Path) -> tuple[Config, dict[str, int]]:
+    reader = StudyReader(connect(f"sqlite:///{folder / 'study.db'}"), "demo")
+    ends = {str(one.status): one.trials for one in reader.tallies["walk"]}
+    return dict(reader.best["walk"].config), ends
+
+
+@pytest.mark.parametrize(
+    ("factor", "variant", "ends"),
+    [("0.1", "hiutil", {"ok": 8}), ("0.8", "default", {"ok": 4, "ineligible": 4})],
+)
+def test_the_best_keeps_the_constraints(tmp_path: Path, factor: str, variant: str, ends: dict[str, int]) -> None:
+    study = spec(constraints={"samples_per_s": f">= {factor} * default"})
+    _, watcher = optimised(tmp_path, greedy, study=study, trials=8)
+    assert best(tmp_path) == ({"num_envs": 64, "agent_variant": variant}, ends)
+    for rung in (64, 32, 16, 8):
+        variants = [config["agent_variant"] for config in watcher.launched if config["num_envs"] == rung]
+        assert variants == ["default", "hiutil"]
+
+
+def test_a_resumed_study_compares_with_the_default_that_it_has_measured(tmp_path: Path) -> None:
+    study = spec(constraints={"samples_per_s": ">= 0.8 * default"})
+    _, first = optimised(tmp_path, greedy, study=study, trials=1)
+    _, second = optimised(tmp_path, greedy, study=study, trials=2)
+    assert [config["agent_variant"] for config in (*first.launched, *second.launched)] == ["default", "hiutil"]
+    assert best(tmp_path)[1] == {"ok": 1, "ineligible": 1}
+
+
+def test_without_a_default_to_compare_with_no_config_is_eligible(tmp_path: Path) -> None:
+    def broken(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        alone = plan.config["agent_variant"] == "hiutil"
+        return greedy(plan, stop) if alone else failed(plan, FailureKind.INVALID_CONFIG)
+
+    optimised(tmp_path, broken, study=spec(constraints={"samples_per_s": ">= 0.8 * default"}), trials=2)
+    reader = StudyReader(connect(f"sqlite:///{tmp_path / 'study.db'}"), "demo")
+    _, hiutil = reader.trials()
+    assert "samples_per_s of default at this rung is not known" in hiutil.probe["ineligible"]
+    assert not reader.best
+
+
+def test_a_default_that_others_are_compared_with_is_measured_to_the_end(tmp_path: Path) -> None:
+    def live(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        result = greedy(plan, stop)
+        for iteration in range(1, 8):
+            if reason := stop(replace(result, iterations=iteration)):
+                return replace(result, iterations=iteration, stopped=reason)
+        return result
+
+    _, watcher = optimised(
+        tmp_path,
+        live,
+        study=spec(
+            constraints={"samples_per_s": ">= 0.1 * default"},
+            pruner={"name": "hyperband_patient", "min_resource": 1, "max_resource": 2, "patience": 1},
+        ),
+        trials=8,
+    )
+    assert set(watcher.told_status) == {"ok"}
+
+
+def test_constraints_do_not_change_while_a_study_goes_on(tmp_path: Path) -> None:
+    optimised(tmp_path, greedy, trials=1)
+    with pytest.raises(StoreError, match=r"constraints: was None, is \{'samples_per_s': '>= 800'\}"):
+        optimised(tmp_path, greedy, study=spec(constraints={"samples_per_s": ">= 800"}))

@@ -54,6 +54,7 @@ def test_the_study_s_own_variables_reach_the_trainer(tmp_path: Path) -> None:
     ("changes", "error", "words"),
     [
         ({"objective": "utilisation"}, StudyError, ["'utilisation'", "min_avg_util"]),
+        ({"constraints": {"speed": ">= 10"}}, StudyError, ["constraints.speed", "samples_per_s"]),
         ({"trainer": {"name": "isaac"}}, TrainerError, ["'isaac'", "mimickit"]),
         ({"devices": "97"}, DeviceError, ["97"]),
     ],
@@ -119,3 +120,18 @@ def test_the_identity_changes_with_what_makes_values_comparable(
 ) -> None:
     before, after = opened(tmp_path).identity_for(WALK), opened(tmp_path, **changes).identity_for(WALK)
     assert {name for name in before if before[name] != after[name]} == differs
+
+
+def test_constraints_belong_to_the_identity_however_they_are_spelt(tmp_path: Path) -> None:
+    without, one, same, other = (
+        opened(tmp_path, **changes).identity_for(WALK)
+        for changes in (
+            {},
+            {"constraints": {"samples_per_s": ">= 0.8 * default"}},
+            {"constraints": {"samples_per_s": ">=0.80*default"}},
+            {"constraints": {"samples_per_s": ">= 0.9 * default"}},
+        )
+    )
+    assert one == same == {**without, "constraints": {"samples_per_s": ">= 0.8 * default"}}
+    assert one != other
+    assert "constraints" not in without

@@ -1,20 +1,24 @@
 """Optimise a study: for each case ask for a config, probe it, judge the result, tell the study."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.job import CaseOutcome, Ending, Job
-from tuner.probe.metrics import value
+from tuner.probe.metrics import measured, value
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
 from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult, unlaunched
 from tuner.probe.run import ENOUGH, INTERRUPTED, Stop
+from tuner.search.defaults import DefaultFirst
 from tuner.search.pruner import build_pruner
+from tuner.search.sampler import CaseSampler
+from tuner.search.trials import same_launch
 from tuner.search.verdict import Verdict, foregone, judge, settled
 from tuner.store.records import case_record, probe_record
 from tuner.store.study import Asked, CaseStudy
 from tuner.study.cases import Case
-from tuner.study.space import Config
+from tuner.study.space import LADDER, Config
+from tuner.trainers.parameters import learning
 
 CRASHES_IN_A_ROW = 3
 """This many failures one after another stop a case when the last one is unexplained."""
@@ -50,17 +54,24 @@ class _CaseWork:
         self._case = case
         self._spec = bench.spec_for(case)
         self._sessions_failed = 0
-        identity, space = bench.identity_for(case), bench.space_for(case)
+        self._space = space = bench.space_for(case)
+        self._constraints = self._spec.build_constraints()
+        self._compares = any(one.of_default for one in self._constraints)
+        identity = bench.identity_for(case)
         self._study = CaseStudy(
             job.database,
             f"{bench.spec.name}/{case.name}",
             space=space,
-            sampler=lambda count: job.sampler(space, self._spec.search, count),
+            sampler=self._sampler,
             pruner=build_pruner(self._spec.pruner, self._spec.probe.iterations),
             identity=identity,
-            case=case_record(case, identity),
+            case=case_record(case, identity, defaults=space.defaults(), learning=learning(bench.trainer)),
             confirm=job.competing,
         )
+
+    def _sampler(self, count: int) -> CaseSampler:
+        chosen = self._job.sampler(self._space, self._spec.search, count)
+        return DefaultFirst(self._space, chosen) if self._compares else chosen
 
     def run(self) -> CaseOutcome:
         target = self._job.trials or self._spec.search.trials
@@ -137,8 +148,24 @@ class _CaseWork:
         if result.warm:
             at_fault = result.failure is not None and result.failure.kind.blame in _NOT_THE_CONFIG
             self._sessions_failed = self._sessions_failed + 1 if at_fault else 0
-        headroom_pct = self._spec.probe.headroom_pct
-        return judge(result, self._spec.objective, headroom_pct=headroom_pct, attempt=asked.attempt)
+        return judge(
+            result,
+            self._spec.objective,
+            headroom_pct=self._spec.probe.headroom_pct,
+            constraints=self._constraints,
+            default=self._default_readings(result) if self._compares else {},
+            attempt=asked.attempt,
+        )
+
+    def _default_readings(self, result: ProbeResult) -> Mapping[str, float | None]:
+        """Give the metrics of the default variant at a result's rung: its own where it is that."""
+        if self._is_default(result.config):
+            return measured(result)
+        return self._study.readings(self._space.default_at(result.config.get(LADDER)))
+
+    def _is_default(self, config: Config) -> bool:
+        """Tell whether constraints compare other configs with this one."""
+        return self._compares and same_launch(config, self._space.default_at(config.get(LADDER)))
 
     def _tell(
         self, asked: Asked, result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, launched: bool
@@ -162,9 +189,10 @@ class _CaseWork:
         number = value(so_far, objective)
         self._job.watcher.iteration(so_far, number)
         hopeless = number is not None and self._study.report(asked, so_far.iterations, number)
-        if hopeless and not asked.confirms:
+        competing = self._job.competing and not asked.confirms and not self._is_default(asked.config)
+        if hopeless and competing:
             return f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)"
-        rival = self._study.incumbent if self._job.competing and not asked.confirms else None
+        rival = self._study.incumbent if competing else None
         return ENOUGH if settled(so_far, objective, self._spec.probe, rival) else None
 
     def _slot(self, asked: Asked, port: int) -> Slot:

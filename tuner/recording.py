@@ -35,8 +35,8 @@ class Recording:
 
 
 def recording_bench(bench: Workbench) -> Workbench:
-    """Give the bench for recording: without a pruner, and with a folder of its own for the probes."""
-    spec = bench.spec.model_copy(update={"pruner": PrunerSpec(name="none")})
+    """Give the bench for recording: without pruner and constraints, and with a folder of its own for the probes."""
+    spec = bench.spec.model_copy(update={"pruner": PrunerSpec(name="none"), "constraints": {}})
     return replace(bench, spec=spec, folder=bench.folder / "record")
 
 

@@ -12,7 +12,7 @@ from tuner.devices.idle import grown, wait_until_idle
 from tuner.devices.topology import links, nccl_variables
 from tuner.errors import StudyError
 from tuner.probe.clock import MonotonicClock
-from tuner.probe.metrics import OBJECTIVES
+from tuner.probe.metrics import METRICS, OBJECTIVES
 from tuner.probe.plan import Device, ProbePlan
 from tuner.probe.protocols import DeviceSource, Trainer
 from tuner.probe.recorder import SamplingRecorder
@@ -73,15 +73,26 @@ class Workbench:
     def identity_for(self, case: Case) -> dict[str, Any]:
         """Say what makes trials of this case comparable; a resumed study must not differ in it."""
         spec = self.spec_for(case)
+        constraints = spec.build_constraints()
         return {
             "space": self.space_for(case).describe(),
             "trainer": self.trainer.fingerprint(),
             "pruner": spec.pruner.model_dump(mode="json"),
             "objective": spec.objective,
+            **({"constraints": {one.metric: str(one) for one in constraints}} if constraints else {}),
             "iterations": [spec.probe.warmup_iterations, spec.probe.iterations],
             "source": self.source.label,
             "devices": [f"{device.name} {device.model}" for device in self.devices],
         }
+
+
+def check_metrics(spec: StudySpec) -> None:
+    """Raise StudyError where the objective or a constraint is on a metric that there is not."""
+    if spec.objective not in OBJECTIVES:
+        raise StudyError(f"objective {spec.objective!r} is unknown; known: {', '.join(OBJECTIVES)}")
+    known = [metric.name for metric in METRICS]
+    if unknown := [name for name in spec.constraints if name not in known]:
+        raise StudyError(f"constraints.{unknown[0]}: no such metric; known: {', '.join(known)}")
 
 
 def open_workbench(study: str, *, devices: str | None = None, runs: Path = Path("runs")) -> Workbench:
@@ -90,8 +101,7 @@ def open_workbench(study: str, *, devices: str | None = None, runs: Path = Path(
     Raises StudyError, TrainerError or DeviceError.
     """
     spec = load(study)
-    if spec.objective not in OBJECTIVES:
-        raise StudyError(f"objective {spec.objective!r} is unknown; known: {', '.join(OBJECTIVES)}")
+    check_metrics(spec)
     trainer = open_trainer(spec.trainer)
     source = open_devices(devices or spec.devices)
     return Workbench(

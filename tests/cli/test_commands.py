@@ -27,6 +27,16 @@ def test_a_best_at_the_end_of_the_ladder_is_pointed_out(tuner: Tuner, tmp_path: 
     assert "walk: the best is the largest rung, 16" in out
 
 
+def test_constraints_are_said_and_kept(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path, constraints={"samples_per_s": ">=0.5 * default", "min_avg_util": "<= 60"})
+    code, out, _ = tuner("optimize", "--study", study, "--n-trials", 2)
+    assert code == 0
+    assert "the best must keep samples_per_s >= 0.5 * default\n" in out
+    assert "samples/s: not eligible as best, min_avg_util is " in out
+    best = (tmp_path / "runs/demo/best_by_case.tsv").read_text().splitlines()
+    assert best[1].startswith("walk\twalk\tok\t\t8\t")
+
+
 def test_status_and_export_read_what_optimize_wrote(tuner: Tuner, tmp_path: Path) -> None:
     study = study_file(tmp_path)
     tuner("optimize", "--study", study, "--n-trials", 1)

@@ -133,3 +133,36 @@ def test_a_damaged_probe_is_a_store_error(database: "FilledDatabase") -> None:
     trial.set_user_attr("probe", {"status": "ok", "total_s": float("nan")})
     with pytest.raises(StoreError, match="malformed JSON"):
         _ = reader(database).tallies
+
+
+DEFAULTS = [{"num_envs": rung, "agent_variant": "default", "pruner_patience": 3} for rung in (256, 512)]
+
+
+def test_the_best_s_samples_stand_beside_those_of_its_rung_s_default(any_database: "FilledDatabase") -> None:
+    case = any_database.case("add_pi_plus", defaults=DEFAULTS)
+    for rung, speed in ((256, 50000.0), (512, 80000.0)):
+        any_database.add(case, DEFAULTS[rung == 512], utils=(30.0, 30.0), samples_per_s=speed)
+    any_database.add(case, {"num_envs": 512, "agent_variant": "hiutil"}, utils=(60.0, 62.0), samples_per_s=20000.0)
+    assert reader(any_database).vs_default == {"add_pi_plus": 0.25}
+
+
+def test_the_newest_default_counts_one_that_was_pruned_too(database: "FilledDatabase") -> None:
+    case = database.case("add_pi_plus", defaults=DEFAULTS)
+    patient = {**DEFAULTS[1], "pruner_patience": 4}
+    database.add(case, DEFAULTS[1], utils=(30.0, 30.0), samples_per_s=80000.0)
+    database.add(case, patient, status="pruned", samples_per_s=40000.0)
+    database.add(case, DEFAULTS[1], status="gpu_oom", samples_per_s=1.0)
+    database.add(case, {**DEFAULTS[1], "num_workers": 2}, utils=(31.0, 31.0), samples_per_s=2.0)
+    database.add(case, {"num_envs": 512, "agent_variant": "hiutil"}, utils=(60.0, 62.0), samples_per_s=20000.0)
+    assert reader(database).vs_default == {"add_pi_plus": 0.5}
+
+
+@pytest.mark.parametrize("defaults", [[], DEFAULTS])
+def test_without_a_measured_default_there_is_nothing_to_compare_with(
+    database: "FilledDatabase", defaults: list[dict[str, object]]
+) -> None:
+    case = database.case("add_pi_plus", defaults=defaults)
+    database.case("amp_pi_plus", defaults=defaults)
+    database.add(case, DEFAULTS[0], utils=(30.0, 30.0))
+    database.add(case, {"num_envs": 512, "agent_variant": "hiutil"}, utils=(60.0, 62.0))
+    assert reader(database).vs_default == {}

@@ -3,7 +3,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.export.records import Tally, commonest_failure, finished, status_of
+from tuner.export.records import CaseRecord, Tally, commonest_failure, finished, status_of
 
 STATUSES = st.sampled_from([None, "ok", "pruned", "gpu_oom", "nccl", "hang"])
 TALLIES = st.lists(st.builds(Tally, state=st.just("FAIL"), status=STATUSES, trials=st.integers(1, 5)))
@@ -39,3 +39,15 @@ def test_a_finished_trial_without_a_record_was_interrupted() -> None:
     assert status_of("FAIL", None) == "interrupted"
     assert status_of("RUNNING", None) is None
     assert status_of("PRUNED", "gpu_oom") == "gpu_oom"
+
+
+def test_what_changes_learning_is_what_differs_from_the_rung_s_default() -> None:
+    facts = {
+        "defaults": [{"num_envs": 64, "agent_variant": "default", "num_workers": 0, "batch_size": 4}],
+        "learning": ["agent_variant", "batch_size", "update_epochs"],
+    }
+    case = CaseRecord(study_id=1, name="walk", facts=facts)
+    hiutil = {"num_envs": 64, "agent_variant": "hiutil", "update_epochs": 20, "batch_size": 2, "num_workers": 4}
+    assert case.changes_learning(hiutil) == ("agent_variant", "update_epochs", "batch_size")
+    assert case.changes_learning({**facts["defaults"][0], "num_workers": 4}) == ()
+    assert CaseRecord(study_id=1, name="walk").changes_learning(hiutil) == ()

@@ -16,7 +16,15 @@ def test_every_case_has_its_best_and_its_counts(database: "FilledDatabase") -> N
     database.add(first, {"num_envs": 32, "agent_variant": "default"}, status="pruned")
     first.ask()
     database.add(second, {"num_envs": 2048}, status="hang")
-    best = Best(trial=0, value=61.0, num_envs=1024, variant="hiutil", samples_per_s=15000.126)
+    best = Best(
+        trial=0,
+        value=61.0,
+        num_envs=1024,
+        variant="hiutil",
+        samples_per_s=15000.126,
+        vs_default=None,
+        changes_learning=(),
+    )
     summaries = summarise(StudyReader(connect(database.url), "pi_plus"))
     assert summaries == [
         CaseSummary(
@@ -34,6 +42,16 @@ def test_every_case_has_its_best_and_its_counts(database: "FilledDatabase") -> N
         ),
     ]
     assert [summary.done for summary in summaries] == [4, 1]
+
+
+def test_the_best_says_what_it_changes_and_makes_of_default(database: "FilledDatabase") -> None:
+    default = {"num_envs": 1024, "agent_variant": "default"}
+    case = database.case("add_pi_plus", defaults=[default], learning=["agent_variant"])
+    database.add(case, default, utils=(50.0, 51.0), samples_per_s=60000.0)
+    database.add(case, {**default, "agent_variant": "hiutil"}, utils=(61.0, 63.0), samples_per_s=15000.0)
+    (summary,) = summarise(StudyReader(connect(database.url), "pi_plus"))
+    assert summary.best is not None
+    assert (summary.best.vs_default, summary.best.changes_learning) == (0.25, ("agent_variant",))
 
 
 def test_a_case_just_started_has_no_trials(database: "FilledDatabase") -> None:

@@ -30,13 +30,15 @@ def cells(table, row: int = 0) -> dict[str, str]:
 
 
 def test_best_by_case_starts_with_the_fixed_columns(database: "FilledDatabase") -> None:
-    case = database.case("add_pi_plus")
-    database.add(case, DEFAULT, utils=(50.0, 51.0))
+    default = {**DEFAULT, "num_envs": 1024}
+    case = database.case("add_pi_plus", defaults=[default], learning=["agent_variant", "update_epochs"])
+    database.add(case, default, utils=(50.0, 51.0), samples_per_s=45000.0)
     database.add(case, HIUTIL, utils=(61.234, 63.0))
     table = best_by_case(reader(database))
     assert list(table.columns) == [
         *FIRST_COLUMNS,
-        *("num_workers", "update_epochs", "objective", "value", "start_up_s", "window_s"),
+        *("num_workers", "update_epochs", "samples_per_s_vs_default", "changes_learning"),
+        *("objective", "value", "start_up_s", "window_s"),
         *("min_avg_sm", "util_spread", "energy_j", "source", "measured", "trials", "trial", "digest"),
     ]
     assert cells(table) == {
@@ -63,6 +65,8 @@ def test_best_by_case_starts_with_the_fixed_columns(database: "FilledDatabase") 
         "out_dir": "runs/pi_plus/1",
         "num_workers": "",
         "update_epochs": "20",
+        "samples_per_s_vs_default": "0.333336",
+        "changes_learning": "agent_variant update_epochs",
         "objective": "min_avg_util",
         "value": "61.23",
         "start_up_s": "30.5",

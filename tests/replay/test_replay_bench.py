@@ -21,6 +21,7 @@ from tuner.store.study import Asked
 from tuner.study.cases import Case
 from tuner.testing.contracts import check_device_source
 from tuner.testing.trainers import check_trainer
+from tuner.trainers.parameters import learning
 from tuner.workbench import Workbench
 
 if TYPE_CHECKING:
@@ -106,6 +107,15 @@ def test_an_unknown_objective_is_refused(made: "Made", tmp_path: Path) -> None:
 def test_the_table_is_a_trainer_and_a_source(made: "Made", tmp_path: Path) -> None:
     check_trainer(TableTrainer(made.table), case="walk", configs=made.table.configs[:4], out_dir=tmp_path / "out")
     check_device_source(TableSource(made.table))
+
+
+def test_a_table_that_does_not_tell_what_changes_learning_has_the_usual_parameters(made: "Made") -> None:
+    assert learning(TableTrainer(made.table)) == {"agent_variant", "batch_size"}
+
+
+def test_a_constraint_on_an_unknown_metric_is_refused(made: "Made", tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match=r"constraints\.speed: no such metric; known: .*samples_per_s"):
+        replay_bench(made.table, study_file(tmp_path, constraints={"speed": ">= 10"}))
 
 
 def test_configs_share_the_sessions_that_they_were_recorded_in(made: "Made") -> None:

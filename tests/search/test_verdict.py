@@ -6,6 +6,7 @@ import pytest
 from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.verdict import State, Verdict, foregone, judge, settled
+from tuner.study.constraints import read_constraint
 from tuner.study.spec import ProbeSpec
 
 TABLE = {
@@ -110,6 +111,30 @@ def test_an_allocator_that_had_to_retry_is_a_soft_out_of_memory(retries: int | N
     verdict = judge(with_memory(100.0, alloc_retries=retries), "min_avg_util", headroom_pct=5.0)
     assert verdict.status == "ok"
     assert (verdict.ineligible is None) == eligible
+
+
+def test_a_constraint_that_is_missed_makes_a_config_ineligible_and_has_its_size() -> None:
+    asked = [read_constraint("samples_per_s", ">= 1200"), read_constraint("min_avg_util", ">= 50")]
+    verdict = judge(result(), "min_avg_util", constraints=asked)
+    assert (verdict.state, verdict.status, verdict.value) == (State.COMPLETE, "ok", 58.5)
+    assert verdict.missed == pytest.approx({"samples_per_s": 0.25, "min_avg_util": -0.17})
+    assert verdict.ineligible == "samples_per_s is 900, >= 1200 is asked for"
+
+
+@pytest.mark.parametrize(("default", "eligible"), [(1000.0, True), (1200.0, False), (None, False)])
+def test_default_is_the_reading_of_the_default_variant(default: float | None, eligible: bool) -> None:
+    asked = [read_constraint("samples_per_s", ">= 0.8 * default")]
+    verdict = judge(result(), "min_avg_util", constraints=asked, default={"samples_per_s": default})
+    assert (verdict.ineligible is None) == eligible == (verdict.missed["samples_per_s"] <= 0)
+
+
+def test_every_reason_is_given() -> None:
+    asked = [read_constraint("mem_peak_mib", "<= 800"), read_constraint("power_mean_w", "<= 700")]
+    verdict = judge(with_memory(980.0), "min_avg_util", headroom_pct=5.0, constraints=asked)
+    memory, peak, power = str(verdict.ineligible).split("; ")
+    assert memory.startswith("only 2.0 % of device memory stayed free")
+    assert peak == "mem_peak_mib is 980, <= 800 is asked for"
+    assert power == "power_mean_w was not measured, <= 700 is asked for"
 
 
 def with_error(error_pct: float | None, *, iterations: int = 6, window_s: float = 20.0) -> ProbeResult:

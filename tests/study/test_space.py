@@ -126,6 +126,17 @@ def test_seeds_halve_the_widest_gap_of_a_ladder() -> None:
     assert {seed["batch_size"] for seed in ladder.seeds(5)} == {2}
 
 
+def test_the_default_of_a_rung_is_its_default_variant_with_first_values() -> None:
+    default = USUAL.default_at(16)
+    assert default == {LADDER: 16, VARIANT: "default", "num_workers": 0, "pruner_patience": 3}
+    assert [config[LADDER] for config in USUAL.defaults()] == [8, 16, 32, 64]
+    assert all(config in USUAL for config in USUAL.defaults())
+
+
+def test_a_space_without_rungs_or_variants_still_has_a_default() -> None:
+    assert Space((Parameter(name="num_workers", values=(2, 0)),)).defaults() == [{"num_workers": 2}]
+
+
 @given(configs)
 def test_a_digest_does_not_depend_on_the_order(config: Config) -> None:
     assert config_digest(dict(reversed(config.items()))) == config_digest(config)

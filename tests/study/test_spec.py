@@ -135,6 +135,25 @@ def test_limits_leave_something_to_measure(limits: dict[str, Any], word: str) ->
         ProbeSpec.model_validate(limits)
 
 
+def test_constraints_are_read_as_they_are_written() -> None:
+    texts = {"samples_per_s": ">= 0.8 * default", "mem_peak_mib": "<= 20000"}
+    spec = study(constraints=texts)
+    assert {one.metric: str(one) for one in spec.build_constraints()} == texts
+    assert study().build_constraints() == ()
+
+
+@pytest.mark.parametrize("bound", ["0.8 * default", ">= most", 10, {"min": 10}])
+def test_a_constraint_of_another_form_is_refused_with_its_path(bound: object) -> None:
+    refused("constraints.headroom_pct", "is no bound", constraints={"headroom_pct": bound, "power_mean_w": "<= 700"})
+
+
+def test_default_must_be_searched_where_a_constraint_compares_with_it() -> None:
+    space, bound = {**LADDER, "agent_variant": {"choices": ["hiutil"]}}, {"samples_per_s": ">= 0.8 * default"}
+    refused("constraints.samples_per_s", "add 'default' to agent_variant", space=space, constraints=bound)
+    assert study(space=space, constraints={"samples_per_s": ">= 800"}).constraints
+    assert study(constraints=bound).constraints
+
+
 def test_a_study_is_frozen() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         setattr(study(), "name", "other")  # noqa: B010 - a plain assignment does not type-check

@@ -150,6 +150,7 @@ def test_another_command_is_another_fingerprint():
         ({"env": {"A": "{"}}, r"trainer\.options\.env: "),
         ({"session": "serve {num_envs"}, r"trainer\.options\.session: expected '}'"),
         ({"session": "serve {lr} {num_envs}"}, r"trainer\.options\.session: lr: in neither command nor env"),
+        ({"learning": ["lr"]}, r"trainer\.options\.learning: lr: in neither command nor env; known: .*num_envs"),
         ({"cases": ["a/b"]}, r"trainer\.options\.cases\.0: .*\(found 'a/b'\)"),
         ({"cases": []}, r"trainer\.options\.cases: "),
         ({"progress": ["(?P<iteration>"]}, r"trainer\.options\.progress: .*is no regular expression"),
@@ -160,6 +161,13 @@ def test_another_command_is_another_fingerprint():
 def test_wrong_options_are_named(options, message):
     with pytest.raises(TrainerError, match=message):
         trainer(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "learning"), [({}, {"batch_size"}), ({"learning": ["lr"]}, {"lr"}), ({"learning": []}, set())]
+)
+def test_what_changes_learning_is_the_usual_or_what_the_options_say(options, learning):
+    assert trainer(command="train {num_envs} {batch_size} {lr}", **options).learning == learning
 
 
 def test_all_errors_come_at_once_and_the_command_is_required():

@@ -5,6 +5,7 @@ import pytest
 from tuner.errors import TrainerError
 from tuner.study.spec import TrainerSpec
 from tuner.trainers.base import TRAINERS, open_trainer, split_parameters
+from tuner.trainers.parameters import learning
 
 SPECS = {
     "mimickit": TrainerSpec(name="mimickit", root=str(Path(__file__).parents[1] / "data" / "mimickit")),
@@ -48,3 +49,10 @@ def test_a_placeholder_must_be_a_parameter_of_the_study_or_a_standard_one():
     )
     with pytest.raises(TrainerError, match=r"command asks for lr, .*known: num_envs, agent_variant"):
         split_parameters(command, ["num_envs"])
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_a_trainer_tells_what_changes_learning(name):
+    accepted = open_trainer(SPECS[name]).accepts
+
+    assert learning(open_trainer(SPECS[name])) == accepted & {"agent_variant", "update_epochs", "batch_size"}

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.options import RUNS, Runs, Storage, Study, storage_url
-from tuner.cli.show import open_console, summary_table, written
+from tuner.cli.show import learning_changed, open_console, summary_table, written
 from tuner.export.dashboard import serve
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
@@ -20,7 +20,10 @@ def status(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
     """Show where a study stands."""
     spec = load(study)
     reader = StudyReader(connect(storage_url(storage, spec, runs)), spec.name)
-    open_console().print(summary_table(summarise(reader)))
+    console, rows = open_console(), summarise(reader)
+    console.print(summary_table(rows))
+    for line in learning_changed(rows):
+        console.print(line, markup=False)
 
 
 def export(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, database_url, patterns
-from tuner.cli.show import at_the_top, open_console, replayed, replaying, summary_table, written
+from tuner.cli.show import at_the_top, learning_changed, open_console, replayed, replaying, summary_table, written
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.errors import StudyError
 from tuner.export.database import connect
@@ -59,7 +59,7 @@ def optimize(
         raise typer.Exit(EXIT_INTERRUPTED)
     rows = summarise(StudyReader(connect(url), bench.spec.name))
     console.print(summary_table(rows))
-    for hint in at_the_top(bench, chosen, rows):
+    for hint in (*learning_changed(rows), *at_the_top(bench, chosen, rows)):
         console.print(hint, markup=False)
     if isinstance(prober, ReplayedProber):
         console.print(replayed(bench, prober.spent_s), markup=False)

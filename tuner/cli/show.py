@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tuner.export.query import StudyReader
-from tuner.export.summary import CaseSummary
+from tuner.export.summary import Best, CaseSummary
 from tuner.export.tables import safe_num_envs
 from tuner.job import CaseOutcome
 from tuner.probe.result import FailureKind, ProbeResult
@@ -52,6 +52,8 @@ def introduction(console: Console, bench: Workbench, cases: Sequence[Case], show
     console.print(f"study {bench.spec.name}: {len(cases)} case(s), trainer {bench.trainer.name}", markup=False)
     console.print(f"devices {models}, measured by {bench.source.label}", markup=False)
     console.print(f"database {shown_url}", markup=False)
+    for constraint in bench.spec.build_constraints():
+        console.print(f"the best must keep {constraint.metric} {constraint}", markup=False)
     by_reason: dict[str, list[str]] = {}
     for case in cases:
         for name, reason in not_searched(bench.spec_for(case), bench.trainer).items():
@@ -68,7 +70,7 @@ def replaying(table: RecordedTable, path: Path) -> str:
     machine = header.machine.get("gpus") or header.machine.get("cpu")
     return (
         f"replaying {path}: {len(table.configs)} config(s) of {header.case}, recorded on {machine} by {header.date}; "
-        "space and devices are the table's, search, pruner, objective and limits the study's"
+        "space and devices are the table's, search, pruner, objective, constraints and limits the study's"
     )
 
 
@@ -104,15 +106,17 @@ class ProgressView:
 
     def iteration(self, result: ProbeResult, objective: float | None) -> None:
         """Renew the live line."""
-        number = "" if objective is None else f", {objective:.1f} so far"
+        number = "" if objective is None else f", {objective:.1f}{_speed(result, objective)} so far"
         self._show(f"{_config(result.config)}: iteration {result.iterations}{number}")
 
     def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
         """Write the trial's line."""
         self.close()
         best = " *" if verdict.value is not None and verdict.value == incumbent else ""
-        number = "" if verdict.value is None else f" {verdict.value:.1f}"
-        why = f": {result.failure.detail}" if result.failure else f": {result.stopped}" if result.stopped else ""
+        number = "" if verdict.value is None else f" {verdict.value:.1f}{_speed(result, verdict.value)}"
+        reason = result.failure.detail if result.failure else result.stopped
+        unfit = f"not eligible as best, {verdict.ineligible}" if verdict.ineligible else None
+        why = "".join(f": {text}" for text in (reason, unfit) if text)
         took = duration(result.total_s)
         self._line(f"  #{asked.number} {_config(asked.config)}: {verdict.status}{number}{best}{why} ({took})")
 
@@ -192,6 +196,22 @@ def at_the_top(bench: Workbench, cases: Iterable[Case], rows: Iterable[CaseSumma
     ]
 
 
+def learning_changed(rows: Iterable[CaseSummary]) -> list[str]:
+    """Say in which cases the best changes what is learnt, and what it makes of default's samples/s."""
+    return [
+        f"{row.case}: the best {_beside_default(row.best)}; {', '.join(row.best.changes_learning)} "
+        f"{'change' if len(row.best.changes_learning) > 1 else 'changes'} what is learnt"
+        for row in rows
+        if row.best and row.best.changes_learning
+    ]
+
+
+def _beside_default(best: Best) -> str:
+    if best.vs_default is None:
+        return "has no default measured at its rung beside it"
+    return f"makes {best.vs_default:.2g} of default's samples/s"
+
+
 def written(console: Console, paths: Sequence[Path]) -> None:
     """Say which files were written, relative to the working directory where they lie below it."""
     here = Path.cwd()
@@ -201,6 +221,11 @@ def written(console: Console, paths: Sequence[Path]) -> None:
 
 def _config(config: Config) -> str:
     return " ".join(f"{name}={value}" for name, value in config.items())
+
+
+def _speed(result: ProbeResult, objective: float) -> str:
+    speed = result.samples_per_s
+    return "" if speed is None or speed == objective else f", {speed:.0f} samples/s"
 
 
 def _number(value: float | None, digits: int = 0) -> str:

@@ -27,8 +27,9 @@ from sqlalchemy import (
 
 from tuner.errors import StoreError
 from tuner.export.database import FACTS, PROBES, STEPS, STUDIES, TRIALS, VALUES, reading, shown
-from tuner.export.records import COMPLETE, INELIGIBLE, CaseRecord, Tally, TrialRecord, status_of
-from tuner.study.space import LADDER
+from tuner.export.records import COMPLETE, INELIGIBLE, OK, PRUNED, CaseRecord, Tally, TrialRecord, status_of
+from tuner.search.trials import same_launch
+from tuner.study.space import LADDER, Config
 
 PAGE_TRIALS = 1000
 """Trials fetched at a time: on SQLite a read holds writers up, so none may last longer than a page."""
@@ -89,6 +90,34 @@ class StudyReader:
         with reading(self._engine) as connection:
             trials = [self._trial(row) for row in connection.execute(query)]
         return {trial.case: trial for trial in trials}
+
+    @cached_property
+    def vs_default(self) -> dict[str, float]:
+        """The samples/s of each case's best in multiples of what the default of its rung makes, where both are known.
+
+        Of a default that was probed more than once the newest reading counts, one that the pruner stopped included.
+        """
+        ratios: dict[str, float] = {}
+        for known in self.cases:
+            best = self.best.get(known.name)
+            speed = best and best.probe.get("samples_per_s")
+            usual = best and self._newest_speed(known, known.default_at(best.config.get(LADDER)))
+            if speed and usual:
+                ratios[known.name] = speed / usual
+        return ratios
+
+    def _newest_speed(self, known: CaseRecord, wanted: Config) -> float | None:
+        config, speed = self._probe["config"], self._probe["samples_per_s"].as_float()
+        rung = wanted.get(LADDER)
+        query = (
+            select(config, speed)
+            .join_from(TRIALS, PROBES, _probe_of_trial)
+            .where(TRIALS.c.study_id == known.study_id, config[LADDER].as_integer().is_not_distinct_from(rung))
+            .where(self._probe["status"].as_string().in_((OK, PRUNED)), speed.is_not(None))
+            .order_by(TRIALS.c.number.desc())
+        )
+        with reading(self._engine) as connection:
+            return next((number for probed, number in connection.execute(query) if same_launch(probed, wanted)), None)
 
     @cached_property
     def largest_ok(self) -> dict[str, int]:

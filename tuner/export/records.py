@@ -1,12 +1,12 @@
 """What the database tells about a study, as values: its cases, its trials, and how many ended how."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from tuner.study.space import VARIANT
+from tuner.study.space import LADDER, VARIANT, Config, Value
 
 OK = "ok"
 PRUNED = "pruned"
@@ -31,6 +31,16 @@ class CaseRecord:
     def method(self) -> str:
         """The learning method."""
         return self.facts.get("method") or self.name.split("_", 1)[0]
+
+    def default_at(self, rung: Value | None) -> Config:
+        """Give the config that others of a rung are compared with; an empty one where the study does not say."""
+        defaults: Sequence[Config] = self.facts.get("defaults") or ()
+        return next((config for config in defaults if config.get(LADDER) == rung), {})
+
+    def changes_learning(self, config: Mapping[str, Any]) -> tuple[str, ...]:
+        """Name the parameters of a config that change what is learnt, other than the default of its rung has them."""
+        default, learning = self.default_at(config.get(LADDER)), self.facts.get("learning") or ()
+        return tuple(name for name in config if name in learning and config[name] != default.get(name))
 
     @property
     def objective(self) -> str:

@@ -30,7 +30,8 @@ def best_columns(devices: int, parameters: Sequence[str], metrics: Sequence[str]
     extremes = [f"{maximum}{rank}" for maximum in maxima for rank in range(devices)]
     searched = [name for name in parameters if name != VARIANT]  # it is the column `variant`
     columns = [*_BEFORE_DEVICES, *averages, "min_avg_util", *extremes, *_FILES, *searched]
-    columns += ["objective", "value", "start_up_s", "window_s", *metrics, "source", "measured"]
+    columns += ["samples_per_s_vs_default", "changes_learning", "objective", "value", "start_up_s", "window_s"]
+    columns += [*metrics, "source", "measured"]
     return list(dict.fromkeys([*columns, "trials", "trial", "digest"]))
 
 
@@ -41,8 +42,8 @@ def trial_columns(parameters: Sequence[str], metrics: Sequence[str]) -> list[str
     return list(dict.fromkeys([*columns, "start_up_s", "window_s", "total_s", "measured", "out_dir", "digest"]))
 
 
-def best_row(case: CaseRecord, trial: TrialRecord) -> Row:
-    """Describe the best trial of a case."""
+def best_row(case: CaseRecord, trial: TrialRecord, vs_default: float | None) -> Row:
+    """Describe the best trial of a case, whose samples/s are `vs_default` times those of its rung's default."""
     probe = trial.probe
     return {
         **trial.config,
@@ -55,6 +56,8 @@ def best_row(case: CaseRecord, trial: TrialRecord) -> Row:
         "variant": trial.variant,
         "elapsed_s": rounded("elapsed_s", probe.get("total_s")),
         "iteration": probe.get("iterations"),
+        "samples_per_s_vs_default": rounded("samples_per_s_vs_default", vs_default),
+        "changes_learning": " ".join(case.changes_learning(trial.config)),
         "objective": case.objective,
         "value": rounded(case.objective, trial.value),
         "source": case.facts.get("source"),

@@ -13,7 +13,6 @@ from tuner.export.records import (
     RUNNING,
     CaseRecord,
     Tally,
-    TrialRecord,
     commonest_failure,
 )
 from tuner.study.space import LADDER
@@ -30,6 +29,10 @@ class Best:
     """Per device."""
     variant: str | None
     samples_per_s: float | None
+    vs_default: float | None
+    """Samples/s in multiples of what the default variant makes at the same rung, where that was measured."""
+    changes_learning: tuple[str, ...]
+    """Parameters other than the default's that change what is learnt."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,16 +58,16 @@ class CaseSummary:
 
 def summarise(study: StudyReader) -> list[CaseSummary]:
     """Summarise every case of a study, in the order in which they were started."""
-    return [_summary(case, study.best.get(case.name), study.tallies[case.name]) for case in study.cases]
+    return [_summary(case, _best(study, case), study.tallies[case.name]) for case in study.cases]
 
 
-def _summary(case: CaseRecord, best: TrialRecord | None, tallies: Sequence[Tally]) -> CaseSummary:
+def _summary(case: CaseRecord, best: Best | None, tallies: Sequence[Tally]) -> CaseSummary:
     over = [tally for tally in tallies if tally.state in FINISHED]
     return CaseSummary(
         case=case.name,
         status=OK if best else commonest_failure(tallies) or NO_TRIALS,
         objective=case.objective,
-        best=_best(best) if best else None,
+        best=best,
         ok=sum(tally.trials for tally in over if tally.status in (OK, INELIGIBLE)),
         pruned=sum(tally.trials for tally in over if tally.status == PRUNED),
         failed=sum(tally.trials for tally in over if tally.status not in (OK, INELIGIBLE, PRUNED)),
@@ -72,11 +75,14 @@ def _summary(case: CaseRecord, best: TrialRecord | None, tallies: Sequence[Tally
     )
 
 
-def _best(trial: TrialRecord) -> Best:
-    return Best(
+def _best(study: StudyReader, case: CaseRecord) -> Best | None:
+    trial = study.best.get(case.name)
+    return trial and Best(
         trial=trial.number,
         value=trial.value,
         num_envs=trial.config.get(LADDER),
         variant=trial.variant,
         samples_per_s=trial.probe.get("samples_per_s"),
+        vs_default=study.vs_default.get(case.name),
+        changes_learning=case.changes_learning(trial.config),
     )

@@ -39,7 +39,9 @@ def best_by_case(study: StudyReader) -> pd.DataFrame:
     for case in study.cases:
         tallies, best = study.tallies[case.name], study.best.get(case.name)
         row = {"case": case.name, "method": case.method, "status": commonest_failure(tallies) or NO_TRIALS}
-        rows.append((best_row(case, best) if best else row) | {"trials": finished(tallies)})
+        if best:
+            row = best_row(case, best, study.vs_default.get(case.name))
+        rows.append(row | {"trials": finished(tallies)})
     devices = max(2, *(len(case.facts.get("devices") or ()) for case in study.cases))
     return _table(rows, best_columns(devices, *study.fields))
 

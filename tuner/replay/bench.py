@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.errors import StudyError
-from tuner.probe.metrics import OBJECTIVES
 from tuner.probe.plan import Device, ProbePlan, Slot
 from tuner.probe.result import DeviceSample
 from tuner.replay.table import Table
@@ -15,7 +13,7 @@ from tuner.study.cases import Case
 from tuner.study.load import load, narrowed
 from tuner.study.space import Config, config_digest
 from tuner.trainers.parameters import STANDARD
-from tuner.workbench import Workbench
+from tuner.workbench import Workbench, check_metrics
 
 
 def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Workbench:
@@ -24,8 +22,7 @@ def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Work
     A study that searches `pruner_patience` still does. Raises StudyError.
     """
     spec, header = load(study, fall_back=False), table.header
-    if spec.objective not in OBJECTIVES:
-        raise StudyError(f"objective {spec.objective!r} is unknown; known: {', '.join(OBJECTIVES)}")
+    check_metrics(spec)
     spec = narrowed(spec, header.case, "gpu" if header.devices[0].is_gpu else "cpu")
     patience = {PATIENCE: spec.space[PATIENCE]} if PATIENCE in spec.space else {}
     space = {**header.space, **patience}

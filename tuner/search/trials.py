@@ -68,6 +68,14 @@ class History:
         """Tell whether the config has never been launched and may fit into memory."""
         return _launch(config) not in self._probed and self._frontier.beyond(config) is None
 
+    def is_over(self, config: Config) -> bool:
+        """Tell whether a probe of the config has ended and is not to be repeated, or it cannot fit into memory."""
+        ended = any(
+            trial.state.is_finished() and not trial.user_attrs.get(RETRY) and same_launch(trial.params, config)
+            for trial in self._trials
+        )
+        return ended or self._frontier.beyond(config) is not None
+
     def due(self) -> Config | None:
         """Give the config of the first failed trial that is marked for retry and has not been asked again."""
         for position, trial in enumerate(self._trials):
@@ -115,6 +123,11 @@ def _noise(trial: FrozenTrial, other: FrozenTrial) -> float:
 
 def _is_whole(trial: FrozenTrial, space: Space) -> bool:
     return bool(trial.params) and (not trial.user_attrs.get(RETRY) or trial.params in space)
+
+
+def same_launch(config: Config, other: Config) -> bool:
+    """Tell whether two configs launch the same probe."""
+    return _launch(config) == _launch(other)
 
 
 def _launch(config: Config) -> Hashable:

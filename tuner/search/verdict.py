@@ -1,15 +1,19 @@
 """What a probe's result means to the study. Pure."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 
 from tuner.probe.metrics import error, measured, target_error, value
 from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult
 from tuner.probe.steady import known_well_enough
 from tuner.search.frontier import Frontier, out_of_memory
+from tuner.study.constraints import Constraint
 from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec
 
+_NOTHING_KNOWN: Mapping[str, float | None] = MappingProxyType({})
 HOST_ATTEMPTS = 2
 """A config that fails through no fault of its own is probed this often before it is left."""
 
@@ -37,15 +41,26 @@ class Verdict:
     """Device memory missing, in GiB; None where memory sufficed."""
     ineligible: str | None = None
     """Why a config that gave a number may not be the best, if it may not."""
+    missed: Mapping[str, float] = field(default_factory=dict)
+    """Metric with a constraint → by what share of its bound it is missed; 0 or below where it is kept."""
     retry: bool = False
     """Whether the same config is to be probed again."""
 
 
-def judge(result: ProbeResult, objective: str, *, headroom_pct: float = 0.0, attempt: int = 1) -> Verdict:
+def judge(
+    result: ProbeResult,
+    objective: str,
+    *,
+    headroom_pct: float = 0.0,
+    constraints: Sequence[Constraint] = (),
+    default: Mapping[str, float | None] = _NOTHING_KNOWN,
+    attempt: int = 1,
+) -> Verdict:
     """Decide what to tell the study.
 
     A config that leaves less than `headroom_pct` of a device's memory free, or whose allocator had to retry, is ok but
-    not eligible as best: it may fail in a longer run. `attempt` counts the probes of this config, this one included.
+    not eligible as best: it may fail in a longer run. Nor is one that misses one of the `constraints`; `default` holds
+    the metrics of the default variant at its rung. `attempt` counts the probes of this config, this one included.
     A failure that nobody can explain, of a probe that a session served, is tried again with the plain command.
     """
     if result.failure is not None:
@@ -55,21 +70,26 @@ def judge(result: ProbeResult, objective: str, *, headroom_pct: float = 0.0, att
     number = value(result, objective)
     if number is None:
         return Verdict(state=State.FAIL, status="no_reading")
+    numbers = measured(result)
+    readings = [(one, numbers[one.metric], default.get(one.metric)) for one in constraints]
+    missed = {one.metric: one.missed(*reading) for one, *reading in readings}
+    complaints = [one.complaint(*reading) for one, *reading in readings if missed[one.metric] > 0]
     return Verdict(
         state=State.COMPLETE,
         status="ok",
         value=number,
         error=error(result, objective),
-        ineligible=_ineligible(result, headroom_pct),
+        ineligible="; ".join((*_short_of_memory(numbers, headroom_pct), *complaints)) or None,
+        missed=missed,
     )
 
 
-def _ineligible(result: ProbeResult, headroom_pct: float) -> str | None:
-    numbers = measured(result)
+def _short_of_memory(numbers: Mapping[str, float | None], headroom_pct: float) -> Iterator[str]:
     free_pct, retries = numbers["headroom_pct"], numbers["alloc_retries"]
     if free_pct is not None and free_pct < headroom_pct:
-        return f"only {free_pct:.1f} % of device memory stayed free, {headroom_pct:g} % is asked for"
-    return f"the allocator had to retry {retries:.0f} time(s)" if retries else None
+        yield f"only {free_pct:.1f} % of device memory stayed free, {headroom_pct:g} % is asked for"
+    elif retries:
+        yield f"the allocator had to retry {retries:.0f} time(s)"
 
 
 def _failed(result: ProbeResult, failure: Failure, attempt: int) -> Verdict:

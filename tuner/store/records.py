@@ -1,7 +1,7 @@
 """What is kept of a trial and of a case: one packed JSON attribute each, which the exporters read."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
 from tuner.search.verdict import Verdict
 from tuner.study.cases import Case
-from tuner.study.space import config_digest
+from tuner.study.space import Config, config_digest
 
 PROBE = "probe"
 """Trial attribute: the whole probe."""
@@ -62,12 +62,19 @@ def _finite(value: Any) -> Any:
             return value
 
 
-def case_record(case: Case, identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Pack a case: what the manifest shows and what its values were measured with."""
+def case_record(
+    case: Case, identity: Mapping[str, Any], *, defaults: Sequence[Config], learning: Iterable[str]
+) -> dict[str, Any]:
+    """Pack a case: what the manifest shows, what its values were measured with and what they are compared with.
+
+    `defaults` are the default configs of all rungs, `learning` the parameters that change what is learnt.
+    """
     return {
         "case": case.name,
         "method": case.method,
         "mode": case.mode,
         **{name: case.options.get(name, "") for name in ("agent_config", "env_config", "engine_config")},
         **{name: identity[name] for name in ("trainer", "source", "devices", "objective")},
+        "defaults": list(defaults),
+        "learning": sorted(learning),
     }

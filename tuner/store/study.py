@@ -1,7 +1,7 @@
 """One case's study: ask for the next config, follow its probe, tell what came of it, take back what was dropped."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -13,7 +13,19 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from tuner.errors import StoreError
 from tuner.search.frontier import Frontier
 from tuner.search.sampler import CaseSampler, Price, free
-from tuner.search.trials import CONFIRMS, ELIGIBLE, ERROR, MEMORY, RETRY, WARM, History, frontier, is_eligible, suggest
+from tuner.search.trials import (
+    CONFIRMS,
+    ELIGIBLE,
+    ERROR,
+    MEMORY,
+    RETRY,
+    WARM,
+    History,
+    frontier,
+    is_eligible,
+    same_launch,
+    suggest,
+)
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
 from tuner.store.leases import BEAT_S, Lease
@@ -109,6 +121,13 @@ class CaseStudy:
         with self._database.reported():
             return frontier(self._study.get_trials(deepcopy=False))
 
+    def readings(self, config: Config) -> Mapping[str, float | None]:
+        """Give the metrics of the newest probe that came to a number for this config, empty where none has."""
+        with self._database.reported():
+            complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        same = [trial.user_attrs[PROBE]["metrics"] for trial in complete if same_launch(trial.params, config)]
+        return same[-1] if same else {}
+
     def recover(self) -> int:
         """Take back the trials whose process is gone, to be asked again; give how many there were."""
         dropped = 0
@@ -175,6 +194,8 @@ class CaseStudy:
                 trial.set_constraint(MEMORY, verdict.constraint)
             if verdict.ineligible:
                 trial.set_constraint(ELIGIBLE, 1.0)
+            for metric, share in verdict.missed.items():
+                trial.set_constraint(metric, share)
             self._study.tell(asked.number, verdict.value, state=_STATES[verdict.state])
 
     def _take_back(self, trial: FrozenTrial) -> None:

@@ -15,6 +15,9 @@ LADDER = "num_envs"
 VARIANT = "agent_variant"
 """The parameter that says how the agent file is changed."""
 
+DEFAULT = "default"
+"""The variant that changes nothing."""
+
 
 def config_digest(config: Mapping[str, Value]) -> str:
     """Name a config by 12 hexadecimal digits; equal configs have equal digests whatever their order."""
@@ -121,13 +124,20 @@ class Space:
         ladder = self.values(LADDER)
         rungs = [ladder[index] for index in _halving(len(ladder), per_variant)] or [None]
         variants = self.values(VARIANT) or (None,)
-
-        def seed(rung: Value | None, variant: Value | None) -> Config:
-            chosen = {LADDER: rung, VARIANT: variant}
-            return self.draw(lambda parameter: chosen.get(parameter.name) or parameter.values[0])
-
-        seeds = [seed(rung, variant) for rung, variant in itertools.product(rungs, variants)]
+        seeds = [self._first(rung, variant) for rung, variant in itertools.product(rungs, variants)]
         return [config for position, config in enumerate(seeds) if config not in seeds[:position]]
+
+    def default_at(self, rung: Value | None) -> Config:
+        """Give the config that others of a rung are compared with: its default variant, as `seeds` chooses it."""
+        return self._first(rung, DEFAULT)
+
+    def defaults(self) -> list[Config]:
+        """Give the default configs of all rungs."""
+        return [self.default_at(rung) for rung in self.values(LADDER) or (None,)]
+
+    def _first(self, rung: Value | None, variant: Value | None) -> Config:
+        chosen = {LADDER: rung, VARIANT: variant}
+        return self.draw(lambda parameter: chosen.get(parameter.name) or parameter.values[0])
 
     def describe(self) -> dict[str, object]:
         """Give the space as plain JSON values, for comparing with the one a study was started with."""

@@ -15,7 +15,8 @@ from pydantic import (
     model_validator,
 )
 
-from tuner.study.space import LADDER, Condition, Parameter, Space, Value
+from tuner.study.constraints import Bound, Constraint, read_constraint
+from tuner.study.space import DEFAULT, LADDER, VARIANT, Condition, Parameter, Space, Value
 
 PositiveInt = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -198,6 +199,9 @@ class StudySpec(Strict):
     )
     space: dict[str, ParameterSpec] = Field(min_length=1)
     objective: str = "min_avg_util"
+    constraints: dict[str, Bound] = Field(
+        default_factory=dict, description='metric: ">= 10", "<= 20000" or ">= 0.8 * default"; else not eligible as best'
+    )
     probe: ProbeSpec = ProbeSpec()
     search: SearchSpec = SearchSpec()
     pruner: PrunerSpec = PrunerSpec()
@@ -215,6 +219,20 @@ class StudySpec(Strict):
                     raise ValueError(f"{name}: condition on unknown parameter {other!r}; known: {', '.join(space)}")
         _in_order(space)
         return space
+
+    @model_validator(mode="after")
+    def _default_is_searched(self) -> "StudySpec":
+        compared = [one.metric for one in self.build_constraints() if one.of_default]
+        if compared and VARIANT in self.space and DEFAULT not in self.space[VARIANT].values:
+            raise ValueError(
+                f"constraints.{compared[0]}: compares with the default variant, which the space does not hold; "
+                f"add {DEFAULT!r} to {VARIANT}"
+            )
+        return self
+
+    def build_constraints(self) -> tuple[Constraint, ...]:
+        """Give what is asked of a config that is to be the best."""
+        return tuple(read_constraint(metric, text) for metric, text in self.constraints.items())
 
     def build_space(self) -> Space:
         """Give the space as the search sees it, parameters after those that their conditions name."""

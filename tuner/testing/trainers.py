@@ -9,7 +9,7 @@ from tuner.probe.protocols import Trainer
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec
-from tuner.trainers.parameters import STANDARD
+from tuner.trainers.parameters import STANDARD, learning
 
 
 def make_slot(out_dir: Path, *, gpu: bool = False, ranks: int = 2, port: int = 40001, iterations: int = 3) -> Slot:
@@ -48,6 +48,7 @@ def _check_words(trainer: Trainer) -> None:
     _holds(not trainer.accepts & trainer.declines.keys(), "no parameter is both accepted and declined")
     _holds(trainer.accepts | trainer.declines.keys() >= set(STANDARD), "standard parameters are accepted or declined")
     _holds(all(trainer.declines.values()), "each decline has a reason")
+    _holds(learning(trainer) <= trainer.accepts, "what changes learning is among what it accepts")
     _holds(trainer.fingerprint() == trainer.fingerprint(), "the fingerprint stays")
     _holds(trainer.fingerprint().get("name") == trainer.name, "the fingerprint holds the name")
     _holds(_is_text(trainer.fingerprint()), "the fingerprint is text")

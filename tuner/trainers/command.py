@@ -34,7 +34,7 @@ from tuner.study.space import Config, config_digest
 from tuner.study.spec import Name, Strict, TrainerSpec
 from tuner.trainers.launch import device_names, interpreter
 from tuner.trainers.options import checked
-from tuner.trainers.parameters import STANDARD
+from tuner.trainers.parameters import LEARNING, STANDARD
 from tuner.trainers.template import fill, placeholders
 
 LAUNCH_FACTS = frozenset({"case", "out_dir", "port", "devices", "ranks", "iterations", "python"})
@@ -61,6 +61,8 @@ class Options(Strict):
     """Environment variables; placeholders as in the command."""
     session: tuple[str, ...] = ()
     """What serves a session, written as `command` is; without it every probe runs `command`."""
+    learning: tuple[Name, ...] | None = None
+    """Parameters that change what is learnt; by default the standard ones among those of the command."""
 
     @field_validator("command", "session", mode="before")
     @classmethod
@@ -98,6 +100,14 @@ class Options(Strict):
             raise ValueError(f"{', '.join(unknown)}: in neither command nor env, so a plain probe would not vary it")
         return session
 
+    @field_validator("learning")
+    @classmethod
+    def _is_varied(cls, learning: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
+        known = parameters((*info.data.get("command", ()), *info.data.get("env", {}).values()))
+        if "command" in info.data and (unknown := sorted(set(learning or ()) - known)):
+            raise ValueError(f"{', '.join(unknown)}: in neither command nor env; known: {', '.join(sorted(known))}")
+        return learning
+
     @property
     def command_parameters(self) -> frozenset[str]:
         """The parameters that the command and its environment name."""
@@ -131,6 +141,7 @@ class CommandTrainer:
         self._python = interpreter(spec.python or sys.executable)
         self._cwd = (Path(spec.root).expanduser() / self._options.cwd).resolve()
         self.accepts = self._options.command_parameters
+        self.learning = self.accepts & (LEARNING if self._options.learning is None else {*self._options.learning})
         self.declines = {
             parameter: f"the command has no {{{parameter}}} placeholder"
             for parameter in STANDARD

@@ -13,6 +13,7 @@ from tuner.trainers.launch import device_names, interpreter
 from tuner.trainers.mimickit import agent, packages
 from tuner.trainers.mimickit.checkout import Checkout
 from tuner.trainers.options import checked
+from tuner.trainers.parameters import LEARNING
 
 SPARE_ITERATIONS = 2
 """The tuner ends a probe itself; `--max_samples` lies this much further, for whoever runs the command by hand."""
@@ -38,6 +39,7 @@ class MimicKitTrainer:
 
     name = "mimickit"
     accepts = frozenset({LADDER, VARIANT, agent.EPOCHS, agent.BATCH_SIZE})
+    learning = LEARNING
     declines: Mapping[str, str] = dict.fromkeys(("num_workers", "prefetch_factor"), "mimickit has no DataLoader")
 
     def __init__(self, spec: TrainerSpec) -> None:

@@ -10,6 +10,7 @@ from tuner.study.cases import Case
 from tuner.study.space import LADDER, VARIANT, Config
 from tuner.study.spec import TrainerSpec
 from tuner.trainers.dependencies import Dependencies
+from tuner.trainers.parameters import LEARNING
 from tuner.trainers.reference.agent import CASES, default_hidden_units, whole
 from tuner.trainers.reference.settings import RunSettings, run_settings
 
@@ -22,6 +23,7 @@ class ReferenceTrainer:
 
     name = "reference"
     accepts = frozenset({LADDER, VARIANT, "update_epochs", "batch_size", "num_workers", "prefetch_factor"})
+    learning = LEARNING
     declines: Mapping[str, str] = {}
 
     def __init__(self, spec: TrainerSpec) -> None:

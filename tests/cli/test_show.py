@@ -1,0 +1,83 @@
+"""What a person reads: the line of a trial, and what the best changes."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tests_loop import CASE, DEVICES, failed, measured
+
+from tuner.cli.show import ProgressView, learning_changed
+from tuner.export.summary import Best, CaseSummary
+from tuner.probe.plan import ProbePlan
+from tuner.probe.result import FailureKind, ProbeResult
+from tuner.search.verdict import judge
+from tuner.store.study import Asked
+from tuner.study.constraints import read_constraint
+from tuner.study.spec import ProbeSpec
+from tuner.testing.trainer import scripted_plan
+
+BEST = Best(
+    trial=3,
+    value=87.0,
+    num_envs=512,
+    variant="hiutil",
+    samples_per_s=9000.0,
+    vs_default=0.2143,
+    changes_learning=("update_epochs", "batch_size"),
+)
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> ProbePlan:
+    return scripted_plan(tmp_path, DEVICES, ProbeSpec())
+
+
+def told(result: ProbeResult, objective: str = "min_avg_util", bound: str = ">= 10") -> str:
+    """Give the line of a trial."""
+    console = Console(file=io.StringIO(), width=200)
+    asked = Asked(number=7, config=result.config, attempt=1, cold=True)
+    verdict = judge(result, objective, constraints=[read_constraint("samples_per_s", bound)])
+    ProgressView(console).told(CASE, asked, result, verdict, incumbent=61.25)
+    return console.file.getvalue().strip()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_samples_stand_beside_utilisation(plan: ProbePlan) -> None:
+    result = replace(measured(plan, 61.25), samples_per_s=15000.4)
+    assert told(result) == "#7 num_envs=32: ok 61.2, 15000 samples/s * (20.0 s)"
+
+
+def test_an_objective_is_not_said_twice(plan: ProbePlan) -> None:
+    assert "ok 15000.4 (" in told(replace(measured(plan, 61.25), samples_per_s=15000.4), "samples_per_s")
+
+
+def test_a_config_that_may_not_be_the_best_says_why(plan: ProbePlan) -> None:
+    line = told(replace(measured(plan, 50.0), samples_per_s=900.0), bound=">= 1000")
+    assert "ok 50.0, 900 samples/s: not eligible as best, samples_per_s is 900, >= 1000 is asked for (" in line
+
+
+def test_a_failure_has_its_detail(plan: ProbePlan) -> None:
+    assert "nccl: because (" in told(failed(plan, FailureKind.NCCL))
+
+
+def summary(best: Best | None) -> CaseSummary:
+    return CaseSummary(
+        case="walk", status="ok", objective="min_avg_util", best=best, ok=1, pruned=0, failed=0, running=0
+    )
+
+
+@pytest.mark.parametrize(
+    ("best", "lines"),
+    [
+        (BEST, ["walk: the best makes 0.21 of default's samples/s; update_epochs, batch_size change what is learnt"]),
+        (
+            replace(BEST, vs_default=None, changes_learning=("agent_variant",)),
+            ["walk: the best has no default measured at its rung beside it; agent_variant changes what is learnt"],
+        ),
+        (replace(BEST, changes_learning=()), []),
+        (None, []),
+    ],
+)
+def test_a_best_that_changes_learning_says_so(best: Best | None, lines: list[str]) -> None:
+    assert learning_changed([summary(best)]) == lines

@@ -1,0 +1,41 @@
+"""What the store keeps for constraints: how far each is missed, and what a default reads."""
+
+from dataclasses import replace
+
+import pytest
+from tests_store import CRASH, ask, case_study, ok, stored, tell
+
+from tuner.store.database import Database
+from tuner.store.study import CaseStudy
+
+
+@pytest.fixture
+def study(database: Database) -> CaseStudy:
+    return case_study(database)
+
+
+def test_constraints_are_told_with_how_far_they_are_missed(database: Database, study: CaseStudy) -> None:
+    missed = {"samples_per_s": 0.25, "headroom_pct": -0.5}
+    tell(study, ask(study), replace(ok(50.0), ineligible="too few samples", missed=missed))
+    tell(study, ask(study), ok(40.0))
+    first, second = stored(database)
+    assert first.constraints is not None
+    assert first.constraints.items() >= missed.items()
+    assert not second.constraints
+    assert study.incumbent == 40.0
+
+
+def test_the_newest_readings_of_a_config_count_whatever_its_patience(study: CaseStudy) -> None:
+    first = ask(study)
+    assert study.readings(first.config) == {}
+    study.tell(first, ok(50.0), {"status": "ok", "config": first.config, "metrics": {"samples_per_s": 900.0}})
+    patient = {**first.config, "pruner_patience": 2}
+    assert patient != first.config
+    assert study.readings(patient) == {"samples_per_s": 900.0}
+    assert study.readings({**first.config, "num_envs": 8}) == {}
+
+
+def test_a_failed_probe_leaves_no_readings(study: CaseStudy) -> None:
+    asked = ask(study)
+    tell(study, asked, CRASH)
+    assert study.readings(asked.config) == {}
