@@ -163,7 +163,7 @@ def by_round(turns: Sequence[tuple[float, str]], ends: Sequence[Mark]) -> list[d
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """Give the 95 % confidence interval of the mean by the bootstrap (Efron and Tibshirani, 1993, section 13.3)."""
-    draw = random.Random(0)  # noqa: S311 - no secret
+    draw = random.Random(0)
     means = sorted(mean(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
     return means[round(0.025 * RESAMPLES)], means[round(0.975 * RESAMPLES) - 1]
 

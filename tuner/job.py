@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from tuner.probe.result import Failure, ProbeResult
+from tuner.search.gaining import GainSampler
 from tuner.search.recovery import RecoverySampler
 from tuner.search.sampler import CaseSampler, ConfigSampler
 from tuner.search.verdict import Verdict
@@ -14,16 +15,18 @@ from tuner.store.database import Database
 from tuner.store.study import Asked
 from tuner.study.cases import Case
 from tuner.study.space import Space
-from tuner.study.spec import SearchSpec
+from tuner.study.spec import StudySpec
 from tuner.workbench import Probe, Workbench
 
-SamplerOf = Callable[[Space, SearchSpec, int], CaseSampler]
-"""Gives what chooses configs, from the space, the study's `search` part and the number of trials so far."""
+SamplerOf = Callable[[Space, StudySpec, int], CaseSampler]
+"""Gives what chooses configs, from the space, the study as it reads for the case, and the number of trials so far."""
 
 
-def searching(space: Space, search: SearchSpec, resumed_at: int) -> CaseSampler:
+def searching(space: Space, spec: StudySpec, resumed_at: int) -> CaseSampler:
     """Choose the configs as the study file says."""
-    return ConfigSampler(space, search, resumed_at=resumed_at)
+    if spec.search.sampler == "gain":
+        return GainSampler(space, spec.probe)
+    return ConfigSampler(space, spec.search, resumed_at=resumed_at)
 
 
 class Ending(StrEnum):
@@ -31,7 +34,7 @@ class Ending(StrEnum):
 
     ALREADY = "nothing left to do"
     TARGET = "target reached"
-    EXHAUSTED = "no config left to probe"
+    EXHAUSTED = "nothing left that is worth a probe"
     ELSEWHERE = "the rest runs in other workers"
     SETUP = "stopped: the set-up is at fault"
     CRASHES = "stopped: the trainer keeps crashing"
@@ -94,4 +97,4 @@ class Job:
 
 def recovering(job: Job) -> Job:
     """Give the job of finding, for each case that has had no success, one config that runs."""
-    return replace(job, trials=sys.maxsize, sampler=lambda space, search, count: RecoverySampler(space))
+    return replace(job, trials=sys.maxsize, sampler=lambda space, *_: RecoverySampler(space))

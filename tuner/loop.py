@@ -70,7 +70,7 @@ class _CaseWork:
         )
 
     def _sampler(self, count: int) -> CaseSampler:
-        chosen = self._job.sampler(self._space, self._spec.search, count)
+        chosen = self._job.sampler(self._space, self._spec, count)
         return DefaultFirst(self._space, chosen) if self._compares else chosen
 
     def run(self) -> CaseOutcome:

@@ -117,7 +117,7 @@ class ProgressView:
         reason = result.failure.detail if result.failure else result.stopped
         unfit = f"not eligible as best, {verdict.ineligible}" if verdict.ineligible else None
         why = "".join(f": {text}" for text in (reason, unfit) if text)
-        took = duration(result.total_s)
+        took = duration(result.total_s) + (", by the plain command" if asked.confirms else "")
         self._line(f"  #{asked.number} {_config(asked.config)}: {verdict.status}{number}{best}{why} ({took})")
 
     def case_ended(self, outcome: CaseOutcome) -> None:

@@ -20,12 +20,12 @@ DRAWS = 4
 """Drawn at a time, of which the cheapest is probed."""
 
 Price = Callable[[Config], float]
-"""What probing a config costs now, in any unit: little in a session that is open, more where one must be started."""
+"""How many starts of a trainer a probe of a config takes now: 0 in a session that is open, otherwise 1."""
 
 
 def free(config: Config) -> float:
-    """Price every config the same."""
-    return 0.0
+    """Price every config the same: each starts its trainer."""
+    return 1.0
 
 
 class CaseSampler(BaseSampler):

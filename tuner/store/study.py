@@ -12,6 +12,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuner.errors import StoreError
 from tuner.search.frontier import Frontier
+from tuner.search.observed import COST, FAILURE, cost
 from tuner.search.sampler import CaseSampler, Price, free
 from tuner.search.trials import (
     CONFIRMS,
@@ -159,12 +160,13 @@ class CaseStudy:
             if confirmed is not None:
                 trial.set_user_attr(CONFIRMS, True)
             same = [one for one in self._study.get_trials(deepcopy=False) if one.params == config]
+            cold = confirmed is not None or any(map(_has_failed, same))
         self._trials[trial.number] = trial
         return Asked(
             number=trial.number,
             config=config,
             attempt=len(same),
-            cold=any(map(_has_run, same)),
+            cold=cold,
             confirms=bool(confirmed),
         )
 
@@ -187,7 +189,7 @@ class CaseStudy:
         trial = self._trials.pop(asked.number)
         with self._database.reported():
             trial.set_user_attr(PROBE, record)
-            for attribute, fact in ((RETRY, verdict.retry), (WARM, record.get("warm")), (ERROR, verdict.error)):
+            for attribute, fact in _facts(verdict, record).items():
                 if fact:
                     trial.set_user_attr(attribute, fact)
             if verdict.constraint is not None:
@@ -219,9 +221,21 @@ class CaseStudy:
             )
 
 
-def _has_run(trial: FrozenTrial) -> bool:
-    """Tell whether a trial has ended by itself."""
-    return trial.state.is_finished() and trial.user_attrs.get(PROBE, {}).get("status") != _DROPPED["status"]
+def _has_failed(trial: FrozenTrial) -> bool:
+    """Tell whether a trial has failed by itself and is to be tried again."""
+    return bool(trial.user_attrs.get(RETRY)) and trial.user_attrs.get(PROBE, {}).get("status") != _DROPPED["status"]
+
+
+def _facts(verdict: Verdict, record: dict[str, Any]) -> dict[str, Any]:
+    """Give what the search wants to know of a trial: user attribute → fact, where there is one."""
+    measured = verdict.value is not None or verdict.status == "pruned"
+    return {
+        RETRY: verdict.retry,
+        WARM: record.get("warm"),
+        ERROR: verdict.error,
+        COST: cost(record) if measured else None,
+        FAILURE: None if measured else verdict.status,
+    }
 
 
 def _changes(known: object, now: object, where: str = "") -> Iterator[str]:

@@ -143,7 +143,9 @@ class SearchSpec(Strict):
     seeds_per_variant: PositiveInt = Field(
         default=4, description="rungs of each variant's ladder probed before the sampler"
     )
-    sampler: Literal["tpe", "random"] = "tpe"
+    sampler: Literal["tpe", "random", "gain"] = Field(
+        default="tpe", description="tpe, random: seeds, then drawn; gain: most gain per second, and it ends by itself"
+    )
     seed: int = Field(default=0, description="of the sampler's random numbers")
 
 

@@ -1,0 +1,112 @@
+"""Every way to search, on every table: GPU-seconds until the best config is found, and what they were lost to.
+
+    python benchmarks/search.py --table a.parquet --table b.parquet --seeds 100
+
+An optimiser is shown a table's values with normal noise of their standard errors, and is scored by the values. Found
+is the moment from which on, until the search ends, the config with the best mean reading is within 1 % of the best
+eligible one; a search that ends elsewhere counts as infinite. The oracle probes the best once, and nothing else.
+Baselines, and what is called cold, start the trainer for each probe; `tuner tpe` and `tuner gain` run in sessions, and
+at the end measure their best once more by the plain command. `--invented plateau` draws another invented surface for
+each seed.
+"""
+
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+import optuna
+import search_methods
+import search_ours
+import search_smac
+import surfaces
+import typer
+from rich.console import Console
+from search_report import Scores, of_table, over_all
+from searching import Ground, Method, Probing, Score, search
+
+from tuner.replay.table import Table
+
+Source = Path | str
+"""A recorded table's file, or the character of invented ones."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """A way to search, as it is compared."""
+
+    name: str
+    method: Method
+    sessions: bool = False
+    whole: bool = False
+    """Whether it goes to its own end, however many probes that takes."""
+    slow: bool = False
+    """Whether a seed takes many seconds."""
+    installed: bool = True
+
+
+ENTRIES = (
+    Entry(name="ladder from the top", method=search_methods.ladder, whole=True),
+    Entry(name="grid", method=search_methods.grid, whole=True),
+    Entry(name="random", method=search_methods.random_search),
+    Entry(name="random without repeats", method=search_methods.shuffled),
+    Entry(name="coordinate descent", method=search_methods.coordinate_descent),
+    Entry(name="hill climbing", method=search_methods.hill_climbing),
+    Entry(name="Optuna TPE, failures FAIL", method=search_methods.tpe_fail),
+    Entry(name="Optuna TPE, failures PRUNED", method=search_methods.tpe_pruned),
+    Entry(name="Optuna GP", method=search_methods.gp, slow=True, installed=search_methods.GP_INSTALLED),
+    Entry(name="SMAC3", method=search_smac.smac, slow=True, installed=search_smac.INSTALLED),
+    Entry(name="tuner tpe, cold", method=search_ours.tpe),
+    Entry(name="tuner tpe", method=search_ours.tpe, sessions=True),
+    Entry(name="tuner gain, cold", method=search_ours.gain),
+    Entry(name="tuner gain", method=search_ours.gain, sessions=True),
+)
+
+
+def main(
+    tables: Annotated[list[Path] | None, typer.Option("--table", help="recorded by `tuner record`")] = None,
+    invented: Annotated[list[str] | None, typer.Option(help=f"of {', '.join(surfaces.CHARACTERS)}")] = None,
+    seeds: int = 100,
+    slow_seeds: Annotated[int, typer.Option(help="of the methods that take many seconds for each")] = 20,
+    probes: Annotated[int, typer.Option(help="after which a search is ended")] = 100,
+    only: Annotated[list[str] | None, typer.Option(help="of these methods")] = None,
+    jobs: Annotated[int, typer.Option(help="processes")] = 1,
+) -> None:
+    chosen = [entry for entry in ENTRIES if not only or entry.name in only]
+    console = Console(width=300)
+    sources: list[Source] = [*(tables or ()), *(invented or ())]
+    of_each: list[Scores] = []
+    with ProcessPoolExecutor(jobs) as pool:
+        for source in sources:
+            counts = [(slow_seeds if entry.slow else seeds) if entry.installed else 0 for entry in chosen]
+            runs = [
+                [pool.submit(one_search, entry, source, seed, probes) for seed in range(count)]
+                for entry, count in zip(chosen, counts, strict=True)
+            ]
+            of_each.append(
+                {entry.name: [run.result() for run in of_entry] for entry, of_entry in zip(chosen, runs, strict=True)}
+            )
+            console.print(of_table(str(source), of_each[-1]))
+    if len(sources) > 1:
+        console.print(over_all(of_each))
+
+
+def one_search(entry: Entry, source: Source, seed: int, probes: int) -> Score:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    most = None if entry.whole else probes
+    return search(entry.method, Probing(ground(source, seed), seed, sessions=entry.sessions, most=most))
+
+
+def ground(source: Source, seed: int) -> Ground:
+    """Give what is searched: a recorded table, or the invented surface of this seed."""
+    return recorded(source) if isinstance(source, Path) else Ground(surfaces.table(source, seed))
+
+
+@cache
+def recorded(path: Path) -> Ground:
+    return Ground(Table.load(path))
+
+
+if __name__ == "__main__":
+    typer.run(main)

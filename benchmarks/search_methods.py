@@ -1,0 +1,153 @@
+"""What `tuner` is compared with, each in its recommended settings."""
+
+import importlib.util
+import random
+import warnings
+from collections.abc import Callable
+
+import optuna
+from optuna.samplers import BaseSampler, GPSampler, TPESampler
+from optuna.trial import Trial, TrialState
+from searching import Probing
+
+from tuner.search.trials import ELIGIBLE, MEMORY
+from tuner.search.verdict import State
+from tuner.study.space import LADDER, VARIANT, Config, Parameter, Space, Value, config_digest
+
+GP_INSTALLED = all(map(importlib.util.find_spec, ("scipy", "torch")))
+"""Whether there is what Optuna's GP sampler imports."""
+
+
+def ladder(probing: Probing) -> None:
+    """Probe each variant from the largest rung downwards, up to its first success, `hiutil` before `default`."""
+    space = probing.ground.space
+    for variant in space.values(VARIANT) or (None,):
+        for rung in reversed(space.values(LADDER)):
+            chosen = {LADDER: rung, VARIANT: variant}
+            config = space.draw(lambda parameter, chosen=chosen: chosen.get(parameter.name) or parameter.values[0])
+            if probing.probe(config).reading is not None:
+                break
+
+
+def grid(probing: Probing) -> None:
+    """Probe every config, in the order of the space."""
+    for config in probing.ground.configs:
+        probing.probe(config)
+
+
+def shuffled(probing: Probing) -> None:
+    """Probe every config in random order: random search that repeats nothing."""
+    configs = list(probing.ground.configs)
+    random.Random(probing.seed).shuffle(configs)
+    for config in configs:
+        probing.probe(config)
+
+
+def coordinate_descent(probing: Probing) -> None:
+    """From a random config take the best value of one parameter after the other; start again where none is better."""
+    _Descent(probing, _all_values).run()
+
+
+def hill_climbing(probing: Probing) -> None:
+    """As coordinate descent, with steps to a neighbouring value only where values are ordered."""
+    _Descent(probing, _neighbours).run()
+
+
+def _all_values(parameter: Parameter, value: Value) -> list[Value]:
+    return [other for other in parameter.values if other != value]
+
+
+def _neighbours(parameter: Parameter, value: Value) -> list[Value]:
+    if any(isinstance(other, str) for other in parameter.values):
+        return _all_values(parameter, value)
+    ordered = sorted(parameter.values)  # pyright: ignore[reportArgumentType] - numbers all
+    place = ordered.index(value)
+    return [ordered[near] for near in (place + 1, place - 1) if 0 <= near < len(ordered)]
+
+
+class _Descent:
+    """Probes nothing twice."""
+
+    def __init__(self, probing: Probing, moves: Callable[[Parameter, Value], list[Value]]) -> None:
+        self._probing = probing
+        self._moves = moves
+        self._space = probing.ground.space
+        self._left = {config_digest(config): config for config in probing.ground.configs}
+        self._readings: dict[str, float] = {}
+        self._random = random.Random(probing.seed)
+
+    def run(self) -> None:
+        while self._left:
+            config = self._random.choice(list(self._left.values()))
+            self._reading(config)
+            while (better := self._pass(config)) != config:
+                config = better
+
+    def _pass(self, config: Config) -> Config:
+        for parameter in self._space.parameters:
+            if parameter.name in config:
+                rivals = [
+                    _changed(self._space, config, parameter.name, value)
+                    for value in self._moves(parameter, config[parameter.name])
+                ]
+                config = max([config, *rivals], key=self._reading)
+        return config
+
+    def _reading(self, config: Config) -> float:
+        digest = config_digest(config)
+        if digest in self._left:
+            step = self._probing.probe(self._left.pop(digest))
+            bad = step.reading is None or step.row.verdict.ineligible
+            self._readings[digest] = float("-inf") if bad else step.reading or 0.0
+        return self._readings[digest]
+
+
+def _changed(space: Space, config: Config, name: str, value: Value) -> Config:
+    wanted = {**config, name: value}
+    return space.draw(lambda parameter: wanted.get(parameter.name, parameter.values[0]))
+
+
+def random_search(probing: Probing) -> None:
+    """Draw every parameter at random."""
+    _optuna(probing, optuna.samplers.RandomSampler(seed=probing.seed), constrained=False)
+
+
+def tpe_fail(probing: Probing) -> None:
+    """Optuna's TPE as it comes, failures told FAIL."""
+    _optuna(probing, TPESampler(seed=probing.seed), constrained=False)
+
+
+def tpe_pruned(probing: Probing) -> None:
+    """Optuna's TPE as it comes, failures told PRUNED, memory and eligibility as constraints."""
+    _optuna(probing, TPESampler(seed=probing.seed), constrained=True)
+
+
+def gp(probing: Probing) -> None:
+    """Optuna's GP sampler as it comes, memory and eligibility as constraints."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _optuna(probing, GPSampler(seed=probing.seed), constrained=True)
+
+
+def _optuna(probing: Probing, sampler: BaseSampler, *, constrained: bool) -> None:
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    while True:
+        trial = study.ask()
+        step = probing.probe(probing.ground.space.draw(lambda parameter, trial=trial: _suggested(trial, parameter)))
+        verdict = step.row.verdict
+        if constrained and verdict.constraint:
+            trial.set_constraint(MEMORY, verdict.constraint)
+        if constrained and verdict.ineligible:
+            trial.set_constraint(ELIGIBLE, 1.0)
+        if step.reading is not None:
+            study.tell(trial, step.reading)
+        else:
+            pruned = constrained and verdict.state is State.PRUNED
+            study.tell(trial, state=TrialState.PRUNED if pruned else TrialState.FAIL)
+
+
+def _suggested(trial: Trial, parameter: Parameter) -> Value:
+    """Suggest rungs and ranges by their place, so that a sampler knows which are neighbours."""
+    if parameter.name == LADDER or parameter.is_range:
+        return parameter.values[trial.suggest_int(parameter.name, 0, len(parameter.values) - 1)]
+    return trial.suggest_categorical(parameter.name, parameter.values)  # pyright: ignore[reportReturnType]

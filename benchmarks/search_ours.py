@@ -1,0 +1,65 @@
+"""The project's own samplers on a table, as its loop drives them."""
+
+import optuna
+from optuna.study import Study
+from optuna.trial import Trial, TrialState
+from searching import Probing, Step
+
+from tuner.search.gaining import GainSampler
+from tuner.search.observed import COST, FAILURE, MEMORY_SHARE, RUN_S, START_S
+from tuner.search.sampler import CaseSampler, ConfigSampler
+from tuner.search.trials import ELIGIBLE, ERROR, MEMORY, WARM, History, suggest
+from tuner.search.verdict import State
+from tuner.study.spec import SearchSpec
+
+_STATES = {State.COMPLETE: TrialState.COMPLETE, State.PRUNED: TrialState.PRUNED, State.FAIL: TrialState.FAIL}
+
+
+def search(probing: Probing, sampler: CaseSampler) -> None:
+    """Search until the sampler has nothing left, then measure the best by the plain command, as a study does."""
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    sampler.price = probing.price
+    while not sampler.exhausted(study):
+        _probe(probing, study)
+    while best := History(study, probing.ground.space).unconfirmed():
+        sampler.forced = best
+        _probe(probing, study, cold=True)
+
+
+def gain(probing: Probing) -> None:
+    """Probe what gains most per second."""
+    search(probing, GainSampler(probing.ground.space, probing.ground.header.limits))
+
+
+def tpe(probing: Probing) -> None:
+    """Probe the seeds, then what TPE draws."""
+    search(probing, ConfigSampler(probing.ground.space, SearchSpec(seed=probing.seed)))
+
+
+def _probe(probing: Probing, study: Study, *, cold: bool = False) -> None:
+    trial = study.ask()
+    config = suggest(trial, probing.ground.space)
+    again = any(step.config == config for step in probing.steps)
+    _tell(study, trial, probing, probing.probe(config, cold=cold, confirms=again))
+
+
+def _tell(study: Study, trial: Trial, probing: Probing, step: Step) -> None:
+    verdict, result = step.row.verdict, step.row.result
+    facts = {ERROR: verdict.error, WARM: step.warm}
+    if result.failure:
+        facts[FAILURE] = result.failure.kind
+    else:
+        seconds = step.gpu_s / probing.ground.devices
+        shares = [
+            one.mem_peak_mib / one.mem_total_mib for one in result.devices if one.mem_peak_mib and one.mem_total_mib
+        ]
+        took = {MEMORY_SHARE: max(shares, default=None), START_S: seconds - step.row.run_s, RUN_S: step.row.run_s}
+        facts[COST] = {name: amount for name, amount in took.items() if amount}
+    for name, fact in facts.items():
+        if fact:
+            trial.set_user_attr(name, fact)
+    if verdict.constraint is not None:
+        trial.set_constraint(MEMORY, verdict.constraint)
+    if verdict.ineligible:
+        trial.set_constraint(ELIGIBLE, 1.0)
+    study.tell(trial, step.reading, state=_STATES[verdict.state])

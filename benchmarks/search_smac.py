@@ -1,0 +1,73 @@
+"""SMAC3, which is compared with where it is installed: `pip install smac`."""
+
+import importlib
+import importlib.util
+import logging
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from searching import Probing
+
+from tuner.study.space import LADDER, Condition, Config, Parameter, Space
+
+INSTALLED = importlib.util.find_spec("smac") is not None
+_NO_END = 1_000_000
+"""Trials: the probing ends the search."""
+
+
+def smac(probing: Probing) -> None:
+    """Search as SMAC recommends it for settings: a random forest, log expected improvement, few repeats of good ones.
+
+    A config that fails counts as one that keeps nothing busy.
+    """
+    package, history = importlib.import_module("smac"), importlib.import_module("smac.runhistory")
+    exhausted = importlib.import_module("smac.main.exceptions").ConfigurationSpaceExhaustedException
+    space = probing.ground.space
+    with tempfile.TemporaryDirectory() as folder, suppress(exhausted):
+        scenario = package.Scenario(
+            _configuration_space(space, probing.seed),
+            n_trials=_NO_END,
+            seed=probing.seed,
+            output_directory=Path(folder),
+        )
+        facade = package.HyperparameterOptimizationFacade(
+            scenario, lambda config, seed: 0.0, logging_level=logging.ERROR
+        )
+        while True:
+            asked = facade.ask()
+            config = _config(space, dict(asked.config))
+            step = probing.probe(config, confirms=any(one.config == config for one in probing.steps))
+            busy = 0.0 if step.reading is None or step.row.verdict.ineligible else step.reading
+            facade.tell(asked, history.TrialValue(cost=-busy, time=step.gpu_s), save=False)
+
+
+def _configuration_space(space: Space, seed: int) -> Any:
+    package = importlib.import_module("ConfigSpace")
+    known = package.ConfigurationSpace(seed=seed)
+    for parameter in space.parameters:
+        ordered = parameter.name == LADDER or parameter.is_range
+        kind = package.OrdinalHyperparameter if ordered else package.CategoricalHyperparameter
+        known.add(kind(parameter.name, list(parameter.values)))
+    for parameter in space.parameters:
+        conditions = [
+            package.InCondition(known[parameter.name], known[one.parameter], _holding(space, one))
+            for one in parameter.conditions
+        ]
+        if conditions:
+            known.add(conditions[0] if len(conditions) == 1 else package.AndConjunction(*conditions))
+    return known
+
+
+def _holding(space: Space, condition: Condition) -> list[Any]:
+    return [value for value in space.values(condition.parameter) if condition.holds({condition.parameter: value})]
+
+
+def _config(space: Space, chosen: dict[str, Any]) -> Config:
+    """Give a config in the space's own types: SMAC hands out numpy's."""
+
+    def pick(parameter: Parameter) -> Any:
+        return parameter.values[parameter.values.index(chosen[parameter.name])]
+
+    return space.draw(pick)

@@ -1,0 +1,255 @@
+"""One optimiser on one recorded table: what a probe shows it, what it costs, and when the search had found the best."""
+
+import math
+import random
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+
+from tuner.probe.result import FailureKind, ProbeResult
+from tuner.replay.table import Recorded, Table
+from tuner.search.frontier import Frontier, out_of_memory
+from tuner.search.verdict import Verdict, judge
+from tuner.study.space import Config, Space, Value, config_digest
+
+WITHIN = 0.99
+"""A config at no less than this share of the best counts as found."""
+
+
+class SpentError(Exception):
+    """The optimiser may probe no more."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """What is known of a config beforehand: the truth that a search is scored by."""
+
+    result: ProbeResult
+    verdict: Verdict
+    session_key: str | None
+    cold_s: float
+    """Seconds of a probe that starts the trainer."""
+    run_s: float
+    """Seconds of the same probe in a session that is open."""
+
+    @property
+    def value(self) -> float:
+        """The held-out value; minus infinity where the config failed or is not eligible."""
+        value = self.verdict.value
+        return -math.inf if value is None or self.verdict.ineligible else value
+
+
+class Ground:
+    """A table as a benchmark reads it."""
+
+    def __init__(self, table: Table) -> None:
+        self.header = table.header
+        self.space: Space = table.space
+        self.devices = len(table.header.devices)
+        self._table = table
+        self._rows: dict[str, Row] = {}
+        launched = (table.find(config) for config in table.configs)
+        self._ends = Frontier(
+            out_of_memory(one.result.config, one.result.failure)
+            for one in launched
+            if one and one.result.launched and one.result.failure and one.result.failure.kind is FailureKind.GPU_OOM
+        )
+
+    @cached_property
+    def configs(self) -> list[Config]:
+        """The configs that were recorded, or follow from what was."""
+        return [config for config in self.space.configs() if self._table.find(config)]
+
+    @cached_property
+    def best(self) -> Row:
+        """The best eligible row."""
+        return max(map(self.row, self.configs), key=lambda row: row.value)
+
+    def found(self, config: Config) -> bool:
+        """Tell whether the config is as good as the best."""
+        return self.row(config).value >= WITHIN * self.best.value
+
+    def row(self, config: Mapping[str, Value]) -> Row:
+        """Give a config's row. Raises KeyError for one that was not recorded."""
+        digest = config_digest(config)
+        if digest not in self._rows:
+            self._rows[digest] = self._read(config)
+        return self._rows[digest]
+
+    def _read(self, config: Mapping[str, Value]) -> Row:
+        recorded = self._table.find(config)
+        if recorded is None:
+            raise KeyError(f"the table does not hold {dict(config)}")
+        result = recorded.result
+        cold_s, run_s = self._seconds(recorded if result.launched else self._launched(config))
+        verdict = judge(result, self.header.objective, headroom_pct=self.header.limits.headroom_pct)
+        return Row(result=result, verdict=verdict, session_key=recorded.session_key, cold_s=cold_s, run_s=run_s)
+
+    def _launched(self, config: Mapping[str, Value]) -> Recorded | None:
+        """Give the failure that a recording spared this config: who does not know of it pays for it."""
+        beyond = self._ends.beyond(config)
+        return self._table.find(beyond.config) if beyond else None
+
+    def _seconds(self, recorded: Recorded | None) -> tuple[float, float]:
+        if recorded is None:
+            return 0.0, 0.0
+        result = recorded.result
+        if result.ready_s is None:
+            return result.total_s, result.total_s
+        run_s = result.total_s - result.ready_s
+        return run_s + self._table.session_s(recorded.session_key), run_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One probe of a search."""
+
+    config: Config
+    digest: str
+    row: Row
+    reading: float | None
+    """The objective as the optimiser was shown it; None where it got none."""
+    gpu_s: float
+    repeat: bool
+    """Whether the config had been probed before."""
+    confirms: bool
+    """Whether it was probed again on purpose."""
+    warm: bool
+
+
+Recommend = Callable[[list[Step]], Config | None]
+"""Names the best config by what an optimiser has seen so far."""
+
+
+def best_reading(steps: list[Step]) -> Config | None:
+    """Recommend the config with the best eligible reading; of several readings of a config their mean counts."""
+    readings: dict[str, list[float]] = {}
+    configs: dict[str, Config] = {}
+    for step in steps:
+        if step.reading is not None and not step.row.verdict.ineligible:
+            readings.setdefault(step.digest, []).append(step.reading)
+            configs[step.digest] = step.config
+    return configs[max(readings, key=lambda digest: fmean(readings[digest]))] if readings else None
+
+
+class Probing:
+    """Probes a table for one optimiser: noisy readings, and GPU-seconds for whatever it asks.
+
+    What was asked is kept in `steps`. Raises SpentError once `most` probes have been made.
+    """
+
+    def __init__(self, ground: Ground, seed: int, *, sessions: bool = False, most: int | None = None) -> None:
+        self.ground = ground
+        self.seed = seed
+        self.steps: list[Step] = []
+        self.recommended: list[Config | None] = []
+        """After each step."""
+        self.recommend: Recommend = best_reading
+        self.open_session: str | None = None
+        self._noise = random.Random(seed)
+        self._sessions = sessions
+        self._most = most
+        self._probed: set[str] = set()
+
+    def probe(self, config: Config, *, cold: bool = False, confirms: bool = False) -> Step:
+        """Probe a config, in a session where there may be one and `cold` does not ask for the plain command."""
+        if self._most is not None and len(self.steps) >= self._most:
+            raise SpentError
+        row = self.ground.row(config)
+        warm = self._sessions and not cold and row.session_key is not None
+        seconds = row.run_s if warm and row.session_key == self.open_session else row.cold_s
+        self.open_session = row.session_key if warm and not row.result.failure else None
+        value, error = row.verdict.value, row.verdict.error or 0.0
+        digest = config_digest(config)
+        step = Step(
+            config=dict(config),
+            digest=digest,
+            row=row,
+            reading=None if value is None else value + self._noise.gauss(0.0, error),
+            gpu_s=seconds * self.ground.devices,
+            repeat=digest in self._probed,
+            confirms=confirms,
+            warm=warm,
+        )
+        self._probed.add(digest)
+        self.steps.append(step)
+        self.recommended.append(self.recommend(self.steps))
+        return step
+
+    def price(self, config: Config) -> float:
+        """Tell whether probing a config needs a start: 0 in the open session, else 1."""
+        key = self.ground.row(config).session_key
+        return 0.0 if self._sessions and key is not None and key == self.open_session else 1.0
+
+
+Method = Callable[[Probing], None]
+"""An optimiser: probes until it is done or a SpentError ends it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Score:
+    """One seed of one method on one table."""
+
+    hit_gpu_s: float
+    """To the moment from which the recommendation is, and stays, as good as the best; infinite where it is not."""
+    gpu_s: float
+    probes: int
+    ooms: int
+    oom_gpu_s: float
+    slow_gpu_s: float
+    repeat_gpu_s: float
+    repeats: int
+    """Those that were not made on purpose."""
+    confirmations: int
+    oracle_gpu_s: float
+    """To probe the best, and nothing else."""
+
+    @property
+    def hit(self) -> bool:
+        """Whether the search ended on a config as good as the best."""
+        return math.isfinite(self.hit_gpu_s)
+
+
+def search(method: Method, probing: Probing) -> Score:
+    """Run a method to its end and score it."""
+    with suppress(SpentError):
+        method(probing)
+    return scored(probing)
+
+
+def scored(probing: Probing) -> Score:
+    """Score the probes so far."""
+    ground, steps = probing.ground, probing.steps
+    hit_gpu_s, spent_gpu_s, found = math.inf, 0.0, False
+    for step, config in zip(steps, probing.recommended, strict=True):
+        spent_gpu_s += step.gpu_s
+        before, found = found, config is not None and ground.found(config)
+        if not found:
+            hit_gpu_s = math.inf
+        elif not before:
+            hit_gpu_s = spent_gpu_s
+    ooms = [step for step in steps if _failed(step, FailureKind.GPU_OOM)]
+    repeats = [step for step in steps if step.repeat and not step.confirms]
+    return Score(
+        hit_gpu_s=hit_gpu_s,
+        gpu_s=spent_gpu_s,
+        probes=len(steps),
+        ooms=len(ooms),
+        oom_gpu_s=_gpu_s(ooms),
+        slow_gpu_s=_gpu_s(step for step in steps if _failed(step, FailureKind.TOO_SLOW)),
+        repeat_gpu_s=_gpu_s(repeats),
+        repeats=len(repeats),
+        confirmations=sum(step.confirms for step in steps),
+        oracle_gpu_s=ground.best.cold_s * ground.devices,
+    )
+
+
+def _failed(step: Step, kind: FailureKind) -> bool:
+    failure = step.row.result.failure
+    return failure is not None and failure.kind is kind
+
+
+def _gpu_s(steps: Iterable[Step]) -> float:
+    return sum(step.gpu_s for step in steps)

@@ -1,0 +1,171 @@
+"""Invented tables: what a search is developed on without fitting it to any recorded one, and a cross-check of those.
+
+No number here was measured. Each character is a family of surfaces, and a seed draws one of them: its ladder and
+parameters, how utilisation saturates, where memory or time ends, how start-up grows, how noisy a reading is.
+"""
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from tuner.export.header import Header
+from tuner.probe.plan import Device
+from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
+from tuner.replay.table import Recorded, Table
+from tuner.study.space import LADDER, VARIANT, Config, Value
+from tuner.study.spec import ParameterSpec, ProbeSpec
+
+CHARACTERS = ("plateau", "interior", "rugged", "edge", "slow")
+CARD_MIB = 80_000.0
+LIMITS = ProbeSpec()
+_LADDERS = (
+    tuple(2**power for power in range(5, 17)),
+    tuple(2**power for power in range(7, 15)),
+    (256, 512, 1024, 2048, 4096, 8192, 16384, 65536),
+    (32, 36, 38, 39, 40, 44, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surface:
+    """One invented trainer on one invented machine."""
+
+    space: Mapping[str, ParameterSpec]
+    utilisation: Callable[[Config], float]
+    mib: Callable[[Config], float]
+    ready_s: Callable[[Config], float]
+    run_s: Callable[[Config], float]
+    error: Callable[[Config], float]
+
+
+@cache
+def table(character: str, seed: int) -> Table:
+    """Give an invented table of this character, with every config of its space."""
+    surface = _drawn(character, random.Random(f"{character} {seed}"))
+    header = Header(
+        study="invented",
+        case=f"invented_{character}_{seed}",
+        files={},
+        objective="min_avg_util",
+        unit="%",
+        space=dict(surface.space),
+        machine={},
+        devices=tuple(Device(name=f"cuda:{card}", model="invented", mem_total_mib=CARD_MIB) for card in range(2)),
+        source="nvml",
+        trainer={"name": "invented"},
+        limits=LIMITS,
+        date="2000-01-01T00:00:00Z",
+        rows=1,
+    )
+    empty = Table(header, [])
+    return Table(header, [_row(surface, config) for config in empty.space.configs()])
+
+
+def _row(surface: Surface, config: Config) -> Recorded:
+    mib, ready_s, run_s = surface.mib(config), surface.ready_s(config), surface.run_s(config)
+    failure, devices = None, ()
+    if ready_s > LIMITS.start_up_silence_seconds:
+        failure = Failure(kind=FailureKind.TOO_SLOW, rule="invented", detail="")
+        ready_s, run_s = None, LIMITS.start_up_silence_seconds
+    elif mib > CARD_MIB:
+        failure = Failure(kind=FailureKind.GPU_OOM, rule="invented", detail="", overshoot_mib=mib - CARD_MIB)
+        ready_s, run_s = None, ready_s * min(CARD_MIB / mib, 1.0) + 3.0
+    else:
+        devices = (
+            DeviceSummary(
+                device="cuda:0",
+                source="nvml",
+                window_s=run_s / 2,
+                util_mean_pct=surface.utilisation(config),
+                util_se_pct=surface.error(config),
+                mem_peak_mib=mib,
+                mem_total_mib=CARD_MIB,
+            ),
+        )
+    result = ProbeResult(
+        config=config,
+        plan_digest="",
+        started_at="",
+        total_s=(ready_s or 0.0) + run_s,
+        start_up_s=None if failure else (ready_s or 0.0) + run_s / 4,
+        window_s=None if failure else run_s / 2,
+        iterations=7,
+        devices=devices,
+        failure=failure,
+        warm=True,
+        ready_s=ready_s,
+    )
+    return Recorded(result=result, session_key=str(config[LADDER]))
+
+
+def _drawn(character: str, draw: random.Random) -> Surface:
+    space = _space(draw)
+    ladder = space[LADDER].values
+    top = float(ladder[-1])
+    half = top * draw.uniform(0.02, 0.3) * {"edge": 2.0, "plateau": 0.3}.get(character, 1.0)
+    steepness, peak = draw.uniform(0.5, 1.0), draw.uniform(60.0, 98.0)
+    effects = {(name, value): draw.gauss(0.0, 0.15) for name, spec in space.items() for value in spec.values}
+    effects[VARIANT, "hiutil"] += 0.4
+    pairs = {key: draw.gauss(0.0, 2.0) for key in _pairs(space)}
+    summit, descent = draw.uniform(0.35, 0.75) * len(ladder), draw.uniform(0.25, 0.7)
+    own = draw.uniform(0.2, 0.8) + 0.8 * (character == "rugged")
+    noise, salt = draw.uniform(0.4, 1.2), draw.random()
+    base_mib, growth = draw.uniform(1_500.0, 6_000.0), draw.uniform(0.05, 0.35)
+    ends_at = {"edge": draw.uniform(0.2, 0.9), "slow": 4.0, "plateau": draw.uniform(0.4, 3.0)}.get(
+        character, draw.uniform(0.3, 2.0)
+    )
+    per_env_mib = (CARD_MIB - base_mib) / (ends_at * top)
+    slowest_s = {"slow": draw.uniform(350.0, 900.0)}.get(character, draw.uniform(40.0, 250.0))
+
+    def utilisation(config: Config) -> float:
+        own_draw = random.Random(f"{salt} {sorted(config.items())}")
+        push = sum(effects[item] for item in config.items() if item[0] != LADDER)
+        load = (float(config[LADDER]) * math.exp(2.0 * push) / half) ** steepness
+        level = peak * (1.0 - math.exp(-load) if character == "plateau" else load / (1.0 + load))
+        if character == "interior":
+            level -= descent * max(0.0, ladder.index(config[LADDER]) - summit) ** 2
+        if character == "rugged":
+            level += sum(pairs[one, other] for one, other in _pairs_of(config))
+        return min(99.0, max(1.0, level + own_draw.gauss(0.0, own)))
+
+    def heavy(config: Config) -> float:
+        """How much more a config's agent needs than the smallest one, by its minibatch and its variant."""
+        return 1.0 + growth * (config[VARIANT] == "hiutil") + 0.1 * growth * float(config.get("batch_size", 0))
+
+    return Surface(
+        space=space,
+        utilisation=utilisation,
+        mib=lambda config: base_mib + per_env_mib * float(config[LADDER]) * heavy(config),
+        ready_s=lambda config: 22.0 + slowest_s * float(config[LADDER]) / top,
+        run_s=lambda config: (
+            (6.0 + 14.0 * (float(config[LADDER]) / top) ** 0.7) * (1.0 + (config[VARIANT] == "hiutil"))
+        ),
+        error=lambda config: noise * random.Random(f"error {salt} {sorted(config.items())}").uniform(0.7, 1.3),
+    )
+
+
+def _space(draw: random.Random) -> dict[str, ParameterSpec]:
+    space = {
+        LADDER: ParameterSpec(ladder=draw.choice(_LADDERS)),
+        VARIANT: ParameterSpec(choices=("hiutil", "default")),
+        "update_epochs": ParameterSpec(choices=draw.choice(((20, 30), (20, 30, 40))), when={VARIANT: "hiutil"}),
+        "batch_size": ParameterSpec(choices=(2, 1), when={VARIANT: "hiutil"}),
+    }
+    if draw.random() < 0.5:
+        space["num_workers"] = ParameterSpec(choices=(0, 2, 4))
+        space["prefetch_factor"] = ParameterSpec.model_validate(
+            {"choices": [2, 4], "when": {"num_workers": {"min": 1}}}
+        )
+    return space
+
+
+def _pairs(space: Mapping[str, ParameterSpec]) -> list[tuple[tuple[str, Value], tuple[str, Value]]]:
+    items = [(name, value) for name, spec in space.items() for value in spec.values]
+    return [(one, other) for one in items for other in items if one[0] < other[0]]
+
+
+def _pairs_of(config: Config) -> list[tuple[tuple[str, Value], tuple[str, Value]]]:
+    items = sorted(config.items(), key=lambda item: item[0])
+    return [(one, other) for place, one in enumerate(items) for other in items[place + 1 :]]

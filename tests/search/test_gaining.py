@@ -1,0 +1,141 @@
+"""The sampler that weighs gain against seconds, in an in-memory study."""
+
+from collections.abc import Callable
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+from tests_space import USUAL
+
+from tuner.search.frontier import Frontier
+from tuner.search.gaining import GainSampler
+from tuner.search.observed import COST, MEMORY_SHARE, RUN_S, START_S, cost
+from tuner.search.trials import ERROR, MEMORY, PATIENCE, frontier, suggest
+from tuner.study.space import Config, Parameter, Space
+
+SPACE = Space(
+    (
+        Parameter(name="num_envs", values=(64, 128, 256, 512, 1024, 2048, 4096)),
+        Parameter(name="agent_variant", values=("hiutil", "default")),
+        Parameter(name="update_epochs", values=(20, 30, 40)),
+    )
+)
+FITS = 1024
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def busy(config: Config) -> float:
+    rung = float(config["num_envs"])
+    return 90.0 * rung / (rung + 300.0) * (1.0 if config["agent_variant"] == "hiutil" else 0.7)
+
+
+class Search:
+    """A study with its sampler; configs above `fits` run out of memory."""
+
+    def __init__(self, space: Space = SPACE, *, fits: int = 10**9, value: Callable[[Config], float] = busy) -> None:
+        self.space, self.fits, self.value = space, fits, value
+        self.study = optuna.create_study(direction="maximize")
+        self.asked: list[Config] = []
+        self.resume()
+
+    def resume(self) -> None:
+        self.sampler = GainSampler(self.space)
+        self.study.sampler = self.sampler
+
+    def step(self) -> Config:
+        trial = self.study.ask()
+        config = suggest(trial, self.space)
+        rung = float(config["num_envs"])
+        if rung > self.fits:
+            trial.set_constraint(MEMORY, 1.0)
+            self.study.tell(trial, state=TrialState.PRUNED)
+        else:
+            trial.set_user_attr(ERROR, 0.3)
+            took = {MEMORY_SHARE: 0.05 + 0.85 * rung / max(self.fits, 5000), START_S: 20.0 + rung / 60, RUN_S: 15.0}
+            trial.set_user_attr(COST, took)
+            self.study.tell(trial, self.value(config))
+        self.asked.append(config)
+        return config
+
+    def run(self, most: int = 200) -> list[Config]:
+        while len(self.asked) < most and not self.sampler.exhausted(self.study):
+            self.step()
+        return self.asked
+
+
+def test_the_best_is_found_with_part_of_the_probes_and_then_it_ends() -> None:
+    search = Search()
+    search.run()
+    best = search.sampler.best(search.study)
+    assert best is not None
+    assert busy(best) >= 0.99 * max(map(busy, SPACE.configs()))
+    assert len(search.asked) < len(list(SPACE.configs())) * 0.8
+    assert search.sampler.ended(search.study)
+
+
+def test_no_config_beyond_a_known_end_of_memory_is_asked_for() -> None:
+    search = Search(fits=FITS)
+    before, failures = Frontier(), 0
+    while len(search.asked) < 100 and not search.sampler.exhausted(search.study):
+        config = search.step()
+        assert before.beyond(config) is None
+        failures += int(config["num_envs"]) > FITS
+        before = frontier(search.study.trials)
+    assert failures <= 4
+    best = search.sampler.best(search.study)
+    assert best is not None
+    assert best["num_envs"] == FITS
+
+
+def test_a_new_process_goes_on_where_another_one_ended() -> None:
+    one, other = Search(), Search()
+    for _ in range(8):
+        one.step()
+        other.step()
+        other.resume()
+    assert one.asked == other.asked
+
+
+def test_readings_are_repeated_seldom_and_only_of_rivals() -> None:
+    search = Search(value=lambda config: 60.0)
+    search.run()
+    counts = [search.asked.count(config) for config in SPACE.configs()]
+    assert max(counts) <= 3
+
+
+def test_the_open_session_is_preferred() -> None:
+    search = Search()
+    for _ in range(4):
+        search.step()
+    rung = search.asked[-1]["num_envs"]
+    search.sampler.price = lambda config: 0.0 if config["num_envs"] == rung else 50.0
+    assert search.step()["num_envs"] == rung
+
+
+def test_patience_is_drawn_beside_and_conditions_hold() -> None:
+    search = Search(USUAL, value=lambda config: float(config["num_envs"]))
+    asked = search.run(20)
+    assert all(config in USUAL for config in asked)
+    assert PATIENCE not in USUAL.names or len({config[PATIENCE] for config in asked}) > 1
+
+
+def test_the_smallest_is_looked_for_where_the_study_minimises() -> None:
+    search = Search()
+    search.study = optuna.create_study(direction="minimize")
+    search.resume()
+    search.run()
+    best = search.sampler.best(search.study)
+    assert best is not None
+    assert busy(best) == min(map(busy, SPACE.configs()))
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_what_a_probe_took_is_read_off_its_record(warm: bool) -> None:
+    record = {"warm": warm, "ready_s": 30.0, "start_up_s": 40.0, "total_s": 70.0, "metrics": {"headroom_pct": 75.0}}
+    start_s = 30.0 if warm else 40.0
+    assert cost(record) == {MEMORY_SHARE: 0.25, START_S: start_s, RUN_S: 70.0 - start_s}
+    assert cost({"config": {}}) == {}

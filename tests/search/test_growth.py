@@ -1,0 +1,46 @@
+"""Straight lines along the ladder: what memory and start-up will be at rungs that were not probed."""
+
+import numpy as np
+import pytest
+from tests_space import USUAL
+
+from tuner.search.growth import Growth
+from tuner.study.space import Config, Parameter, Space
+
+LADDER = Space((Parameter(name="num_envs", values=(256, 512, 1024, 2048, 4096, 8192)),))
+
+
+def mib(config: Config) -> float:
+    """Need what facts say of pi_plus on H200s: 2.5 GiB and 3.47 MiB per environment."""
+    return 2560.0 + 3.47 * float(config["num_envs"])
+
+
+def grown(*rungs: int, error: float = 0.03) -> Growth:
+    known = [{"num_envs": rung} for rung in rungs]
+    return Growth(LADDER, known, [mib(config) for config in known], error=error, variants=0.1)
+
+
+def test_two_rungs_tell_the_others() -> None:
+    mean, deviation = grown(512, 4096).expect(list(LADDER.configs()))
+    expected = [mib(config) for config in LADDER.configs()]
+    assert mean == pytest.approx(expected, rel=0.05)
+    assert (np.abs(mean - expected) <= 3.0 * deviation).all()
+
+
+def test_more_rungs_make_it_surer() -> None:
+    configs = list(LADDER.configs())
+    _, one = grown(512).expect(configs)
+    _, three = grown(512, 1024, 4096).expect(configs)
+    assert (three < one).all()
+
+
+def test_far_from_what_was_measured_it_is_less_sure() -> None:
+    _, deviation = grown(256).expect(list(LADDER.configs()))
+    assert list(deviation) == sorted(deviation)
+
+
+def test_a_variant_that_needs_more_is_told_apart() -> None:
+    known = [{**config, "num_envs": 32} for config in USUAL.configs()]
+    heavy = [1000.0 * (1.0 + 0.2 * (config["agent_variant"] == "hiutil")) for config in known]
+    mean, _ = Growth(USUAL, known, heavy, error=0.01, variants=0.3).expect(known)
+    assert mean == pytest.approx(heavy, rel=0.03)

@@ -1,0 +1,68 @@
+"""The config that is expected to gain most for each second that it takes, as long as there is something to gain."""
+
+from typing import Any
+
+from optuna.distributions import BaseDistribution
+from optuna.samplers import RandomSampler
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial
+
+from tuner.search.observed import Observed, launched
+from tuner.search.outlook import Outlook
+from tuner.search.pool import Pool
+from tuner.search.sampler import CaseSampler
+from tuner.search.trials import PATIENCE, History
+from tuner.study.space import Config, Space
+from tuner.study.spec import ProbeSpec
+
+
+class GainSampler(CaseSampler):
+    """Weighs what a config is expected to gain against the seconds it takes; see `Outlook`.
+
+    It knows the study's trials and nothing else, so that a new process goes on where another one ended. A config is
+    probed again on purpose alone: where its readings are too few to tell whether it is the best.
+    """
+
+    def __init__(self, space: Space, limits: ProbeSpec | None = None, *, outlook: type[Outlook] = Outlook) -> None:
+        """`limits` say when a start takes too long and how much memory is to stay free."""
+        super().__init__(space)
+        self._limits = limits or ProbeSpec()
+        self._patience = space.values(PATIENCE)
+        self._pool = Pool(space.restricted_to(set(space.names) - {PATIENCE}))
+        self._elsewhere = RandomSampler()
+        self._look = outlook
+        self._looked: tuple[object, Outlook] | None = None
+
+    def exhausted(self, study: Study) -> bool:
+        """Tell whether nothing is left to gain, and no retry is due; `ended` says why."""
+        return self.ended(study) is not None
+
+    def ended(self, study: Study) -> str | None:
+        """Say why nothing is left to gain; None while there is, or while a retry is due."""
+        return None if History(study, self._space).due() else self._outlook(study).ended()
+
+    def best(self, study: Study) -> Config | None:
+        """Give the eligible config that is believed to be the best, without the pruner's patience."""
+        place = self._outlook(study).best
+        return None if place is None else self._pool.configs[place]
+
+    def choose(self, study: Study, trial: FrozenTrial, history: History) -> Config:
+        """Choose what gains most for its price; where nothing may be probed any more, what is best."""
+        config = self._outlook(study).next(self.price) or self.best(study) or self._pool.configs[0]
+        patience = self._patience[trial.number % len(self._patience)] if self._patience else 0
+        return self._space.draw(lambda parameter: config.get(parameter.name, patience))
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """Draw parameters outside the space at random."""
+        return self._elsewhere.sample_independent(study, trial, param_name, param_distribution)
+
+    def _outlook(self, study: Study) -> Outlook:
+        """Look at the study's trials; what was seen is kept as long as they stay as they are."""
+        trials = [one for one in study.get_trials(deepcopy=False) if launched(one.params) in self._pool.space]
+        state = [(one.number, one.state) for one in trials]
+        if self._looked is None or self._looked[0] != state:
+            sign = 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
+            self._looked = (state, self._look(self._pool, Observed(trials, sign=sign), self._limits))
+        return self._looked[1]

@@ -1,0 +1,134 @@
+"""A study's trials as numbers: what each config read, what cannot run, and what probes took."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+from optuna.trial import FrozenTrial, TrialState
+
+from tuner.probe.result import FailureKind
+from tuner.search.frontier import Frontier, OutOfMemory
+from tuner.search.levels import Levels
+from tuner.search.surrogate import Readings
+from tuner.search.trials import ERROR, MEMORY, PATIENCE, is_eligible
+from tuner.study.space import Config, config_digest
+
+COST = "cost"
+"""User attribute of a trial that gave a number: what its probe took, as `cost` gives it."""
+FAILURE = "failure"
+"""User attribute of a trial that failed through its config's fault: the kind."""
+MEMORY_SHARE, START_S, RUN_S = "memory_share", "start_s", "run_s"
+"""Of a probe: the share of a device's memory in use at its peak, the seconds until it was ready, and those after."""
+USUAL_ERROR = 0.01
+"""Standard error of a reading as a share of it, where none is told."""
+
+MOST_READINGS = 3
+"""Of one config: what a fourth would tell is less than what the same seconds tell elsewhere."""
+
+_WALLS = (FailureKind.HOST_OOM, FailureKind.TOO_SLOW)
+
+
+def cost(record: Mapping[str, Any]) -> dict[str, float]:
+    """Give what a probe took, as far as its record tells: `memory_share`, `start_s`, `run_s`."""
+    headroom_pct = record.get("metrics", {}).get("headroom_pct")
+    start_s, total_s = record.get("ready_s" if record.get("warm") else "start_up_s"), record.get("total_s")
+    took = {
+        MEMORY_SHARE: None if headroom_pct is None else 1.0 - headroom_pct / 100.0,
+        START_S: start_s,
+        RUN_S: None if start_s is None or total_s is None else total_s - start_s,
+    }
+    return {name: amount for name, amount in took.items() if amount}
+
+
+@dataclass(slots=True)
+class Seen:
+    """A config that gave numbers; larger ones are better."""
+
+    config: Config
+    values: list[float] = field(default_factory=list)
+    errors: list[float | None] = field(default_factory=list)
+    eligible: bool = True
+
+    @property
+    def often(self) -> bool:
+        """Whether it has been read so often that one reading more would tell little."""
+        return len(self.values) >= MOST_READINGS
+
+
+class Observed:
+    """What a study's trials tell about configs, the pruner's patience aside.
+
+    A probe that the pruner stopped counts as a reading, of a config that is not eligible.
+    """
+
+    def __init__(self, trials: Iterable[FrozenTrial], *, sign: float = 1.0) -> None:
+        """`sign` is -1 where the study looks for small values."""
+        self.seen: dict[str, Seen] = {}
+        """By digest."""
+        self.closed: set[str] = set()
+        """Digests of what runs now or has failed."""
+        self._costs: list[tuple[Config, Mapping[str, float]]] = []
+        self._walls: list[OutOfMemory] = []
+        for trial in trials:
+            self._note(trial, launched(trial.params), sign)
+        self.walls = Frontier(self._walls)
+        """Where memory or time ends: beyond it, a config needs no less of either than one that ran out of it."""
+
+    def best(self) -> str | None:
+        """Give the digest of the eligible config with the best mean reading."""
+        rivals = [digest for digest, one in self.seen.items() if one.eligible]
+        return max(rivals, key=lambda digest: fmean(self.seen[digest].values), default=None)
+
+    def amounts(self, name: str) -> tuple[list[Config], list[float]]:
+        """Give the configs of which this part of the cost is known, and how much it was."""
+        known = [(config, took[name]) for config, took in self._costs if name in took]
+        return [config for config, _ in known], [amount for _, amount in known]
+
+    def readings(self, levels: Levels) -> Readings:
+        """Give what each config read, in the order of `seen`."""
+        configs = list(self.seen.values())
+        told = [error for one in configs for error in one.errors if error]
+        usual = median(told) if told else USUAL_ERROR * fmean(abs(fmean(one.values)) for one in configs) or USUAL_ERROR
+        errors = [np.hypot([error or usual for error in one.errors], usual) / np.sqrt(2.0) for one in configs]
+        return Readings(
+            codes=levels.codes(one.config for one in configs),
+            values=np.array([fmean(one.values) for one in configs]),
+            errors=np.array([np.sqrt((of_one**2).mean() / len(of_one)) for of_one in errors]),
+            error=float(np.median(np.concatenate(errors))),
+        )
+
+    def _note(self, trial: FrozenTrial, config: Config, sign: float) -> None:
+        digest, number = config_digest(config), _number(trial)
+        if number is None:
+            self._note_failure(trial, config)
+            return
+        one = self.seen.setdefault(digest, Seen(config))
+        one.values.append(sign * number)
+        one.errors.append(trial.user_attrs.get(ERROR))
+        one.eligible &= trial.state == TrialState.COMPLETE and is_eligible(trial)
+        if took := trial.user_attrs.get(COST):
+            self._costs.append((config, took))
+
+    def _note_failure(self, trial: FrozenTrial, config: Config) -> None:
+        digest = config_digest(config)
+        self.closed.add(digest)
+        if trial.state == TrialState.PRUNED and digest in self.seen:
+            self.seen[digest].eligible = False
+        missing_gib = (trial.constraints or {}).get(MEMORY, 0.0)
+        if missing_gib > 0.0 or trial.user_attrs.get(FAILURE) in _WALLS:
+            self._walls.append(OutOfMemory(config, missing_gib or 1.0))
+
+
+def launched(config: Config) -> Config:
+    """Give what is launched of a config: all but the pruner's patience."""
+    return {name: value for name, value in config.items() if name != PATIENCE}
+
+
+def _number(trial: FrozenTrial) -> float | None:
+    """Give what a trial read; where a pruner stopped it, what it had read by then."""
+    if trial.state == TrialState.COMPLETE:
+        return trial.value
+    stopped_at = max(trial.intermediate_values, default=None) if trial.state == TrialState.PRUNED else None
+    return None if stopped_at is None else trial.intermediate_values[stopped_at]

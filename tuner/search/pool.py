@@ -1,0 +1,40 @@
+"""The configs of a space as a search looks at them all at once. Pure."""
+
+from collections.abc import Iterable, Iterator
+
+from tuner.search.levels import Levels
+from tuner.study.space import Config, Parameter, Space, Value, config_digest
+
+
+class Pool:
+    """Every config of a space, each called by its place in the list."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.configs = list(space.configs())
+        self.levels = Levels(space)
+        self.codes = self.levels.codes(self.configs)
+        self.heights = self.levels.heights(self.codes)
+        self._places = {config_digest(config): place for place, config in enumerate(self.configs)}
+
+    def places(self, digests: Iterable[str]) -> list[int]:
+        """Find configs by their digests."""
+        return [self._places[digest] for digest in digests]
+
+    def neighbours(self, place: int) -> list[int]:
+        """Find the configs that differ in one parameter: by the next number up or down, or by any other word."""
+        return self.places(map(config_digest, self._changed(self.configs[place])))
+
+    def _changed(self, config: Config) -> Iterator[Config]:
+        for parameter in self.space.parameters:
+            for value in _next_to(parameter, config[parameter.name]) if parameter.name in config else ():
+                wanted = {**config, parameter.name: value}
+                yield self.space.draw(lambda one, wanted=wanted: wanted.get(one.name, one.values[0]))
+
+
+def _next_to(parameter: Parameter, value: Value) -> list[Value]:
+    if any(isinstance(one, str) for one in parameter.values):
+        return [one for one in parameter.values if one != value]
+    ordered = sorted(parameter.values)  # pyright: ignore[reportArgumentType] - numbers all
+    at = ordered.index(value)
+    return [*ordered[max(at - 1, 0) : at], *ordered[at + 1 : at + 2]]

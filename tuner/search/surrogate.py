@@ -1,0 +1,128 @@
+"""What the readings so far say about every config: a Gaussian process over ladder and choices. Pure.
+
+Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006: prediction (2.25, 2.26), evidence (2.30),
+Matérn's covariance with 5/2 (4.17), sums and products of covariances (4.2.4).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.search.levels import Codes, Floats, Levels
+
+LENGTH, LENGTH_SPREAD = 1.0, 0.5
+"""Over how much of its parameter's box an effect changes; each spread here is that of the logarithm."""
+SIZE, SIZE_SPREAD = 1.0, 0.7
+"""Of all effects together, in standard deviations of the readings."""
+OWN, OWN_SPREAD = 0.5, 0.7
+"""What a config has of its own beside all effects, in standard errors of the readings."""
+SHARPER = 2.0
+"""How many times sooner the effect of a single parameter changes than what it has together with the others."""
+LEVEL = 2.0
+"""Of the level, and of the trend over the whole ladder, as `SIZE`."""
+LEAST_UNIT = 0.1
+"""Standard deviation of the readings to reckon with at least, as a share of their mean: a few may happen to agree."""
+
+_STEPS = (1.0, 0.5)
+_ROUNDS = 2
+_JITTER = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Readings:
+    """What was read, a row per config; of several readings of a config their mean."""
+
+    codes: Codes
+    values: Floats
+    errors: Floats
+    """Standard errors of the values, above 0."""
+    error: float
+    """Standard error of a single reading."""
+
+
+class Surrogate:
+    """Adds up a level, a trend along the ladder, the effects of single parameters and of all together, and an own part.
+
+    Lengths and sizes are those most probable after the readings (maximum a posteriori).
+    """
+
+    def __init__(self, levels: Levels, readings: Readings) -> None:
+        self._levels = levels
+        self._known = readings
+        self._mean = float(readings.values.mean())
+        self._unit = max(float(readings.values.std()), 3.0 * readings.error, LEAST_UNIT * abs(self._mean))
+        parameters = len(levels.apart)
+        self._usual = np.log([LENGTH] * parameters + [SIZE, OWN])
+        self._spread = np.array([LENGTH_SPREAD] * parameters + [SIZE_SPREAD, OWN_SPREAD])
+        self._shape = self._most_probable()
+        self._root = self._rooted(self._shape)
+        self._weights = self._weighed(self._root)
+
+    def believe(self, codes: Codes) -> tuple[Floats, Floats]:
+        """Give mean and standard deviation of the true value of each config."""
+        across = self._covariance(self._shape, codes, self._known.codes)
+        learnt = (np.linalg.solve(self._root, across.T) ** 2).sum(axis=0)
+        return self._mean + across @ self._weights, np.sqrt(np.maximum(self._prior(codes) - learnt, self._jitter))
+
+    def imagine(self, codes: Codes, count: int, seed: int) -> Floats:
+        """Draw the true values of configs together, config by draw."""
+        across = self._covariance(self._shape, codes, self._known.codes)
+        learnt = np.linalg.solve(self._root, across.T)
+        left = self._covariance(self._shape, codes, codes) - learnt.T @ learnt
+        root = np.linalg.cholesky(left + self._jitter * np.eye(len(codes)))
+        chance = np.random.default_rng(seed).standard_normal((len(codes), count))
+        return (self._mean + across @ self._weights)[:, None] + root @ chance
+
+    @property
+    def _jitter(self) -> float:
+        return _JITTER * self._unit**2
+
+    def _most_probable(self) -> Floats:
+        """Climb from the usual shape, one coordinate at a time."""
+        shape, best = self._usual, self._plausibility(self._usual)
+        for step in _STEPS * _ROUNDS:
+            for move in np.vstack([np.eye(len(shape)), -np.eye(len(shape))]) * step:
+                if (plausibility := self._plausibility(shape + move)) > best:
+                    shape, best = shape + move, plausibility
+        return shape
+
+    def _plausibility(self, shape: Floats) -> float:
+        """Give the logarithm of evidence times prior, but for a constant."""
+        root = self._rooted(shape)
+        misfit = (self._known.values - self._mean) @ self._weighed(root)
+        unusual = (((shape - self._usual) / self._spread) ** 2).sum()
+        return -0.5 * float(misfit + unusual) - float(np.log(np.diag(root)).sum())
+
+    def _rooted(self, shape: Floats) -> Floats:
+        codes = self._known.codes
+        noise = np.diag(self._known.errors**2 + self._jitter)
+        return np.asarray(np.linalg.cholesky(self._covariance(shape, codes, codes) + noise), dtype=np.float64)
+
+    def _weighed(self, root: Floats) -> Floats:
+        halfway = np.linalg.solve(root, self._known.values - self._mean)
+        return np.asarray(np.linalg.solve(root.T, halfway), dtype=np.float64)
+
+    def _covariance(self, shape: Floats, rows: Codes, columns: Codes) -> Floats:
+        *lengths, size, own = np.exp(shape)
+        single = np.zeros((len(rows), len(columns)))
+        together = np.ones_like(single)
+        same = np.ones_like(single, dtype=bool)
+        for at, (apart, length) in enumerate(zip(self._levels.apart, lengths, strict=True)):
+            row, column = rows[:, at, None], columns[None, :, at]
+            single += _matern((SHARPER / length) ** 2 * apart)[row, column] / len(lengths)
+            together *= _matern(apart / length**2)[row, column]
+            same &= row == column
+        heights = np.outer(self._levels.heights(rows) - 0.5, self._levels.heights(columns) - 0.5)
+        effects = LEVEL**2 * (1.0 + heights) + size**2 * (single + together) / 2.0
+        return self._unit**2 * effects + (own * self._known.error) ** 2 * same
+
+    def _prior(self, codes: Codes) -> Floats:
+        """Give the diagonal of the covariance."""
+        *_, size, own = np.exp(self._shape)
+        heights = (self._levels.heights(codes) - 0.5) ** 2
+        return self._unit**2 * (LEVEL**2 * (1.0 + heights) + size**2) + (own * self._known.error) ** 2
+
+
+def _matern(squares: Floats) -> Floats:
+    scaled = np.sqrt(5.0 * squares)
+    return (1.0 + scaled + scaled**2 / 3.0) * np.exp(-scaled)
