@@ -16,7 +16,7 @@ def mib(config: Config) -> float:
 
 
 def grown(*rungs: int, error: float = 0.03) -> Growth:
-    known = [{"num_envs": rung} for rung in rungs]
+    known: list[Config] = [{"num_envs": rung} for rung in rungs]
     return Growth(LADDER, known, [mib(config) for config in known], error=error, variants=0.1)
 
 
