@@ -249,9 +249,7 @@ def test_a_changed_ladder_is_refused_before_anything_is_probed(
 
 def test_where_the_trainer_does_not_vary_num_envs_nothing_is_calibrated(tmp_path: Path) -> None:
     options = {"command": "train {agent_variant}", "cases": ["walk"]}
-    study = spec(
-        space={"num_envs": LADDER, "agent_variant": VARIANTS}, trainer={"name": "command", "options": options}
-    )
+    study = spec(space={"num_envs": LADDER, "agent_variant": VARIANTS}, trainer={"name": "command", "options": options})
     _, watcher = optimised(tmp_path, lambda plan, stop: measured(plan, 50.0), study=study, trials=100)
     assert (watcher.calibrated_at, len(watcher.launched)) == ([], 2)
 
