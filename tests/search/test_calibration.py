@@ -28,7 +28,7 @@ def default(rung: int) -> Config:
     return {LADDER: rung, VARIANT: "default", "num_workers": 2}
 
 
-def trial(rung: int, *, state: TrialState = TrialState.COMPLETE, **facts: object) -> FrozenTrial:
+def trial(rung: int, facts: dict[str, object], state: TrialState = TrialState.COMPLETE) -> FrozenTrial:
     return create_trial(
         state=state,
         value=50.0 if state == TrialState.COMPLETE else None,
@@ -40,15 +40,15 @@ def trial(rung: int, *, state: TrialState = TrialState.COMPLETE, **facts: object
 
 
 def ran(rung: int, *, card_mib: float | None = H200_MIB, base_mib: float = 2560.0, error: float = 0.0) -> FrozenTrial:
-    """Take what facts say of pi_plus: 2.5 GiB and 3.47 MiB per environment, and a start of 28 s and 1/600 s for each."""
-    cost = {START_S: 28.0 + rung / 600.0}
+    """Take what pi_plus takes on H200s: 2.5 GiB and 3.47 MiB per environment, and a start of 28 s and 5 ms for each."""
+    cost = {START_S: 28.0 + 0.005 * rung}
     if card_mib is not None:
         cost[MEMORY_SHARE] = (base_mib + 3.47 * rung) / card_mib * (1.0 + error)
-    return trial(rung, **{COST: cost})
+    return trial(rung, {COST: cost})
 
 
 def oom(rung: int) -> FrozenTrial:
-    return trial(rung, state=TrialState.PRUNED, **{FAILURE: "gpu_oom"})
+    return trial(rung, {FAILURE: "gpu_oom"}, TrialState.PRUNED)
 
 
 def rungs(*trials: FrozenTrial, **limits: float) -> tuple[int, ...]:
@@ -83,7 +83,7 @@ def test_without_totals_of_memory_the_ladder_goes_to_its_end() -> None:
 
 def test_a_start_that_surely_takes_too_long_ends_the_ladder() -> None:
     def slow(rung: int) -> FrozenTrial:
-        return trial(rung, **{COST: {START_S: 10.0 + 0.1 * rung}})
+        return trial(rung, {COST: {START_S: 10.0 + 0.1 * rung}})
 
     assert 3000 < rungs(slow(64), slow(512))[-1] < 8192
     assert 512 <= rungs(slow(64), slow(512), max_seconds=60.0)[-1] < 1024

@@ -1,6 +1,7 @@
 """The rungs of an `auto` ladder, whatever is expected of them."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -24,8 +25,8 @@ def test_doublings_go_from_bound_to_bound(bounds: list[int]) -> None:
     first, last = bounds
     rungs = doublings(first, last)
     assert (rungs[0], rungs[-1]) == (first, last)
-    assert all(low < high <= 2 * low for low, high in zip(rungs, rungs[1:], strict=False))
-    assert all(high == 2 * low for low, high in zip(rungs, rungs[1:-1], strict=False))
+    assert all(low < high <= 2 * low for low, high in pairwise(rungs))
+    assert all(high == 2 * low for low, high in pairwise(rungs[:-1]))
 
 
 @given(BOUNDS)
