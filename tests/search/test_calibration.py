@@ -172,3 +172,10 @@ def test_rungs_that_are_fixed_end_it() -> None:
     calibration.ask()
     calibration.study.set_user_attr(RUNGS, [32, 64])
     assert calibration.ended()
+
+
+def test_what_two_h200s_showed_of_pi_plus_leads_up_to_their_end() -> None:
+    """Peaks and starts of deepmimic_pi_plus_ppo; the first start compiled kernels. 8192 needed 30,424 MiB."""
+    shown = ((256, 3842.0, 109.35), (512, 4692.0, 27.31))
+    trials = [trial(rung, {COST: {MEMORY_SHARE: mib / H200_MIB, START_S: start_s}}) for rung, mib, start_s in shown]
+    assert rungs(*trials) == (*DOUBLINGS[:-1], 34816, 36864)
