@@ -1,7 +1,7 @@
 """One case's study: ask for the next config, follow its probe, tell what came of it, take back what was dropped."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -10,6 +10,7 @@ import optuna
 from optuna.pruners import BasePruner
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from tuner.errors import StoreError
 from tuner.search.calibration import RUNGS
 from tuner.search.frontier import Frontier
 from tuner.search.observed import COST, FAILURE, cost
@@ -29,7 +30,6 @@ from tuner.search.trials import (
 )
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
-from tuner.store.identity import check_identity
 from tuner.store.leases import BEAT_S, Lease
 from tuner.store.records import CASE, IDENTITY, LEASE, PROBE
 from tuner.study.space import Config, Space, config_digest
@@ -227,8 +227,14 @@ class CaseStudy:
         known = self._study.user_attrs.get(IDENTITY)
         if known is None:
             self._study.set_user_attr(IDENTITY, identity)
-        else:
-            check_identity(known, identity, study=self._study.study_name, shown_url=self._database.shown_url)
+            return
+        changed = list(_changes(known, identity))
+        if changed:
+            raise StoreError(
+                f"study {self._study.study_name} in {self._database.shown_url} was started with other settings:\n"
+                + "\n".join(changed)
+                + "\nrestore them to resume it, or give the study file another `name:` to start anew"
+            )
 
 
 def _has_failed(trial: FrozenTrial) -> bool:
@@ -246,3 +252,11 @@ def _facts(verdict: Verdict, record: dict[str, Any]) -> dict[str, Any]:
         COST: cost(record) if measured else None,
         FAILURE: None if measured else verdict.status,
     }
+
+
+def _changes(known: object, now: object, where: str = "") -> Iterator[str]:
+    if isinstance(known, dict) and isinstance(now, dict):
+        for name in sorted(known.keys() | now.keys()):
+            yield from _changes(known.get(name), now.get(name), f"{where}.{name}".lstrip("."))
+    elif known != now:
+        yield f"  {where}: was {known!r}, is {now!r}"
