@@ -1,12 +1,13 @@
 """What optimising a study needs, who watches it, and how the work on a case can end."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
 from tuner.probe.result import Failure, ProbeResult
+from tuner.search.calibration import CalibrationSampler
 from tuner.search.gaining import GainSampler
 from tuner.search.recovery import RecoverySampler
 from tuner.search.sampler import CaseSampler, ConfigSampler
@@ -51,12 +52,25 @@ class CaseOutcome:
     probed: int
     failure: Failure | None = None
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the work ended before its time."""
+        return self.failure is not None or self.ending is Ending.INTERRUPTED
+
 
 class Watcher(Protocol):
     """Is told what happens, to show it."""
 
     def case_started(self, case: Case, *, finished: int, target: int, recovered: int) -> None:
         """Work on a case begins."""
+        ...
+
+    def calibrating(self, case: Case, rungs: Sequence[int]) -> None:
+        """The case has an `auto` ladder without rungs: probes at the first two of these that run are to make them."""
+        ...
+
+    def rungs_fixed(self, case: Case, rungs: Sequence[int]) -> None:
+        """The case's `auto` ladder has these rungs, made now or long ago."""
         ...
 
     def probe_started(self, case: Case, asked: Asked) -> None:
@@ -98,3 +112,8 @@ class Job:
 def recovering(job: Job) -> Job:
     """Give the job of finding, for each case that has had no success, one config that runs."""
     return replace(job, trials=sys.maxsize, sampler=lambda space, *_: RecoverySampler(space))
+
+
+def calibrating(job: Job) -> Job:
+    """Give the job of probing small rungs, from which those of an `auto` ladder are made."""
+    return replace(job, trials=sys.maxsize, sampler=lambda space, *_: CalibrationSampler(space), competing=False)

@@ -1,14 +1,16 @@
 """Optimise a study: for each case ask for a config, probe it, judge the result, tell the study."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.job import CaseOutcome, Ending, Job
+from tuner.job import CaseOutcome, Ending, Job, calibrating
 from tuner.probe.metrics import measured, value
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
 from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult, unlaunched
 from tuner.probe.run import ENOUGH, INTERRUPTED, Stop
+from tuner.search.calibration import calibration_configs, rungs_after
 from tuner.search.defaults import DefaultFirst
 from tuner.search.pruner import build_pruner
 from tuner.search.sampler import CaseSampler
@@ -40,9 +42,34 @@ def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
     for case in cases:
         if job.interrupted():
             break
-        outcomes.append(_CaseWork(job, case).run())
+        outcomes.append(_optimised(job, case))
         job.watcher.case_ended(outcomes[-1])
     return outcomes
+
+
+def _optimised(job: Job, case: Case) -> CaseOutcome:
+    job, calibration = calibrated(job, case)
+    if calibration is None:
+        return _CaseWork(job, case).run()
+    return calibration if calibration.stopped else _CaseWork(job, case).run(calibration.probed)
+
+
+def calibrated(job: Job, case: Case) -> tuple[Job, CaseOutcome | None]:
+    """Give the job with the rungs of a case whose ladder is `auto`, and how its calibration ended if there was one.
+
+    The rungs are those that its study holds; otherwise they are made now, after a calibration, for good.
+    """
+    if not job.bench.calibrates(case):
+        return job, None
+    work, outcome = _CaseWork(calibrating(job), case), None
+    if work.rungs is None:
+        job.watcher.calibrating(case, [int(one[LADDER]) for one in calibration_configs(job.bench.space_for(case))])
+        outcome = work.run()
+        if outcome.stopped:
+            return job, outcome
+    rungs = work.fix_rungs()
+    job.watcher.rungs_fixed(case, rungs)
+    return replace(job, bench=job.bench.with_rungs(case, rungs)), outcome
 
 
 class _CaseWork:
@@ -73,11 +100,20 @@ class _CaseWork:
         chosen = self._job.sampler(self._space, self._spec, count)
         return DefaultFirst(self._space, chosen) if self._compares else chosen
 
-    def run(self) -> CaseOutcome:
+    @property
+    def rungs(self) -> tuple[int, ...] | None:
+        """The rungs of an `auto` ladder; None until they are fixed."""
+        return self._study.rungs
+
+    def fix_rungs(self) -> tuple[int, ...]:
+        """Give the rungs of an `auto` ladder, made from the trials so far where the study holds none."""
+        return self._study.fix_rungs(lambda trials: rungs_after(trials, self._space, self._spec.probe))
+
+    def run(self, probed: int = 0) -> CaseOutcome:
+        """Work until the target is reached; `probed` is how many trials have been made before, this time."""
         target = self._job.trials or self._spec.search.trials
         recovered = self._study.recover()
         self._job.watcher.case_started(self._case, finished=self._study.finished, target=target, recovered=recovered)
-        probed = 0
         while not self._job.interrupted() and (asked := self._study.ask(target, self._price)):
             result = self._probe_once(asked)
             probed += 1

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,8 @@ class Workbench:
     """Of this study: database, probes and exports; absolute."""
     variables: Mapping[str, str]
     """What the trainer's processes find in their environment: visible cards, NCCL settings, the study's own."""
+    rungs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Case → the rungs of its `auto` ladder, where they are fixed."""
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -61,6 +63,7 @@ class Workbench:
     def space_for(self, case: Case) -> Space:
         """Give the space that is really searched: without the parameters in `not_searched`.
 
+        An `auto` ladder has the rungs in `rungs` or, before they are fixed, the doublings it begins with.
         Raises StudyError when nothing is left.
         """
         spec = self.spec_for(case)
@@ -68,7 +71,16 @@ class Workbench:
         searched = space.restricted_to(set(space.names) - set(not_searched(spec, self.trainer)))
         if not searched.parameters:
             raise StudyError(f"nothing to search for {case.name}: {self.trainer.name} varies none of {space.names}")
-        return searched
+        fixed = self.rungs.get(case.name) if searched.auto_bounds else None
+        return searched.with_rungs(fixed) if fixed else searched
+
+    def calibrates(self, case: Case) -> bool:
+        """Tell whether the case has an `auto` ladder whose rungs are not known here."""
+        return case.name not in self.rungs and self.space_for(case).auto_bounds is not None
+
+    def with_rungs(self, case: Case, rungs: tuple[int, ...]) -> "Workbench":
+        """Give the bench with the rungs of the case's `auto` ladder."""
+        return replace(self, rungs={**self.rungs, case.name: rungs})
 
     def identity_for(self, case: Case) -> dict[str, Any]:
         """Say what makes trials of this case comparable; a resumed study must not differ in it."""

@@ -1,13 +1,15 @@
 """`tuner status`, `tuner export`, `tuner dashboard`: what a study's database holds."""
 
+from itertools import starmap
 from typing import Annotated
 
 import typer
 
 from tuner.cli.options import RUNS, Runs, Storage, Study, storage_url
-from tuner.cli.show import learning_changed, open_console, summary_table, written
+from tuner.cli.show import ladder, learning_changed, open_console, summary_table, written
 from tuner.export.dashboard import serve
 from tuner.export.database import connect
+from tuner.export.ladders import fixed_rungs
 from tuner.export.query import StudyReader
 from tuner.export.summary import summarise
 from tuner.export.write import export_study
@@ -19,10 +21,11 @@ Port = Annotated[int, typer.Option(min=1, max=65535, help="On this machine's loo
 def status(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
     """Show where a study stands."""
     spec = load(study)
-    reader = StudyReader(connect(storage_url(storage, spec, runs)), spec.name)
-    console, rows = open_console(), summarise(reader)
+    engine = connect(storage_url(storage, spec, runs))
+    console, rows = open_console(), summarise(StudyReader(engine, spec.name))
     console.print(summary_table(rows))
-    for line in learning_changed(rows):
+    made = fixed_rungs(engine, spec.name)
+    for line in (*starmap(ladder, made.items()), *learning_changed(rows)):
         console.print(line, markup=False)
 
 

@@ -1,5 +1,6 @@
 """What a running study shows: one line per event, with a live line underneath on a terminal."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -98,7 +99,16 @@ class ProgressView:
     def case_started(self, case: Case, *, finished: int, target: int, recovered: int) -> None:
         """Say where the case stands."""
         taken_back = f", {recovered} dropped trial(s) taken back" if recovered else ""
-        self._line(f"case {case.name}: {finished} of {target} trials done{taken_back}", style="bold")
+        of_target = "" if target == sys.maxsize else f" of {target}"
+        self._line(f"case {case.name}: {finished}{of_target} trials done{taken_back}", style="bold")
+
+    def calibrating(self, case: Case, rungs: Sequence[int]) -> None:
+        """Say what comes first."""
+        self._line(f"case {case.name}: {to_be_made(rungs)}")
+
+    def rungs_fixed(self, case: Case, rungs: Sequence[int]) -> None:
+        """Show the ladder."""
+        self._line(f"case {ladder(case.name, rungs)}")
 
     def probe_started(self, case: Case, asked: Asked) -> None:
         """Begin the live line."""
@@ -140,6 +150,16 @@ class ProgressView:
 
     def _line(self, text: str, style: str = "") -> None:
         self._console.print(text, style=style, markup=False)
+
+
+def to_be_made(rungs: Sequence[int]) -> str:
+    """Say where the rungs of an `auto` ladder will come from; `rungs` are those it is calibrated at."""
+    return f"{LADDER} is auto: probes at {' and '.join(map(str, rungs[:2]))} come first, and its rungs follow from them"
+
+
+def ladder(case: str, rungs: Iterable[int]) -> str:
+    """Show the rungs that an `auto` ladder has."""
+    return f"{case}: {LADDER} is auto: {' '.join(map(str, rungs))}, fixed in this study"
 
 
 def complaint(outcome: CaseOutcome) -> str | None:

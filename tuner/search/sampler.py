@@ -113,9 +113,9 @@ class ConfigSampler(CaseSampler):
 
         def pick(parameter: Parameter) -> Value:
             if parameter.name in together:
-                return together[parameter.name]
+                return parameter.nearest(together[parameter.name])
             kind = self._distributions[parameter.name]
-            return self._inner.sample_independent(study, trial, parameter.name, kind)
+            return parameter.nearest(self._inner.sample_independent(study, trial, parameter.name, kind))
 
         return self._space.draw(pick)
 

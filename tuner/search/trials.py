@@ -27,8 +27,13 @@ ELIGIBLE = "eligible"
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:
-    """Give Optuna's counterpart: a categorical for rungs and choices, integers for a range."""
+    """Give Optuna's counterpart: a categorical for written rungs and choices, integers for a range.
+
+    For an `auto` ladder it is every integer between its bounds: rungs are made only when the first trials are there.
+    """
     values = parameter.values
+    if parameter.bounds:
+        return IntDistribution(*parameter.bounds, log=True)
     if parameter.is_range:
         low, high = int(values[0]), int(values[-1])
         return IntDistribution(low, high, step=int(values[1]) - low if len(values) > 1 else 1)
@@ -41,7 +46,7 @@ def suggest(trial: Trial, space: Space) -> Config:
     def pick(parameter: Parameter) -> Value:
         kind = distribution(parameter)
         if isinstance(kind, IntDistribution):
-            return trial.suggest_int(parameter.name, kind.low, kind.high, step=kind.step)
+            return trial.suggest_int(parameter.name, kind.low, kind.high, step=kind.step, log=kind.log)
         return trial.suggest_categorical(parameter.name, parameter.values)  # pyright: ignore[reportReturnType]
 
     return space.draw(pick)

@@ -1,7 +1,7 @@
 """One case's study: ask for the next config, follow its probe, tell what came of it, take back what was dropped."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -11,6 +11,7 @@ from optuna.pruners import BasePruner
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuner.errors import StoreError
+from tuner.search.calibration import RUNGS
 from tuner.search.frontier import Frontier
 from tuner.search.observed import COST, FAILURE, cost
 from tuner.search.sampler import CaseSampler, Price, free
@@ -116,6 +117,21 @@ class CaseStudy:
             for trial in reversed(ended)
         )
         return sum(1 for _ in takewhile(bool, failed))
+
+    @property
+    def rungs(self) -> tuple[int, ...] | None:
+        """The rungs of an `auto` ladder; None until they are fixed."""
+        with self._database.reported():
+            known = self._study.user_attrs.get(RUNGS)
+        return tuple(known) if known else None
+
+    def fix_rungs(self, make: Callable[[Sequence[FrozenTrial]], tuple[int, ...]]) -> tuple[int, ...]:
+        """Give the rungs of an `auto` ladder: what the study holds or, for good, what `make` gives for its trials."""
+        with self._database.reported(), self._database.lock():
+            if (rungs := self.rungs) is None:
+                rungs = make(self._study.get_trials(deepcopy=False))
+                self._study.set_user_attr(RUNGS, rungs)
+        return rungs
 
     def frontier(self) -> Frontier:
         """Give what the study knows about where memory ends."""
