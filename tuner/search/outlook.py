@@ -1,15 +1,17 @@
 """What a search may still gain, where, and at what price."""
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
 from tuner.search.gain import below, certainty, worth
-from tuner.search.growth import Growth
+from tuner.search.growth import inherited
 from tuner.search.levels import Floats
 from tuner.search.observed import MEMORY_SHARE, RUN_S, START_S, Observed
 from tuner.search.pool import Pool
 from tuner.search.sampler import Price
+from tuner.search.siblings import Sibling
 from tuner.search.surrogate import Readings, Surrogate
 from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec
@@ -38,10 +40,11 @@ Expected = tuple[Floats, Floats]
 class Outlook:
     """What is expected of each config of a pool after what has been observed."""
 
-    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec) -> None:
+    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec, siblings: Sequence[Sibling] = ()) -> None:
         self._pool = pool
         self._observed = observed
         self._limits = limits
+        self._siblings = siblings
         self._seen = pool.places(observed.seen)
         self._rivals = [place for place, one in zip(self._seen, observed.seen.values(), strict=True) if one.eligible]
         often = {place for place, one in zip(self._seen, observed.seen.values(), strict=True) if one.often}
@@ -174,11 +177,14 @@ class Outlook:
         return self._growth(RUN_S, error=0.2, variants=0.5)
 
     def _growth(self, name: str, error: float, variants: float) -> Expected | None:
-        """Expect an amount of each config by a straight line through those measured, `error` being its own share."""
-        configs, amounts = self._observed.amounts(name)
-        if not configs:
+        """Expect an amount of each config by a straight line through those measured, `error` being its own share.
+
+        It begins with the line of the siblings, the likest one's last.
+        """
+        elders = [one.amounts(name, self._pool.space) for one in reversed(self._siblings)]
+        lines = [*elders, self._observed.amounts(name)]
+        growth = inherited(self._pool.space, lines, error=error, variants=variants)
+        if growth is None:
             return None
-        mean, deviation = Growth(self._pool.space, configs, amounts, error=error, variants=variants).expect(
-            self._pool.configs
-        )
-        return np.maximum(mean, LEAST * min(amounts)), deviation
+        mean, deviation = growth.expect(self._pool.configs)
+        return np.maximum(mean, LEAST * min(amount for _, amounts in lines for amount in amounts)), deviation
