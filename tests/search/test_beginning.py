@@ -12,8 +12,9 @@ from tuner.search.defaults import DefaultFirst
 from tuner.search.gaining import GainSampler
 from tuner.search.observed import COST, MEMORY_SHARE, RUN_S, START_S
 from tuner.search.sampler import CaseSampler, ConfigSampler
-from tuner.search.siblings import Sibling, sibling
+from tuner.search.siblings import Sibling
 from tuner.search.trials import ERROR, MEMORY, ORIGIN, RETRY, suggest
+from tuner.store.siblings import sibling
 from tuner.study.space import Config, Parameter, Space
 from tuner.study.spec import SearchSpec
 

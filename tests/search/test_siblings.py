@@ -1,22 +1,12 @@
-"""Which cases are like which, by their names, and what is read of them."""
+"""Which cases are like which, by their names, and what of their costs counts."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
-import optuna
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from optuna.trial import TrialState
 from tests_space import USUAL
 
-from tuner.search.observed import COST
-from tuner.search.sampler import ConfigSampler
-from tuner.search.siblings import Sibling, likeness, likest, sibling
-from tuner.search.trials import ELIGIBLE, WARM, suggest
+from tuner.search.siblings import amounts, likeness, likest
 from tuner.study.cases import Case
-from tuner.study.space import Config
-from tuner.study.spec import SearchSpec
 
 CASES = [
     "add_g1",
@@ -75,52 +65,9 @@ def test_likeness_is_mutual_and_nothing_is_liker_than_itself(case: str, other: s
     assert (likeness(case, other) or (0, 0.0)) <= own
 
 
-Facts = Mapping[str, object]
-NOTHING: Facts = MappingProxyType({})
-
-
-class Told:
-    """A study that is told of configs."""
-
-    def __init__(self) -> None:
-        self._sampler = ConfigSampler(USUAL, SearchSpec())
-        self.study = optuna.create_study(direction="maximize", sampler=self._sampler)
-
-    def add(self, config: Config, value: float | None, *, may_win: bool = True, facts: Facts = NOTHING) -> None:
-        self._sampler.forced = config
-        trial = self.study.ask()
-        assert suggest(trial, USUAL) == config
-        for name, fact in facts.items():
-            trial.set_user_attr(name, fact)
-        if not may_win:
-            trial.set_constraint(ELIGIBLE, 1.0)
-        self.study.tell(trial, value, state=TrialState.FAIL if value is None else TrialState.COMPLETE)
-
-
-def at(rung: int) -> Config:
-    return {"num_envs": rung, "agent_variant": "default", "num_workers": 0, "pruner_patience": 3}
-
-
-def test_the_best_is_eligible_and_cold_where_there_is_such_a_one() -> None:
-    told = Told()
-    told.add(at(64), 90.0, may_win=False)
-    told.add(at(8), None)
-    assert sibling("amp_walk", told.study.trials) is None
-    told.add(at(16), 80.0, facts={WARM: True})
-    told.add(at(8), 75.0, facts={WARM: True})
-    assert sibling("amp_walk", told.study.trials) == Sibling(case="amp_walk", best=at(16), costs=[])
-    told.add(at(32), 70.0)
-    assert sibling("amp_walk", told.study.trials) == Sibling(case="amp_walk", best=at(32), costs=[])
-
-
-def test_costs_are_those_of_variants_that_the_space_has() -> None:
-    told = Told()
-    told.add(at(32), 70.0, facts={COST: {"start_s": 9.0}})
-    told.add(at(64), 80.0, facts={COST: {"start_s": 12.0, "run_s": 3.0}})
-    found = sibling("amp_walk", told.study.trials)
-    assert found is not None
-    configs, amounts = found.amounts("start_s", USUAL)
-    assert [config["num_envs"] for config in configs] == [32, 64]
-    assert amounts == [9.0, 12.0]
-    assert found.amounts("run_s", USUAL)[1] == [3.0]
-    assert found.amounts("start_s", USUAL.restricted_to({"num_envs"})) == ([], [])
+def test_amounts_are_those_known_of_variants_that_the_space_has() -> None:
+    small, large = {"num_envs": 32, "agent_variant": "default"}, {"num_envs": 64, "agent_variant": "hiutil"}
+    costs = [(small, {"start_s": 9.0}), (large, {"start_s": 12.0, "run_s": 3.0})]
+    assert amounts(costs, "start_s", USUAL) == ([small, large], [9.0, 12.0])
+    assert amounts(costs, "run_s", USUAL) == ([large], [3.0])
+    assert amounts(costs, "start_s", USUAL.restricted_to({"num_envs"})) == ([], [])

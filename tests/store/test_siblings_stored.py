@@ -1,22 +1,67 @@
 """Which of the cases in a database count as siblings, and what is kept of a trial that begins with theirs."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
+import optuna
 import pytest
 from optuna.pruners import NopPruner
+from optuna.trial import TrialState
 from tests_space import USUAL
 from tests_store import CASE, MANY, OUT_OF_MEMORY, ask, case_study, identity, ok, probe, repeats, stored, tell
 
 from tuner.search.beginning import SiblingsFirst
+from tuner.search.observed import COST
 from tuner.search.sampler import ConfigSampler
-from tuner.search.trials import ORIGIN
+from tuner.search.siblings import Sibling
+from tuner.search.trials import ELIGIBLE, ORIGIN, WARM, suggest
 from tuner.store.database import Database
-from tuner.store.siblings import RECORDED, siblings
+from tuner.store.siblings import RECORDED, sibling, siblings
 from tuner.store.study import CaseStudy
 from tuner.study.space import Config
 from tuner.study.spec import SearchSpec
 
 CONSTRAINED: dict[str, Any] = {"constraints": {"samples_per_s": ">= 800"}}
+
+
+Facts = Mapping[str, object]
+NO_FACTS: Facts = MappingProxyType({})
+
+
+class Told:
+    """A study that is told of configs."""
+
+    def __init__(self) -> None:
+        self._sampler = ConfigSampler(USUAL, SearchSpec())
+        self.study = optuna.create_study(direction="maximize", sampler=self._sampler)
+
+    def add(self, config: Config, value: float | None, *, may_win: bool = True, facts: Facts = NO_FACTS) -> None:
+        self._sampler.forced = config
+        trial = self.study.ask()
+        assert suggest(trial, USUAL) == config
+        for name, fact in facts.items():
+            trial.set_user_attr(name, fact)
+        if not may_win:
+            trial.set_constraint(ELIGIBLE, 1.0)
+        self.study.tell(trial, value, state=TrialState.FAIL if value is None else TrialState.COMPLETE)
+
+
+def at(rung: int) -> Config:
+    return {"num_envs": rung, "agent_variant": "default", "num_workers": 0, "pruner_patience": 3}
+
+
+def test_the_best_is_eligible_and_cold_where_there_is_such_a_one() -> None:
+    told = Told()
+    told.add(at(64), 90.0, may_win=False)
+    told.add(at(8), None)
+    assert sibling("amp_walk", told.study.trials) is None
+    told.add(at(16), 80.0, facts={WARM: True})
+    told.add(at(8), 75.0, facts={WARM: True})
+    assert sibling("amp_walk", told.study.trials) == Sibling(case="amp_walk", best=at(16), costs=[])
+    told.add(at(32), 70.0, facts={COST: {"start_s": 9.0}})
+    costs = [(at(32), {"start_s": 9.0})]
+    assert sibling("amp_walk", told.study.trials) == Sibling(case="amp_walk", best=at(32), costs=costs)
 
 
 def searched(database: Database, case: str, *values: float, **changes: Any) -> list[Config]:

@@ -74,5 +74,8 @@ class GainSampler(CaseSampler):
         state = [(one.number, one.state) for one in trials]
         if self._looked is None or self._looked[0] != state:
             sign = 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
-            self._looked = (state, self._look(self._pool, Observed(trials, sign=sign), self._limits, self._siblings))
+            self._looked = (
+                state,
+                self._look(self._pool, Observed(trials, sign=sign, siblings=self._siblings), self._limits),
+            )
         return self._looked[1]

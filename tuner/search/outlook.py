@@ -1,6 +1,5 @@
 """What a search may still gain, where, and at what price."""
 
-from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -11,7 +10,6 @@ from tuner.search.levels import Floats
 from tuner.search.observed import MEMORY_SHARE, RUN_S, START_S, Observed
 from tuner.search.pool import Pool
 from tuner.search.sampler import Price
-from tuner.search.siblings import Sibling
 from tuner.search.surrogate import Readings, Surrogate
 from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec
@@ -40,11 +38,10 @@ Expected = tuple[Floats, Floats]
 class Outlook:
     """What is expected of each config of a pool after what has been observed."""
 
-    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec, siblings: Sequence[Sibling] = ()) -> None:
+    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec) -> None:
         self._pool = pool
         self._observed = observed
         self._limits = limits
-        self._siblings = siblings
         self._seen = pool.places(observed.seen)
         self._rivals = [place for place, one in zip(self._seen, observed.seen.values(), strict=True) if one.eligible]
         often = {place for place, one in zip(self._seen, observed.seen.values(), strict=True) if one.often}
@@ -177,12 +174,8 @@ class Outlook:
         return self._growth(RUN_S, error=0.2, variants=0.5)
 
     def _growth(self, name: str, error: float, variants: float) -> Expected | None:
-        """Expect an amount of each config by a straight line through those measured, `error` being its own share.
-
-        It begins with the line of the siblings, the likest one's last.
-        """
-        elders = [one.amounts(name, self._pool.space) for one in reversed(self._siblings)]
-        lines = [*elders, self._observed.amounts(name)]
+        """Expect an amount of each config by a straight line through those measured, `error` being its own share."""
+        lines = self._observed.lines(name, self._pool.space)
         growth = inherited(self._pool.space, lines, error=error, variants=variants)
         if growth is None:
             return None

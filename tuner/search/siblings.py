@@ -1,12 +1,9 @@
-"""What a case can learn from those of its study that are like it, before it has measured anything. Pure."""
+"""Which cases are alike, and what one of them can lend another before that has measured anything. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from optuna.trial import FrozenTrial, TrialState
-
-from tuner.search.observed import COST, launched
-from tuner.search.trials import WARM, is_eligible
+from tuner.search.growth import Line
 from tuner.study.cases import Case
 from tuner.study.space import VARIANT, Config, Space
 
@@ -17,6 +14,10 @@ SAME_ROBOT = 0.5
 `amp_pi_plus` and `deepmimic_pi_plus_ppo` do, at the least."""
 
 
+Cost = tuple[Config, Mapping[str, float]]
+"""What a probe of a config took; see `observed.cost`."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sibling:
     """What is known of a case that is like the one searched now."""
@@ -24,15 +25,14 @@ class Sibling:
     case: str
     best: Config
     """Its best eligible config."""
-    costs: Sequence[tuple[Config, Mapping[str, float]]] = ()
-    """What its probes took, config by config; see `observed.cost`."""
+    costs: Sequence[Cost] = ()
 
-    def amounts(self, name: str, space: Space) -> tuple[list[Config], list[float]]:
-        """Give the configs of which this part of the cost is known, and how much it was; variants of `space` alone."""
-        variants = space.values(VARIANT) or (None,)
-        known = [(config, took[name]) for config, took in self.costs if name in took]
-        own = [(config, amount) for config, amount in known if config.get(VARIANT) in variants]
-        return [config for config, _ in own], [amount for _, amount in own]
+
+def amounts(costs: Iterable[Cost], name: str, space: Space) -> Line:
+    """Give the configs of which this part of the cost is known, and how much it was, for the variants of a space."""
+    variants = space.values(VARIANT) or (None,)
+    known = [(config, took[name]) for config, took in costs if name in took and config.get(VARIANT) in variants]
+    return [config for config, _ in known], [amount for _, amount in known]
 
 
 def likeness(case: str, other: str) -> tuple[int, float] | None:
@@ -51,25 +51,6 @@ def likest(case: str, others: Iterable[str]) -> list[str]:
     """Give the cases that are like this one, the likest first, equals in their order; not itself."""
     ranks = {other: rank for other in others if other != case and (rank := likeness(case, other))}
     return sorted(ranks, key=ranks.__getitem__, reverse=True)
-
-
-def sibling(case: str, trials: Iterable[FrozenTrial]) -> Sibling | None:
-    """Read a case's trials; None where none of them may be the best.
-
-    One that a session served is the best only where none was measured with the trainer's plain command; of several
-    objectives the first counts.
-    """
-    told = list(trials)
-    rivals = [trial for trial in told if trial.state == TrialState.COMPLETE and is_eligible(trial)]
-    best = max(rivals, key=_rank, default=None)
-    if best is None:
-        return None
-    costs = [(launched(trial.params), trial.user_attrs[COST]) for trial in told if COST in trial.user_attrs]
-    return Sibling(case=case, best=dict(best.params), costs=costs)
-
-
-def _rank(trial: FrozenTrial) -> tuple[bool, float]:
-    return not trial.user_attrs.get(WARM), trial.values[0]
 
 
 def _words(case: str) -> set[str]:

@@ -1,10 +1,14 @@
 """The other cases of a study that one may learn from."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from tuner.search.siblings import NEAREST, Sibling, likest, sibling
+from optuna.trial import FrozenTrial, TrialState
+
+from tuner.search.observed import COST
+from tuner.search.siblings import NEAREST, Sibling, likest
+from tuner.search.trials import WARM, is_eligible
 from tuner.store.database import Database
 from tuner.store.records import IDENTITY
 
@@ -30,6 +34,25 @@ def siblings(database: Database, study: str, case: str, identity: Mapping[str, A
             sibling(name, database.storage.get_all_trials(found[name], deepcopy=False)) for name in likest(case, found)
         )
         return list(islice((one for one in known if one), NEAREST))
+
+
+def sibling(case: str, trials: Iterable[FrozenTrial]) -> Sibling | None:
+    """Read a case's trials; None where none of them may be the best.
+
+    One that a session served is the best only where none was measured with the trainer's plain command; of several
+    objectives the first counts.
+    """
+    told = list(trials)
+    rivals = [trial for trial in told if trial.state == TrialState.COMPLETE and is_eligible(trial)]
+    best = max(rivals, key=_rank, default=None)
+    if best is None:
+        return None
+    costs = [(trial.params, trial.user_attrs[COST]) for trial in told if COST in trial.user_attrs]
+    return Sibling(case=case, best=best.params, costs=costs)
+
+
+def _rank(trial: FrozenTrial) -> tuple[bool, float]:
+    return not trial.user_attrs.get(WARM), trial.values[0]
 
 
 def _shared(identity: Mapping[str, Any]) -> list[Any]:
