@@ -7,10 +7,12 @@ from enum import StrEnum
 from typing import Protocol
 
 from tuner.probe.result import Failure, ProbeResult
+from tuner.search.beginning import SiblingsFirst
 from tuner.search.calibration import CalibrationSampler
 from tuner.search.gaining import GainSampler
 from tuner.search.recovery import RecoverySampler
 from tuner.search.sampler import CaseSampler, ConfigSampler
+from tuner.search.siblings import Sibling
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database
 from tuner.store.study import Asked
@@ -19,15 +21,16 @@ from tuner.study.space import Space
 from tuner.study.spec import StudySpec
 from tuner.workbench import Probe, Workbench
 
-SamplerOf = Callable[[Space, StudySpec, int], CaseSampler]
-"""Gives what chooses configs, from the space, the study as it reads for the case, and the number of trials so far."""
+SamplerOf = Callable[[Space, StudySpec, int, Sequence[Sibling]], CaseSampler]
+"""Gives what chooses configs, from the space, the study as it reads for the case, the number of trials so far, and the
+case's siblings."""
 
 
-def searching(space: Space, spec: StudySpec, resumed_at: int) -> CaseSampler:
-    """Choose the configs as the study file says."""
+def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Sequence[Sibling] = ()) -> CaseSampler:
+    """Choose the best of the siblings first, then the configs as the study file says."""
     if spec.search.sampler == "gain":
-        return GainSampler(space, spec.probe)
-    return ConfigSampler(space, spec.search, resumed_at=resumed_at)
+        return SiblingsFirst(space, GainSampler(space, spec.probe, siblings=siblings), siblings)
+    return SiblingsFirst(space, ConfigSampler(space, spec.search, resumed_at=resumed_at), siblings)
 
 
 class Ending(StrEnum):

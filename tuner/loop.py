@@ -17,6 +17,7 @@ from tuner.search.sampler import CaseSampler
 from tuner.search.trials import same_launch
 from tuner.search.verdict import Verdict, foregone, judge, settled
 from tuner.store.records import case_record, probe_record
+from tuner.store.siblings import siblings
 from tuner.store.study import Asked, CaseStudy
 from tuner.study.cases import Case
 from tuner.study.space import LADDER, Config
@@ -85,6 +86,7 @@ class _CaseWork:
         self._constraints = self._spec.build_constraints()
         self._compares = any(one.of_default for one in self._constraints)
         identity = bench.identity_for(case)
+        self._siblings = siblings(job.database, bench.spec.name, case.name, identity)
         self._study = CaseStudy(
             job.database,
             f"{bench.spec.name}/{case.name}",
@@ -97,7 +99,7 @@ class _CaseWork:
         )
 
     def _sampler(self, count: int) -> CaseSampler:
-        chosen = self._job.sampler(self._space, self._spec, count)
+        chosen = self._job.sampler(self._space, self._spec, count, self._siblings)
         return DefaultFirst(self._space, chosen) if self._compares else chosen
 
     @property

@@ -34,10 +34,10 @@ def plan(tmp_path: Path) -> ProbePlan:
     return scripted_plan(tmp_path, DEVICES, ProbeSpec())
 
 
-def told(result: ProbeResult, objective: str = "min_avg_util", bound: str = ">= 10") -> str:
+def told(result: ProbeResult, objective: str = "min_avg_util", bound: str = ">= 10", origin: str | None = None) -> str:
     """Give the line of a trial."""
     console = Console(file=io.StringIO(), width=200)
-    asked = Asked(number=7, config=result.config, attempt=1, cold=True)
+    asked = Asked(number=7, config=result.config, attempt=1, cold=True, origin=origin)
     verdict = judge(result, objective, constraints=[read_constraint("samples_per_s", bound)])
     ProgressView(console).told(CASE, asked, result, verdict, incumbent=61.25)
     return console.file.getvalue().strip()  # pyright: ignore[reportAttributeAccessIssue]
@@ -59,6 +59,10 @@ def test_a_config_that_may_not_be_the_best_says_why(plan: ProbePlan) -> None:
 
 def test_a_failure_has_its_detail(plan: ProbePlan) -> None:
     assert "nccl: because (" in told(failed(plan, FailureKind.NCCL))
+
+
+def test_what_comes_from_another_case_says_so(plan: ProbePlan) -> None:
+    assert told(measured(plan, 50.0), origin="amp_walk").endswith("(20.0 s, from amp_walk)")
 
 
 def summary(best: Best | None) -> CaseSummary:

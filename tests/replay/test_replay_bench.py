@@ -1,5 +1,6 @@
 """Studies run against a table: what is the table's, what is the study's, and a whole search in no time."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,3 +162,15 @@ def test_a_replayed_study_goes_on_where_it_ended(made: "Made", tmp_path: Path) -
         made, replay_bench(made.table, study_file(tmp_path, search={"trials": 7})), tmp_path
     )
     assert (outcome.ending, third.launched, prober.spent_s) == (Ending.ALREADY, [], 0.0)
+
+
+def test_tables_of_several_cases_learn_from_each_other_as_cases_do(made: "Made", tmp_path: Path) -> None:
+    launched, best = [], None
+    for case, date in (("amp_walk", "2026-11-20"), ("amp_run", "2026-11-21")):
+        header = made.table.header.model_copy(update={"case": case, "date": date})
+        rows = [row for config in made.table.configs if (row := made.table.find(config))]
+        one = replace(made, table=type(made.table)(header, rows))
+        bench = replay_bench(one.table, study_file(tmp_path, search={"trials": 6}))
+        launched.append(searched(one, bench, tmp_path)[1].launched)
+        best = best or StudyReader(connect(f"sqlite:///{tmp_path / 'study.db'}"), "search").best[case].config
+    assert launched[0][0] != launched[1][0] == best

@@ -128,6 +128,7 @@ class ProgressView:
         unfit = f"not eligible as best, {verdict.ineligible}" if verdict.ineligible else None
         why = "".join(f": {text}" for text in (reason, unfit) if text)
         took = duration(result.total_s) + (", by the plain command" if asked.confirms else "")
+        took += f", from {asked.origin}" if asked.origin else ""
         self._line(f"  #{asked.number} {_config(asked.config)}: {verdict.status}{number}{best}{why} ({took})")
 
     def case_ended(self, outcome: CaseOutcome) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.search.growth import Growth
+from tuner.search.growth import inherited
 from tuner.search.observed import MEMORY_SHARE, START_S, Observed
 from tuner.search.ordered import OrderedSampler
 from tuner.search.rungs import calibration_rungs, make_rungs
@@ -91,10 +91,9 @@ Line = Callable[[Config], tuple[float, float]]
 
 def _expectation(observed: Observed, space: Space, name: str, *, error: float, variants: float) -> Line:
     """Draw a straight line through what was measured; where nothing was, nothing is expected to be needed."""
-    configs, amounts = observed.amounts(name)
-    if not configs:
+    growth = inherited(space, observed.lines(name, space), error=error, variants=variants)
+    if growth is None:
         return lambda config: (0.0, 0.0)
-    growth = Growth(space, configs, amounts, error=error, variants=variants)
 
     def expected(config: Config) -> tuple[float, float]:
         mean, deviation = growth.expect([config])

@@ -51,6 +51,10 @@ class CaseSampler(BaseSampler):
         history = History(study, self._space)
         return history.due() is None and not any(map(history.is_new, self.candidates()))
 
+    def origin(self, config: Config) -> str | None:
+        """Name the case that the config just chosen comes from; None where it is not another case's best."""
+        return None
+
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Claim the whole space, so that `sample_relative` decides every parameter together."""
         return dict(self._distributions)

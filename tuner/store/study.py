@@ -20,6 +20,7 @@ from tuner.search.trials import (
     ELIGIBLE,
     ERROR,
     MEMORY,
+    ORIGIN,
     RETRY,
     WARM,
     History,
@@ -50,6 +51,8 @@ class Asked:
     """Whether the trainer's plain command is to measure it, because a session has failed or shown it to be the best."""
     confirms: bool = False
     """Whether it measures again what a session has shown to be the best: to the end, whatever comes of it."""
+    origin: str | None = None
+    """The case in which this config is the best, where it comes from there."""
 
 
 class CaseStudy:
@@ -175,6 +178,9 @@ class CaseStudy:
             trial.set_user_attr(LEASE, Lease.mine().write())
             if confirmed is not None:
                 trial.set_user_attr(CONFIRMS, True)
+            origin = None if confirmed else self._sampler.origin(config)
+            if origin:
+                trial.set_user_attr(ORIGIN, origin)
             same = [one for one in self._study.get_trials(deepcopy=False) if one.params == config]
             cold = confirmed is not None or any(map(_has_failed, same))
         self._trials[trial.number] = trial
@@ -184,6 +190,7 @@ class CaseStudy:
             attempt=len(same),
             cold=cold,
             confirms=bool(confirmed),
+            origin=origin,
         )
 
     def report(self, asked: Asked, iteration: int, value: float) -> bool:
