@@ -92,7 +92,7 @@ class History:
         trainer's plain command. What sessions read too high, where both were measured, is taken off: it also holds how
         much the luckiest of many readings flatters its config.
         """
-        tried = {_launch(trial.params) for trial in self._trials if not trial.user_attrs.get(WARM)}
+        tried = self._tried_cold()
         eligible = [trial for trial in self._trials if trial.state == TrialState.COMPLETE and is_eligible(trial)]
         cold = {_launch(trial.params): trial for trial in eligible if not trial.user_attrs.get(WARM)}
         warm = {_launch(trial.params): trial for trial in eligible if trial.user_attrs.get(WARM)}
@@ -105,6 +105,11 @@ class History:
         if best is not None and _reading(top) - usual <= _reading(best) + _noise(top, best):
             return None
         return dict(top.params)
+
+    def _tried_cold(self) -> set[Hashable]:
+        """Give what has been launched without a session, but for what was interrupted there and is asked again."""
+        cold = (trial for trial in self._trials if not {WARM, RETRY} & trial.user_attrs.keys())
+        return {_launch(trial.params) for trial in cold}
 
 
 def is_eligible(trial: FrozenTrial) -> bool:
