@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.front import front_tables
 from tuner.cli.options import RUNS, Runs, Storage, Study, storage_url
 from tuner.cli.show import learning_changed, open_console, summary_table, written
 from tuner.export.dashboard import serve
@@ -21,13 +22,14 @@ def status(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
     spec = load(study)
     reader = StudyReader(connect(storage_url(storage, spec, runs)), spec.name)
     console, rows = open_console(), summarise(reader)
-    console.print(summary_table(rows))
+    for table in (summary_table(rows), *front_tables(reader)):
+        console.print(table)
     for line in learning_changed(rows):
         console.print(line, markup=False)
 
 
 def export(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
-    """Write a study's tables: best_by_case.tsv, case_manifest.tsv, method_summary.tsv, trials.tsv."""
+    """Write a study's tables: best_by_case, case_manifest, method_summary, trials; pareto, of several objectives."""
     spec = load(study)
     folder = (runs / spec.name).resolve()
     written(open_console(), export_study(storage_url(storage, spec, runs), spec.name, folder))
