@@ -33,6 +33,11 @@ def _table(study: StudyReader, case: CaseRecord, members: list[TrialRecord]) -> 
     for trial in members:
         row = front_row(case, trial, study.beside_default(case, trial))
         config = " ".join(f"{name}={value}" for name, value in trial.config.items())
-        cells = ("" if row.get(column) is None else str(row[column]) for column in columns)
-        table.add_row(f"#{trial.number}", config, *cells)
+        table.add_row(f"#{trial.number}", config, *(_cell(row.get(column)) for column in columns))
     return table
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return "" if value is None else str(value)
