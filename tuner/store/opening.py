@@ -1,15 +1,15 @@
 """A case's study in the database: begun, or resumed with the settings that it was begun with."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import optuna
 from optuna.pruners import BasePruner
 from optuna.study import StudyDirection
 
-from tuner.errors import StoreError
 from tuner.store.database import Database
+from tuner.store.identity import check_identity
 from tuner.store.records import IDENTITY
 
 
@@ -30,12 +30,8 @@ def open_study(
     known = study.user_attrs.get(IDENTITY)
     if known is None:
         study.set_user_attr(IDENTITY, identity)
-    elif changed := list(_changes(known, identity)):
-        raise StoreError(
-            f"study {name} in {database.shown_url} was started with other settings:\n"
-            + "\n".join(changed)
-            + "\nrestore them to resume it, or give the study file another `name:` to start anew"
-        )
+    else:
+        check_identity(known, identity, study=name, shown_url=database.shown_url)
     if len(objectives) > 1:
         _name_values(study, objectives)
     return study
@@ -46,11 +42,3 @@ def _name_values(study: optuna.Study, objectives: Sequence[str]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study.set_metric_names(list(objectives))
-
-
-def _changes(known: object, now: object, where: str = "") -> Iterator[str]:
-    if isinstance(known, dict) and isinstance(now, dict):
-        for name in sorted(known.keys() | now.keys()):
-            yield from _changes(known.get(name), now.get(name), f"{where}.{name}".lstrip("."))
-    elif known != now:
-        yield f"  {where}: was {known!r}, is {now!r}"
