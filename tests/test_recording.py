@@ -107,6 +107,11 @@ def test_the_pruner_is_off_and_its_patience_no_part_of_the_space(tmp_path: Path)
     assert len(plan_recording(bench, CASE, None).configs) == 6 * 3 * 3
 
 
+def test_a_table_follows_the_first_of_several_objectives(tmp_path: Path) -> None:
+    recorded(tmp_path, MadeUp(), chosen=study(objective="util,samples_per_s"), count=4)
+    assert Table.load(tmp_path / "walk.parquet").header.objective == "min_avg_util"
+
+
 def test_probes_of_a_recording_have_a_folder_of_their_own(tmp_path: Path) -> None:
     bench = workbench(tmp_path, study())
     assert recording_bench(bench).folder == bench.folder / "record"

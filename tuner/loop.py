@@ -93,6 +93,7 @@ class _CaseWork:
             space=space,
             sampler=self._sampler,
             pruner=build_pruner(self._spec.pruner, self._spec.probe.iterations),
+            objectives=self._spec.objectives,
             identity=identity,
             case=case_record(case, identity, defaults=space.defaults(), learning=learning(bench.trainer)),
             confirm=job.competing,
@@ -188,7 +189,7 @@ class _CaseWork:
             self._sessions_failed = self._sessions_failed + 1 if at_fault else 0
         return judge(
             result,
-            self._spec.objective,
+            *self._spec.objectives,
             headroom_pct=self._spec.probe.headroom_pct,
             constraints=self._constraints,
             default=self._default_readings(result) if self._compares else {},
@@ -223,15 +224,16 @@ class _CaseWork:
 
     def _after_iteration(self, asked: Asked, so_far: ProbeResult) -> str | None:
         """Show and report where a live probe stands; say why to stop it: it cannot win, or is known well enough."""
-        objective = self._spec.objective
-        number = value(so_far, objective)
+        objectives = self._spec.objectives
+        number = value(so_far, objectives[0])
         self._job.watcher.iteration(so_far, number)
         hopeless = number is not None and self._study.report(asked, so_far.iterations, number)
         competing = self._job.competing and not asked.confirms and not self._is_default(asked.config)
         if hopeless and competing:
             return f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)"
         rival = self._study.incumbent if competing else None
-        return ENOUGH if settled(so_far, objective, self._spec.probe, rival) else None
+        enough = all(settled(so_far, one, self._spec.probe, rival) for one in objectives)
+        return ENOUGH if enough else None
 
     def _slot(self, asked: Asked, port: int) -> Slot:
         return Slot(

@@ -39,8 +39,13 @@ class Recording:
 
 
 def recording_bench(bench: Workbench) -> Workbench:
-    """Give the bench for recording: without pruner and constraints, and with a folder of its own for the probes."""
-    spec = bench.spec.model_copy(update={"pruner": PrunerSpec(name="none"), "constraints": {}})
+    """Give the bench for recording: without pruner and constraints, and with a folder of its own for the probes.
+
+    A table has the series of one objective, the first that the study names; it holds every metric in any case.
+    """
+    spec = bench.spec.model_copy(
+        update={"pruner": PrunerSpec(name="none"), "constraints": {}, "objective": bench.spec.objectives[0]}
+    )
     return replace(bench, spec=spec, folder=bench.folder / "record")
 
 

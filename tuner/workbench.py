@@ -1,6 +1,7 @@
 """A study with what it works on: its file, its trainer, its devices, its folder."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -57,8 +58,11 @@ class Workbench:
         return "gpu" if self.devices[0].is_gpu else "cpu"
 
     def spec_for(self, case: Case) -> StudySpec:
-        """Give the study as it reads for this case on these devices."""
-        return narrowed(self.spec, case.name, self.kind)
+        """Give the study as it reads for this case on these devices; several objectives go without a pruner."""
+        spec = narrowed(self.spec, case.name, self.kind)
+        if len(spec.objectives) == 1:
+            return spec
+        return spec.model_copy(update={"pruner": spec.pruner.model_copy(update={"name": "none"})})
 
     def space_for(self, case: Case) -> Space:
         """Give the space that is really searched: without the parameters in `not_searched`.
@@ -99,12 +103,20 @@ class Workbench:
 
 
 def check_metrics(spec: StudySpec) -> None:
-    """Raise StudyError where the objective or a constraint is on a metric that there is not."""
-    if spec.objective not in OBJECTIVES:
-        raise StudyError(f"objective {spec.objective!r} is unknown; known: {', '.join(OBJECTIVES)}")
-    known = [metric.name for metric in METRICS]
-    if unknown := [name for name in spec.constraints if name not in known]:
-        raise StudyError(f"constraints.{unknown[0]}: no such metric; known: {', '.join(known)}")
+    """Raise StudyError naming every objective and constraint on a metric that there is not, or named twice."""
+    named, known = Counter(spec.objectives), [metric.name for metric in METRICS]
+    unknown = [name for name in named if name not in OBJECTIVES]
+    errors = [
+        *(f"objective {name!r} is unknown; known: {', '.join(OBJECTIVES)}" for name in unknown),
+        *(f"objective {name!r} is named {count} times; name it once" for name, count in named.items() if count > 1),
+        *(
+            f"constraints.{name}: no such metric; known: {', '.join(known)}"
+            for name in spec.constraints
+            if name not in known
+        ),
+    ]
+    if errors:
+        raise StudyError("\n".join(errors))
 
 
 def open_workbench(study: str, *, devices: str | None = None, runs: Path = Path("runs")) -> Workbench:

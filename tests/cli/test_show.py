@@ -34,11 +34,11 @@ def plan(tmp_path: Path) -> ProbePlan:
     return scripted_plan(tmp_path, DEVICES, ProbeSpec())
 
 
-def told(result: ProbeResult, objective: str = "min_avg_util", bound: str = ">= 10", origin: str | None = None) -> str:
+def told(result: ProbeResult, *objectives: str, bound: str = ">= 10", origin: str | None = None) -> str:
     """Give the line of a trial."""
     console = Console(file=io.StringIO(), width=200)
     asked = Asked(number=7, config=result.config, attempt=1, cold=True, origin=origin)
-    verdict = judge(result, objective, constraints=[read_constraint("samples_per_s", bound)])
+    verdict = judge(result, *(objectives or ("min_avg_util",)), constraints=[read_constraint("samples_per_s", bound)])
     ProgressView(console).told(CASE, asked, result, verdict, incumbent=61.25)
     return console.file.getvalue().strip()  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -50,6 +50,12 @@ def test_samples_stand_beside_utilisation(plan: ProbePlan) -> None:
 
 def test_an_objective_is_not_said_twice(plan: ProbePlan) -> None:
     assert "ok 15000.4 (" in told(replace(measured(plan, 61.25), samples_per_s=15000.4), "samples_per_s")
+
+
+def test_each_of_several_objectives_is_said(plan: ProbePlan) -> None:
+    result = replace(measured(plan, 60.0), samples_per_s=15000.4)
+    assert "ok 60.0, 15000.4 (" in told(result, "min_avg_util", "samples_per_s")
+    assert "ok 15000.4, 60.0 (" in told(result, "samples_per_s", "min_avg_util")
 
 
 def test_a_config_that_may_not_be_the_best_says_why(plan: ProbePlan) -> None:

@@ -53,7 +53,7 @@ def study_file(folder: Path, **changes: Any) -> str:
 
 
 def searched(made: "Made", bench: Workbench, folder: Path) -> tuple[CaseOutcome, Timed, ReplayedProber]:
-    prober, watcher = ReplayedProber(made.table, bench.spec.objective), Timed()
+    prober, watcher = ReplayedProber(made.table, *bench.spec.objectives), Timed()
     with opened(folder) as database:
         job = Job(
             bench=bench,
@@ -146,6 +146,17 @@ def test_a_study_without_its_trainer_is_still_itself(
     study = study_file(tmp_path, trainer=trainer, fallback="reference", search={"trials": 3})
     bench = replay_bench(made.table, study, runs=tmp_path)
     assert (bench.spec.name, bench.spec.search.trials) == ("search", 3)
+
+
+def test_a_pareto_study_runs_each_probe_to_its_end(made: "Made", tmp_path: Path) -> None:
+    bench = replay_bench(made.table, study_file(tmp_path, objective="util,samples_per_s"))
+    outcome, _, _ = searched(made, bench, tmp_path)
+    assert outcome.ending is Ending.TARGET
+    reader = StudyReader(connect(f"sqlite:///{tmp_path / 'study.db'}"), "search")
+    assert {trial.probe["iterations"] for trial in reader.trials() if trial.status == "ok"} == {7}
+    (member,) = reader.fronts["walk"]  # samples/s are the same for every config
+    assert member.value == reader.best["walk"].value == pytest.approx(sum(readings(dict(member.config))) / 7)
+    assert member.probe["warm"] is False
 
 
 def test_a_clear_loser_ends_early(made: "Made", tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.front import front_tables
 from tuner.cli.options import RUNS, Runs, Storage, Study, storage_url
 from tuner.cli.show import ladder, learning_changed, open_console, summary_table, written
 from tuner.export.dashboard import serve
@@ -22,15 +23,16 @@ def status(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
     """Show where a study stands."""
     spec = load(study)
     engine = connect(storage_url(storage, spec, runs))
-    console, rows = open_console(), summarise(StudyReader(engine, spec.name))
-    console.print(summary_table(rows))
-    made = fixed_rungs(engine, spec.name)
-    for line in (*starmap(ladder, made.items()), *learning_changed(rows)):
+    reader = StudyReader(engine, spec.name)
+    console, rows = open_console(), summarise(reader)
+    for table in (summary_table(rows), *front_tables(reader)):
+        console.print(table)
+    for line in (*starmap(ladder, fixed_rungs(engine, spec.name).items()), *learning_changed(rows)):
         console.print(line, markup=False)
 
 
 def export(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
-    """Write a study's tables: best_by_case.tsv, case_manifest.tsv, method_summary.tsv, trials.tsv."""
+    """Write a study's tables: best_by_case, case_manifest, method_summary, trials; pareto, of several objectives."""
     spec = load(study)
     folder = (runs / spec.name).resolve()
     written(open_console(), export_study(storage_url(storage, spec, runs), spec.name, folder))

@@ -53,6 +53,9 @@ def introduction(console: Console, bench: Workbench, cases: Sequence[Case], show
     console.print(f"study {bench.spec.name}: {len(cases)} case(s), trainer {bench.trainer.name}", markup=False)
     console.print(f"devices {models}, measured by {bench.source.label}", markup=False)
     console.print(f"database {shown_url}", markup=False)
+    if len(bench.spec.objectives) > 1:
+        objectives = ", ".join(bench.spec.objectives)
+        console.print(f"objectives {objectives}: the best are a Pareto front, no probe is pruned", markup=False)
     for constraint in bench.spec.build_constraints():
         console.print(f"the best must keep {constraint.metric} {constraint}", markup=False)
     by_reason: dict[str, list[str]] = {}
@@ -116,14 +119,14 @@ class ProgressView:
 
     def iteration(self, result: ProbeResult, objective: float | None) -> None:
         """Renew the live line."""
-        number = "" if objective is None else f", {objective:.1f}{_speed(result, objective)} so far"
+        number = "" if objective is None else f", {_numbers(result, objective)} so far"
         self._show(f"{_config(result.config)}: iteration {result.iterations}{number}")
 
     def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
         """Write the trial's line."""
         self.close()
         best = " *" if verdict.value is not None and verdict.value == incumbent else ""
-        number = "" if verdict.value is None else f" {verdict.value:.1f}{_speed(result, verdict.value)}"
+        number = f" {_numbers(result, *verdict.values)}" if verdict.values else ""
         reason = result.failure.detail if result.failure else result.stopped
         unfit = f"not eligible as best, {verdict.ineligible}" if verdict.ineligible else None
         why = "".join(f": {text}" for text in (reason, unfit) if text)
@@ -244,9 +247,11 @@ def _config(config: Config) -> str:
     return " ".join(f"{name}={value}" for name, value in config.items())
 
 
-def _speed(result: ProbeResult, objective: float) -> str:
+def _numbers(result: ProbeResult, *objectives: float) -> str:
+    """Give the objectives, with samples/s beside them where they are none of them."""
     speed = result.samples_per_s
-    return "" if speed is None or speed == objective else f", {speed:.0f} samples/s"
+    shown = [f"{one:.1f}" for one in objectives]
+    return ", ".join(shown if speed is None or speed in objectives else [*shown, f"{speed:.0f} samples/s"])
 
 
 def _number(value: float | None, digits: int = 0) -> str:

@@ -1,12 +1,13 @@
 """A study's trials as the search reads them: what was probed, what is due again, where memory ends."""
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from tuner.search.front import Reading, front
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.study.space import Config, Parameter, Space, Value
 
@@ -70,6 +71,7 @@ class History:
         self._trials = [trial for trial in study.get_trials(deepcopy=False) if _is_whole(trial, space)]
         self._probed = {_launch(trial.params) for trial in self._trials}
         self._frontier = frontier(self._trials)
+        self._several = len(study.directions) > 1
 
     def is_new(self, config: Config) -> bool:
         """Tell whether the config has never been launched and may fit into memory."""
@@ -99,7 +101,9 @@ class History:
         trainer's plain command. What sessions read too high, where both were measured, is taken off: it also holds how
         much the luckiest of many readings flatters its config.
         """
-        tried = {_launch(trial.params) for trial in self._trials if not trial.user_attrs.get(WARM)}
+        tried = self._tried_cold()
+        if self._several:
+            return self._unconfirmed_member(tried)
         eligible = [trial for trial in self._trials if trial.state == TrialState.COMPLETE and is_eligible(trial)]
         cold = {_launch(trial.params): trial for trial in eligible if not trial.user_attrs.get(WARM)}
         warm = {_launch(trial.params): trial for trial in eligible if trial.user_attrs.get(WARM)}
@@ -112,6 +116,27 @@ class History:
         if best is not None and _reading(top) - usual <= _reading(best) + _noise(top, best):
             return None
         return dict(top.params)
+
+    def _unconfirmed_member(self, tried: set[Hashable]) -> Config | None:
+        """Give a config of the Pareto front that has not been tried cold."""
+        members = (self._trials[one.trial].params for one in front(list(self._readings())))
+        return next((dict(config) for config in members if _launch(config) not in tried), None)
+
+    def _readings(self) -> Iterator[Reading]:
+        for position, trial in enumerate(self._trials):
+            if trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
+                counts = trial.state == TrialState.COMPLETE and is_eligible(trial)
+                yield Reading(
+                    trial=position,
+                    launch=_launch(trial.params),
+                    warm=WARM in trial.user_attrs,
+                    values=tuple(trial.values) if counts else None,
+                )
+
+    def _tried_cold(self) -> set[Hashable]:
+        """Give what has been launched without a session, but for what was interrupted there and is asked again."""
+        cold = (trial for trial in self._trials if not {WARM, RETRY} & trial.user_attrs.keys())
+        return {_launch(trial.params) for trial in cold}
 
 
 def is_eligible(trial: FrozenTrial) -> bool:

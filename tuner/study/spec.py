@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from tuner.study.constraints import Bound, Constraint, read_constraint
+from tuner.study.objectives import Objective, read_objectives
 from tuner.study.parameter import AUTO, ParameterSpec, PositiveInt, Strict
 from tuner.study.space import DEFAULT, LADDER, VARIANT, Space
 
@@ -128,7 +129,7 @@ class StudySpec(Strict):
         default="auto", description="auto, cpu:RANKS, or CUDA indices such as 0,1"
     )
     space: dict[str, ParameterSpec] = Field(min_length=1)
-    objective: str = "min_avg_util"
+    objective: Objective = "min_avg_util"
     constraints: dict[str, Bound] = Field(
         default_factory=dict, description='metric: ">= 10", "<= 20000" or ">= 0.8 * default"; else not eligible as best'
     )
@@ -161,6 +162,17 @@ class StudySpec(Strict):
                 f"add {DEFAULT!r} to {VARIANT}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _gain_has_one_objective(self) -> "StudySpec":
+        if len(self.objectives) > 1 and self.search.sampler == "gain":
+            raise ValueError(f"search.sampler: gain weighs one objective, not {self.objective}; write tpe, or name one")
+        return self
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """The metrics that are maximised; of several, the first decides where one best is asked for."""
+        return read_objectives(self.objective)
 
     def build_constraints(self) -> tuple[Constraint, ...]:
         """Give what is asked of a config that is to be the best."""
