@@ -5,15 +5,18 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution
 from optuna.study import Study
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
 from tuner.search.sampler import CaseSampler
 from tuner.search.trials import History
-from tuner.study.space import Config, Space
+from tuner.study.space import LADDER, Config, Space
 
 
 class OrderedSampler(CaseSampler):
-    """Probes the configs it was given, in their order, but for those that cannot fit into memory."""
+    """Probes the configs it was given, in their order, but for those that cannot fit into memory.
+
+    Workers side by side keep to rungs of their own, so that each rung's session is started once.
+    """
 
     def __init__(self, space: Space, configs: Sequence[Config]) -> None:
         super().__init__(space)
@@ -24,8 +27,11 @@ class OrderedSampler(CaseSampler):
         return self._configs
 
     def choose(self, study: Study, trial: FrozenTrial, history: History) -> Config:
-        """Choose the first that is new."""
-        return next(filter(history.is_new, self._configs))
+        """Choose the first new one of the open session, or of a rung that nobody is at, or of all."""
+        new = list(filter(history.is_new, self._configs))
+        running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        elsewhere = {one.params.get(LADDER) for one in running if one.number != trial.number}
+        return min(new, key=lambda config: (self.price(config) > 0.0, config.get(LADDER) in elsewhere))
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
