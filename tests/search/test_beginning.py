@@ -167,3 +167,11 @@ def test_what_a_sibling_measured_keeps_a_case_from_running_out_of_memory(factor:
     assert elder is not None
     first, alone = searched(factor, [elder])[0], searched(factor, [])[0]
     assert first == 0 < alone
+
+
+def test_a_best_between_two_made_rungs_is_taken_at_the_nearer() -> None:
+    ladder, *others = USUAL.parameters
+    space = Space((Parameter(name=ladder.name, values=ladder.values, bounds=(1, 10**6)), *others))
+    rung = int(ladder.values[-1])
+    search = Search(space, SiblingsFirst(space, ConfigSampler(space, SearchSpec()), siblings(amp_a=at(rung + 1))))
+    assert search.probe(1) == [at(rung)]

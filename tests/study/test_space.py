@@ -63,6 +63,13 @@ def test_rungs_that_are_made_later_leave_a_space_the_same_to_a_study() -> None:
     assert made.describe() == auto.describe() != USUAL.describe()
 
 
+def test_a_config_of_another_case_comes_to_the_nearest_rung_of_a_ladder_that_was_made() -> None:
+    auto = Space((Parameter(name=LADDER, values=(32, 64), bounds=(32, 65536)),))
+    assert [auto.nearest({LADDER: rung}) for rung in (40, 64, 60000)] == [{LADDER: 32}, {LADDER: 64}, {LADDER: 64}]
+    written = Space((Parameter(name=LADDER, values=(32, 64)),))
+    assert written.nearest({LADDER: 40}) == {LADDER: 40}
+
+
 @given(spaces())
 def test_configs_are_exactly_what_is_in_the_space(space: Space) -> None:
     walked = list(space.configs())

@@ -22,7 +22,8 @@ class SiblingsFirst(WrappingSampler):
     def __init__(self, space: Space, inner: CaseSampler, siblings: Sequence[Sibling]) -> None:
         """`siblings` come in the order in which they have their turns."""
         super().__init__(space, inner)
-        self._firsts = {one.case: one.best for one in siblings if one.best in space}
+        firsts = {one.case: space.nearest(one.best) for one in siblings}
+        self._firsts = {case: config for case, config in firsts.items() if config in space}
         self._turn: tuple[str, Config] | None = None
 
     def choose(self, study: Study, trial: FrozenTrial, history: History) -> Config:

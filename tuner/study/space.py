@@ -105,6 +105,13 @@ class Space:
         """Give the space with these rungs."""
         return Space(tuple(replace(one, values=tuple(rungs)) if one.name == LADDER else one for one in self.parameters))
 
+    def nearest(self, config: Config) -> Config:
+        """Give a config of another case as this one may have it: on an `auto` ladder, at the rung nearest to its own."""
+        if self.auto_bounds is None or LADDER not in config:
+            return config
+        ladder = next(parameter for parameter in self.parameters if parameter.name == LADDER)
+        return {**config, LADDER: ladder.nearest(config[LADDER])}
+
     def draw(self, pick: Callable[[Parameter], Value]) -> Config:
         """Make a config by asking `pick` for each parameter that is active, in order."""
         config: Config = {}
