@@ -106,7 +106,7 @@ class Space:
         return Space(tuple(replace(one, values=tuple(rungs)) if one.name == LADDER else one for one in self.parameters))
 
     def nearest(self, config: Config) -> Config:
-        """Give a config of another case as this one may have it: on an `auto` ladder, at the rung nearest to its own."""
+        """Give a config of another case as this one may have it: on an `auto` ladder, at the nearest rung."""
         if self.auto_bounds is None or LADDER not in config:
             return config
         ladder = next(parameter for parameter in self.parameters if parameter.name == LADDER)
