@@ -23,6 +23,7 @@ import search_smac
 import surfaces
 import typer
 from rich.console import Console
+from scorebook import Key, Scorebook
 from search_report import Scores, of_table, over_all
 from searching import Ground, Method, Probing, Score, search
 
@@ -72,24 +73,31 @@ def main(
     probes: Annotated[int, typer.Option(help="after which a search is ended")] = 100,
     only: Annotated[list[str] | None, typer.Option(help="of these methods")] = None,
     jobs: Annotated[int, typer.Option(help="processes")] = 1,
+    scores: Annotated[Path | None, typer.Option(help="kept here; what is there is not run again")] = None,
 ) -> None:
     chosen = [entry for entry in ENTRIES if not only or entry.name in only]
     console = Console(width=300)
-    sources: list[Source] = [*(tables or ()), *(invented or ())]
+    book = Scorebook(scores)
     of_each: list[Scores] = []
     with ProcessPoolExecutor(jobs) as pool:
-        for source in sources:
-            counts = [(slow_seeds if entry.slow else seeds) if entry.installed else 0 for entry in chosen]
-            runs = [
-                [pool.submit(one_search, entry, source, seed, probes) for seed in range(count)]
-                for entry, count in zip(chosen, counts, strict=True)
-            ]
-            of_each.append(
-                {entry.name: [run.result() for run in of_entry] for entry, of_entry in zip(chosen, runs, strict=True)}
-            )
+        for source in [*(tables or ()), *(invented or ())]:
+            keys = {entry: _keys(entry, source, slow_seeds if entry.slow else seeds, probes) for entry in chosen}
+            runs = {
+                pool.submit(one_search, entry, source, seed, probes): (name, method, seed, probes)
+                for entry in chosen
+                if entry.installed
+                for name, method, seed, probes in book.missing(keys[entry])
+            }
+            book.fill(runs)
+            of_each.append({entry.name: book.known(keys[entry]) for entry in chosen})
             console.print(of_table(str(source), of_each[-1]))
-    if len(sources) > 1:
+    if len(of_each) > 1:
         console.print(over_all(of_each))
+
+
+def _keys(entry: Entry, source: Source, seeds: int, probes: int) -> list[Key]:
+    name = "/".join(source.with_suffix("").parts[-2:]) if isinstance(source, Path) else source
+    return [(name, entry.name, seed, probes) for seed in range(seeds)]
 
 
 def one_search(entry: Entry, source: Source, seed: int, probes: int) -> Score:

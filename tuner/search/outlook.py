@@ -129,11 +129,12 @@ class Outlook:
     def _certainty(self, best: int) -> float:
         """Give the probability that the best is as good as any other that works."""
         mean, deviation = self._beliefs
-        promising = np.argsort(-np.where(self._open, mean + 2.0 * deviation, -np.inf))[:_RIVALS]
-        places = np.unique(np.append(promising[self._open[promising]], best))
+        threat = np.where(self._open, self._runs * (1.0 - below(mean[best], mean, deviation)), 0.0)
+        promising = np.argsort(-threat)[:_RIVALS]
+        places = np.union1d(promising[threat[promising] > 0.0], [best])
         chance = np.random.default_rng(_SEED).random((len(places), _DRAWS))
         return certainty(
-            self._surrogate.imagine(self._pool.codes[places], _DRAWS, _SEED),
+            self._surrogate.imagine(self._pool.codes[places], _DRAWS, _SEED + 1),
             chance < self._runs[places][:, None],
             int(np.searchsorted(places, best)),
             WITHIN,
