@@ -50,6 +50,7 @@ class Entry:
 ENTRIES = (
     Entry(name="ladder from the top", method=search_methods.ladder, whole=True),
     Entry(name="grid", method=search_methods.grid, whole=True),
+    Entry(name="grid, each config three times", method=search_methods.grid_thrice, whole=True),
     Entry(name="random", method=search_methods.random_search),
     Entry(name="random without repeats", method=search_methods.shuffled),
     Entry(name="coordinate descent", method=search_methods.coordinate_descent),

@@ -35,6 +35,14 @@ def grid(probing: Probing) -> None:
         probing.probe(config)
 
 
+def grid_thrice(probing: Probing) -> None:
+    """Read every config that works three times: what plain means can tell of a table at all, at any price."""
+    for config in probing.ground.configs:
+        if probing.probe(config).reading is not None:
+            for _ in range(2):
+                probing.probe(config, confirms=True)
+
+
 def shuffled(probing: Probing) -> None:
     """Probe every config in random order: random search that repeats nothing."""
     configs = list(probing.ground.configs)

@@ -38,6 +38,10 @@ class DefaultFirst(CaseSampler):
         """Tell what the inner sampler tells."""
         return self._inner.exhausted(study)
 
+    def unconfirmed(self, study: Study) -> Config | None:
+        """Give what the inner sampler gives."""
+        return self._inner.unconfirmed(study)
+
     def reseed_rng(self) -> None:
         """Start other random numbers in the inner sampler."""
         self._inner.reseed_rng()

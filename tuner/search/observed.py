@@ -24,9 +24,6 @@ MEMORY_SHARE, START_S, RUN_S = "memory_share", "start_s", "run_s"
 USUAL_ERROR = 0.01
 """Standard error of a reading as a share of it, where none is told."""
 
-MOST_READINGS = 3
-"""Of one config: what a fourth would tell is less than what the same seconds tell elsewhere."""
-
 _WALLS = (FailureKind.HOST_OOM, FailureKind.TOO_SLOW)
 
 
@@ -50,11 +47,6 @@ class Seen:
     values: list[float] = field(default_factory=list)
     errors: list[float | None] = field(default_factory=list)
     eligible: bool = True
-
-    @property
-    def often(self) -> bool:
-        """Whether it has been read so often that one reading more would tell little."""
-        return len(self.values) >= MOST_READINGS
 
 
 class Observed:

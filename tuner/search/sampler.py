@@ -51,6 +51,10 @@ class CaseSampler(BaseSampler):
         history = History(study, self._space)
         return history.due() is None and not any(map(history.is_new, self.candidates()))
 
+    def unconfirmed(self, study: Study) -> Config | None:
+        """Give the best config, where a session alone has measured it; None where it was measured cold."""
+        return History(study, self._space).unconfirmed()
+
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Claim the whole space, so that `sample_relative` decides every parameter together."""
         return dict(self._distributions)

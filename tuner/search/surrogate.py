@@ -4,6 +4,7 @@ Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006: predict
 Matérn's covariance with 5/2 (4.17), sums and products of covariances (4.2.4).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,24 +104,39 @@ class Surrogate:
         return np.asarray(np.linalg.solve(root.T, halfway), dtype=np.float64)
 
     def _covariance(self, shape: Floats, rows: Codes, columns: Codes) -> Floats:
-        *lengths, size, own = np.exp(shape)
-        single = np.zeros((len(rows), len(columns)))
-        together = np.ones_like(single)
-        same = np.ones_like(single, dtype=bool)
-        for at, (apart, length) in enumerate(zip(self._levels.apart, lengths, strict=True)):
-            row, column = rows[:, at, None], columns[None, :, at]
-            single += _matern((SHARPER / length) ** 2 * apart)[row, column] / len(lengths)
-            together *= _matern(apart / length**2)[row, column]
-            same &= row == column
-        heights = np.outer(self._levels.heights(rows) - 0.5, self._levels.heights(columns) - 0.5)
-        effects = LEVEL**2 * (1.0 + heights) + size**2 * (single + together) / 2.0
+        *lengths, size, own = self._unlogged(shape)
+        trend = np.outer(self._slopes(rows), self._slopes(columns))
+        effects = LEVEL**2 * (1.0 + trend) + size**2 * self._effects(lengths, rows, columns)
+        same = (rows[:, None, :] == columns[None, :, :]).all(axis=-1)
         return self._unit**2 * effects + (own * self._known.error) ** 2 * same
 
     def _prior(self, codes: Codes) -> Floats:
         """Give the diagonal of the covariance."""
-        *_, size, own = np.exp(self._shape)
-        heights = (self._levels.heights(codes) - 0.5) ** 2
-        return self._unit**2 * (LEVEL**2 * (1.0 + heights) + size**2) + (own * self._known.error) ** 2
+        *_, size, own = self._unlogged(self._shape)
+        return self._unit**2 * (LEVEL**2 * (1.0 + self._slopes(codes) ** 2) + size**2) + (own * self._known.error) ** 2
+
+    def _unlogged(self, shape: Floats) -> Floats:
+        return np.exp(shape)
+
+    def _slopes(self, codes: Codes) -> Floats:
+        return self._levels.heights(codes) - 0.5
+
+    def _effects(self, lengths: Sequence[float], rows: Codes, columns: Codes) -> Floats:
+        """Give the covariance of all effects, 1 for equal configs."""
+        return (self._singly(lengths, rows, columns) + self._jointly(lengths, rows, columns)) / 2.0
+
+    def _singly(self, lengths: Sequence[float], rows: Codes, columns: Codes) -> Floats:
+        sides = enumerate(zip(self._levels.apart, lengths, strict=True))
+        parts = (
+            _matern((SHARPER / length) ** 2 * apart)[np.ix_(rows[:, at], columns[:, at])]
+            for at, (apart, length) in sides
+        )
+        return np.sum(list(parts), axis=0) / len(lengths)
+
+    def _jointly(self, lengths: Sequence[float], rows: Codes, columns: Codes) -> Floats:
+        sides = enumerate(zip(self._levels.apart, lengths, strict=True))
+        parts = (_matern(apart / length**2)[np.ix_(rows[:, at], columns[:, at])] for at, (apart, length) in sides)
+        return np.prod(list(parts), axis=0)
 
 
 def _matern(squares: Floats) -> Floats:

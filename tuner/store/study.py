@@ -21,7 +21,6 @@ from tuner.search.trials import (
     MEMORY,
     RETRY,
     WARM,
-    History,
     frontier,
     is_eligible,
     same_launch,
@@ -150,7 +149,7 @@ class CaseStudy:
             running = self.running
             searched = self.finished + running >= target or self._sampler.exhausted(self._study)
             due = self._confirm and searched and not running
-            confirmed = History(self._study, self._space).unconfirmed() if due else None
+            confirmed = self._sampler.unconfirmed(self._study) if due else None
             if searched and confirmed is None:
                 return None
             self._sampler.forced, self._sampler.price = confirmed, price
