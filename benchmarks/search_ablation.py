@@ -3,7 +3,6 @@
 python benchmarks/search_ablation.py --invented plateau --invented edge --seeds 40
 """
 
-from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,13 +56,13 @@ class NoTrend(Surrogate):
 
 
 class OneByOne(Surrogate):
-    def _effects(self, lengths: Sequence[float], rows: Codes, columns: Codes) -> Floats:
-        return self._singly(lengths, rows, columns)
+    def _effects(self, squares: Floats) -> Floats:
+        return self._singly(squares)
 
 
 class TogetherOnly(Surrogate):
-    def _effects(self, lengths: Sequence[float], rows: Codes, columns: Codes) -> Floats:
-        return self._jointly(lengths, rows, columns)
+    def _effects(self, squares: Floats) -> Floats:
+        return self._jointly(squares)
 
 
 class UsualShape(Surrogate):

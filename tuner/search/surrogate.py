@@ -4,10 +4,10 @@ Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006: predict
 Matérn's covariance with 5/2 (4.17), sums and products of covariances (4.2.4).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tuner.search.levels import Codes, Floats, Levels
 
@@ -41,6 +41,16 @@ class Readings:
     """Standard error of a single reading."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Pairs:
+    """What two lists of configs have to do with each other, row by column."""
+
+    squares: Floats
+    """The squared distances, parameter by row by column."""
+    slopes: Floats
+    same: NDArray[np.bool_]
+
+
 class Surrogate:
     """Adds up a level, a trend along the ladder, the effects of single parameters and of all together, and an own part.
 
@@ -52,6 +62,8 @@ class Surrogate:
         self._known = readings
         self._mean = float(readings.values.mean())
         self._unit = max(float(readings.values.std()), 3.0 * readings.error, LEAST_UNIT * abs(self._mean))
+        self._noise = np.diag(readings.errors**2 + self._jitter)
+        self._pairs = self._compared(readings.codes, readings.codes)
         parameters = len(levels.apart)
         self._usual = np.log([LENGTH] * parameters + [SIZE, OWN])
         self._spread = np.array([LENGTH_SPREAD] * parameters + [SIZE_SPREAD, OWN_SPREAD])
@@ -61,15 +73,15 @@ class Surrogate:
 
     def believe(self, codes: Codes) -> tuple[Floats, Floats]:
         """Give mean and standard deviation of the true value of each config."""
-        across = self._covariance(self._shape, codes, self._known.codes)
+        across = self._across(codes)
         learnt = (np.linalg.solve(self._root, across.T) ** 2).sum(axis=0)
         return self._mean + across @ self._weights, np.sqrt(np.maximum(self._prior(codes) - learnt, self._jitter))
 
     def imagine(self, codes: Codes, count: int, seed: int) -> Floats:
         """Draw the true values of configs together, config by draw."""
-        across = self._covariance(self._shape, codes, self._known.codes)
+        across = self._across(codes)
         learnt = np.linalg.solve(self._root, across.T)
-        left = self._covariance(self._shape, codes, codes) - learnt.T @ learnt
+        left = self._covariance(self._shape, self._compared(codes, codes)) - learnt.T @ learnt
         root = np.linalg.cholesky(left + self._jitter * np.eye(len(codes)))
         chance = np.random.default_rng(seed).standard_normal((len(codes), count))
         return (self._mean + across @ self._weights)[:, None] + root @ chance
@@ -95,20 +107,28 @@ class Surrogate:
         return -0.5 * float(misfit + unusual) - float(np.log(np.diag(root)).sum())
 
     def _rooted(self, shape: Floats) -> Floats:
-        codes = self._known.codes
-        noise = np.diag(self._known.errors**2 + self._jitter)
-        return np.asarray(np.linalg.cholesky(self._covariance(shape, codes, codes) + noise), dtype=np.float64)
+        return np.asarray(np.linalg.cholesky(self._covariance(shape, self._pairs) + self._noise), dtype=np.float64)
 
     def _weighed(self, root: Floats) -> Floats:
         halfway = np.linalg.solve(root, self._known.values - self._mean)
         return np.asarray(np.linalg.solve(root.T, halfway), dtype=np.float64)
 
-    def _covariance(self, shape: Floats, rows: Codes, columns: Codes) -> Floats:
+    def _across(self, codes: Codes) -> Floats:
+        return self._covariance(self._shape, self._compared(codes, self._known.codes))
+
+    def _compared(self, rows: Codes, columns: Codes) -> _Pairs:
+        sides = zip(self._levels.apart, rows.T, columns.T, strict=True)
+        return _Pairs(
+            squares=np.array([apart[np.ix_(row, column)] for apart, row, column in sides]),
+            slopes=np.outer(self._slopes(rows), self._slopes(columns)),
+            same=(rows[:, None, :] == columns[None, :, :]).all(axis=-1),
+        )
+
+    def _covariance(self, shape: Floats, pairs: _Pairs) -> Floats:
         *lengths, size, own = self._unlogged(shape)
-        trend = np.outer(self._slopes(rows), self._slopes(columns))
-        effects = LEVEL**2 * (1.0 + trend) + size**2 * self._effects(lengths, rows, columns)
-        same = (rows[:, None, :] == columns[None, :, :]).all(axis=-1)
-        return self._unit**2 * effects + (own * self._known.error) ** 2 * same
+        squares = pairs.squares / np.square(lengths)[:, None, None]
+        effects = LEVEL**2 * (1.0 + pairs.slopes) + size**2 * self._effects(squares)
+        return self._unit**2 * effects + (own * self._known.error) ** 2 * pairs.same
 
     def _prior(self, codes: Codes) -> Floats:
         """Give the diagonal of the covariance."""
@@ -121,22 +141,15 @@ class Surrogate:
     def _slopes(self, codes: Codes) -> Floats:
         return self._levels.heights(codes) - 0.5
 
-    def _effects(self, lengths: Sequence[float], rows: Codes, columns: Codes) -> Floats:
-        """Give the covariance of all effects, 1 for equal configs."""
-        return (self._singly(lengths, rows, columns) + self._jointly(lengths, rows, columns)) / 2.0
+    def _effects(self, squares: Floats) -> Floats:
+        """Give the covariance of all effects, 1 for equal configs, by squared distances in lengths."""
+        return (self._singly(squares) + self._jointly(squares)) / 2.0
 
-    def _singly(self, lengths: Sequence[float], rows: Codes, columns: Codes) -> Floats:
-        sides = enumerate(zip(self._levels.apart, lengths, strict=True))
-        parts = (
-            _matern((SHARPER / length) ** 2 * apart)[np.ix_(rows[:, at], columns[:, at])]
-            for at, (apart, length) in sides
-        )
-        return np.sum(list(parts), axis=0) / len(lengths)
+    def _singly(self, squares: Floats) -> Floats:
+        return np.asarray(_matern(SHARPER**2 * squares).mean(axis=0), dtype=np.float64)
 
-    def _jointly(self, lengths: Sequence[float], rows: Codes, columns: Codes) -> Floats:
-        sides = enumerate(zip(self._levels.apart, lengths, strict=True))
-        parts = (_matern(apart / length**2)[np.ix_(rows[:, at], columns[:, at])] for at, (apart, length) in sides)
-        return np.prod(list(parts), axis=0)
+    def _jointly(self, squares: Floats) -> Floats:
+        return np.asarray(_matern(squares).prod(axis=0), dtype=np.float64)
 
 
 def _matern(squares: Floats) -> Floats:
