@@ -10,8 +10,11 @@ LEAST_BLOCKS = 3
 """Below this many blocks a spread says nothing."""
 CLEARLY_WORSE = 4.0
 """Standard errors between a probe and the best that settle which one is better."""
+USUAL_CORRELATION, USUAL_WEIGHT = 0.3, 10
+"""Between neighbouring iterations, as long recordings show it (0.15 to 0.4 on two H200s), and the number of blocks that
+would have to speak against it with equal weight: what a probe's few blocks say of it alone is mostly noise."""
 MAX_CORRELATION = 0.8
-"""Estimates of the correlation above this are noise at the few blocks that a probe has."""
+"""Estimates above this are noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +31,9 @@ def standard_error(blocks: Sequence[Block]) -> float | None:
     The ratio estimator's error (Cochran, Sampling Techniques, 1977, section 6.3), widened for neighbouring blocks that
     resemble each other by the effective sample size of a first-order autoregression, n (1 - r) / (1 + r) (von Storch
     and Zwiers, Statistical Analysis in Climate Research, 1999, section 6.6). The lag-1 correlation r is corrected for
-    its bias of -(1 + 4 r) / n (Kendall, 1954) and taken as 0 where negative; the result is widened for small n as
-    Student's t is (its variance over the normal's, (n - 1) / (n - 3), as a standard deviation and at most twofold).
+    its bias of -(1 + 4 r) / n (Kendall, 1954), pulled towards `USUAL_CORRELATION` and taken as 0 where negative. A
+    standard deviation over few blocks is too small on average by sqrt((n - 1.5) / (n - 1)) (Gurland and Tripathi, 1971)
+    and corrected for that.
     """
     count = len(blocks)
     if count < LEAST_BLOCKS:
@@ -40,11 +44,12 @@ def standard_error(blocks: Sequence[Block]) -> float | None:
     squares = sum(residual**2 for residual in residuals)
     if squares == 0.0:
         return 0.0
-    variance = squares / (count - 1) / count
+    variance = squares / (count - 1.5) / count
     lagged = sum(one * other for one, other in pairwise(residuals)) / squares
-    correlation = min(max((count * lagged + 1) / (count - 4), 0.0), MAX_CORRELATION) if count > 4 else max(lagged, 0.0)
-    small = min(2.0, math.sqrt((count - 1) / (count - 3))) if count > 3 else 2.0
-    return small * math.sqrt(variance * (1 + correlation) / (1 - correlation))
+    usual = USUAL_CORRELATION * USUAL_WEIGHT
+    correlation = (usual + count * lagged + 1) / (USUAL_WEIGHT + count - 4)
+    correlation = min(max(correlation, 0.0), MAX_CORRELATION)
+    return math.sqrt(variance * (1 + correlation) / (1 - correlation))
 
 
 def known_well_enough(value: float, error: float | None, *, target: float, best: float | None) -> bool:

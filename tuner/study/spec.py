@@ -101,7 +101,7 @@ class ProbeSpec(Strict):
     """The limits of one probe."""
 
     iterations: PositiveInt = Field(default=8, description="iterations a probe runs at most, warm-up included")
-    min_iterations: PositiveInt = Field(default=5, description="iterations before a probe may end as precise enough")
+    min_iterations: PositiveInt = Field(default=4, description="iterations before a probe may end as precise enough")
     window_seconds: Seconds = Field(
         default=5.0, description="least length of the window; short iterations go on beyond `iterations` to reach it"
     )
