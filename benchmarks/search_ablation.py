@@ -18,7 +18,7 @@ from search import Source, ground
 from search_report import of_table, over_all
 from searching import Probing, Score, search
 
-from tuner.search.costs import Costs, Expected
+from tuner.search.costs import Costs
 from tuner.search.frontier import Frontier
 from tuner.search.gaining import GainSampler
 from tuner.search.levels import Codes, Floats
@@ -31,7 +31,9 @@ from tuner.study.spec import ProbeSpec
 
 
 class NoMemory(Costs):
-    memory: Expected | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
+    @property
+    def memory(self) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return None
 
 
 class NoTimeLimit(Costs):

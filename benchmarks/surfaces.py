@@ -103,7 +103,7 @@ def _row(surface: Surface, config: Config) -> Recorded:
 def _drawn(character: str, draw: random.Random) -> Surface:
     space = _space(draw)
     ladder = space[LADDER].values
-    top = float(ladder[-1])
+    bottom, top = float(ladder[0]), float(ladder[-1])
     half = top * draw.uniform(0.02, 0.3) * {"edge": 2.0, "plateau": 0.3}.get(character, 1.0)
     steepness, peak = draw.uniform(0.5, 1.0), draw.uniform(60.0, 98.0)
     effects = {(name, value): draw.gauss(0.0, 0.15) for name, spec in space.items() for value in spec.values}
@@ -129,7 +129,7 @@ def _drawn(character: str, draw: random.Random) -> Surface:
         push = sum(effects[item] for item in config.items() if item[0] != LADDER)
         load = (float(config[LADDER]) * math.exp(2.0 * push) / half) ** steepness
         level = peak * (1.0 - math.exp(-load) if character == "plateau" else load / (1.0 + load))
-        height = math.log(float(config[LADDER]) / min(ladder)) / math.log(top / min(ladder))
+        height = math.log(float(config[LADDER]) / bottom) / math.log(top / bottom)
         if character == "climb":
             level = peak * (foot + (1.0 - foot) * height**rise) + 12.0 * push
         if character == "crossed":
