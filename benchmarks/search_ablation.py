@@ -42,6 +42,11 @@ class NoTimeLimit(Costs):
         return np.zeros(len(self._pool.configs))
 
 
+class WholeSeconds(Costs):
+    def seconds(self, price: Price) -> Floats:
+        return np.square(super().seconds(price))
+
+
 class NoSeconds(Costs):
     def seconds(self, price: Price) -> Floats:
         return np.ones(len(self._pool.configs))
@@ -92,13 +97,7 @@ class ReadOnce(Outlook):
 class NoNeighbours(Outlook):
     @property
     def _pending(self) -> list[int]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return [place for place in super()._pending if place in self._seen]
-
-
-class NeighboursOnly(Outlook):
-    @property
-    def _pending(self) -> list[int]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return [place for place in super()._pending if place not in self._seen]
+        return []
 
 
 class NeverSure(Outlook):
@@ -141,6 +140,7 @@ ENTRIES = (
     Entry(without="memory model, dominance", outlook=type("Blind", (NoFrontier,), {"costs": NoMemory})),
     Entry(without="time limit foreseen", outlook=looking(costs=NoTimeLimit)),
     Entry(without="price in seconds", outlook=looking(costs=NoSeconds)),
+    Entry(without="root of the seconds, not all of them", outlook=looking(costs=WholeSeconds)),
     Entry(without="open session cheaper", outlook=looking(costs=NoOpenSession)),
     Entry(without="trend over the ladder", outlook=looking(surrogate=NoTrend)),
     Entry(without="interactions", outlook=looking(surrogate=OneByOne)),
@@ -149,7 +149,6 @@ ENTRIES = (
     Entry(without="a config's own part", outlook=looking(surrogate=NothingOwn)),
     Entry(without="readings on purpose again", outlook=ReadOnce),
     Entry(without="neighbours before the end", outlook=NoNeighbours),
-    Entry(without="the best reading again before the end", outlook=NeighboursOnly),
     Entry(without="end by certainty", outlook=NeverSure),
     Entry(without="end by trifling gain", outlook=AnyTrifle),
     Entry(without="begin half-way up", outlook=FromTheBottom),

@@ -68,11 +68,6 @@ class Observed:
         self.walls = Frontier(self._walls)
         """Where memory or time ends: beyond it, a config needs no less of either than one that ran out of it."""
 
-    def best(self) -> str | None:
-        """Give the digest of the eligible config with the best mean reading."""
-        rivals = [digest for digest, one in self.seen.items() if one.eligible]
-        return max(rivals, key=lambda digest: fmean(self.seen[digest].values), default=None)
-
     def amounts(self, name: str) -> tuple[list[Config], list[float]]:
         """Give the configs of which this part of the cost is known, and how much it was."""
         known = [(config, took[name]) for config, took in self._costs if name in took]
