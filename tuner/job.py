@@ -50,6 +50,8 @@ class CaseOutcome:
     ending: Ending
     probed: int
     failure: Failure | None = None
+    why: str | None = None
+    """Why nothing was left that is worth a probe, in the sampler's words."""
 
 
 class Watcher(Protocol):

@@ -1,6 +1,7 @@
 """Optimise a study: for each case ask for a config, probe it, judge the result, tell the study."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.job import CaseOutcome, Ending, Job
@@ -87,7 +88,8 @@ class _CaseWork:
             return self._outcome(Ending.INTERRUPTED, probed)
         if self._study.finished < target:
             rest = Ending.EXHAUSTED if probed else Ending.ALREADY
-            return self._outcome(Ending.ELSEWHERE if self._study.running else rest, probed)
+            outcome = self._outcome(Ending.ELSEWHERE if self._study.running else rest, probed)
+            return replace(outcome, why=self._study.end())
         return self._outcome(Ending.TARGET if probed else Ending.ALREADY, probed)
 
     def _given_up(self, result: ProbeResult) -> Ending | None:

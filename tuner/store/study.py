@@ -29,7 +29,7 @@ from tuner.search.trials import (
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
 from tuner.store.leases import BEAT_S, Lease
-from tuner.store.records import CASE, IDENTITY, LEASE, PROBE
+from tuner.store.records import CASE, ENDED, IDENTITY, LEASE, PROBE
 from tuner.study.space import Config, Space, config_digest
 
 _STATES = {State.COMPLETE: TrialState.COMPLETE, State.PRUNED: TrialState.PRUNED, State.FAIL: TrialState.FAIL}
@@ -168,6 +168,13 @@ class CaseStudy:
             cold=cold,
             confirms=bool(confirmed),
         )
+
+    def end(self) -> str | None:
+        """Keep and give the sampler's reason why nothing is left to probe; None while something is."""
+        with self._database.reported(), self._database.lock():
+            why = self._sampler.ended(self._study)
+            self._study.set_user_attr(ENDED, why)
+        return why
 
     def report(self, asked: Asked, iteration: int, value: float) -> bool:
         """Report the objective so far after an iteration; tell whether the pruner would stop the probe."""
