@@ -56,4 +56,4 @@ def test_the_ladders_are_those_of_the_protocol() -> None:
 
 def test_the_protocol_s_limits() -> None:
     probe = load("pi_plus", {"MIMICKIT_ROOT": "x"}).probe
-    assert (probe.iterations, probe.warmup_iterations, probe.max_seconds, probe.silence_seconds) == (8, 1, 420, 120)
+    assert (probe.iterations, probe.warmup_iterations, probe.max_seconds, probe.silence_seconds) == (8, 2, 420, 120)
