@@ -172,3 +172,11 @@ def test_a_confirmation_is_measured_to_its_end(tmp_path: Path) -> None:
     _, watcher, probed = optimised(tmp_path, disappointing, study=spec(pruner=pruner))
     assert [warm for _, warm in probed] == [True] * 5 + [False] * 2
     assert watcher.told_status == ["ok"] * 7
+
+
+def test_gain_ends_by_itself_and_its_best_is_measured_cold(tmp_path: Path) -> None:
+    outcome, _, probed = optimised(tmp_path, busy, study=spec(search={"trials": 100, "sampler": "gain"}))
+    assert outcome.ending is Ending.EXHAUSTED
+    assert outcome.why
+    (cold,) = [config for config, warm in probed if not warm]
+    assert best(tmp_path)["config"] == cold
