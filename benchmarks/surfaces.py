@@ -43,10 +43,19 @@ class Surface:
 @cache
 def table(character: str, seed: int) -> Table:
     """Give an invented table of this character, with every config of its space."""
-    surface = _drawn(character, random.Random(f"{character} {seed}"))
+    return tabulated(surface(character, seed), f"invented_{character}_{seed}")
+
+
+def surface(character: str, seed: int) -> Surface:
+    """Invent a trainer of this character."""
+    return _drawn(character, random.Random(f"{character} {seed}"))
+
+
+def tabulated(surface: Surface, case: str) -> Table:
+    """Give a surface as a table of a case."""
     header = Header(
         study="invented",
-        case=f"invented_{character}_{seed}",
+        case=case,
         files={},
         objective="min_avg_util",
         unit="%",

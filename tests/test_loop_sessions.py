@@ -41,6 +41,7 @@ def optimised(
     *,
     study: StudySpec | None = None,
     open_session: Callable[[], str | None] = lambda: None,
+    interrupted: Callable[[], bool] = lambda: False,
 ) -> tuple[CaseOutcome, Quiet, Probed]:
     """Run a study; give what was probed, and whether in a session."""
     probed: Probed = []
@@ -58,7 +59,7 @@ def optimised(
             database=database,
             probe=noted,
             watcher=watcher,
-            interrupted=lambda: False,
+            interrupted=interrupted,
             open_session=open_session,
         )
         (outcome,) = optimise(job, [CASE])
@@ -107,6 +108,22 @@ def test_a_second_run_confirms_nothing_twice(tmp_path: Path) -> None:
     optimised(tmp_path, busy)
     outcome, _, probed = optimised(tmp_path, busy)
     assert (outcome.ending, probed) == (Ending.ALREADY, [])
+
+
+def test_a_confirmation_that_was_interrupted_is_done_by_the_next_run(tmp_path: Path) -> None:
+    cold: list[bool] = []
+
+    def stopped(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        if plan.request is not None:
+            return busy(plan, stop)
+        cold.append(True)
+        return failed(plan, FailureKind.INTERRUPTED)
+
+    outcome, _, first = optimised(tmp_path, stopped, interrupted=lambda: bool(cold))
+    assert outcome.ending is Ending.INTERRUPTED
+    _, _, second = optimised(tmp_path, busy)
+    assert second == first[-1:]
+    assert best(tmp_path)["warm"] is False
 
 
 @pytest.mark.parametrize("kind", [FailureKind.CRASH, FailureKind.MISSING_DEPENDENCY, FailureKind.HANG])

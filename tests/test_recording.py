@@ -107,6 +107,11 @@ def test_the_pruner_is_off_and_its_patience_no_part_of_the_space(tmp_path: Path)
     assert len(plan_recording(bench, CASE, None).configs) == 6 * 3 * 3
 
 
+def test_a_table_follows_the_first_of_several_objectives(tmp_path: Path) -> None:
+    recorded(tmp_path, MadeUp(), chosen=study(objective="util,samples_per_s"), count=4)
+    assert Table.load(tmp_path / "walk.parquet").header.objective == "min_avg_util"
+
+
 def test_probes_of_a_recording_have_a_folder_of_their_own(tmp_path: Path) -> None:
     bench = workbench(tmp_path, study())
     assert recording_bench(bench).folder == bench.folder / "record"
@@ -154,3 +159,16 @@ def test_the_trainer_s_commit_is_kept_and_whether_its_files_differ(tmp_path: Pat
     assert commit() == head
     (root / "train.py").write_text("2")
     assert commit() == f"{head}-dirty"
+
+
+def test_a_sample_of_an_auto_ladder_comes_on_top_of_its_calibration(tmp_path: Path) -> None:
+    chosen = study(space={**SPACE, "num_envs": {"ladder": "auto", "min": 8, "max": 4096}})
+    prober = MadeUp()
+    outcome, watcher = recorded(tmp_path, prober, chosen=chosen, count=3)
+    assert outcome.ending is Ending.EXHAUSTED
+    assert (watcher.calibrated_at, len(watcher.fixed)) == ([[16, 128]], 1)
+    assert rungs([result.config for result in prober.results])[:3] == [16, 128, 64]
+    table = Table.load(tmp_path / "walk.parquet")
+    assert {16, 64, 128} <= {*rungs(table.configs)} <= {*table.space.values("num_envs")} == {*watcher.fixed[0]}
+    _, again = recorded(tmp_path, prober, chosen=chosen, count=3)
+    assert (again.launched, again.fixed) == ([], watcher.fixed)

@@ -54,6 +54,11 @@ def test_the_study_s_own_variables_reach_the_trainer(tmp_path: Path) -> None:
     ("changes", "error", "words"),
     [
         ({"objective": "utilisation"}, StudyError, ["'utilisation'", "min_avg_util"]),
+        (
+            {"objective": "util,speed,min_avg_util,energy", "constraints": {"speed": ">= 10", "heat": "<= 9"}},
+            StudyError,
+            ["'speed' is unknown", "'energy' is unknown", "'min_avg_util' is named 2 times", ".speed", ".heat"],
+        ),
         ({"constraints": {"speed": ">= 10"}}, StudyError, ["constraints.speed", "samples_per_s"]),
         ({"trainer": {"name": "isaac"}}, TrainerError, ["'isaac'", "mimickit"]),
         ({"devices": "97"}, DeviceError, ["97"]),
@@ -80,6 +85,13 @@ def test_patience_is_searched_only_where_the_pruner_has_it(tmp_path: Path, prune
     assert ("pruner_patience" in bench.space_for(WALK).names) is searched
     reasons = {} if searched else {"pruner_patience": f"the pruner is {pruner}"}
     assert not_searched(bench.spec, bench.trainer) == reasons
+
+
+def test_several_objectives_go_without_a_pruner(tmp_path: Path) -> None:
+    bench = opened(tmp_path, space=SPACE, objective="util,samples_per_s", pruner={"name": "hyperband", "patience": 7})
+    spec = bench.spec_for(WALK)
+    assert (spec.pruner.name, spec.pruner.patience) == ("none", 7)
+    assert bench.space_for(WALK).names == ("num_envs",)
 
 
 def test_what_the_trainer_declines_is_not_searched_and_said_why() -> None:

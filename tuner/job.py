@@ -1,15 +1,18 @@
 """What optimising a study needs, who watches it, and how the work on a case can end."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
 from tuner.probe.result import Failure, ProbeResult
+from tuner.search.beginning import SiblingsFirst
+from tuner.search.calibration import CalibrationSampler
 from tuner.search.gaining import GainSampler
 from tuner.search.recovery import RecoverySampler
 from tuner.search.sampler import CaseSampler, ConfigSampler
+from tuner.search.siblings import Sibling
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database
 from tuner.store.study import Asked
@@ -18,15 +21,16 @@ from tuner.study.space import Space
 from tuner.study.spec import StudySpec
 from tuner.workbench import Probe, Workbench
 
-SamplerOf = Callable[[Space, StudySpec, int], CaseSampler]
-"""Gives what chooses configs, from the space, the study as it reads for the case, and the number of trials so far."""
+SamplerOf = Callable[[Space, StudySpec, int, Sequence[Sibling]], CaseSampler]
+"""Gives what chooses configs, from the space, the study as it reads for the case, the number of trials so far, and the
+case's siblings."""
 
 
-def searching(space: Space, spec: StudySpec, resumed_at: int) -> CaseSampler:
-    """Choose the configs as the study file says."""
+def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Sequence[Sibling] = ()) -> CaseSampler:
+    """Choose the best of the siblings first, then the configs as the study file says."""
     if spec.search.sampler == "gain":
-        return GainSampler(space, spec.probe)
-    return ConfigSampler(space, spec.search, resumed_at=resumed_at)
+        return SiblingsFirst(space, GainSampler(space, spec.probe, siblings=siblings), siblings)
+    return SiblingsFirst(space, ConfigSampler(space, spec.search, resumed_at=resumed_at), siblings)
 
 
 class Ending(StrEnum):
@@ -53,12 +57,25 @@ class CaseOutcome:
     why: str | None = None
     """Why nothing was left that is worth a probe, in the sampler's words."""
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the work ended before its time."""
+        return self.failure is not None or self.ending is Ending.INTERRUPTED
+
 
 class Watcher(Protocol):
     """Is told what happens, to show it."""
 
     def case_started(self, case: Case, *, finished: int, target: int, recovered: int) -> None:
         """Work on a case begins."""
+        ...
+
+    def calibrating(self, case: Case, rungs: Sequence[int]) -> None:
+        """The case has an `auto` ladder without rungs: probes at the first two of these that run are to make them."""
+        ...
+
+    def rungs_fixed(self, case: Case, rungs: Sequence[int]) -> None:
+        """The case's `auto` ladder has these rungs, made now or long ago."""
         ...
 
     def probe_started(self, case: Case, asked: Asked) -> None:
@@ -100,3 +117,8 @@ class Job:
 def recovering(job: Job) -> Job:
     """Give the job of finding, for each case that has had no success, one config that runs."""
     return replace(job, trials=sys.maxsize, sampler=lambda space, *_: RecoverySampler(space))
+
+
+def calibrating(job: Job) -> Job:
+    """Give the job of probing small rungs, from which those of an `auto` ladder are made."""
+    return replace(job, trials=sys.maxsize, sampler=lambda space, *_: CalibrationSampler(space), competing=False)

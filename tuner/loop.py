@@ -4,18 +4,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.job import CaseOutcome, Ending, Job
+from tuner.job import CaseOutcome, Ending, Job, calibrating
 from tuner.probe.metrics import measured, value
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
 from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult, unlaunched
 from tuner.probe.run import ENOUGH, INTERRUPTED, Stop
+from tuner.search.calibration import calibration_configs, rungs_after
 from tuner.search.defaults import DefaultFirst
 from tuner.search.pruner import build_pruner
 from tuner.search.sampler import CaseSampler
 from tuner.search.trials import same_launch
 from tuner.search.verdict import Verdict, foregone, judge, settled
 from tuner.store.records import case_record, probe_record
+from tuner.store.siblings import siblings
 from tuner.store.study import Asked, CaseStudy
 from tuner.study.cases import Case
 from tuner.study.space import LADDER, Config
@@ -41,9 +43,34 @@ def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
     for case in cases:
         if job.interrupted():
             break
-        outcomes.append(_CaseWork(job, case).run())
+        outcomes.append(_optimised(job, case))
         job.watcher.case_ended(outcomes[-1])
     return outcomes
+
+
+def _optimised(job: Job, case: Case) -> CaseOutcome:
+    job, calibration = calibrated(job, case)
+    if calibration is None:
+        return _CaseWork(job, case).run()
+    return calibration if calibration.stopped else _CaseWork(job, case).run(calibration.probed)
+
+
+def calibrated(job: Job, case: Case) -> tuple[Job, CaseOutcome | None]:
+    """Give the job with the rungs of a case whose ladder is `auto`, and how its calibration ended if there was one.
+
+    The rungs are those that its study holds; otherwise they are made now, after a calibration, for good.
+    """
+    if not job.bench.calibrates(case):
+        return job, None
+    work, outcome = _CaseWork(calibrating(job), case), None
+    if work.rungs is None:
+        job.watcher.calibrating(case, [int(one[LADDER]) for one in calibration_configs(job.bench.space_for(case))])
+        outcome = work.run()
+        if outcome.stopped:
+            return job, outcome
+    rungs = work.fix_rungs()
+    job.watcher.rungs_fixed(case, rungs)
+    return replace(job, bench=job.bench.with_rungs(case, rungs)), outcome
 
 
 class _CaseWork:
@@ -59,26 +86,37 @@ class _CaseWork:
         self._constraints = self._spec.build_constraints()
         self._compares = any(one.of_default for one in self._constraints)
         identity = bench.identity_for(case)
+        self._siblings = siblings(job.database, bench.spec.name, case.name, identity)
         self._study = CaseStudy(
             job.database,
             f"{bench.spec.name}/{case.name}",
             space=space,
             sampler=self._sampler,
             pruner=build_pruner(self._spec.pruner, self._spec.probe.iterations),
+            objectives=self._spec.objectives,
             identity=identity,
             case=case_record(case, identity, defaults=space.defaults(), learning=learning(bench.trainer)),
             confirm=job.competing,
         )
 
     def _sampler(self, count: int) -> CaseSampler:
-        chosen = self._job.sampler(self._space, self._spec, count)
+        chosen = self._job.sampler(self._space, self._spec, count, self._siblings)
         return DefaultFirst(self._space, chosen) if self._compares else chosen
 
-    def run(self) -> CaseOutcome:
+    @property
+    def rungs(self) -> tuple[int, ...] | None:
+        """The rungs of an `auto` ladder; None until they are fixed."""
+        return self._study.rungs
+
+    def fix_rungs(self) -> tuple[int, ...]:
+        """Give the rungs of an `auto` ladder, made from the trials so far where the study holds none."""
+        return self._study.fix_rungs(lambda trials: rungs_after(trials, self._space, self._spec.probe))
+
+    def run(self, probed: int = 0) -> CaseOutcome:
+        """Work until the target is reached; `probed` is how many trials have been made before, this time."""
         target = self._job.trials or self._spec.search.trials
         recovered = self._study.recover()
         self._job.watcher.case_started(self._case, finished=self._study.finished, target=target, recovered=recovered)
-        probed = 0
         while not self._job.interrupted() and (asked := self._study.ask(target, self._price)):
             result = self._probe_once(asked)
             probed += 1
@@ -152,7 +190,7 @@ class _CaseWork:
             self._sessions_failed = self._sessions_failed + 1 if at_fault else 0
         return judge(
             result,
-            self._spec.objective,
+            *self._spec.objectives,
             headroom_pct=self._spec.probe.headroom_pct,
             constraints=self._constraints,
             default=self._default_readings(result) if self._compares else {},
@@ -187,15 +225,16 @@ class _CaseWork:
 
     def _after_iteration(self, asked: Asked, so_far: ProbeResult) -> str | None:
         """Show and report where a live probe stands; say why to stop it: it cannot win, or is known well enough."""
-        objective = self._spec.objective
-        number = value(so_far, objective)
+        objectives = self._spec.objectives
+        number = value(so_far, objectives[0])
         self._job.watcher.iteration(so_far, number)
         hopeless = number is not None and self._study.report(asked, so_far.iterations, number)
         competing = self._job.competing and not asked.confirms and not self._is_default(asked.config)
         if hopeless and competing:
             return f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)"
         rival = self._study.incumbent if competing else None
-        return ENOUGH if settled(so_far, objective, self._spec.probe, rival) else None
+        enough = all(settled(so_far, one, self._spec.probe, rival) for one in objectives)
+        return ENOUGH if enough else None
 
     def _slot(self, asked: Asked, port: int) -> Slot:
         return Slot(

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,12 +11,13 @@ from tuner.devices.base import describe_machine
 from tuner.export.header import Circumstances
 from tuner.export.table import columns
 from tuner.job import CaseOutcome, Job
-from tuner.loop import optimise
+from tuner.loop import calibrated, optimise
 from tuner.probe.protocols import Clock
 from tuner.search.design import in_sessions, spread
 from tuner.search.ordered import OrderedSampler
 from tuner.study.cases import Case
-from tuner.study.space import Config
+from tuner.study.parameter import ParameterSpec
+from tuner.study.space import LADDER, Config
 from tuner.study.spec import PrunerSpec
 from tuner.workbench import Workbench
 
@@ -29,14 +31,21 @@ class Recording:
     """What is to be recorded of one case."""
 
     case: Case
+    count: int | None
+    """So many configs that fill the space; None: all of it."""
     configs: Sequence[Config]
     """In the order in which they are measured."""
     circumstances: Circumstances
 
 
 def recording_bench(bench: Workbench) -> Workbench:
-    """Give the bench for recording: without pruner and constraints, and with a folder of its own for the probes."""
-    spec = bench.spec.model_copy(update={"pruner": PrunerSpec(name="none"), "constraints": {}})
+    """Give the bench for recording: without pruner and constraints, and with a folder of its own for the probes.
+
+    A table has the series of one objective, the first that the study names; it holds every metric in any case.
+    """
+    spec = bench.spec.model_copy(
+        update={"pruner": PrunerSpec(name="none"), "constraints": {}, "objective": bench.spec.objectives[0]}
+    )
     return replace(bench, spec=spec, folder=bench.folder / "record")
 
 
@@ -48,9 +57,12 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> Recording
     spec, space = bench.spec_for(case), bench.space_for(case)
     chosen = list(space.configs()) if count is None else spread(space, count, spec.search.seed)
     known = {name: spec.space[name] for name in space.names}
+    if space.auto_bounds:
+        known[LADDER] = ParameterSpec(ladder=tuple(int(rung) for rung in space.values(LADDER)))
     columns(known)
     return Recording(
         case=case,
+        count=count,
         configs=in_sessions(
             chosen, lambda config: bench.trainer.session_key(case, config) if spec.probe.warm else None
         ),
@@ -64,16 +76,40 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> Recording
     )
 
 
-def record_cases(job: Job, recordings: Iterable[Recording]) -> list[CaseOutcome]:
-    """Measure the configs of each case in their order; what is recorded already is not measured again."""
-    return [outcome for recording in recordings for outcome in optimise(_job(job, recording), [recording.case])]
+def record_cases(job: Job, recordings: Iterable[Recording]) -> tuple[list[Recording], list[CaseOutcome]]:
+    """Measure the configs of each case in their order; what is recorded already is not measured again.
+
+    Gives the recordings, planned anew where an `auto` ladder has been made first, and how the cases that began ended.
+    """
+    planned: list[Recording] = []
+    outcomes: list[CaseOutcome] = []
+    for recording in recordings:
+        made, outcome = _record(job, recording)
+        planned.append(made)
+        outcomes += outcome
+    return planned, outcomes
+
+
+def _record(job: Job, recording: Recording) -> tuple[Recording, list[CaseOutcome]]:
+    if job.interrupted():
+        return recording, []
+    case = recording.case
+    ready, calibration = calibrated(job, case)
+    if calibration and calibration.stopped:
+        job.watcher.case_ended(calibration)
+        return recording, [calibration]
+    if ready is not job:
+        recording = plan_recording(ready.bench, case, recording.count)
+    return recording, optimise(_job(ready, recording), [case])
 
 
 def _job(job: Job, recording: Recording) -> Job:
+    """Give the job of measuring the list; what an `auto` ladder was calibrated with comes on top of it."""
+    calibrated_too = job.bench.space_for(recording.case).auto_bounds is not None
     return replace(
         job,
         competing=False,
-        trials=len(recording.configs),
+        trials=sys.maxsize if calibrated_too else len(recording.configs),
         sampler=lambda space, *_: OrderedSampler(space, recording.configs),
     )
 

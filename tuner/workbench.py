@@ -1,8 +1,9 @@
 """A study with what it works on: its file, its trainer, its devices, its folder."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ class Workbench:
     """Of this study: database, probes and exports; absolute."""
     variables: Mapping[str, str]
     """What the trainer's processes find in their environment: visible cards, NCCL settings, the study's own."""
+    rungs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Case → the rungs of its `auto` ladder, where they are fixed."""
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -55,12 +58,16 @@ class Workbench:
         return "gpu" if self.devices[0].is_gpu else "cpu"
 
     def spec_for(self, case: Case) -> StudySpec:
-        """Give the study as it reads for this case on these devices."""
-        return narrowed(self.spec, case.name, self.kind)
+        """Give the study as it reads for this case on these devices; several objectives go without a pruner."""
+        spec = narrowed(self.spec, case.name, self.kind)
+        if len(spec.objectives) == 1:
+            return spec
+        return spec.model_copy(update={"pruner": spec.pruner.model_copy(update={"name": "none"})})
 
     def space_for(self, case: Case) -> Space:
         """Give the space that is really searched: without the parameters in `not_searched`.
 
+        An `auto` ladder has the rungs in `rungs` or, before they are fixed, the doublings it begins with.
         Raises StudyError when nothing is left.
         """
         spec = self.spec_for(case)
@@ -68,7 +75,16 @@ class Workbench:
         searched = space.restricted_to(set(space.names) - set(not_searched(spec, self.trainer)))
         if not searched.parameters:
             raise StudyError(f"nothing to search for {case.name}: {self.trainer.name} varies none of {space.names}")
-        return searched
+        fixed = self.rungs.get(case.name) if searched.auto_bounds else None
+        return searched.with_rungs(fixed) if fixed else searched
+
+    def calibrates(self, case: Case) -> bool:
+        """Tell whether the case has an `auto` ladder whose rungs are not known here."""
+        return case.name not in self.rungs and self.space_for(case).auto_bounds is not None
+
+    def with_rungs(self, case: Case, rungs: tuple[int, ...]) -> "Workbench":
+        """Give the bench with the rungs of the case's `auto` ladder."""
+        return replace(self, rungs={**self.rungs, case.name: rungs})
 
     def identity_for(self, case: Case) -> dict[str, Any]:
         """Say what makes trials of this case comparable; a resumed study must not differ in it."""
@@ -87,12 +103,20 @@ class Workbench:
 
 
 def check_metrics(spec: StudySpec) -> None:
-    """Raise StudyError where the objective or a constraint is on a metric that there is not."""
-    if spec.objective not in OBJECTIVES:
-        raise StudyError(f"objective {spec.objective!r} is unknown; known: {', '.join(OBJECTIVES)}")
-    known = [metric.name for metric in METRICS]
-    if unknown := [name for name in spec.constraints if name not in known]:
-        raise StudyError(f"constraints.{unknown[0]}: no such metric; known: {', '.join(known)}")
+    """Raise StudyError naming every objective and constraint on a metric that there is not, or named twice."""
+    named, known = Counter(spec.objectives), [metric.name for metric in METRICS]
+    unknown = [name for name in named if name not in OBJECTIVES]
+    errors = [
+        *(f"objective {name!r} is unknown; known: {', '.join(OBJECTIVES)}" for name in unknown),
+        *(f"objective {name!r} is named {count} times; name it once" for name, count in named.items() if count > 1),
+        *(
+            f"constraints.{name}: no such metric; known: {', '.join(known)}"
+            for name in spec.constraints
+            if name not in known
+        ),
+    ]
+    if errors:
+        raise StudyError("\n".join(errors))
 
 
 def open_workbench(study: str, *, devices: str | None = None, runs: Path = Path("runs")) -> Workbench:

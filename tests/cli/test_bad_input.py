@@ -36,11 +36,27 @@ def test_a_misspelt_study_lists_the_known_ones(tuner: Tuner) -> None:
             ["condition on unknown parameter", "variant"],
         ),
         ({"objective": "utilisation"}, ["utilisation", "min_avg_util"]),
+        ({"objective": "util,util,fun"}, ["'min_avg_util' is named 2 times", "'fun' is unknown"]),
+        (
+            {"objective": "util,samples_per_s", "search": {"sampler": "gain"}},
+            ["gain weighs one objective", "min_avg_util,samples_per_s", "write tpe"],
+        ),
         ({"cases": ["nothing*"]}, ["nothing*", "walk"]),
         ({"trainer": {"name": "isaac"}}, ["isaac", "mimickit"]),
         ({"devices": "gpu"}, ["devices"]),
     ],
-    ids=["key", "empty-ladder", "rung-0", "condition", "objective", "no-case", "trainer", "devices"],
+    ids=[
+        "key",
+        "empty-ladder",
+        "rung-0",
+        "condition",
+        "objective",
+        "objectives",
+        "gain",
+        "no-case",
+        "trainer",
+        "devices",
+    ],
 )
 def test_a_bad_study_file(tuner: Tuner, tmp_path: Path, changes: dict[str, object], words: list[str]) -> None:
     refused(tuner("optimize", "--study", study_file(tmp_path, **changes)), *words)

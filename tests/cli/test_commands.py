@@ -37,6 +37,21 @@ def test_constraints_are_said_and_kept(tuner: Tuner, tmp_path: Path) -> None:
     assert best[1].startswith("walk\twalk\tok\t\t8\t")
 
 
+def test_a_pareto_study_shows_and_writes_its_front(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path, objective="samples_per_s,util", space={"num_envs": {"ladder": [8]}})
+    code, out, _ = tuner("optimize", "--study", study, "--n-trials", 1)
+    assert code == 0
+    assert "objectives samples_per_s, min_avg_util: the best are a Pareto front, no probe is pruned\n" in out
+    assert "walk: Pareto front\n" in out
+    assert "runs/demo/pareto.tsv" in out
+    assert "walk: Pareto front\n" in tuner("status", "--study", study)[1]
+    header, row = (tmp_path / "runs/demo/pareto.tsv").read_text().splitlines()
+    assert header.startswith("case\tmethod\ttrial\tnum_envs\tsamples_per_s\tsamples_per_s_se\tmin_avg_util\t")
+    assert row.startswith("walk\twalk\t0\t8\t")
+    code, _, err = tuner("optimize", "--study", study_file(tmp_path, space={"num_envs": {"ladder": [8]}}))
+    assert (code, "objective: was 'samples_per_s,min_avg_util', is 'min_avg_util'" in err) == (2, True)
+
+
 def test_status_and_export_read_what_optimize_wrote(tuner: Tuner, tmp_path: Path) -> None:
     study = study_file(tmp_path)
     tuner("optimize", "--study", study, "--n-trials", 1)

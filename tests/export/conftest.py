@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import optuna
 import pytest
+from optuna.study import StudyDirection
 from optuna.trial import TrialState
 from sqlalchemy import NullPool, create_engine, make_url, text
 from tests_postgresql import private_server
@@ -35,8 +36,10 @@ class FilledDatabase:
 
     def case(self, name: str, *, study: str = "pi_plus", **facts: Any) -> optuna.Study:
         """Start a case; `facts` replace those of two GPUs."""
-        case = optuna.create_study(storage=self.storage, study_name=f"{study}/{name}", direction="maximize")
-        case.set_user_attr("case", {"case": name, "method": name.partition("_")[0], **FACTS, **facts})
+        known = {"case": name, "method": name.partition("_")[0], **FACTS, **facts}
+        directions = [StudyDirection.MAXIMIZE] * len(known["objective"].split(","))
+        case = optuna.create_study(storage=self.storage, study_name=f"{study}/{name}", directions=directions)
+        case.set_user_attr("case", known)
         return case
 
     def add(
@@ -49,7 +52,10 @@ class FilledDatabase:
         detail: str = "",
         **probe: Any,
     ) -> optuna.trial.Trial:
-        """Tell about a finished probe whose devices were busy `utils` percent; `probe` replaces parts of its record."""
+        """Tell about a finished probe whose devices were busy `utils` percent; `probe` replaces parts of its record.
+
+        The second objective, where there are two, is samples/s.
+        """
         trial = case.ask()
         failure = {"kind": status, "rule": "a rule", "detail": detail, "rank": 1, "overshoot_mib": None}
         record = {
@@ -72,9 +78,10 @@ class FilledDatabase:
             "base_agent": "data/agents/ppo.yaml",
             "out_dir": f"runs/pi_plus/{trial.number}",
         }
-        trial.set_user_attr("probe", record | probe)
-        value = min(utils) if status == "ok" else None
-        case.tell(trial, value, state=STATES.get(status, TrialState.FAIL))
+        record |= probe
+        trial.set_user_attr("probe", record)
+        values = [min(utils), record["samples_per_s"]][: len(case.directions)] if status == "ok" else None
+        case.tell(trial, values, state=STATES.get(status, TrialState.FAIL))
         return trial
 
 

@@ -33,6 +33,13 @@ def test_all_tables_are_written_and_read_back(filled: "FilledDatabase", tmp_path
     assert b"\r" not in (folder / "trials.tsv").read_bytes()
 
 
+def test_a_study_of_several_objectives_has_its_fronts_besides(database: "FilledDatabase", tmp_path: Path) -> None:
+    database.case("add_pi_plus", objective="min_avg_util,samples_per_s")
+    assert export_study(database.url, "pi_plus", tmp_path)[-1] == tmp_path / "pareto.tsv"
+    fronts = pd.read_csv(tmp_path / "pareto.tsv", sep="\t")
+    assert (list(fronts.columns[:3]), len(fronts)) == (["case", "method", "trial"], 0)
+
+
 def test_a_second_export_replaces_the_first(filled: "FilledDatabase", tmp_path: Path) -> None:
     export_study(filled.url, "pi_plus", tmp_path / "out")
     filled.case("amp_pi_plus")

@@ -1,5 +1,6 @@
 """Studies run against a table: what is the table's, what is the study's, and a whole search in no time."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,7 @@ def study_file(folder: Path, **changes: Any) -> str:
 
 
 def searched(made: "Made", bench: Workbench, folder: Path) -> tuple[CaseOutcome, Timed, ReplayedProber]:
-    prober, watcher = ReplayedProber(made.table, bench.spec.objective), Timed()
+    prober, watcher = ReplayedProber(made.table, *bench.spec.objectives), Timed()
     with opened(folder) as database:
         job = Job(
             bench=bench,
@@ -147,6 +148,17 @@ def test_a_study_without_its_trainer_is_still_itself(
     assert (bench.spec.name, bench.spec.search.trials) == ("search", 3)
 
 
+def test_a_pareto_study_runs_each_probe_to_its_end(made: "Made", tmp_path: Path) -> None:
+    bench = replay_bench(made.table, study_file(tmp_path, objective="util,samples_per_s"))
+    outcome, _, _ = searched(made, bench, tmp_path)
+    assert outcome.ending is Ending.TARGET
+    reader = StudyReader(connect(f"sqlite:///{tmp_path / 'study.db'}"), "search")
+    assert {trial.probe["iterations"] for trial in reader.trials() if trial.status == "ok"} == {7}
+    (member,) = reader.fronts["walk"]  # samples/s are the same for every config
+    assert member.value == reader.best["walk"].value == pytest.approx(sum(readings(dict(member.config))) / 7)
+    assert member.probe["warm"] is False
+
+
 def test_a_clear_loser_ends_early(made: "Made", tmp_path: Path) -> None:
     searched(made, replay_bench(made.table, study_file(tmp_path)), tmp_path)
     reader = StudyReader(connect(f"sqlite:///{tmp_path / 'study.db'}"), "search")
@@ -161,3 +173,15 @@ def test_a_replayed_study_goes_on_where_it_ended(made: "Made", tmp_path: Path) -
         made, replay_bench(made.table, study_file(tmp_path, search={"trials": 7})), tmp_path
     )
     assert (outcome.ending, third.launched, prober.spent_s) == (Ending.ALREADY, [], 0.0)
+
+
+def test_tables_of_several_cases_learn_from_each_other_as_cases_do(made: "Made", tmp_path: Path) -> None:
+    launched, best = [], None
+    for case, date in (("amp_walk", "2026-11-20"), ("amp_run", "2026-11-21")):
+        header = made.table.header.model_copy(update={"case": case, "date": date})
+        rows = [row for config in made.table.configs if (row := made.table.find(config))]
+        one = replace(made, table=type(made.table)(header, rows))
+        bench = replay_bench(one.table, study_file(tmp_path, search={"trials": 6}))
+        launched.append(searched(one, bench, tmp_path)[1].launched)
+        best = best or StudyReader(connect(f"sqlite:///{tmp_path / 'study.db'}"), "search").best[case].config
+    assert launched[0][0] != launched[1][0] == best

@@ -64,7 +64,8 @@ class Search:
             trial.set_user_attr(ERROR, 0.3)
             took = {MEMORY_SHARE: 0.05 + 0.85 * rung / max(self.fits, 5000), START_S: 20.0 + rung / 60, RUN_S: 15.0}
             trial.set_user_attr(COST, took)
-            trial.set_user_attr(WARM, self.warm)
+            if self.warm:
+                trial.set_user_attr(WARM, True)
             self.study.tell(trial, self.value(config))
         self.asked.append(config)
         return config

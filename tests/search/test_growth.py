@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests_space import USUAL
 
-from tuner.search.growth import Growth
+from tuner.search.growth import Growth, Line, inherited
 from tuner.study.space import Config, Parameter, Space
 
 LADDER = Space((Parameter(name="num_envs", values=(256, 512, 1024, 2048, 4096, 8192)),))
@@ -44,3 +44,42 @@ def test_a_variant_that_needs_more_is_told_apart() -> None:
     heavy = [1000.0 * (1.0 + 0.2 * (config["agent_variant"] == "hiutil")) for config in known]
     mean, _ = Growth(USUAL, known, heavy, error=0.01, variants=0.3).expect(known)
     assert mean == pytest.approx(heavy, rel=0.03)
+
+
+def heavier(config: Config) -> float:
+    """Need half as much again: what another method may need."""
+    return 1.5 * mib(config)
+
+
+def test_a_line_begins_with_that_of_another_case() -> None:
+    configs = list(LADDER.configs())
+    known: Line = ([configs[0], configs[4]], [mib(configs[0]), mib(configs[4])])
+    growth = inherited(LADDER, [known, ([], [])], error=0.03, variants=0.1)
+    assert growth is not None
+    mean, deviation = growth.expect(configs)
+    assert mean == pytest.approx(list(map(mib, configs)), rel=0.05)
+    assert (deviation > 0.4 * mean).all()
+    assert inherited(LADDER, [([], [])], error=0.03, variants=0.1) is None
+
+
+@pytest.mark.parametrize("rung", range(6))
+def test_one_measurement_of_its_own_tells_the_factor(rung: int) -> None:
+    configs = list(LADDER.configs())
+    own: Line = ([configs[rung]], [heavier(configs[rung])])
+    growth = inherited(LADDER, [(configs, list(map(mib, configs))), own], error=0.03, variants=0.1)
+    assert growth is not None
+    mean, deviation = growth.expect(configs)
+    expected = np.array(list(map(heavier, configs)))
+    assert mean[rung] == pytest.approx(expected[rung], rel=0.03)
+    assert (np.abs(mean - expected) <= 2.0 * deviation).all()
+    alone = Growth(LADDER, *own, error=0.03, variants=0.1).expect(configs)
+    assert np.abs(mean - expected).max() < np.abs(alone[0] - expected).max()
+
+
+def test_two_measurements_of_its_own_outweigh_the_other_case() -> None:
+    configs = list(LADDER.configs())
+    misled: Line = (configs, [20_000.0 - value for value in map(mib, configs)])
+    own: Line = ([configs[1], configs[5]], [heavier(configs[1]), heavier(configs[5])])
+    growth = inherited(LADDER, [misled, own], error=0.03, variants=0.1)
+    assert growth is not None
+    assert growth.expect(configs)[0] == pytest.approx(list(map(heavier, configs)), rel=0.1)

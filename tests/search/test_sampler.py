@@ -199,3 +199,22 @@ def test_a_range_is_searched_as_integers() -> None:
     assert len(asked) == 6
     assert all(config in space for config in asked)
     assert search.study.trials[0].distributions["depth"] == optuna.distributions.IntDistribution(1, 7, step=3)
+
+
+@pytest.mark.parametrize("kind", ["tpe", "random"])
+def test_everything_is_probed_once_with_several_objectives_too(kind: Literal["tpe", "random"]) -> None:
+    search = Search(kind=kind)
+    search.study = optuna.create_study(directions=["maximize", "maximize"])
+    search.resume()
+    asked: list[Config] = []
+    while not search.sampler.exhausted(search.study):
+        trial, config = search.ask()
+        asked.append(config)
+        does_not_fit, refused = config["num_envs"] == 64, len(asked) % 7 == 0
+        if does_not_fit:
+            trial.set_constraint(MEMORY, 1.0)
+        values = None if does_not_fit or refused else [busy(config), -busy(config)]
+        search.study.tell(trial, values, state=TrialState.PRUNED if values is None else TrialState.COMPLETE)
+    assert len({launch(config) for config in asked}) == len(asked)
+    assert {config["num_envs"] for config in asked} == {8, 16, 32, 64}
+    assert len(asked) > 3 * LAUNCHES // 4

@@ -64,6 +64,17 @@ def test_a_measured_probe_is_complete_with_its_objective(objective: str, value: 
     assert judge(result(), objective) == Verdict(state=State.COMPLETE, status="ok", value=value)
 
 
+def test_several_objectives_are_told_in_their_order() -> None:
+    verdict = judge(result(), "samples_per_s", "min_avg_util")
+    assert verdict == Verdict(state=State.COMPLETE, status="ok", value=900.0, others=(58.5,))
+    assert verdict.values == [900.0, 58.5]
+
+
+def test_one_objective_without_a_reading_is_none_at_all() -> None:
+    verdict = judge(result(), "min_avg_util", "min_avg_sm")
+    assert (verdict, verdict.values) == (Verdict(state=State.FAIL, status="no_reading"), None)
+
+
 def test_a_stopped_probe_is_pruned() -> None:
     assert judge(result(stopped="median"), "min_avg_util") == Verdict(state=State.PRUNED, status="pruned")
 

@@ -1,6 +1,6 @@
 """One case's study in SQLite: asked, told, resumed, refused."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +45,17 @@ def other(url: str) -> Iterator[CaseStudy]:
     """The same study as another process opens it."""
     with opened(url) as database:
         yield case_study(database)
+
+
+def test_rungs_are_fixed_by_whoever_comes_first(study: CaseStudy, other: CaseStudy) -> None:
+    probe(study, ok(50.0), 2)
+
+    def too_late(trials: Sequence[FrozenTrial]) -> tuple[int, ...]:
+        raise AssertionError(f"asked again, after {len(trials)} trials")
+
+    assert (study.rungs, other.rungs) == (None, None)
+    assert study.fix_rungs(lambda trials: (8, len(trials))) == (8, 2)
+    assert other.fix_rungs(too_late) == study.rungs == other.rungs == (8, 2)
 
 
 def test_seeds_are_asked_first(study: CaseStudy) -> None:

@@ -63,10 +63,11 @@ def test_all_errors_come_at_once_with_their_paths() -> None:
             HEAD
             + "tirals: 3\ndevices: ${DEVICES}\nprobe: {iterations: 0, second: 5}\n"
             + "space:\n  num_envs: {ladder: [8, 0]}\n  batch_size: {choices: []}\n"
+            + "  num_workers: {ladder: fast}\n  prefetch_factor: {ladder: [2], max: 8}\n"
             + "overrides:\n  - {match: {device: tpu}}\n"
         )
     )
-    assert "8 error(s)" in message
+    assert "10 error(s)" in message
     for path in (
         "devices: environment variable DEVICES is not set",
         "devices: String should match",
@@ -75,6 +76,8 @@ def test_all_errors_come_at_once_with_their_paths() -> None:
         "probe.second: Extra inputs",
         "space.num_envs.ladder.1: Input should be greater than or equal to 1 (found 0)",
         "space.batch_size.choices: Tuple should have at least 1 item",
+        "space.num_workers.ladder: write rungs such as [256, 512, 1024], or auto (found 'fast')",
+        "space.prefetch_factor: only `ladder: auto` takes max",
         "overrides.0.match.device: Input should be 'cpu' or 'gpu' (found 'tpu')",
     ):
         assert f"\n  {path}" in message

@@ -46,9 +46,11 @@ def test_all_cases_needs_its_checkout() -> None:
         load("all_cases", {})
 
 
-def test_the_ladders_are_those_of_the_protocol() -> None:
+def test_written_ladders_are_those_of_the_protocol() -> None:
     environ = {"MIMICKIT_ROOT": "x"}
-    assert load("pi_plus", environ).build_space().values("num_envs") == PI_PLUS_RUNGS
+    pi_plus = load("pi_plus", environ)
+    assert narrowed(pi_plus, "amp_pi_plus", "cpu").build_space().values("num_envs") == PI_PLUS_RUNGS
+    assert narrowed(pi_plus, "amp_pi_plus", "gpu").build_space().auto_bounds == (32, 65536)
     all_cases = load("all_cases", environ)
     assert narrowed(all_cases, "amp_humanoid", "gpu").build_space().values("num_envs") == (256, 512, 1024)
     assert narrowed(all_cases, "amp_pi_plus", "gpu").build_space().values("num_envs") == PI_PLUS_RUNGS

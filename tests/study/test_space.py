@@ -50,6 +50,19 @@ def every_assignment(space: Space) -> list[Config]:
     ]
 
 
+def test_what_lies_between_two_rungs_goes_to_the_nearer_in_proportion() -> None:
+    parameter = Parameter(name=LADDER, values=(32, 64, 512), bounds=(32, 65536))
+    nearest = [parameter.nearest(number) for number in (32, 44, 47, 180, 182, 65536)]
+    assert nearest == [32, 32, 64, 64, 512, 512]
+
+
+def test_rungs_that_are_made_later_leave_a_space_the_same_to_a_study() -> None:
+    auto = Space((Parameter(name=LADDER, values=(32, 64), bounds=(32, 65536)), *USUAL.parameters[1:]))
+    made = auto.with_rungs((32, 48))
+    assert (made.values(LADDER), made.parameters[1:]) == ((32, 48), auto.parameters[1:])
+    assert made.describe() == auto.describe() != USUAL.describe()
+
+
 @given(spaces())
 def test_configs_are_exactly_what_is_in_the_space(space: Space) -> None:
     walked = list(space.configs())

@@ -29,6 +29,8 @@ def refused(*words: str, **changes: Any) -> None:
         ({"range": [1, 7], "step": 3}, (1, 4, 7)),
         ({"range": [0, 8], "step": 3}, (0, 3, 6)),
         ({"range": [5, 5]}, (5,)),
+        ({"ladder": "auto", "max": 200}, (32, 64, 128, 200)),
+        ({"ladder": "auto", "min": 7, "max": 7}, (7,)),
     ],
 )
 def test_a_parameter_has_finitely_many_values(parameter: dict[str, Any], values: tuple[Any, ...]) -> None:
@@ -51,6 +53,14 @@ def test_a_parameter_has_finitely_many_values(parameter: dict[str, Any], values:
         ({"range": [1, 5], "step": 0}, "step"),
         ({"range": [1]}, "range.1"),
         ({"ladder": [8], "setp": 2}, "setp"),
+        ({"ladder": "fast"}, r"ladder\n.*write rungs such as \[256, 512, 1024\], or auto"),
+        ({"ladder": 8}, r"ladder\n.*valid tuple"),
+        ({"ladder": "auto", "choices": [1]}, "found ladder, choices"),
+        ({"ladder": "auto", "max": 20}, "min 32 above its max 20"),
+        ({"ladder": "auto", "min": 0}, "min"),
+        ({"ladder": "auto", "when": {"a": 1}}, "no `when`"),
+        ({"ladder": [8], "max": 64}, "only `ladder: auto` takes max"),
+        ({"choices": [8], "min": 1, "max": 2}, "only `ladder: auto` takes min and max"),
         ({"choices": [1], "when": {"num_envs": {"max": 3}}}, "num_envs"),
     ],
 )
@@ -88,6 +98,11 @@ def test_a_condition_on_an_unknown_parameter_names_both() -> None:
 def test_conditions_in_a_circle_are_named(names: tuple[str, ...]) -> None:
     circle = {name: {"choices": [1], "when": {names[position - 1]: 1}} for position, name in enumerate(names)}
     refused("circle", *names, space={**LADDER, **circle})
+
+
+def test_an_auto_ladder_is_that_of_num_envs_alone() -> None:
+    assert study(space={"num_envs": {"ladder": "auto"}}).build_space().auto_bounds == (32, 65536)
+    refused("batch_size: only num_envs takes `ladder: auto`", space={**LADDER, "batch_size": {"ladder": "auto"}})
 
 
 def test_num_envs_is_no_range() -> None:

@@ -1,6 +1,6 @@
 """A study of scripted probes, for tests of the loop."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -56,8 +56,16 @@ class Quiet:
     def __init__(self) -> None:
         self.told_status: list[str] = []
         self.launched: list[Config] = []
+        self.calibrated_at: list[list[int]] = []
+        self.fixed: list[tuple[int, ...]] = []
 
     def case_started(self, case: Case, *, finished: int, target: int, recovered: int) -> None: ...
+
+    def calibrating(self, case: Case, rungs: Sequence[int]) -> None:
+        self.calibrated_at.append(list(rungs[:2]))
+
+    def rungs_fixed(self, case: Case, rungs: Sequence[int]) -> None:
+        self.fixed.append(tuple(rungs))
 
     def probe_started(self, case: Case, asked: Asked) -> None:
         self.launched.append(asked.config)

@@ -159,7 +159,7 @@ def recorded(
             interrupted=interrupted,
             open_session=lambda: prober.open_session,
         )
-        (outcome,) = record_cases(job, [recording])
+        (recording,), (outcome,) = record_cases(job, [recording])
     export_tables(f"sqlite:///{folder / 'study.db'}", "demo", folder, {CASE.name: recording.circumstances})
     return outcome, watcher
 

@@ -1,13 +1,16 @@
 """`tuner status`, `tuner export`, `tuner dashboard`: what a study's database holds."""
 
+from itertools import starmap
 from typing import Annotated
 
 import typer
 
+from tuner.cli.front import front_tables
 from tuner.cli.options import RUNS, Runs, Storage, Study, storage_url
-from tuner.cli.show import learning_changed, open_console, summary_table, written
+from tuner.cli.show import ladder, learning_changed, open_console, summary_table, written
 from tuner.export.dashboard import serve
 from tuner.export.database import connect
+from tuner.export.ladders import fixed_rungs
 from tuner.export.query import StudyReader
 from tuner.export.summary import summarise
 from tuner.export.write import export_study
@@ -19,15 +22,17 @@ Port = Annotated[int, typer.Option(min=1, max=65535, help="On this machine's loo
 def status(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
     """Show where a study stands."""
     spec = load(study)
-    reader = StudyReader(connect(storage_url(storage, spec, runs)), spec.name)
+    engine = connect(storage_url(storage, spec, runs))
+    reader = StudyReader(engine, spec.name)
     console, rows = open_console(), summarise(reader)
-    console.print(summary_table(rows))
-    for line in learning_changed(rows):
+    for table in (summary_table(rows), *front_tables(reader)):
+        console.print(table)
+    for line in (*starmap(ladder, fixed_rungs(engine, spec.name).items()), *learning_changed(rows)):
         console.print(line, markup=False)
 
 
 def export(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
-    """Write a study's tables: best_by_case.tsv, case_manifest.tsv, method_summary.tsv, trials.tsv."""
+    """Write a study's tables: best_by_case, case_manifest, method_summary, trials; pareto, of several objectives."""
     spec = load(study)
     folder = (runs / spec.name).resolve()
     written(open_console(), export_study(storage_url(storage, spec, runs), spec.name, folder))

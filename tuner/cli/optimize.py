@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.front import front_tables
 from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, database_url, patterns
 from tuner.cli.show import at_the_top, learning_changed, open_console, replayed, replaying, summary_table, written
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
@@ -45,7 +46,7 @@ def optimize(
     if replay:
         table = Table.load(replay)
         bench = replay_bench(table, study, runs=runs)
-        prober = ReplayedProber(table, bench.spec.objective)
+        prober = ReplayedProber(table, *bench.spec.objectives)
         console.print(replaying(table, replay), markup=False)
     else:
         bench = open_workbench(study, devices=devices, runs=runs)
@@ -57,8 +58,10 @@ def optimize(
         interrupted = job.interrupted()
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)
-    rows = summarise(StudyReader(connect(url), bench.spec.name))
-    console.print(summary_table(rows))
+    reader = StudyReader(connect(url), bench.spec.name)
+    rows = summarise(reader)
+    for table in (summary_table(rows), *front_tables(reader)):
+        console.print(table)
     for hint in (*learning_changed(rows), *at_the_top(bench, chosen, rows)):
         console.print(hint, markup=False)
     if isinstance(prober, ReplayedProber):

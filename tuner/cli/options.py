@@ -14,6 +14,8 @@ Storage = Annotated[str | None, typer.Option(help="SQLAlchemy URL of the databas
 Runs = Annotated[Path, typer.Option(help="Folder of all studies' databases, probes and exports.")]
 
 RUNS = Path("runs")
+DATABASE = "study.db"
+"""The file of a study's own database."""
 
 
 def storage_url(storage: str | None, spec: StudySpec, runs: Path) -> str:
@@ -21,7 +23,7 @@ def storage_url(storage: str | None, spec: StudySpec, runs: Path) -> str:
     return database_url(storage, (runs / spec.name).resolve())
 
 
-def database_url(storage: str | None, folder: Path, file: str = "study.db") -> str:
+def database_url(storage: str | None, folder: Path, file: str = DATABASE) -> str:
     """Give the URL asked for, or that of a SQLite file in `folder`."""
     return storage or f"sqlite:///{folder / file}"
 

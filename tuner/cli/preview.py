@@ -2,26 +2,30 @@
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from tuner.cli.options import RUNS, Cases, Devices, Runs, Study, patterns
-from tuner.cli.show import open_console
+from tuner.cli.options import DATABASE, RUNS, Cases, Devices, Runs, Storage, Study, database_url, patterns
+from tuner.cli.show import open_console, to_be_made
 from tuner.errors import StudyError
+from tuner.export.database import connect
+from tuner.export.ladders import fixed_rungs
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
+from tuner.search.calibration import calibration_configs
 from tuner.study.cases import select
 from tuner.study.load import load
-from tuner.study.space import Config, Parameter, Space, Value
+from tuner.study.space import LADDER, Config, Parameter, Space, Value
 from tuner.study.spec import StudySpec
 from tuner.trainers.base import open_trainer
-from tuner.workbench import open_workbench
+from tuner.workbench import Workbench, open_workbench
 
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="name=value, once per parameter; the rest as in the first seed.")
+    list[str] | None, typer.Option("--set", help="name=value, once per parameter; the rest as in the first probe.")
 ]
 
 
@@ -39,12 +43,22 @@ def cases(study: Study) -> None:
 
 
 def plan(
-    study: Study, cases: Cases = None, settings: Settings = None, devices: Devices = None, runs: Runs = RUNS
+    study: Study,
+    cases: Cases = None,
+    settings: Settings = None,
+    devices: Devices = None,
+    storage: Storage = None,
+    runs: Runs = RUNS,
 ) -> None:
     """Print one config's files, environment and command per case as a shell script; start nothing."""
-    bench = open_workbench(study, devices=devices, runs=runs)
+    bench = _with_fixed_rungs(open_workbench(study, devices=devices, runs=runs), storage)
     for case in select(bench.trainer.cases(), patterns(cases, bench.spec)):
-        config = _config(bench.space_for(case), settings or [])
+        space = bench.space_for(case)
+        first = space.seeds(1)
+        if bench.calibrates(case):
+            first = calibration_configs(space)
+            typer.echo(f"# {case.name}: {to_be_made([int(config[LADDER]) for config in first])}")
+        config = _config(space, first[0], settings or [])
         with reserved_port() as port:
             slot = Slot(
                 devices=bench.devices,
@@ -62,13 +76,19 @@ def schema() -> None:
     typer.echo(json.dumps(StudySpec.model_json_schema(), indent=2))
 
 
-def _config(space: Space, settings: list[str]) -> Config:
-    """Give the first seed with the settings put in. Raises StudyError for a setting outside the space."""
+def _with_fixed_rungs(bench: Workbench, storage: str | None) -> Workbench:
+    """Give the bench with the rungs that the study has made for `auto` ladders, where it has a database."""
+    if storage is None and not (bench.folder / DATABASE).is_file():
+        return bench
+    return replace(bench, rungs=fixed_rungs(connect(database_url(storage, bench.folder)), bench.spec.name))
+
+
+def _config(space: Space, first: Config, settings: list[str]) -> Config:
+    """Give the first config with the settings put in. Raises StudyError for a setting outside the space."""
     wanted = dict(_setting(text, space) for text in settings)
-    seed = space.seeds(1)[0]
 
     def pick(parameter: Parameter) -> Value:
-        return wanted.get(parameter.name, seed.get(parameter.name, parameter.values[0]))
+        return wanted.get(parameter.name, first.get(parameter.name, parameter.values[0]))
 
     config = space.draw(pick)
     if idle := wanted.keys() - config.keys():

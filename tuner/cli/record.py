@@ -10,6 +10,8 @@ from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, databa
 from tuner.cli.show import open_console, recorded, written
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.errors import StudyError
+from tuner.export.database import connect
+from tuner.export.ladders import fixed_rungs
 from tuner.export.table import TABLE_SUFFIX, export_tables
 from tuner.probe.clock import MonotonicClock
 from tuner.recording import DATABASE, budget, plan_recording, record_cases, recording_bench
@@ -42,10 +44,12 @@ def record(
     searched = open_workbench(study, devices=devices, runs=runs)
     bench = recording_bench(searched)
     chosen = select(bench.trainer.cases(), patterns(cases, bench.spec))
-    recordings = [plan_recording(bench, case, count) for case in chosen]
     url = database_url(storage, searched.folder, DATABASE)
     with at_work(console, bench, chosen, url, Prober(bench)) as job:
-        outcomes = record_cases(replace(job, interrupted=lambda: job.interrupted() or over()), recordings)
+        bench = replace(bench, rungs=fixed_rungs(connect(url), bench.spec.name))
+        recordings = [plan_recording(bench, case, count) for case in chosen]
+        limited = replace(job, bench=bench, interrupted=lambda: job.interrupted() or over())
+        recordings, outcomes = record_cases(limited, recordings)
         interrupted = job.interrupted()
     if interrupted and not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)

@@ -1,5 +1,6 @@
 """What a running study shows: one line per event, with a live line underneath on a terminal."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -52,6 +53,9 @@ def introduction(console: Console, bench: Workbench, cases: Sequence[Case], show
     console.print(f"study {bench.spec.name}: {len(cases)} case(s), trainer {bench.trainer.name}", markup=False)
     console.print(f"devices {models}, measured by {bench.source.label}", markup=False)
     console.print(f"database {shown_url}", markup=False)
+    if len(bench.spec.objectives) > 1:
+        objectives = ", ".join(bench.spec.objectives)
+        console.print(f"objectives {objectives}: the best are a Pareto front, no probe is pruned", markup=False)
     for constraint in bench.spec.build_constraints():
         console.print(f"the best must keep {constraint.metric} {constraint}", markup=False)
     by_reason: dict[str, list[str]] = {}
@@ -98,7 +102,16 @@ class ProgressView:
     def case_started(self, case: Case, *, finished: int, target: int, recovered: int) -> None:
         """Say where the case stands."""
         taken_back = f", {recovered} dropped trial(s) taken back" if recovered else ""
-        self._line(f"case {case.name}: {finished} of {target} trials done{taken_back}", style="bold")
+        of_target = "" if target == sys.maxsize else f" of {target}"
+        self._line(f"case {case.name}: {finished}{of_target} trials done{taken_back}", style="bold")
+
+    def calibrating(self, case: Case, rungs: Sequence[int]) -> None:
+        """Say what comes first."""
+        self._line(f"case {case.name}: {to_be_made(rungs)}")
+
+    def rungs_fixed(self, case: Case, rungs: Sequence[int]) -> None:
+        """Show the ladder."""
+        self._line(f"case {ladder(case.name, rungs)}")
 
     def probe_started(self, case: Case, asked: Asked) -> None:
         """Begin the live line."""
@@ -106,18 +119,19 @@ class ProgressView:
 
     def iteration(self, result: ProbeResult, objective: float | None) -> None:
         """Renew the live line."""
-        number = "" if objective is None else f", {objective:.1f}{_speed(result, objective)} so far"
+        number = "" if objective is None else f", {_numbers(result, objective)} so far"
         self._show(f"{_config(result.config)}: iteration {result.iterations}{number}")
 
     def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
         """Write the trial's line."""
         self.close()
         best = " *" if verdict.value is not None and verdict.value == incumbent else ""
-        number = "" if verdict.value is None else f" {verdict.value:.1f}{_speed(result, verdict.value)}"
+        number = f" {_numbers(result, *verdict.values)}" if verdict.values else ""
         reason = result.failure.detail if result.failure else result.stopped
         unfit = f"not eligible as best, {verdict.ineligible}" if verdict.ineligible else None
         why = "".join(f": {text}" for text in (reason, unfit) if text)
         took = duration(result.total_s) + (", by the plain command" if asked.confirms else "")
+        took += f", from {asked.origin}" if asked.origin else ""
         self._line(f"  #{asked.number} {_config(asked.config)}: {verdict.status}{number}{best}{why} ({took})")
 
     def case_ended(self, outcome: CaseOutcome) -> None:
@@ -143,6 +157,16 @@ class ProgressView:
 
     def _line(self, text: str, style: str = "") -> None:
         self._console.print(text, style=style, markup=False)
+
+
+def to_be_made(rungs: Sequence[int]) -> str:
+    """Say where the rungs of an `auto` ladder will come from; `rungs` are those it is calibrated at."""
+    return f"{LADDER} is auto: probes at {' and '.join(map(str, rungs[:2]))} come first, and its rungs follow from them"
+
+
+def ladder(case: str, rungs: Iterable[int]) -> str:
+    """Show the rungs that an `auto` ladder has."""
+    return f"{case}: {LADDER} is auto: {' '.join(map(str, rungs))}, fixed in this study"
 
 
 def complaint(outcome: CaseOutcome) -> str | None:
@@ -226,9 +250,11 @@ def _config(config: Config) -> str:
     return " ".join(f"{name}={value}" for name, value in config.items())
 
 
-def _speed(result: ProbeResult, objective: float) -> str:
+def _numbers(result: ProbeResult, *objectives: float) -> str:
+    """Give the objectives, with samples/s beside them where they are none of them."""
     speed = result.samples_per_s
-    return "" if speed is None or speed == objective else f", {speed:.0f} samples/s"
+    shown = [f"{one:.1f}" for one in objectives]
+    return ", ".join(shown if speed is None or speed in objectives else [*shown, f"{speed:.0f} samples/s"])
 
 
 def _number(value: float | None, digits: int = 0) -> str:

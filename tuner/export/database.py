@@ -3,19 +3,25 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import (
+    JSON,
     URL,
+    ColumnElement,
     Connection,
     DateTime,
     Engine,
     NullPool,
     String,
+    and_,
+    cast,
     column,
     create_engine,
     inspect,
     make_url,
     table,
+    type_coerce,
 )
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
@@ -35,6 +41,9 @@ TRIALS = table(
 VALUES = table("trial_values", column("trial_id"), column("objective"), column("value"))
 STEPS = table("trial_intermediate_values", column("trial_id"), column("step"), column("intermediate_value"))
 PROBES = table("trial_user_attributes", column("trial_id"), column("key"), column("value_json"))
+PROBE_OF_TRIAL = and_(PROBES.c.trial_id == TRIALS.c.trial_id, PROBES.c.key == "probe")
+STATE = cast(TRIALS.c.state, String)
+"""Of a trial; the column has an enum type of its own on PostgreSQL."""
 
 
 def connect(url: str) -> Engine:
@@ -49,6 +58,12 @@ def connect(url: str) -> Engine:
     with reading(engine) as connection:
         _check_tables(connection)
     return engine
+
+
+def packed(engine: Engine) -> ColumnElement[Any]:
+    """Give the packed record of a trial as a JSON column."""
+    as_json = cast if engine.dialect.name == "postgresql" else type_coerce  # elsewhere text reads as JSON
+    return as_json(PROBES.c.value_json, JSON)
 
 
 def engine_at(url: str) -> Engine:

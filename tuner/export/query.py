@@ -9,24 +9,23 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import (
-    JSON,
-    ColumnElement,
-    Connection,
-    Engine,
-    Row,
-    Select,
-    String,
-    and_,
-    case,
-    cast,
-    func,
-    select,
-    type_coerce,
-)
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, and_, case, func, select
 
 from tuner.errors import StoreError
-from tuner.export.database import FACTS, PROBES, STEPS, STUDIES, TRIALS, VALUES, reading, shown
+from tuner.export.database import (
+    FACTS,
+    PROBE_OF_TRIAL,
+    PROBES,
+    STATE,
+    STEPS,
+    STUDIES,
+    TRIALS,
+    VALUES,
+    packed,
+    reading,
+    shown,
+)
+from tuner.export.front import front_trials
 from tuner.export.records import COMPLETE, INELIGIBLE, OK, PRUNED, CaseRecord, Tally, TrialRecord, status_of
 from tuner.search.trials import same_launch
 from tuner.study.space import LADDER, Config
@@ -34,9 +33,7 @@ from tuner.study.space import LADDER, Config
 PAGE_TRIALS = 1000
 """Trials fetched at a time: on SQLite a read holds writers up, so none may last longer than a page."""
 
-_probe_of_trial = and_(PROBES.c.trial_id == TRIALS.c.trial_id, PROBES.c.key == "probe")
 _value_of_trial = and_(VALUES.c.trial_id == TRIALS.c.trial_id, VALUES.c.objective == 0)
-_state = cast(TRIALS.c.state, String)  # an enum type of its own on PostgreSQL
 
 
 class StudyReader:
@@ -72,24 +69,39 @@ class StudyReader:
     def best(self) -> dict[str, TrialRecord]:
         """The best complete and eligible trial of each case that has one, the earliest among equals.
 
-        One that a session served is the best only where none was measured with the trainer's plain command.
+        One that a session served is the best only where none was measured with the trainer's plain command. Of several
+        objectives it is the one on the front with most of the first.
         """
         warm = case((self._probe["warm"].as_boolean().is_(True), 1), else_=0)
+        single = [known.study_id for known in self.cases if len(known.objectives) == 1]
         place = func.row_number().over(
             partition_by=TRIALS.c.study_id, order_by=(warm, VALUES.c.value.desc(), TRIALS.c.number)
         )
         ranked = (
             select(TRIALS.c.trial_id, place.label("place"))
             .join_from(TRIALS, VALUES, _value_of_trial)
-            .outerjoin(PROBES, _probe_of_trial)
-            .where(TRIALS.c.study_id.in_(list(self._names)), _state == COMPLETE, VALUES.c.value.is_not(None))
+            .outerjoin(PROBES, PROBE_OF_TRIAL)
+            .where(TRIALS.c.study_id.in_(single), STATE == COMPLETE, VALUES.c.value.is_not(None))
             .where(self._probe["ineligible"].as_string().is_(None))
             .subquery()
         )
         query = _whole_trials().join(ranked, ranked.c.trial_id == TRIALS.c.trial_id).where(ranked.c.place == 1)
         with reading(self._engine) as connection:
             trials = [self._trial(row) for row in connection.execute(query)]
-        return {trial.case: trial for trial in trials}
+        return {trial.case: trial for trial in trials} | {name: members[0] for name, members in self.fronts.items()}
+
+    @cached_property
+    def fronts(self) -> dict[str, list[TrialRecord]]:
+        """The Pareto front of each case with several objectives that has one, most of the first objective first."""
+        several = [known.study_id for known in self.cases if len(known.objectives) > 1]
+        fronts: dict[str, list[TrialRecord]] = {}
+        with reading(self._engine) as connection:
+            members = front_trials(connection, several)
+            rows = connection.execute(_whole_trials().where(TRIALS.c.trial_id.in_(members)))
+            trials = {row.trial_id: self._trial(row) for row in rows}
+        for member in members:
+            fronts.setdefault(trials[member].case, []).append(trials[member])
+        return fronts
 
     @cached_property
     def vs_default(self) -> dict[str, float]:
@@ -97,21 +109,21 @@ class StudyReader:
 
         Of a default that was probed more than once the newest reading counts, one that the pruner stopped included.
         """
-        ratios: dict[str, float] = {}
-        for known in self.cases:
-            best = self.best.get(known.name)
-            speed = best and best.probe.get("samples_per_s")
-            usual = best and self._newest_speed(known, known.default_at(best.config.get(LADDER)))
-            if speed and usual:
-                ratios[known.name] = speed / usual
-        return ratios
+        best = [(known, self.best[known.name]) for known in self.cases if known.name in self.best]
+        return {known.name: ratio for known, trial in best if (ratio := self.beside_default(known, trial)) is not None}
+
+    def beside_default(self, known: CaseRecord, trial: TrialRecord) -> float | None:
+        """Give a trial's samples/s in multiples of its rung's default's, as `vs_default` does for the best."""
+        speed = trial.probe.get("samples_per_s")
+        usual = self._newest_speed(known, known.default_at(trial.config.get(LADDER)))
+        return speed / usual if speed and usual else None
 
     def _newest_speed(self, known: CaseRecord, wanted: Config) -> float | None:
         config, speed = self._probe["config"], self._probe["samples_per_s"].as_float()
         rung = wanted.get(LADDER)
         query = (
             select(config, speed)
-            .join_from(TRIALS, PROBES, _probe_of_trial)
+            .join_from(TRIALS, PROBES, PROBE_OF_TRIAL)
             .where(TRIALS.c.study_id == known.study_id, config[LADDER].as_integer().is_not_distinct_from(rung))
             .where(self._probe["status"].as_string().in_((OK, PRUNED)), speed.is_not(None))
             .order_by(TRIALS.c.number.desc())
@@ -125,8 +137,8 @@ class StudyReader:
         rung = self._probe["config"][LADDER].as_integer()
         query = (
             select(TRIALS.c.study_id, func.max(rung))
-            .join_from(TRIALS, PROBES, _probe_of_trial)
-            .where(TRIALS.c.study_id.in_(list(self._names)), _state == COMPLETE, rung.is_not(None))
+            .join_from(TRIALS, PROBES, PROBE_OF_TRIAL)
+            .where(TRIALS.c.study_id.in_(list(self._names)), STATE == COMPLETE, rung.is_not(None))
             .where(self._probe["ineligible"].as_string().is_(None))
             .group_by(TRIALS.c.study_id)
         )
@@ -141,11 +153,11 @@ class StudyReader:
         ends = (
             select(
                 TRIALS.c.study_id,
-                _state.label("state"),
+                STATE.label("state"),
                 case((ineligible, INELIGIBLE), else_=probe["status"].as_string()).label("status"),
                 probe["total_s"].as_float().label("total_s"),
             )
-            .outerjoin_from(TRIALS, PROBES, _probe_of_trial)
+            .outerjoin_from(TRIALS, PROBES, PROBE_OF_TRIAL)
             .where(TRIALS.c.study_id.in_(list(self._names)))
             .subquery()
         )
@@ -200,8 +212,7 @@ class StudyReader:
     @property
     def _probe(self) -> ColumnElement[Any]:
         """The packed record of a trial as a JSON column."""
-        as_json = cast if self._engine.dialect.name == "postgresql" else type_coerce  # elsewhere text reads as JSON
-        return as_json(PROBES.c.value_json, JSON)
+        return packed(self._engine)
 
     def _trial(self, row: Row[Any]) -> TrialRecord:
         return TrialRecord(
@@ -219,7 +230,7 @@ def _whole_trials() -> Select[Any]:
     return (
         select(*TRIALS.c, VALUES.c.value, PROBES.c.value_json)
         .outerjoin_from(TRIALS, VALUES, _value_of_trial)
-        .outerjoin(PROBES, _probe_of_trial)
+        .outerjoin(PROBES, PROBE_OF_TRIAL)
     )
 
 

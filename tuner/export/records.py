@@ -15,7 +15,9 @@ INELIGIBLE = "ineligible"
 NO_TRIALS = "no_trials"
 RUNNING = "RUNNING"
 COMPLETE = "COMPLETE"
-FINISHED = (COMPLETE, "PRUNED", "FAIL")
+JUDGED = (COMPLETE, "PRUNED")
+"""The states of trials that say something of their config."""
+FINISHED = (*JUDGED, "FAIL")
 """The states, as the database spells them, of trials that are over."""
 
 
@@ -44,8 +46,13 @@ class CaseRecord:
 
     @property
     def objective(self) -> str:
-        """The name of the metric that the study maximises."""
+        """What the study maximises: a metric, or several with commas between."""
         return self.facts.get("objective") or "value"
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """The names of the metrics that the study maximises; `value` of a trial is the first."""
+        return tuple(self.objective.split(","))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -42,6 +42,18 @@ def trial_columns(parameters: Sequence[str], metrics: Sequence[str]) -> list[str
     return list(dict.fromkeys([*columns, "start_up_s", "window_s", "total_s", "measured", "out_dir", "digest"]))
 
 
+def front_columns(objectives: Sequence[str], parameters: Sequence[str]) -> list[str]:
+    """Name the columns of `pareto.tsv`."""
+    readings = [name for objective in objectives for name in (objective, f"{objective}_se")]
+    columns = ["case", "method", "trial", *parameters, *readings, "samples_per_s", "samples_per_s_vs_default"]
+    return list(dict.fromkeys([*columns, "changes_learning", "headroom_pct", "measured", "out_dir", "digest"]))
+
+
+def front_row(case: CaseRecord, trial: TrialRecord, vs_default: float | None) -> Row:
+    """Describe a trial on a case's Pareto front, whose samples/s are `vs_default` times those of its rung's default."""
+    return trial_row(case, trial) | _beside_default(case, trial, vs_default)
+
+
 def best_row(case: CaseRecord, trial: TrialRecord, vs_default: float | None) -> Row:
     """Describe the best trial of a case, whose samples/s are `vs_default` times those of its rung's default."""
     probe = trial.probe
@@ -56,10 +68,9 @@ def best_row(case: CaseRecord, trial: TrialRecord, vs_default: float | None) -> 
         "variant": trial.variant,
         "elapsed_s": rounded("elapsed_s", probe.get("total_s")),
         "iteration": probe.get("iterations"),
-        "samples_per_s_vs_default": rounded("samples_per_s_vs_default", vs_default),
-        "changes_learning": " ".join(case.changes_learning(trial.config)),
+        **_beside_default(case, trial, vs_default),
         "objective": case.objective,
-        "value": rounded(case.objective, trial.value),
+        "value": rounded(case.objectives[0], trial.value),
         "source": case.facts.get("source"),
         "measured": _way(trial),
         "trial": trial.number,
@@ -82,13 +93,20 @@ def trial_row(case: CaseRecord, trial: TrialRecord) -> Row:
         "failure": failure.get("kind"),
         "detail": " ".join((failure.get("detail") or probe.get("stopped") or probe.get("ineligible") or "").split()),
         "launched": probe.get("launched"),
-        "value": rounded(case.objective, trial.value),
+        "value": rounded(case.objectives[0], trial.value),
         "iterations": probe.get("iterations"),
         "started_at": _utc(trial.started),
         "completed_at": _utc(trial.completed),
         "measured": _way(trial),
         "out_dir": probe.get("out_dir"),
         "digest": probe.get("digest"),
+    }
+
+
+def _beside_default(case: CaseRecord, trial: TrialRecord, vs_default: float | None) -> Row:
+    return {
+        "samples_per_s_vs_default": rounded("samples_per_s_vs_default", vs_default),
+        "changes_learning": " ".join(case.changes_learning(trial.config)),
     }
 
 

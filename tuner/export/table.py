@@ -20,7 +20,7 @@ from tuner.export.records import FINISHED, INTERRUPTED, OK, CaseRecord, TrialRec
 from tuner.export.write import write_files
 from tuner.probe.metrics import METRICS
 from tuner.probe.result import FailureKind
-from tuner.study.spec import ParameterSpec
+from tuner.study.parameter import ParameterSpec
 
 HEADER_SUFFIX, TABLE_SUFFIX = ".json", ".parquet"
 

@@ -10,7 +10,7 @@ import pandas as pd
 from tuner.export.query import StudyReader
 from tuner.export.records import NO_TRIALS, commonest_failure, finished
 from tuner.export.rounding import rounded
-from tuner.export.rows import best_columns, best_row, trial_columns, trial_row
+from tuner.export.rows import best_columns, best_row, front_columns, front_row, trial_columns, trial_row
 from tuner.study.space import LADDER
 
 CHUNK_TRIALS = 5000
@@ -44,6 +44,18 @@ def best_by_case(study: StudyReader) -> pd.DataFrame:
         rows.append(row | {"trials": finished(tallies)})
     devices = max(2, *(len(case.facts.get("devices") or ()) for case in study.cases))
     return _table(rows, best_columns(devices, *study.fields))
+
+
+def pareto(study: StudyReader) -> pd.DataFrame:
+    """Give one row per member of the Pareto front of each case, most of the first objective first."""
+    cases = {case.name: case for case in study.cases}
+    objectives = dict.fromkeys(name for case in study.cases for name in case.objectives)
+    rows = [
+        front_row(cases[name], trial, study.beside_default(cases[name], trial))
+        for name, members in study.fronts.items()
+        for trial in members
+    ]
+    return _table(rows, front_columns(list(objectives), study.fields[0]))
 
 
 def case_manifest(study: StudyReader) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import pandas as pd
 from tuner.errors import OutputError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
-from tuner.export.tables import best_by_case, case_manifest, method_summary, trial_tables
+from tuner.export.tables import best_by_case, case_manifest, method_summary, pareto, trial_tables
 
 Exporter = Callable[[StudyReader], Iterable[str]]
 """Gives a file's text, in pieces."""
@@ -33,7 +33,9 @@ def export_study(url: str, study: str, folder: Path) -> list[Path]:
     OutputError when a file cannot be written.
     """
     reader = StudyReader(connect(url), study)
-    return write_files(folder, {name: map(str.encode, exporter(reader)) for name, exporter in EXPORTERS.items()})
+    several = any(len(case.objectives) > 1 for case in reader.cases)
+    exporters = EXPORTERS | (OF_SEVERAL_OBJECTIVES if several else {})
+    return write_files(folder, {name: map(str.encode, exporter(reader)) for name, exporter in exporters.items()})
 
 
 def write_files(folder: Path, files: Mapping[str, Iterable[bytes]]) -> list[Path]:
@@ -88,3 +90,5 @@ EXPORTERS: dict[str, Exporter] = {
     "trials.tsv": lambda study: _tsv(trial_tables(study)),
 }
 """File name → what writes it."""
+OF_SEVERAL_OBJECTIVES: dict[str, Exporter] = {"pareto.tsv": lambda study: _tsv([pareto(study)])}
+"""What is written besides for a study with several objectives."""

@@ -9,6 +9,7 @@ from tuner.probe.plan import Device, ProbePlan, Slot
 from tuner.probe.result import DeviceSample
 from tuner.replay.table import Table
 from tuner.search.trials import PATIENCE
+from tuner.store.siblings import RECORDED
 from tuner.study.cases import Case
 from tuner.study.load import load, narrowed
 from tuner.study.space import Config, config_digest
@@ -79,7 +80,7 @@ class TableTrainer:
 
     def fingerprint(self) -> dict[str, str]:
         """Name the recorded trainer and when it was recorded."""
-        return {**self._table.header.trainer, "recorded": self._table.header.date}
+        return {**self._table.header.trainer, RECORDED: self._table.header.date}
 
 
 class TableSource:

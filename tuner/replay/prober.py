@@ -24,10 +24,14 @@ class ReplayedProber:
     time are those of the recording; limits of iterations are the plan's.
     """
 
-    def __init__(self, table: Table, objective: str, *, noise: random.Random | None = None) -> None:
-        """`noise` moves each reading of the objective by a normal deviate of its standard error."""
+    def __init__(self, table: Table, objective: str, *others: str, noise: random.Random | None = None) -> None:
+        """`noise` moves each reading of the objective by a normal deviate of its standard error.
+
+        With `others` beside it a probe runs to its end: the table does not say how they developed.
+        """
         self._table = table
         self._objective = objective
+        self._alone = not others
         self._noise = noise
         self.open_session: str | None = None
         """The key of the session that is open, if one is."""
@@ -76,7 +80,8 @@ class ReplayedProber:
             return result
         own_error = error(result, self._objective)
         shift = self._noise.gauss(0.0, own_error) if self._noise and own_error else 0.0
-        series = recorded.series if self._objective == self._table.header.objective else ()
+        followed = self._alone and self._objective == self._table.header.objective
+        series = recorded.series if followed else ()
         whole = restated(result, self._objective, final + shift, own_error) if shift else result
         for count, number in enumerate(series[: result.iterations - 1], start=1):
             if number is None:

@@ -17,8 +17,9 @@ from tuner.probe.metrics import OBJECTIVES
 from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.search.frontier import Frontier, out_of_memory
 from tuner.search.trials import PATIENCE
+from tuner.study.parameter import ParameterSpec
 from tuner.study.space import Config, Space, Value, config_digest
-from tuner.study.spec import ParameterSpec, StudySpec
+from tuner.study.spec import StudySpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,7 +5,7 @@ from functools import cached_property
 import numpy as np
 
 from tuner.search.gain import below
-from tuner.search.growth import Growth
+from tuner.search.growth import inherited
 from tuner.search.levels import Floats
 from tuner.search.observed import MEMORY_SHARE, RUN_S, START_S, Observed
 from tuner.search.pool import Pool
@@ -64,9 +64,9 @@ class Costs:
 
     def _expected(self, name: str, *, error: float, variants: float) -> Expected | None:
         """Expect an amount of each config by straight lines through those measured, `error` being its own share."""
-        configs, amounts = self._observed.amounts(name)
-        if not configs:
+        lines = self._observed.lines(name, self._pool.space)
+        growth = inherited(self._pool.space, lines, error=error, variants=variants)
+        if growth is None:
             return None
-        growth = Growth(self._pool.space, configs, amounts, error=error, variants=variants)
         mean, deviation = growth.expect(self._pool.configs)
-        return np.maximum(mean, LEAST * min(amounts)), deviation
+        return np.maximum(mean, LEAST * min(amount for _, amounts in lines for amount in amounts)), deviation

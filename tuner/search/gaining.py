@@ -1,5 +1,6 @@
 """The config that is expected to gain most for each second that it takes, as long as there is something to gain."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from optuna.distributions import BaseDistribution
@@ -11,7 +12,8 @@ from tuner.search.observed import Observed, launched
 from tuner.search.outlook import Outlook
 from tuner.search.pool import Pool
 from tuner.search.sampler import CaseSampler
-from tuner.search.trials import PATIENCE, WARM, History
+from tuner.search.siblings import Sibling
+from tuner.search.trials import PATIENCE, History
 from tuner.study.space import Config, Space
 from tuner.study.spec import ProbeSpec
 
@@ -23,14 +25,22 @@ class GainSampler(CaseSampler):
     probed again on purpose alone: where its readings are too few to tell whether it is the best.
     """
 
-    def __init__(self, space: Space, limits: ProbeSpec | None = None, *, outlook: type[Outlook] = Outlook) -> None:
-        """`limits` say when a start takes too long and how much memory is to stay free."""
+    def __init__(
+        self,
+        space: Space,
+        limits: ProbeSpec | None = None,
+        *,
+        outlook: type[Outlook] = Outlook,
+        siblings: Sequence[Sibling] = (),
+    ) -> None:
+        """`limits` say when a start takes too long and how much memory is to stay free; `siblings`: likest first."""
         super().__init__(space)
         self._limits = limits or ProbeSpec()
         self._patience = space.values(PATIENCE)
         self._pool = Pool(space.restricted_to(set(space.names) - {PATIENCE}))
         self._elsewhere = RandomSampler()
         self._look = outlook
+        self._siblings = siblings
         self._looked: tuple[object, Outlook] | None = None
 
     def exhausted(self, study: Study) -> bool:
@@ -49,8 +59,9 @@ class GainSampler(CaseSampler):
     def unconfirmed(self, study: Study) -> Config | None:
         """Give what is believed to be the best, where a session alone has measured it."""
         best = self.best(study)
-        cold = (launched(one.params) for one in study.get_trials(deepcopy=False) if not one.user_attrs.get(WARM))
-        return None if best is None or best in cold else self._whole(best, len(study.get_trials(deepcopy=False)))
+        if best is None or History(study, self._space).tried_cold(best):
+            return None
+        return self._whole(best, len(study.get_trials(deepcopy=False)))
 
     def choose(self, study: Study, trial: FrozenTrial, history: History) -> Config:
         """Choose what gains most for its price; where nothing may be probed any more, what is best."""
@@ -74,5 +85,8 @@ class GainSampler(CaseSampler):
         state = [(one.number, one.state) for one in trials]
         if self._looked is None or self._looked[0] != state:
             sign = 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
-            self._looked = (state, self._look(self._pool, Observed(trials, sign=sign), self._limits))
+            self._looked = (
+                state,
+                self._look(self._pool, Observed(trials, sign=sign, siblings=self._siblings), self._limits),
+            )
         return self._looked[1]

@@ -9,30 +9,49 @@ from tuner.study.space import LADDER, VARIANT, Config, Space
 
 HALF, HALF_SPREAD = 0.5, 0.4
 """Share of a first amount that was there before any environment, and that came with the environments."""
+FACTOR = 0.5
+"""Standard deviation of the factor between the amounts of two cases that are alike: 1.5 in memory between the pi_plus
+cases of two methods on an H200."""
+DIFFERENCE = 0.5
+"""How far their lines differ beside that, as a share of how far lines of any cases differ."""
+
+
+Line = tuple[Sequence[Config], Sequence[float]]
+"""Configs of one case, and the amount that was measured of each."""
 
 
 class Growth:
     """An amount + so much per environment, both a little different for each variant, fitted to what was measured.
 
     Bayesian linear regression whose errors are a share of the amount (Bishop, "Pattern Recognition and Machine
-    Learning", 2006, 3.50 and 3.58). Its prior is scaled by the amounts themselves.
+    Learning", 2006, 3.50 and 3.58). Its prior is scaled by the amounts themselves, or is what another case showed.
     """
 
     def __init__(
-        self, space: Space, configs: Sequence[Config], amounts: Sequence[float], *, error: float, variants: float
+        self,
+        space: Space,
+        configs: Sequence[Config],
+        amounts: Sequence[float],
+        *,
+        error: float,
+        variants: float,
+        elder: "Growth | None" = None,
     ) -> None:
-        """As shares of an amount, `error` is the standard error of what is measured, `variants` how far they differ."""
+        """As shares of an amount, `error` is the standard error of what is measured, `variants` how far they differ.
+
+        `elder` is the growth in a case that is like this one; without it, something must have been measured.
+        """
         self._others = space.values(VARIANT)[1:]
         self._error = error
         rows, wanted = self._rows(configs), np.asarray(amounts, dtype=float)
-        self._scale = np.maximum(np.abs(rows).mean(axis=0), 1e-9)
-        self._scale[2:] = np.tile(self._scale[:2], len(self._others))
-        self._unit = float(wanted.mean())
-        usual = self._unit * np.array([HALF, HALF, *[0.0, 0.0] * len(self._others)])
+        self._scale = elder._scale if elder else self._scale_of(rows)
+        self._unit = elder._unit if elder else float(wanted.mean())
         spread = self._unit * np.array([HALF_SPREAD, HALF_SPREAD, *[max(variants, 1e-6)] * 2 * len(self._others)])
+        usual, doubt = elder._lent(spread) if elder else (self._unit * self._halves(), np.diag(spread**2))
+        certain = np.linalg.inv(doubt)
         weighed = rows / self._scale / (error * wanted)[:, None]
-        self._spread = np.linalg.inv(weighed.T @ weighed + np.diag(spread**-2))
-        self._most_probable = self._spread @ (weighed.T @ np.full(len(wanted), 1.0 / error) + usual / spread**2)
+        self._spread = np.linalg.inv(weighed.T @ weighed + certain)
+        self._most_probable = self._spread @ (weighed.T @ np.full(len(wanted), 1.0 / error) + certain @ usual)
 
     def expect(self, configs: Sequence[Config]) -> tuple[Floats, Floats]:
         """Give mean and standard deviation of the amount that a probe of each config will show."""
@@ -40,9 +59,34 @@ class Growth:
         mean = rows @ self._most_probable
         return mean, np.sqrt(np.einsum("ij,jk,ik->i", rows, self._spread, rows) + (self._error * mean) ** 2)
 
+    def _lent(self, spread: Floats) -> tuple[Floats, Floats]:
+        """Give what this line says of another case's, most probable and covariance; `spread` is that of any line."""
+        line = self._most_probable
+        return line, self._spread + FACTOR**2 * np.outer(line, line) + np.diag((DIFFERENCE * spread) ** 2)
+
+    def _halves(self) -> Floats:
+        return np.array([HALF, HALF, *[0.0, 0.0] * len(self._others)])
+
+    def _scale_of(self, rows: Floats) -> Floats:
+        scale = np.maximum(np.abs(rows).mean(axis=0), 1e-9)
+        scale[2:] = np.tile(scale[:2], len(self._others))
+        return scale
+
     def _rows(self, configs: Sequence[Config]) -> Floats:
-        return np.array([self._row(config) for config in configs])
+        return np.array([self._row(config) for config in configs]).reshape(len(configs), 2 + 2 * len(self._others))
 
     def _row(self, config: Config) -> list[float]:
         line = [1.0, float(config.get(LADDER, 0.0))]
         return [*line, *(part * (config.get(VARIANT) == other) for other in self._others for part in line)]
+
+
+def inherited(space: Space, lines: Sequence[Line], *, error: float, variants: float) -> Growth | None:
+    """Give the growth in the last of several cases that are alike, each beginning with what the one before it showed.
+
+    None where nothing was measured in any; `error` and `variants` as for `Growth`.
+    """
+    growth = None
+    for configs, amounts in lines:
+        if configs or growth:
+            growth = Growth(space, configs, amounts, error=error, variants=variants, elder=growth)
+    return growth

@@ -1,6 +1,6 @@
 """A study's trials as numbers: what each config read, what cannot run, and what probes took."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
@@ -10,10 +10,12 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tuner.probe.result import FailureKind
 from tuner.search.frontier import Frontier, OutOfMemory
+from tuner.search.growth import Line
 from tuner.search.levels import Levels
+from tuner.search.siblings import Cost, Sibling, amounts
 from tuner.search.surrogate import Readings
 from tuner.search.trials import ERROR, MEMORY, PATIENCE, is_eligible
-from tuner.study.space import Config, config_digest
+from tuner.study.space import Config, Space, config_digest
 
 COST = "cost"
 """User attribute of a trial that gave a number: what its probe took, as `cost` gives it."""
@@ -55,23 +57,25 @@ class Observed:
     A probe that the pruner stopped counts as a reading, of a config that is not eligible.
     """
 
-    def __init__(self, trials: Iterable[FrozenTrial], *, sign: float = 1.0) -> None:
-        """`sign` is -1 where the study looks for small values."""
+    def __init__(self, trials: Iterable[FrozenTrial], *, sign: float = 1.0, siblings: Sequence[Sibling] = ()) -> None:
+        """`sign` is -1 where the study looks for small values; `siblings` come likest first."""
+        self._siblings = siblings
         self.seen: dict[str, Seen] = {}
         """By digest."""
         self.closed: set[str] = set()
         """Digests of what runs now or has failed."""
-        self._costs: list[tuple[Config, Mapping[str, float]]] = []
+        self._costs: list[Cost] = []
         self._walls: list[OutOfMemory] = []
         for trial in trials:
             self._note(trial, launched(trial.params), sign)
         self.walls = Frontier(self._walls)
         """Where memory or time ends: beyond it, a config needs no less of either than one that ran out of it."""
 
-    def amounts(self, name: str) -> tuple[list[Config], list[float]]:
-        """Give the configs of which this part of the cost is known, and how much it was."""
-        known = [(config, took[name]) for config, took in self._costs if name in took]
-        return [config for config, _ in known], [amount for _, amount in known]
+    def lines(self, name: str, space: Space) -> list[Line]:
+        """Give what of this part of the cost is known in each sibling, the likest one last, and then in this study."""
+        return [
+            amounts(costs, name, space) for costs in (*(one.costs for one in reversed(self._siblings)), self._costs)
+        ]
 
     def readings(self, levels: Levels) -> Readings:
         """Give what each config read, in the order of `seen`."""

@@ -59,6 +59,10 @@ class CaseSampler(BaseSampler):
         """Give the best config, where a session alone has measured it; None where it was measured cold."""
         return History(study, self._space).unconfirmed()
 
+    def origin(self, config: Config) -> str | None:
+        """Name the case that the config just chosen comes from; None where it is not another case's best."""
+        return None
+
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Claim the whole space, so that `sample_relative` decides every parameter together."""
         return dict(self._distributions)
@@ -121,9 +125,9 @@ class ConfigSampler(CaseSampler):
 
         def pick(parameter: Parameter) -> Value:
             if parameter.name in together:
-                return together[parameter.name]
+                return parameter.nearest(together[parameter.name])
             kind = self._distributions[parameter.name]
-            return self._inner.sample_independent(study, trial, parameter.name, kind)
+            return parameter.nearest(self._inner.sample_independent(study, trial, parameter.name, kind))
 
         return self._space.draw(pick)
 

@@ -1,12 +1,13 @@
 """A study's trials as the search reads them: what was probed, what is due again, where memory ends."""
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from tuner.search.front import Reading, front
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.study.space import Config, Parameter, Space, Value
 
@@ -18,6 +19,8 @@ WARM = "warm"
 """User attribute of a trial that a session served."""
 CONFIRMS = "confirms"
 """User attribute of a trial that measures again, by the trainer's plain command, what a session served."""
+ORIGIN = "origin"
+"""User attribute of a trial whose config is the best of another case: the name of that case."""
 ERROR = "error"
 """User attribute: the standard error of a complete trial's value."""
 MEMORY = "memory_gib"
@@ -27,8 +30,13 @@ ELIGIBLE = "eligible"
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:
-    """Give Optuna's counterpart: a categorical for rungs and choices, integers for a range."""
+    """Give Optuna's counterpart: a categorical for written rungs and choices, integers for a range.
+
+    For an `auto` ladder it is every integer between its bounds: rungs are made only when the first trials are there.
+    """
     values = parameter.values
+    if parameter.bounds:
+        return IntDistribution(*parameter.bounds, log=True)
     if parameter.is_range:
         low, high = int(values[0]), int(values[-1])
         return IntDistribution(low, high, step=int(values[1]) - low if len(values) > 1 else 1)
@@ -41,7 +49,7 @@ def suggest(trial: Trial, space: Space) -> Config:
     def pick(parameter: Parameter) -> Value:
         kind = distribution(parameter)
         if isinstance(kind, IntDistribution):
-            return trial.suggest_int(parameter.name, kind.low, kind.high, step=kind.step)
+            return trial.suggest_int(parameter.name, kind.low, kind.high, step=kind.step, log=kind.log)
         return trial.suggest_categorical(parameter.name, parameter.values)  # pyright: ignore[reportReturnType]
 
     return space.draw(pick)
@@ -63,6 +71,7 @@ class History:
         self._trials = [trial for trial in study.get_trials(deepcopy=False) if _is_whole(trial, space)]
         self._probed = {_launch(trial.params) for trial in self._trials}
         self._frontier = frontier(self._trials)
+        self._several = len(study.directions) > 1
 
     def is_new(self, config: Config) -> bool:
         """Tell whether the config has never been launched and may fit into memory."""
@@ -92,7 +101,9 @@ class History:
         trainer's plain command. What sessions read too high, where both were measured, is taken off: it also holds how
         much the luckiest of many readings flatters its config.
         """
-        tried = {_launch(trial.params) for trial in self._trials if not trial.user_attrs.get(WARM)}
+        tried = self._tried_cold()
+        if self._several:
+            return self._unconfirmed_member(tried)
         eligible = [trial for trial in self._trials if trial.state == TrialState.COMPLETE and is_eligible(trial)]
         cold = {_launch(trial.params): trial for trial in eligible if not trial.user_attrs.get(WARM)}
         warm = {_launch(trial.params): trial for trial in eligible if trial.user_attrs.get(WARM)}
@@ -105,6 +116,31 @@ class History:
         if best is not None and _reading(top) - usual <= _reading(best) + _noise(top, best):
             return None
         return dict(top.params)
+
+    def tried_cold(self, config: Config) -> bool:
+        """Tell whether the config has been launched without a session."""
+        return _launch(config) in self._tried_cold()
+
+    def _unconfirmed_member(self, tried: set[Hashable]) -> Config | None:
+        """Give a config of the Pareto front that has not been tried cold."""
+        members = (self._trials[one.trial].params for one in front(list(self._readings())))
+        return next((dict(config) for config in members if _launch(config) not in tried), None)
+
+    def _readings(self) -> Iterator[Reading]:
+        for position, trial in enumerate(self._trials):
+            if trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
+                counts = trial.state == TrialState.COMPLETE and is_eligible(trial)
+                yield Reading(
+                    trial=position,
+                    launch=_launch(trial.params),
+                    warm=WARM in trial.user_attrs,
+                    values=tuple(trial.values) if counts else None,
+                )
+
+    def _tried_cold(self) -> set[Hashable]:
+        """Give what has been launched without a session, but for what was interrupted there and is asked again."""
+        cold = (trial for trial in self._trials if not {WARM, RETRY} & trial.user_attrs.keys())
+        return {_launch(trial.params) for trial in cold}
 
 
 def is_eligible(trial: FrozenTrial) -> bool:

@@ -34,9 +34,11 @@ class Verdict:
     status: str
     """For people and tables: `ok`, `pruned` or the failure's kind."""
     value: float | None = None
-    """The objective."""
+    """The objective, or the first-named of several."""
+    others: tuple[float, ...] = ()
+    """The further objectives, in their order."""
     error: float | None = None
-    """Its standard error."""
+    """The standard error of `value`."""
     constraint: float | None = None
     """Device memory missing, in GiB; None where memory sufficed."""
     ineligible: str | None = None
@@ -46,11 +48,15 @@ class Verdict:
     retry: bool = False
     """Whether the same config is to be probed again."""
 
+    @property
+    def values(self) -> list[float] | None:
+        """Every objective in its order, if the probe gave a number."""
+        return None if self.value is None else [self.value, *self.others]
+
 
 def judge(
     result: ProbeResult,
-    objective: str,
-    *,
+    *objectives: str,
     headroom_pct: float = 0.0,
     constraints: Sequence[Constraint] = (),
     default: Mapping[str, float | None] = _NOTHING_KNOWN,
@@ -67,8 +73,8 @@ def judge(
         return _failed(result, result.failure, attempt)
     if result.stopped is not None:
         return Verdict(state=State.PRUNED, status="pruned")
-    number = value(result, objective)
-    if number is None:
+    values = [number for one in objectives if (number := value(result, one)) is not None]
+    if len(values) < len(objectives):
         return Verdict(state=State.FAIL, status="no_reading")
     numbers = measured(result)
     readings = [(one, numbers[one.metric], default.get(one.metric)) for one in constraints]
@@ -77,8 +83,9 @@ def judge(
     return Verdict(
         state=State.COMPLETE,
         status="ok",
-        value=number,
-        error=error(result, objective),
+        value=values[0],
+        others=tuple(values[1:]),
+        error=error(result, objectives[0]),
         ineligible="; ".join((*_short_of_memory(numbers, headroom_pct), *complaints)) or None,
         missed=missed,
     )

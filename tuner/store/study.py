@@ -1,16 +1,15 @@
 """One case's study: ask for the next config, follow its probe, tell what came of it, take back what was dropped."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-import optuna
 from optuna.pruners import BasePruner
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from tuner.errors import StoreError
+from tuner.search.calibration import RUNGS
 from tuner.search.frontier import Frontier
 from tuner.search.observed import COST, FAILURE, cost
 from tuner.search.sampler import CaseSampler, Price, free
@@ -19,6 +18,7 @@ from tuner.search.trials import (
     ELIGIBLE,
     ERROR,
     MEMORY,
+    ORIGIN,
     RETRY,
     WARM,
     frontier,
@@ -29,7 +29,8 @@ from tuner.search.trials import (
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
 from tuner.store.leases import BEAT_S, Lease
-from tuner.store.records import CASE, ENDED, IDENTITY, LEASE, PROBE
+from tuner.store.opening import open_study
+from tuner.store.records import CASE, ENDED, LEASE, PROBE
 from tuner.study.space import Config, Space, config_digest
 
 _STATES = {State.COMPLETE: TrialState.COMPLETE, State.PRUNED: TrialState.PRUNED, State.FAIL: TrialState.FAIL}
@@ -48,14 +49,17 @@ class Asked:
     """Whether the trainer's plain command is to measure it, because a session has failed or shown it to be the best."""
     confirms: bool = False
     """Whether it measures again what a session has shown to be the best: to the end, whatever comes of it."""
+    origin: str | None = None
+    """The case in which this config is the best, where it comes from there."""
 
 
 class CaseStudy:
     """The study of one case, resumed where it exists.
 
-    `sampler` gives what chooses configs, from the number of trials so far. `identity` is what must not change while
-    the study goes on: space, trainer, pruner, objective, what measures. `confirm`: whether the best is to be measured
-    again by the trainer's plain command where a session has measured it.
+    `sampler` gives what chooses configs, from the number of trials so far. `objectives` are named in the order in which
+    they are told; of several the best is a Pareto front, and no probe is pruned. `identity` is what must not change
+    while the study goes on: space, trainer, pruner, objective, what measures. `confirm`: whether the best is to be
+    measured again by the trainer's plain command where a session has measured it.
     Raises StoreError naming what differs from the study in the database.
     """
 
@@ -69,18 +73,17 @@ class CaseStudy:
         pruner: BasePruner,
         identity: dict[str, Any],
         case: dict[str, Any],
+        objectives: Sequence[str] = ("value",),
         confirm: bool = True,
     ) -> None:
         self._database = database
         self._confirm = confirm
+        self._several = len(objectives) > 1
         self._space = space
         self._trials: dict[int, Trial] = {}
         self._beat_s = 0.0
         with database.reported(), database.lock():
-            self._study = optuna.create_study(
-                study_name=name, storage=database.storage, direction="maximize", pruner=pruner, load_if_exists=True
-            )
-            self._check(identity)
+            self._study = open_study(database, name, objectives=objectives, pruner=pruner, identity=identity)
             self._study.set_user_attr(CASE, case)
             self._sampler = sampler(len(self._study.get_trials(deepcopy=False)))
             self._study.sampler = self._sampler
@@ -100,7 +103,9 @@ class CaseStudy:
 
     @property
     def incumbent(self) -> float | None:
-        """The best objective of an eligible config so far."""
+        """The best objective of an eligible config so far; None where there are several objectives."""
+        if self._several:
+            return None
         with self._database.reported():
             complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         return max((one.value for one in complete if one.value is not None and is_eligible(one)), default=None)
@@ -115,6 +120,21 @@ class CaseStudy:
             for trial in reversed(ended)
         )
         return sum(1 for _ in takewhile(bool, failed))
+
+    @property
+    def rungs(self) -> tuple[int, ...] | None:
+        """The rungs of an `auto` ladder; None until they are fixed."""
+        with self._database.reported():
+            known = self._study.user_attrs.get(RUNGS)
+        return tuple(known) if known else None
+
+    def fix_rungs(self, make: Callable[[Sequence[FrozenTrial]], tuple[int, ...]]) -> tuple[int, ...]:
+        """Give the rungs of an `auto` ladder: what the study holds or, for good, what `make` gives for its trials."""
+        with self._database.reported(), self._database.lock():
+            if (rungs := self.rungs) is None:
+                rungs = make(self._study.get_trials(deepcopy=False))
+                self._study.set_user_attr(RUNGS, rungs)
+        return rungs
 
     def frontier(self) -> Frontier:
         """Give what the study knows about where memory ends."""
@@ -158,6 +178,9 @@ class CaseStudy:
             trial.set_user_attr(LEASE, Lease.mine().write())
             if confirmed is not None:
                 trial.set_user_attr(CONFIRMS, True)
+            origin = None if confirmed else self._sampler.origin(config)
+            if origin:
+                trial.set_user_attr(ORIGIN, origin)
             same = [one for one in self._study.get_trials(deepcopy=False) if one.params == config]
             cold = confirmed is not None or any(map(_has_failed, same))
         self._trials[trial.number] = trial
@@ -167,6 +190,7 @@ class CaseStudy:
             attempt=len(same),
             cold=cold,
             confirms=bool(confirmed),
+            origin=origin,
         )
 
     def end(self) -> str | None:
@@ -177,7 +201,12 @@ class CaseStudy:
         return why
 
     def report(self, asked: Asked, iteration: int, value: float) -> bool:
-        """Report the objective so far after an iteration; tell whether the pruner would stop the probe."""
+        """Report the objective so far after an iteration; tell whether the pruner would stop the probe.
+
+        Of several objectives Optuna takes no reports.
+        """
+        if self._several:
+            return False
         trial = self._trials[asked.number]
         with self._database.reported():
             trial.report(value, iteration)
@@ -204,7 +233,7 @@ class CaseStudy:
                 trial.set_constraint(ELIGIBLE, 1.0)
             for metric, share in verdict.missed.items():
                 trial.set_constraint(metric, share)
-            self._study.tell(asked.number, verdict.value, state=_STATES[verdict.state])
+            self._study.tell(asked.number, verdict.values, state=_STATES[verdict.state])
 
     def _take_back(self, trial: FrozenTrial) -> None:
         storage = self._database.storage
@@ -212,19 +241,6 @@ class CaseStudy:
         storage.set_trial_user_attr(trial._trial_id, PROBE, record)
         storage.set_trial_user_attr(trial._trial_id, RETRY, True)
         self._study.tell(trial.number, state=TrialState.FAIL)
-
-    def _check(self, identity: dict[str, Any]) -> None:
-        known = self._study.user_attrs.get(IDENTITY)
-        if known is None:
-            self._study.set_user_attr(IDENTITY, identity)
-            return
-        changed = list(_changes(known, identity))
-        if changed:
-            raise StoreError(
-                f"study {self._study.study_name} in {self._database.shown_url} was started with other settings:\n"
-                + "\n".join(changed)
-                + "\nrestore them to resume it, or give the study file another `name:` to start anew"
-            )
 
 
 def _has_failed(trial: FrozenTrial) -> bool:
@@ -242,11 +258,3 @@ def _facts(verdict: Verdict, record: dict[str, Any]) -> dict[str, Any]:
         COST: cost(record) if measured else None,
         FAILURE: None if measured else verdict.status,
     }
-
-
-def _changes(known: object, now: object, where: str = "") -> Iterator[str]:
-    if isinstance(known, dict) and isinstance(now, dict):
-        for name in sorted(known.keys() | now.keys()):
-            yield from _changes(known.get(name), now.get(name), f"{where}.{name}".lstrip("."))
-    elif known != now:
-        yield f"  {where}: was {known!r}, is {now!r}"

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,11 @@ VARIANT = "agent_variant"
 
 DEFAULT = "default"
 """The variant that changes nothing."""
+
+
+def doublings(first: int, last: int) -> tuple[int, ...]:
+    """Give `first`, twice as much, and so on up to `last`, which is always among them."""
+    return (*itertools.takewhile(lambda rung: rung < last, (first << power for power in itertools.count())), last)
 
 
 def config_digest(config: Mapping[str, Value]) -> str:
@@ -51,7 +57,15 @@ class Parameter:
     values: tuple[Value, ...]
     is_range: bool = False
     """Whether the values are evenly spaced integers, so that a sampler may treat them as numbers."""
+    bounds: tuple[int, int] | None = None
+    """Of an `auto` ladder: its smallest rung and the largest it may have; the values are the rungs as far as known."""
     conditions: tuple[Condition, ...] = ()
+
+    def nearest(self, value: Value) -> Value:
+        """Give the value itself where it is one of the parameter's, else the rung that is nearest in proportion."""
+        if value in self.values:
+            return value
+        return min(self.values, key=lambda rung: abs(math.log(float(rung) / float(value))))
 
     def active(self, config: Mapping[str, Value]) -> bool:
         """Tell whether the parameter counts beside the values already in `config`."""
@@ -81,6 +95,15 @@ class Space:
     def values(self, name: str) -> tuple[Value, ...]:
         """Give the values of the parameter called `name`, empty when there is none."""
         return next((parameter.values for parameter in self.parameters if parameter.name == name), ())
+
+    @property
+    def auto_bounds(self) -> tuple[int, int] | None:
+        """The smallest rung of an `auto` ladder and the largest it may have; None where the ladder is written."""
+        return next((parameter.bounds for parameter in self.parameters if parameter.name == LADDER), None)
+
+    def with_rungs(self, rungs: Sequence[int]) -> "Space":
+        """Give the space with these rungs."""
+        return Space(tuple(replace(one, values=tuple(rungs)) if one.name == LADDER else one for one in self.parameters))
 
     def draw(self, pick: Callable[[Parameter], Value]) -> Config:
         """Make a config by asking `pick` for each parameter that is active, in order."""
@@ -140,10 +163,13 @@ class Space:
         return self.draw(lambda parameter: chosen.get(parameter.name) or parameter.values[0])
 
     def describe(self) -> dict[str, object]:
-        """Give the space as plain JSON values, for comparing with the one a study was started with."""
+        """Give the space as plain JSON values, for comparing with the one a study was started with.
+
+        Of an `auto` ladder only the bounds count: its rungs are the study's own.
+        """
         return {
             parameter.name: {
-                "values": list(parameter.values),
+                **({"auto": list(parameter.bounds)} if parameter.bounds else {"values": list(parameter.values)}),
                 "when": {
                     condition.parameter: list(condition.values) if condition.at_least is None else condition.at_least
                     for condition in parameter.conditions

@@ -3,89 +3,18 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StrictFloat,
-    StrictInt,
-    StrictStr,
-    StringConstraints,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from tuner.study.constraints import Bound, Constraint, read_constraint
-from tuner.study.space import DEFAULT, LADDER, VARIANT, Condition, Parameter, Space, Value
+from tuner.study.objectives import Objective, read_objectives
+from tuner.study.parameter import AUTO, ParameterSpec, PositiveInt, Strict
+from tuner.study.space import DEFAULT, LADDER, VARIANT, Space
 
-PositiveInt = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-Scalar = StrictInt | StrictFloat | StrictStr
-
 
 SHORT_ITERATIONS_FACTOR = 5
 """Times `probe.iterations` that a probe of very short iterations may run."""
-
-
-class Strict(BaseModel):
-    """A frozen part of the study file in which every unknown key is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class AtLeast(Strict):
-    """A condition on a number: `{min: 1}`."""
-
-    min: float
-
-
-class ParameterSpec(Strict):
-    """One parameter: a `ladder` of rungs, a list of `choices`, or a `range` of integers."""
-
-    ladder: tuple[PositiveInt, ...] | None = Field(default=None, min_length=1, description="rungs, in any order")
-    choices: tuple[Scalar, ...] | None = Field(default=None, min_length=1)
-    range: tuple[int, int] | None = Field(default=None, description="first and last integer")
-    step: PositiveInt = 1
-    when: dict[str, Scalar | tuple[Scalar, ...] | AtLeast] = Field(
-        default_factory=dict, description="counts only while other parameters have these values"
-    )
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> "ParameterSpec":
-        given = [kind for kind in ("ladder", "choices", "range") if getattr(self, kind) is not None]
-        if len(given) != 1:
-            raise ValueError(f"give exactly one of ladder, choices, range; found {', '.join(given) or 'none'}")
-        values = self.values
-        if len(set(values)) != len(values):
-            raise ValueError(f"{given[0]} names a value twice: {list(values)}")
-        if self.range is not None and self.range[0] > self.range[1]:
-            raise ValueError(f"range runs backwards: {list(self.range)}")
-        return self
-
-    @property
-    def values(self) -> tuple[Value, ...]:
-        """All values, those of a ladder and of a range from small to large."""
-        if self.ladder is not None:
-            return tuple(sorted(self.ladder))
-        if self.range is not None:
-            return tuple(range(self.range[0], self.range[1] + 1, self.step))
-        return tuple(self.choices or ())
-
-    def parameter(self, name: str) -> Parameter:
-        """Give the parameter as the search sees it."""
-        return Parameter(
-            name=name,
-            values=self.values,
-            is_range=self.range is not None,
-            conditions=tuple(_condition(other, wanted) for other, wanted in self.when.items()),
-        )
-
-
-def _condition(parameter: str, wanted: Scalar | tuple[Scalar, ...] | AtLeast) -> Condition:
-    if isinstance(wanted, AtLeast):
-        return Condition(parameter=parameter, at_least=wanted.min)
-    return Condition(parameter=parameter, values=wanted if isinstance(wanted, tuple) else (wanted,))
 
 
 class TrainerSpec(Strict):
@@ -200,7 +129,7 @@ class StudySpec(Strict):
         default="auto", description="auto, cpu:RANKS, or CUDA indices such as 0,1"
     )
     space: dict[str, ParameterSpec] = Field(min_length=1)
-    objective: str = "min_avg_util"
+    objective: Objective = "min_avg_util"
     constraints: dict[str, Bound] = Field(
         default_factory=dict, description='metric: ">= 10", "<= 20000" or ">= 0.8 * default"; else not eligible as best'
     )
@@ -216,6 +145,8 @@ class StudySpec(Strict):
         if LADDER in space and space[LADDER].range is not None:
             raise ValueError(f"{LADDER} takes a ladder or choices, not a range")
         for name, spec in space.items():
+            if spec.ladder == AUTO and name != LADDER:
+                raise ValueError(f"{name}: only {LADDER} takes `ladder: auto`")
             for other in spec.when:
                 if other not in space:
                     raise ValueError(f"{name}: condition on unknown parameter {other!r}; known: {', '.join(space)}")
@@ -231,6 +162,17 @@ class StudySpec(Strict):
                 f"add {DEFAULT!r} to {VARIANT}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _gain_has_one_objective(self) -> "StudySpec":
+        if len(self.objectives) > 1 and self.search.sampler == "gain":
+            raise ValueError(f"search.sampler: gain weighs one objective, not {self.objective}; write tpe, or name one")
+        return self
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """The metrics that are maximised; of several, the first decides where one best is asked for."""
+        return read_objectives(self.objective)
 
     def build_constraints(self) -> tuple[Constraint, ...]:
         """Give what is asked of a config that is to be the best."""

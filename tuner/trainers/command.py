@@ -30,8 +30,9 @@ from pydantic import Field, ValidationInfo, field_validator
 from tuner.errors import TrainerError
 from tuner.probe.plan import LinePatterns, ProbePlan, Slot
 from tuner.study.cases import Case
+from tuner.study.parameter import Strict
 from tuner.study.space import Config, config_digest
-from tuner.study.spec import Name, Strict, TrainerSpec
+from tuner.study.spec import Name, TrainerSpec
 from tuner.trainers.launch import device_names, interpreter
 from tuner.trainers.options import checked
 from tuner.trainers.parameters import LEARNING, STANDARD

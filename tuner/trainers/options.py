@@ -6,7 +6,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from tuner.errors import TrainerError
-from tuner.study.spec import Strict, TrainerSpec
+from tuner.study.parameter import Strict
+from tuner.study.spec import TrainerSpec
 
 Options = TypeVar("Options", bound=Strict)
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from tuner.errors import TrainerError
 from tuner.probe.plan import LinePatterns, ProbePlan, Slot
 from tuner.study.cases import Case
+from tuner.study.parameter import Strict
 from tuner.study.space import LADDER, VARIANT, Config
-from tuner.study.spec import Strict, TrainerSpec
+from tuner.study.spec import TrainerSpec
 from tuner.trainers.launch import device_names, interpreter
 from tuner.trainers.mimickit import agent, packages
 from tuner.trainers.mimickit.checkout import Checkout

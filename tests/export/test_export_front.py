@@ -1,0 +1,95 @@
+"""Pareto fronts, read from the database and laid out as `pareto.tsv`."""
+
+from typing import TYPE_CHECKING, Any
+
+from optuna import Study
+
+from tuner.export.database import connect
+from tuner.export.query import StudyReader
+from tuner.export.tables import best_by_case, pareto
+
+if TYPE_CHECKING:
+    from conftest import FilledDatabase
+
+BOTH = "min_avg_util,samples_per_s"
+
+
+def reader(database: "FilledDatabase") -> StudyReader:
+    return StudyReader(connect(database.url), "pi_plus")
+
+
+def add(
+    database: "FilledDatabase", case: Study, rung: int, util_pct: float, samples_per_s: float, **probe: Any
+) -> None:
+    config = {"num_envs": rung, "agent_variant": "hiutil"}
+    probe = {"digest": str(rung), "samples_per_s": samples_per_s, **probe}
+    database.add(case, config, utils=(util_pct, util_pct + 1), **probe)
+
+
+def fronts(database: "FilledDatabase") -> dict[str, list[int]]:
+    return {name: [one.number for one in members] for name, members in reader(database).fronts.items()}
+
+
+def test_a_front_holds_what_no_other_config_beats(any_database: "FilledDatabase") -> None:
+    first, second = (any_database.case(name, objective=BOTH) for name in ("add_pi_plus", "amp_pi_plus"))
+    any_database.case("ase_pi_plus", objective=BOTH)
+    for number, values in enumerate([(50.0, 900.0), (70.0, 300.0), (60.0, 500.0), (55.0, 400.0)]):
+        add(any_database, first, number, *values)
+    any_database.add(first, {"num_envs": 64}, status="gpu_oom")
+    any_database.add(first, {"num_envs": 32}, status="crash")
+    first.ask()
+    add(any_database, second, 8, 10.0, 1.0, ineligible="only 1 % of device memory stayed free")
+    add(any_database, second, 16, 5.0, 0.5)
+    assert fronts(any_database) == {"add_pi_plus": [1, 2, 0], "amp_pi_plus": [1]}
+    best = reader(any_database).best
+    assert {name: trial.number for name, trial in best.items()} == {"add_pi_plus": 1, "amp_pi_plus": 1}
+
+
+def test_among_equals_in_the_first_objective_the_best_has_most_of_the_second(database: "FilledDatabase") -> None:
+    case = database.case("add_pi_plus", objective=BOTH)
+    add(database, case, 8, 70.0, 300.0)
+    add(database, case, 16, 70.0, 400.0)
+    assert fronts(database) == {"add_pi_plus": [1]}
+    assert reader(database).best["add_pi_plus"].number == 1
+
+
+def test_a_config_tried_cold_is_judged_by_that_alone(any_database: "FilledDatabase") -> None:
+    case = any_database.case("add_pi_plus", objective=BOTH)
+    add(any_database, case, 8, 80.0, 100.0, warm=True)
+    add(any_database, case, 16, 70.0, 200.0, warm=True)
+    add(any_database, case, 32, 60.0, 300.0, warm=True)
+    assert fronts(any_database) == {"add_pi_plus": [0, 1, 2]}
+    add(any_database, case, 8, 80.0, 100.0, warm=False)
+    any_database.add(case, {"num_envs": 16}, status="gpu_oom", digest="16")
+    any_database.add(case, {"num_envs": 32}, status="hang", digest="32")
+    assert fronts(any_database) == {"add_pi_plus": [3, 2]}
+
+
+def test_each_member_has_a_row_with_its_samples_beside_the_default_s(database: "FilledDatabase") -> None:
+    default = {"num_envs": 8, "agent_variant": "default"}
+    case = database.case("add_pi_plus", objective=BOTH, defaults=[default], learning=["agent_variant"])
+    database.add(case, default, utils=(40.0, 41.0), samples_per_s=1000.0)
+    metrics = {"min_avg_util": 71.236, "min_avg_util_se": 0.501, "samples_per_s_se": 2.0, "headroom_pct": 33.333}
+    add(database, case, 8, 71.236, 250.0, warm=True, metrics=metrics)
+    study = reader(database)
+    table = pareto(study)
+    assert list(table.columns) == [
+        *("case", "method", "trial", "num_envs", "agent_variant"),
+        *("min_avg_util", "min_avg_util_se", "samples_per_s", "samples_per_s_se"),
+        *("samples_per_s_vs_default", "changes_learning", "headroom_pct", "measured", "out_dir", "digest"),
+    ]
+    assert list(table.iloc[0]) == [
+        *("add_pi_plus", "add", 1, 8, "hiutil", 71.24, 0.5, 250.0, 2.0),
+        *(0.25, "agent_variant", 33.33, "warm", "runs/pi_plus/1", "8"),
+    ]
+    assert (table.loc[1, "agent_variant"], table.loc[1, "samples_per_s_vs_default"]) == ("default", 1.0)
+    (best,) = best_by_case(study).to_dict("records")
+    assert (best["objective"], best["value"], best["trial"]) == (BOTH, 71.24, 1)
+    assert (best["samples_per_s_vs_default"], best["changes_learning"]) == (0.25, "agent_variant")
+
+
+def test_studies_of_one_objective_have_no_front(database: "FilledDatabase") -> None:
+    case = database.case("add_pi_plus")
+    add(database, case, 8, 70.0, 300.0)
+    assert fronts(database) == {}
+    assert pareto(reader(database)).empty

@@ -1,0 +1,90 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.search.front import Reading, Values, counting, dominates, front
+
+FEW = st.integers(0, 5).map(float)
+"""Few values, so that many are equal or dominate each other."""
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Reading]:
+    """Give readings of up to six configs with two or three objectives, some of them not eligible."""
+    values = st.tuples(*[FEW] * draw(st.integers(2, 3)))
+    one = st.tuples(st.integers(0, 5), st.booleans(), values | st.none())
+    return [
+        Reading(trial=number, launch=launch, warm=warm, values=known)
+        for number, (launch, warm, known) in enumerate(draw(st.lists(one, max_size=15)))
+    ]
+
+
+def reading(trial: int, *values: float, launch: int | None = None, warm: bool = False) -> Reading:
+    return Reading(trial=trial, launch=trial if launch is None else launch, warm=warm, values=values or None)
+
+
+def numbers(*readings: Reading) -> list[int]:
+    return [one.trial for one in front(readings)]
+
+
+@given(histories())
+def test_no_member_is_dominated_and_whatever_else_counts_is_dominated_by_one(readings: list[Reading]) -> None:
+    known = {one.trial: values for values, one in counting(readings)}
+    members = {one.trial for one in front(readings)}
+    assert members <= known.keys()
+    for trial, values in known.items():
+        beaten = any(dominates(known[member], values) for member in members)
+        assert beaten == (trial not in members)
+
+
+@given(histories())
+def test_a_config_counts_once_with_its_newest_reading_and_cold_where_it_was_tried_cold(readings: list[Reading]) -> None:
+    counted = {one.launch: one for _, one in counting(readings)}
+    assert len(counted) == len(counting(readings))
+    for launch in {one.launch for one in readings}:
+        same = [one for one in readings if one.launch == launch]
+        newest = ([one for one in same if not one.warm] or same)[-1]
+        assert counted.get(launch) == (newest if newest.values else None)
+
+
+@given(histories())
+def test_the_first_member_has_most_of_the_first_objective(readings: list[Reading]) -> None:
+    cold = [one for one in readings if not one.warm]
+    known = counting(cold)
+    assert bool(front(cold)) == bool(known)
+    if known:
+        assert front(cold)[0].values == max(values for values, _ in known)
+
+
+@given(st.tuples(FEW, FEW), st.tuples(FEW, FEW))
+def test_two_values_never_dominate_each_other(one: Values, other: Values) -> None:
+    assert not dominates(one, one)
+    assert not (dominates(one, other) and dominates(other, one))
+
+
+def test_a_front_trades_one_objective_for_the_other() -> None:
+    ends = reading(0, 50.0, 900.0), reading(1, 80.0, 100.0)
+    assert numbers(*ends, reading(2, 60.0, 500.0), reading(3, 55.0, 400.0), reading(4)) == [1, 2, 0]
+
+
+def test_equals_stand_side_by_side_the_earlier_first() -> None:
+    assert numbers(reading(0, 1.0, 1.0), reading(1, 2.0, 2.0), reading(2, 2.0, 2.0)) == [1, 2]
+
+
+def test_a_config_that_failed_cold_is_not_a_member_for_what_a_session_read() -> None:
+    assert numbers(reading(0, 9.0, 9.0, warm=True), reading(1, 5.0, 5.0)) == [0]
+    assert numbers(reading(0, 9.0, 9.0, warm=True), reading(1, 5.0, 5.0), reading(2, launch=0)) == [1]
+
+
+def test_what_sessions_read_too_high_is_taken_off_by_its_share() -> None:
+    both = [
+        *(reading(0, 80.0, 1000.0, launch=10, warm=True), reading(1, 60.0, 500.0, launch=10)),
+        *(reading(2, 40.0, 2000.0, launch=20, warm=True), reading(3, 30.0, 1000.0, launch=20)),
+    ]
+    assert dict(counting([*both, reading(4, 80.0, 1800.0, warm=True)]))[(60.0, 900.0)].trial == 4
+    assert numbers(*both, reading(4, 76.0, 980.0, warm=True)) == [1, 3]
+    assert numbers(*both, reading(4, 84.0, 980.0, warm=True)) == [4, 1, 3]
+
+
+def test_one_config_alone_tells_half_of_what_sessions_read_too_high() -> None:
+    one = reading(0, 80.0, 100.0, launch=1, warm=True), reading(1, 60.0, 100.0, launch=1)
+    assert [values for values, _ in counting([*one, reading(2, 80.0, 0.0, warm=True)])] == [(60.0, 100.0), (70.0, 0.0)]

@@ -1,0 +1,73 @@
+"""Which cases are like which, by their names, and what of their costs counts."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests_space import USUAL
+
+from tuner.search.siblings import amounts, likeness, likest
+from tuner.study.cases import Case
+
+CASES = [
+    "add_g1",
+    "add_pi_plus",
+    "amp_humanoid",
+    "amp_location_humanoid",
+    "amp_pi_plus",
+    "ase_humanoid_sword_shield",
+    "deepmimic_humanoid_awr",
+    "deepmimic_pi_plus_ppo",
+    "deepmimic_pi_plus_awr",
+]
+NAMES = st.lists(st.sampled_from(["amp", "add", "pi", "plus", "humanoid", "ppo"]), min_size=1, max_size=4).map("_".join)
+
+
+@pytest.mark.parametrize(
+    ("case", "others"),
+    [
+        ("deepmimic_pi_plus_ppo", ["deepmimic_pi_plus_awr", "add_pi_plus", "amp_pi_plus", "deepmimic_humanoid_awr"]),
+        (
+            "amp_pi_plus",
+            ["add_pi_plus", "deepmimic_pi_plus_ppo", "deepmimic_pi_plus_awr", "amp_humanoid", "amp_location_humanoid"],
+        ),
+        ("amp_humanoid", ["amp_location_humanoid", "deepmimic_humanoid_awr", "amp_pi_plus"]),
+        ("add_g1", ["add_pi_plus"]),
+        ("vault_box", []),
+    ],
+)
+def test_the_likest_come_first(case: str, others: list[str]) -> None:
+    assert likest(case, CASES) == others
+
+
+def test_cases_of_one_word_are_like_none() -> None:
+    assert likest("walk", ["run", "jump"]) == []
+
+
+@given(case=NAMES, others=st.lists(NAMES, max_size=8, unique=True))
+def test_same_method_and_robot_come_before_same_robot_before_same_method(case: str, others: list[str]) -> None:
+    ranked = likest(case, others)
+    assert case not in ranked
+    assert set(ranked) <= set(others)
+    kinds = [rank[0] for other in ranked if (rank := likeness(case, other))]
+    assert kinds == sorted(kinds, reverse=True)
+    assert all(
+        Case(name=other).method == Case(name=case).method
+        for other, kind in zip(ranked, kinds, strict=True)
+        if kind != 2
+    )
+
+
+@given(case=NAMES, other=NAMES)
+def test_likeness_is_mutual_and_nothing_is_liker_than_itself(case: str, other: str) -> None:
+    assert likeness(case, other) == likeness(other, case)
+    own = likeness(case, case)
+    assert own is not None
+    assert (likeness(case, other) or (0, 0.0)) <= own
+
+
+def test_amounts_are_those_known_of_variants_that_the_space_has() -> None:
+    small, large = {"num_envs": 32, "agent_variant": "default"}, {"num_envs": 64, "agent_variant": "hiutil"}
+    costs = [(small, {"start_s": 9.0}), (large, {"start_s": 12.0, "run_s": 3.0})]
+    assert amounts(costs, "start_s", USUAL) == ([small, large], [9.0, 12.0])
+    assert amounts(costs, "run_s", USUAL) == ([large], [3.0])
+    assert amounts(costs, "start_s", USUAL.restricted_to({"num_envs"})) == ([], [])

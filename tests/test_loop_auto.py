@@ -1,0 +1,269 @@
+"""The loop over an `auto` ladder: calibrated once, fixed for ever, and nothing measured is lost."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests_loop import CASE, Quiet, bench, failed, measured, opened, spec
+
+from tuner.errors import StoreError
+from tuner.export.database import connect
+from tuner.export.ladders import fixed_rungs
+from tuner.export.query import StudyReader
+from tuner.job import CaseOutcome, Ending, Job, recovering
+from tuner.loop import optimise
+from tuner.probe.plan import ProbePlan
+from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.run import Stop
+from tuner.study.space import Config
+from tuner.study.spec import StudySpec
+
+LADDER = {"ladder": "auto", "min": 8, "max": 4096}
+VARIANTS = {"choices": ["hiutil", "default"]}
+AUTO = spec(space={"num_envs": LADDER, "agent_variant": VARIANTS})
+DOUBLINGS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+RUNGS = (8, 16, 32, 64, 128, 256, 512, 704, 896, 1024)
+"""Where `card` holds 944 environments with the headroom asked for, and 1000 at all."""
+
+Probe = Callable[[ProbePlan, Stop], ProbeResult]
+
+
+def card(plan: ProbePlan, stop: Stop, *, base_mib: float = 1000.0, total_mib: float | None = 10_000.0) -> ProbeResult:
+    """Hold what fits: 9 MiB per environment."""
+    rung = int(plan.config["num_envs"])
+    peak_mib = base_mib + 9.0 * rung
+    if total_mib is not None and peak_mib > total_mib:
+        return failed(plan, FailureKind.GPU_OOM)
+    result = measured(plan, 99.0 * rung / (rung + 100.0))
+    devices = tuple(replace(one, mem_peak_mib=peak_mib, mem_total_mib=total_mib) for one in result.devices)
+    return replace(result, start_up_s=10.0, devices=devices)
+
+
+def fails(kind: FailureKind, *rungs: int) -> Probe:
+    return lambda plan, stop: failed(plan, kind) if plan.config["num_envs"] in rungs else card(plan, stop)
+
+
+def optimised(
+    folder: Path,
+    probe: Probe = card,
+    *,
+    study: StudySpec = AUTO,
+    trials: int | None = 4,
+    interrupted: Callable[[], bool] = lambda: False,
+    to_recover: bool = False,
+) -> tuple[CaseOutcome, Quiet]:
+    watcher = Quiet()
+    with opened(folder) as database:
+        job = Job(
+            bench=bench(folder, study),
+            database=database,
+            probe=probe,
+            watcher=watcher,
+            interrupted=interrupted,
+            trials=trials,
+        )
+        (outcome,) = optimise(recovering(job) if to_recover else job, [CASE])
+    return outcome, watcher
+
+
+def fixed(folder: Path) -> tuple[int, ...] | None:
+    return fixed_rungs(connect(f"sqlite:///{folder / 'study.db'}"), "demo").get(CASE.name)
+
+
+def launched_at(watcher: Quiet) -> list[object]:
+    return [config["num_envs"] for config in watcher.launched]
+
+
+def told(folder: Path) -> list[tuple[object, str | None]]:
+    reader = StudyReader(connect(f"sqlite:///{folder / 'study.db'}"), "demo")
+    return [(trial.config.get("num_envs"), trial.status) for trial in reader.trials()]
+
+
+def test_two_probes_make_the_rungs_and_count_as_trials(tmp_path: Path) -> None:
+    outcome, watcher = optimised(tmp_path)
+    assert (outcome.ending, outcome.probed) == (Ending.TARGET, 4)
+    assert (watcher.calibrated_at, watcher.fixed) == ([[16, 128]], [RUNGS])
+    assert launched_at(watcher) == [16, 128, RUNGS[-1], RUNGS[-1]]
+    assert watcher.launched[:2] == [{"num_envs": rung, "agent_variant": "default"} for rung in (16, 128)]
+    assert len(told(tmp_path)) == 4
+    assert fixed(tmp_path) == RUNGS
+
+
+def test_rungs_stay_whatever_a_new_calibration_would_say(tmp_path: Path) -> None:
+    optimised(tmp_path)
+    outcome, watcher = optimised(tmp_path, lambda plan, stop: card(plan, stop, total_mib=2000.0), trials=8)
+    assert (outcome.ending, watcher.calibrated_at, watcher.fixed) == (Ending.TARGET, [], [RUNGS])
+    assert {*launched_at(watcher)} <= {*RUNGS}
+    _, again = optimised(tmp_path, trials=8)
+    assert (again.launched, again.fixed) == ([], [RUNGS])
+
+
+def test_a_written_ladder_is_used_as_it_is(tmp_path: Path) -> None:
+    _, watcher = optimised(tmp_path, study=spec(), trials=100)
+    assert (watcher.calibrated_at, watcher.fixed, fixed(tmp_path)) == ([], [], None)
+    assert {*launched_at(watcher)} == {8, 16, 32, 64}
+
+
+def test_every_rung_is_searched_and_no_config_twice(tmp_path: Path) -> None:
+    outcome, watcher = optimised(tmp_path, trials=100)
+    assert outcome.ending is Ending.EXHAUSTED
+    launches = [tuple(config.values()) for config in watcher.launched]
+    assert sorted(launches) == sorted((rung, variant) for rung in RUNGS for variant in ("hiutil", "default"))
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_kill_while_calibrating_loses_nothing(tmp_path: Path, at: int) -> None:
+    seen: list[Config] = []
+
+    def dies(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        seen.append(plan.config)
+        if len(seen) == at:
+            raise KeyboardInterrupt
+        return card(plan, stop)
+
+    with pytest.raises(KeyboardInterrupt):
+        optimised(tmp_path, dies)
+    before = told(tmp_path)
+    _, watcher = optimised(tmp_path)
+    assert watcher.calibrated_at == ([[16, 128]] if at < 3 else [])
+    assert fixed(tmp_path) == RUNGS
+    assert [one for one in before if one[1] == "ok"] == [(16, "ok"), (128, "ok")][: at - 1]
+    assert told(tmp_path)[: at - 1] == before[: at - 1]
+    assert 16 not in launched_at(watcher)[1:]
+
+
+def test_an_interrupted_calibration_goes_on_later(tmp_path: Path) -> None:
+    asked: list[bool] = []
+
+    def interrupted() -> bool:
+        asked.append(True)
+        return len(asked) > 2
+
+    outcome, watcher = optimised(tmp_path, interrupted=interrupted)
+    assert (outcome.ending, watcher.fixed) == (Ending.INTERRUPTED, [])
+    assert fixed(tmp_path) is None
+    again, _ = optimised(tmp_path)
+    assert again.ending is Ending.TARGET
+    assert fixed(tmp_path) == RUNGS
+    assert told(tmp_path)[:2] == [(16, "ok"), (128, "ok")]
+
+
+def test_the_first_of_two_workers_decides(tmp_path: Path) -> None:
+    """The second one ends its calibration, on a card half as large, after the first one has fixed the rungs."""
+    first: list[Quiet] = []
+
+    def slow(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        if not first:
+            first.append(Quiet())
+            first[0] = optimised(tmp_path, trials=3)[1]
+        return card(plan, stop, total_mib=5000.0)
+
+    outcome, second = optimised(tmp_path, slow, trials=8)
+    assert outcome.ending is Ending.TARGET
+    assert first[0].fixed == second.fixed == [RUNGS]
+    assert launched_at(first[0])[:2] == [128, 64]
+    assert launched_at(second)[0] == 16
+    assert {rung for rung, _ in told(tmp_path)} <= {*RUNGS}
+
+
+def test_without_totals_of_memory_the_ladder_goes_to_its_end(tmp_path: Path) -> None:
+    optimised(tmp_path, lambda plan, stop: card(plan, stop, total_mib=None))
+    assert fixed(tmp_path) == DOUBLINGS
+
+
+def test_out_of_memory_leads_down(tmp_path: Path) -> None:
+    _, watcher = optimised(tmp_path, lambda plan, stop: card(plan, stop, base_mib=9000.0))
+    assert launched_at(watcher)[:3] == [16, 128, 64]
+    made = fixed(tmp_path)
+    assert made is not None
+    assert {8, 16, 32, 64, 128} <= {*made}
+    assert [rung for rung in made if 32 < rung < 64 or rung > 128] == [42, 52]
+
+
+def test_a_missing_dependency_stops_the_case_before_there_are_rungs(tmp_path: Path) -> None:
+    outcome, watcher = optimised(tmp_path, fails(FailureKind.MISSING_DEPENDENCY, 16))
+    assert (outcome.ending, outcome.probed, watcher.fixed) == (Ending.SETUP, 1, [])
+    assert fixed(tmp_path) is None
+    mended, _ = optimised(tmp_path)
+    assert mended.ending is Ending.TARGET
+
+
+def test_three_crashes_stop_the_case_before_there_are_rungs(tmp_path: Path) -> None:
+    outcome, _ = optimised(tmp_path, fails(FailureKind.CRASH, *DOUBLINGS))
+    assert (outcome.ending, fixed(tmp_path)) == (Ending.CRASHES, None)
+
+
+def test_one_crash_makes_another_rung_the_second(tmp_path: Path) -> None:
+    _, watcher = optimised(tmp_path, fails(FailureKind.CRASH, 128))
+    assert launched_at(watcher)[:3] == [16, 128, 64]
+    assert fixed(tmp_path) == RUNGS
+
+
+def test_a_host_s_failure_is_tried_once_more(tmp_path: Path) -> None:
+    failures = iter([FailureKind.NCCL])
+
+    def flaky(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        kind = next(failures, None)
+        return failed(plan, kind) if kind else card(plan, stop)
+
+    _, watcher = optimised(tmp_path, flaky)
+    assert launched_at(watcher)[:3] == [16, 16, 128]
+    assert fixed(tmp_path) == RUNGS
+
+
+def test_recovery_is_done_with_the_first_config_that_ran(tmp_path: Path) -> None:
+    outcome, watcher = optimised(tmp_path, to_recover=True)
+    assert (outcome.probed, launched_at(watcher), watcher.fixed) == (2, [16, 128], [RUNGS])
+    again, _ = optimised(tmp_path, to_recover=True)
+    assert again.ending is Ending.ALREADY
+
+
+def test_constraints_compare_with_the_default_that_calibrated(tmp_path: Path) -> None:
+    study = AUTO.model_copy(update={"constraints": {"min_avg_util": ">= 0.5 * default"}})
+    _, watcher = optimised(tmp_path, study=study, trials=100)
+    assert launched_at(watcher)[:2] == [16, 128]
+    variants = {"default": 0, "hiutil": 0}
+    for config in watcher.launched:
+        variants[str(config["agent_variant"])] += 1
+    assert variants == {"default": len(RUNGS), "hiutil": len(RUNGS)}
+
+
+@pytest.mark.parametrize(
+    ("begun", "changed"),
+    [
+        (spec(), AUTO),
+        (AUTO, spec()),
+        (AUTO, spec(space={"num_envs": {**LADDER, "max": 8192}, "agent_variant": VARIANTS})),
+    ],
+)
+def test_a_changed_ladder_is_refused_before_anything_is_probed(
+    tmp_path: Path, begun: StudySpec, changed: StudySpec
+) -> None:
+    optimised(tmp_path, study=begun)
+    before = told(tmp_path)
+    with pytest.raises(StoreError, match=r"space\.num_envs\.auto: was .*, is "):
+        optimised(tmp_path, study=changed)
+    assert told(tmp_path) == before
+
+
+def test_where_the_trainer_does_not_vary_num_envs_nothing_is_calibrated(tmp_path: Path) -> None:
+    options = {"command": "train {agent_variant}", "cases": ["walk"]}
+    study = spec(space={"num_envs": LADDER, "agent_variant": VARIANTS}, trainer={"name": "command", "options": options})
+    _, watcher = optimised(tmp_path, lambda plan, stop: measured(plan, 50.0), study=study, trials=100)
+    assert (watcher.calibrated_at, len(watcher.launched)) == ([], 2)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "gain"])
+def test_each_sampler_keeps_to_the_rungs(tmp_path: Path, sampler: str) -> None:
+    study = spec(
+        space={"num_envs": LADDER, "agent_variant": VARIANTS, "num_workers": {"range": [0, 3]}},
+        trainer={
+            "name": "command",
+            "options": {"command": "train {num_envs} {agent_variant} {num_workers}", "cases": ["walk"]},
+        },
+        search={"sampler": sampler, "seeds_per_variant": 1},
+    )
+    _, watcher = optimised(tmp_path, study=study, trials=14)
+    assert len(watcher.launched) >= 4
+    assert {*launched_at(watcher)} <= {*RUNGS}

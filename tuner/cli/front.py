@@ -1,0 +1,43 @@
+"""How a Pareto front is shown: one table per case with several objectives."""
+
+from collections.abc import Iterator
+
+from rich.table import Table
+
+from tuner.export.query import StudyReader
+from tuner.export.records import CaseRecord, TrialRecord
+from tuner.export.rows import front_row
+
+_SPEED = "samples_per_s"
+_HEADS = {
+    _SPEED: "samples/s",
+    "samples_per_s_vs_default": "of default's",
+    "changes_learning": "changes learning",
+    "headroom_pct": "headroom %",
+    "measured": "measured",
+}
+"""Columns of `pareto.tsv` shown after the objectives → their heads."""
+
+
+def front_tables(study: StudyReader) -> Iterator[Table]:
+    """Lay out each case's front, most of the first objective first."""
+    for case in study.cases:
+        if members := study.fronts.get(case.name):
+            yield _table(study, case, members)
+
+
+def _table(study: StudyReader, case: CaseRecord, members: list[TrialRecord]) -> Table:
+    columns = dict.fromkeys([*case.objectives, *_HEADS])
+    heads = [_HEADS.get(column, column) for column in columns]
+    table = Table("trial", "config", *heads, title=f"{case.name}: Pareto front", title_justify="left")
+    for trial in members:
+        row = front_row(case, trial, study.beside_default(case, trial))
+        config = " ".join(f"{name}={value}" for name, value in trial.config.items())
+        table.add_row(f"#{trial.number}", config, *(_cell(row.get(column)) for column in columns))
+    return table
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return "" if value is None else str(value)

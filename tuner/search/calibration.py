@@ -1,0 +1,106 @@
+"""The calibration of an `auto` ladder: probes at two small rungs, and the rungs that follow from what they took."""
+
+from collections.abc import Callable, Sequence
+
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from tuner.search.growth import inherited
+from tuner.search.observed import MEMORY_SHARE, START_S, Observed
+from tuner.search.ordered import OrderedSampler
+from tuner.search.rungs import calibration_rungs, make_rungs
+from tuner.search.trials import History
+from tuner.study.space import LADDER, Config, Space
+from tuner.study.spec import ProbeSpec
+
+RUNGS = "rungs"
+"""Study attribute: the rungs of an `auto` ladder, fixed once they have been made."""
+ENOUGH = 2
+"""Rungs that have run, through which a straight line can be drawn."""
+SURE = 2.0
+"""Standard deviations by which a rung must be expected beyond an end to be left out."""
+
+
+class CalibrationSampler(OrderedSampler):
+    """Probes one small rung after another until two have run, or until the study holds its rungs.
+
+    A rung that runs elsewhere and is all that is left is probed here, too, rather than waited for.
+    """
+
+    def __init__(self, space: Space) -> None:
+        super().__init__(space, calibration_configs(space))
+
+    def choose(self, study: Study, trial: FrozenTrial, history: History) -> Config:
+        """Choose the first that is new, or else the first that has not ended."""
+        unfinished = [config for config in self._configs if not history.is_over(config)]
+        return next(filter(history.is_new, unfinished), unfinished[0])
+
+    def exhausted(self, study: Study) -> bool:
+        """Tell whether the rungs can be made, or are there already."""
+        complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        history = History(study, self._space)
+        return (
+            RUNGS in study.user_attrs
+            or len({trial.params[LADDER] for trial in complete}) >= ENOUGH
+            or all(map(history.is_over, self._configs))
+        )
+
+
+def calibration_configs(space: Space) -> list[Config]:
+    """Give the configs to calibrate with, in the order in which they are tried: the default of each rung."""
+    return [_usual(space) | {LADDER: rung} for rung in calibration_rungs(_doublings(space))]
+
+
+def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) -> tuple[int, ...]:
+    """Make the rungs from a study's trials so far, `space` having the doublings for its rungs.
+
+    A rung is left out only where memory or the time for a start surely ends before it; one that ran out of either is
+    the last.
+    """
+    observed, usual = Observed(trials), _usual(space)
+    memory = _expectation(observed, space, MEMORY_SHARE, error=0.02, variants=0.1)
+    start_s = _expectation(observed, space, START_S, error=0.1, variants=0.0)
+    longest_s = min(limits.start_up_silence_seconds, limits.max_seconds)
+
+    def possible(rung: int) -> bool:
+        config = usual | {LADDER: rung}
+        ends = ((memory, 1.0), (start_s, longest_s))
+        return observed.walls.beyond(config) is None and all(_least(*line(config)) <= end for line, end in ends)
+
+    def safe(rung: int) -> bool:
+        return possible(rung) and memory(usual | {LADDER: rung})[0] <= 1.0 - limits.headroom_pct / 100.0
+
+    tried = {int(trial.params[LADDER]) for trial in trials if LADDER in trial.params}
+    return make_rungs(_doublings(space), safe=safe, possible=possible, tried=tried)
+
+
+def _doublings(space: Space) -> list[int]:
+    return [int(rung) for rung in space.values(LADDER)]
+
+
+def _usual(space: Space) -> Config:
+    """Give the default config of the smallest rung, or the first one where no variant is called default."""
+    smallest = space.values(LADDER)[0]
+    default = space.default_at(smallest)
+    return default if default in space else space.draw(lambda parameter: parameter.values[0])
+
+
+Line = Callable[[Config], tuple[float, float]]
+"""Gives mean and standard deviation of the amount that a probe of a config will show."""
+
+
+def _expectation(observed: Observed, space: Space, name: str, *, error: float, variants: float) -> Line:
+    """Draw a straight line through what was measured; where nothing was, nothing is expected to be needed."""
+    growth = inherited(space, observed.lines(name, space), error=error, variants=variants)
+    if growth is None:
+        return lambda config: (0.0, 0.0)
+
+    def expected(config: Config) -> tuple[float, float]:
+        mean, deviation = growth.expect([config])
+        return float(mean[0]), float(deviation[0])
+
+    return expected
+
+
+def _least(mean: float, deviation: float) -> float:
+    return mean - SURE * deviation

@@ -1,0 +1,44 @@
+"""A case's study in the database: begun, or resumed with the settings that it was begun with."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import optuna
+from optuna.pruners import BasePruner
+from optuna.study import StudyDirection
+
+from tuner.store.database import Database
+from tuner.store.identity import check_identity
+from tuner.store.records import IDENTITY
+
+
+def open_study(
+    database: Database, name: str, *, objectives: Sequence[str], pruner: BasePruner, identity: dict[str, Any]
+) -> optuna.Study:
+    """Give the study called `name`, which maximises each of the objectives; Optuna's own sampler is still in it.
+
+    Raises StoreError naming what differs from the identity that it was begun with.
+    """
+    study = optuna.create_study(
+        study_name=name,
+        storage=database.storage,
+        directions=[StudyDirection.MAXIMIZE] * len(objectives),
+        pruner=pruner,
+        load_if_exists=True,
+    )
+    known = study.user_attrs.get(IDENTITY)
+    if known is None:
+        study.set_user_attr(IDENTITY, identity)
+    else:
+        check_identity(known, identity, study=name, shown_url=database.shown_url)
+    if len(objectives) > 1:
+        _name_values(study, objectives)
+    return study
+
+
+def _name_values(study: optuna.Study, objectives: Sequence[str]) -> None:
+    """Name the values of each trial, which the dashboard otherwise numbers."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study.set_metric_names(list(objectives))

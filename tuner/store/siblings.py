@@ -1,0 +1,60 @@
+"""The other cases of a study that one may learn from."""
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from tuner.search.observed import COST
+from tuner.search.siblings import NEAREST, Sibling, likest
+from tuner.search.trials import WARM, is_eligible
+from tuner.store.database import Database
+from tuner.store.records import IDENTITY
+
+RECORDED = "recorded"
+"""In a trainer's fingerprint: when the table was recorded that stands in for it; each case has a table of its own."""
+_SHARED = ("trainer", "objective", "constraints", "source", "devices")
+"""Of a case's identity, what its siblings must have in common with it for their values to mean the same."""
+
+
+def siblings(database: Database, study: str, case: str, identity: Mapping[str, Any]) -> list[Sibling]:
+    """Give up to `NEAREST` other cases of a study that are like this one and have a best config, the likest first.
+
+    They were measured on the same devices, by the same trainer, towards the same objective. Raises StoreError.
+    """
+    prefix, mine = f"{study}/", _shared(identity)
+    with database.reported():
+        found = {
+            one.study_name.removeprefix(prefix): one._study_id
+            for one in database.storage.get_all_studies()
+            if one.study_name.startswith(prefix) and _shared(one.user_attrs.get(IDENTITY, {})) == mine
+        }
+        known = (
+            sibling(name, database.storage.get_all_trials(found[name], deepcopy=False)) for name in likest(case, found)
+        )
+        return list(islice((one for one in known if one), NEAREST))
+
+
+def sibling(case: str, trials: Iterable[FrozenTrial]) -> Sibling | None:
+    """Read a case's trials; None where none of them may be the best.
+
+    One that a session served is the best only where none was measured with the trainer's plain command; of several
+    objectives the first counts.
+    """
+    told = list(trials)
+    rivals = [trial for trial in told if trial.state == TrialState.COMPLETE and is_eligible(trial)]
+    best = max(rivals, key=_rank, default=None)
+    if best is None:
+        return None
+    costs = [(trial.params, trial.user_attrs[COST]) for trial in told if COST in trial.user_attrs]
+    return Sibling(case=case, best=best.params, costs=costs)
+
+
+def _rank(trial: FrozenTrial) -> tuple[bool, float]:
+    return not trial.user_attrs.get(WARM), trial.values[0]
+
+
+def _shared(identity: Mapping[str, Any]) -> list[Any]:
+    trainer = {name: fact for name, fact in identity.get("trainer", {}).items() if name != RECORDED}
+    return [trainer, *(identity.get(part) for part in _SHARED[1:])]

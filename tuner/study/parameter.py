@@ -1,0 +1,113 @@
+"""One parameter as study files spell it: a ladder, written or `auto`, choices, or a range."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    TypeAdapter,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+
+from tuner.study.space import Condition, Parameter, Value, doublings
+
+AUTO = "auto"
+"""In the place of a ladder: rungs are made from two calibration probes, and fixed in the study from then on."""
+
+PositiveInt = Annotated[int, Field(ge=1)]
+Scalar = StrictInt | StrictFloat | StrictStr
+
+
+class Strict(BaseModel):
+    """A frozen part of the study file in which every unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class AtLeast(Strict):
+    """A condition on a number: `{min: 1}`."""
+
+    min: float
+
+
+Rungs = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+_RUNGS: TypeAdapter[tuple[int, ...]] = TypeAdapter(Rungs)
+
+
+def _ladder(given: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """Check rungs as rungs, so that an error names the rung and not each form that a ladder may have."""
+    if isinstance(given, str) and given != AUTO:
+        raise ValueError("write rungs such as [256, 512, 1024], or auto")
+    return check(given) if given in (None, AUTO) else _RUNGS.validate_python(given)
+
+
+Ladder = Annotated[Rungs | Literal["auto"] | None, WrapValidator(_ladder)]
+
+
+class ParameterSpec(Strict):
+    """One parameter: a `ladder` of rungs, a list of `choices`, or a `range` of integers."""
+
+    ladder: Ladder = Field(default=None, description="rungs, in any order; or auto: made from two calibration probes")
+    min: PositiveInt = Field(default=32, description="smallest rung of `ladder: auto`")
+    max: PositiveInt = Field(default=65536, description="largest rung that `ladder: auto` may have")
+    choices: tuple[Scalar, ...] | None = Field(default=None, min_length=1)
+    range: tuple[int, int] | None = Field(default=None, description="first and last integer")
+    step: PositiveInt = 1
+    when: dict[str, Scalar | tuple[Scalar, ...] | AtLeast] = Field(
+        default_factory=dict, description="counts only while other parameters have these values"
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "ParameterSpec":
+        given = [kind for kind in ("ladder", "choices", "range") if getattr(self, kind) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of ladder, choices, range; found {', '.join(given) or 'none'}")
+        self._check_bounds()
+        values = self.values
+        if len(set(values)) != len(values):
+            raise ValueError(f"{given[0]} names a value twice: {list(values)}")
+        if self.range is not None and self.range[0] > self.range[1]:
+            raise ValueError(f"range runs backwards: {list(self.range)}")
+        return self
+
+    def _check_bounds(self) -> None:
+        if self.ladder != AUTO:
+            if stray := [name for name in ("min", "max") if name in self.model_fields_set]:
+                raise ValueError(f"only `ladder: auto` takes {' and '.join(stray)}")
+        elif self.when:
+            raise ValueError("`ladder: auto` takes no `when`: each config needs a rung")
+        elif self.min > self.max:
+            raise ValueError(f"`ladder: auto` has its min {self.min} above its max {self.max}")
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """All values, those of a ladder and of a range from small to large; of `auto` the doublings it begins with."""
+        if self.ladder == AUTO:
+            return doublings(self.min, self.max)
+        if self.ladder is not None:
+            return tuple(sorted(self.ladder))
+        if self.range is not None:
+            return tuple(range(self.range[0], self.range[1] + 1, self.step))
+        return tuple(self.choices or ())
+
+    def parameter(self, name: str) -> Parameter:
+        """Give the parameter as the search sees it."""
+        return Parameter(
+            name=name,
+            values=self.values,
+            is_range=self.range is not None,
+            bounds=(self.min, self.max) if self.ladder == AUTO else None,
+            conditions=tuple(_condition(other, wanted) for other, wanted in self.when.items()),
+        )
+
+
+def _condition(parameter: str, wanted: Scalar | tuple[Scalar, ...] | AtLeast) -> Condition:
+    if isinstance(wanted, AtLeast):
+        return Condition(parameter=parameter, at_least=wanted.min)
+    return Condition(parameter=parameter, values=wanted if isinstance(wanted, tuple) else (wanted,))
