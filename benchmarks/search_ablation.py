@@ -42,11 +42,6 @@ class NoTimeLimit(Costs):
         return np.zeros(len(self._pool.configs))
 
 
-class WholeSeconds(Costs):
-    def seconds(self, price: Price) -> Floats:
-        return np.square(super().seconds(price))
-
-
 class NoSeconds(Costs):
     def seconds(self, price: Price) -> Floats:
         return np.ones(len(self._pool.configs))
@@ -75,11 +70,6 @@ class TogetherOnly(Surrogate):
 class UsualShape(Surrogate):
     def _most_probable(self) -> Floats:
         return self._usual
-
-
-class NothingOwn(Surrogate):
-    def _unlogged(self, shape: Floats) -> Floats:
-        return np.append(np.exp(shape[:-1]), 0.0)
 
 
 class NoFrontier(Outlook):
@@ -140,13 +130,11 @@ ENTRIES = (
     Entry(without="memory model, dominance", outlook=type("Blind", (NoFrontier,), {"costs": NoMemory})),
     Entry(without="time limit foreseen", outlook=looking(costs=NoTimeLimit)),
     Entry(without="price in seconds", outlook=looking(costs=NoSeconds)),
-    Entry(without="root of the seconds, not all of them", outlook=looking(costs=WholeSeconds)),
     Entry(without="open session cheaper", outlook=looking(costs=NoOpenSession)),
     Entry(without="trend over the ladder", outlook=looking(surrogate=NoTrend)),
     Entry(without="interactions", outlook=looking(surrogate=OneByOne)),
     Entry(without="effects of single parameters", outlook=looking(surrogate=TogetherOnly)),
     Entry(without="fitted lengths and sizes", outlook=looking(surrogate=UsualShape)),
-    Entry(without="a config's own part", outlook=looking(surrogate=NothingOwn)),
     Entry(without="readings on purpose again", outlook=ReadOnce),
     Entry(without="neighbours before the end", outlook=NoNeighbours),
     Entry(without="end by certainty", outlook=NeverSure),

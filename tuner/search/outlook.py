@@ -55,12 +55,7 @@ class Outlook:
         return None if self._pending else self._decided
 
     def next(self, price: Price) -> Config | None:
-        """Choose the config that is expected to gain most for its seconds; None where nothing may be probed.
-
-        Seconds count by their root: by gain alone a search wastes them, by gain per second it stays where probes are
-        cheap, and the best are seldom cheap (Lee, Perrone, Archambeau and Seeger, "Cost-aware Bayesian optimization",
-        2020, weigh by a power of the cost between 0 and 1).
-        """
+        """Choose the config that is expected to gain most for each second; None where nothing may be probed."""
         if not self._open.any():
             return None
         if not self._seen:
@@ -68,7 +63,7 @@ class Outlook:
         seconds = self._costs.seconds(price)
         if self._decided and self._pending:
             return self._pool.configs[min(self._pending, key=lambda place: seconds[place])]
-        return self._pool.configs[int(np.where(self._open, self._gain / np.sqrt(seconds), -1.0).argmax())]
+        return self._pool.configs[int(np.where(self._open, self._gain / seconds, -1.0).argmax())]
 
     @cached_property
     def _decided(self) -> str | None:

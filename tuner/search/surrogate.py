@@ -7,7 +7,6 @@ Matérn's covariance with 5/2 (4.17), sums and products of covariances (4.2.4).
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tuner.search.levels import Codes, Floats, Levels
 
@@ -15,8 +14,6 @@ LENGTH, LENGTH_SPREAD = 1.0, 0.5
 """Over how much of its parameter's box an effect changes; each spread here is that of the logarithm."""
 SIZE, SIZE_SPREAD = 1.0, 0.7
 """Of all effects together, in standard deviations of the readings."""
-OWN, OWN_SPREAD = 0.5, 0.7
-"""What a config has of its own beside all effects, in standard errors of the readings."""
 SHARPER = 2.0
 """How many times sooner the effect of a single parameter changes than what it has together with the others."""
 LEVEL = 2.0
@@ -48,11 +45,10 @@ class _Pairs:
     squares: Floats
     """The squared distances, parameter by row by column."""
     slopes: Floats
-    same: NDArray[np.bool_]
 
 
 class Surrogate:
-    """Adds up a level, a trend along the ladder, the effects of single parameters and of all together, and an own part.
+    """Adds up a level, a trend along the ladder, the effects of single parameters and those of all together.
 
     Lengths and sizes are those most probable after the readings (maximum a posteriori).
     """
@@ -65,8 +61,8 @@ class Surrogate:
         self._noise = np.diag(readings.errors**2 + self._jitter)
         self._pairs = self._compared(readings.codes, readings.codes)
         parameters = len(levels.apart)
-        self._usual = np.log([LENGTH] * parameters + [SIZE, OWN])
-        self._spread = np.array([LENGTH_SPREAD] * parameters + [SIZE_SPREAD, OWN_SPREAD])
+        self._usual = np.log([LENGTH] * parameters + [SIZE])
+        self._spread = np.array([LENGTH_SPREAD] * parameters + [SIZE_SPREAD])
         self._shape = self._most_probable()
         self._root = self._rooted(self._shape)
         self._weights = self._weighed(self._root)
@@ -121,22 +117,17 @@ class Surrogate:
         return _Pairs(
             squares=np.array([apart[np.ix_(row, column)] for apart, row, column in sides]),
             slopes=np.outer(self._slopes(rows), self._slopes(columns)),
-            same=(rows[:, None, :] == columns[None, :, :]).all(axis=-1),
         )
 
     def _covariance(self, shape: Floats, pairs: _Pairs) -> Floats:
-        *lengths, size, own = self._unlogged(shape)
+        *lengths, size = np.exp(shape)
         squares = pairs.squares / np.square(lengths)[:, None, None]
-        effects = LEVEL**2 * (1.0 + pairs.slopes) + size**2 * self._effects(squares)
-        return self._unit**2 * effects + (own * self._known.error) ** 2 * pairs.same
+        return self._unit**2 * (LEVEL**2 * (1.0 + pairs.slopes) + size**2 * self._effects(squares))
 
     def _prior(self, codes: Codes) -> Floats:
         """Give the diagonal of the covariance."""
-        *_, size, own = self._unlogged(self._shape)
-        return self._unit**2 * (LEVEL**2 * (1.0 + self._slopes(codes) ** 2) + size**2) + (own * self._known.error) ** 2
-
-    def _unlogged(self, shape: Floats) -> Floats:
-        return np.exp(shape)
+        size = np.exp(self._shape[-1])
+        return np.asarray(self._unit**2 * (LEVEL**2 * (1.0 + self._slopes(codes) ** 2) + size**2), dtype=np.float64)
 
     def _slopes(self, codes: Codes) -> Floats:
         return self._levels.heights(codes) - 0.5
