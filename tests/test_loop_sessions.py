@@ -89,7 +89,9 @@ def test_a_reading_that_only_a_session_shows_is_not_the_best(tmp_path: Path) -> 
         top = plan.config == {"num_envs": 64, "agent_variant": "hiutil"}
         return measured(plan, 20.0 if top and plan.request is None else float(plan.config["num_envs"]))
 
-    _, _, probed = optimised(tmp_path, flattering, study=spec(search={"trials": 8, "seeds_per_variant": 4}))
+    _, _, probed = optimised(
+        tmp_path, flattering, study=spec(search={"trials": 8, "seeds_per_variant": 4, "sampler": "tpe"})
+    )
     cold = [tuple(config.values()) for config, warm in probed if not warm]
     assert cold == [(64, "hiutil"), (64, "default")]
     assert best(tmp_path)["value"] == 64.0

@@ -62,7 +62,9 @@ def table(tuner: Tuner, tmp_path: Path) -> Path:
 
 def test_a_table_is_replayed_with_the_same_exports(tuner: Tuner, tmp_path: Path, table: Path) -> None:
     study = study_file(
-        tmp_path, trainer={"name": "command", "options": {"command": "false {num_envs}", "cases": ["z"]}}
+        tmp_path,
+        trainer={"name": "command", "options": {"command": "false {num_envs}", "cases": ["z"]}},
+        search={"sampler": "tpe"},
     )
     code, out, err = tuner("optimize", "--study", study, "--replay", table)
     assert (code, err) == (0, "")
