@@ -23,10 +23,12 @@ import search_smac
 import surfaces
 import typer
 from rich.console import Console
+from scorebook import Key, Scorebook
 from search_report import Scores, of_table, over_all
 from searching import Ground, Method, Probing, Score, search
 
 from tuner.replay.table import Table
+from tuner.study.space import LADDER
 
 Source = Path | str
 """A recorded table's file, or the character of invented ones."""
@@ -49,6 +51,7 @@ class Entry:
 ENTRIES = (
     Entry(name="ladder from the top", method=search_methods.ladder, whole=True),
     Entry(name="grid", method=search_methods.grid, whole=True),
+    Entry(name="grid, each config three times", method=search_methods.grid_thrice, whole=True),
     Entry(name="random", method=search_methods.random_search),
     Entry(name="random without repeats", method=search_methods.shuffled),
     Entry(name="coordinate descent", method=search_methods.coordinate_descent),
@@ -72,24 +75,31 @@ def main(
     probes: Annotated[int, typer.Option(help="after which a search is ended")] = 100,
     only: Annotated[list[str] | None, typer.Option(help="of these methods")] = None,
     jobs: Annotated[int, typer.Option(help="processes")] = 1,
+    scores: Annotated[Path | None, typer.Option(help="kept here; what is there is not run again")] = None,
 ) -> None:
     chosen = [entry for entry in ENTRIES if not only or entry.name in only]
     console = Console(width=300)
-    sources: list[Source] = [*(tables or ()), *(invented or ())]
+    book = Scorebook(scores)
     of_each: list[Scores] = []
     with ProcessPoolExecutor(jobs) as pool:
-        for source in sources:
-            counts = [(slow_seeds if entry.slow else seeds) if entry.installed else 0 for entry in chosen]
-            runs = [
-                [pool.submit(one_search, entry, source, seed, probes) for seed in range(count)]
-                for entry, count in zip(chosen, counts, strict=True)
-            ]
-            of_each.append(
-                {entry.name: [run.result() for run in of_entry] for entry, of_entry in zip(chosen, runs, strict=True)}
-            )
+        for source in [*(tables or ()), *(invented or ())]:
+            keys = {entry: _keys(entry, source, slow_seeds if entry.slow else seeds, probes) for entry in chosen}
+            runs = {
+                pool.submit(one_search, entry, source, seed, probes): (name, method, seed, probes)
+                for entry in chosen
+                if entry.installed
+                for name, method, seed, probes in book.missing(keys[entry])
+            }
+            book.fill(runs)
+            of_each.append({entry.name: book.known(keys[entry]) for entry in chosen})
             console.print(of_table(str(source), of_each[-1]))
-    if len(sources) > 1:
+    if len(of_each) > 1:
         console.print(over_all(of_each))
+
+
+def _keys(entry: Entry, source: Source, seeds: int, probes: int) -> list[Key]:
+    name = "/".join(source.with_suffix("").parts[-2:]) if isinstance(source, Path) else source
+    return [(name, entry.name, seed, probes) for seed in range(seeds)]
 
 
 def one_search(entry: Entry, source: Source, seed: int, probes: int) -> Score:
@@ -105,7 +115,17 @@ def ground(source: Source, seed: int) -> Ground:
 
 @cache
 def recorded(path: Path) -> Ground:
-    return Ground(Table.load(path))
+    return Ground(whole(Table.load(path)))
+
+
+def whole(table: Table) -> Table:
+    """Leave out the rungs that were not recorded whole: a search must be able to ask for any config."""
+    spec = table.header.space[LADDER]
+    missing = {config[LADDER] for config in table.space.configs() if table.find(config) is None}
+    left = spec.model_copy(update={"ladder": tuple(rung for rung in spec.ladder or () if rung not in missing)})
+    header = table.header.model_copy(update={"space": {**table.header.space, LADDER: left}})
+    rows = (table.find(config) for config in table.configs if config[LADDER] not in missing)
+    return Table(header, [row for row in rows if row])
 
 
 if __name__ == "__main__":

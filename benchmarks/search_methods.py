@@ -35,6 +35,14 @@ def grid(probing: Probing) -> None:
         probing.probe(config)
 
 
+def grid_thrice(probing: Probing) -> None:
+    """Read every config that works three times: what plain means can tell of a table at all, at any price."""
+    for config in probing.ground.configs:
+        if probing.probe(config).reading is not None:
+            for _ in range(2):
+                probing.probe(config, confirms=True)
+
+
 def shuffled(probing: Probing) -> None:
     """Probe every config in random order: random search that repeats nothing."""
     configs = list(probing.ground.configs)
@@ -123,24 +131,28 @@ def tpe_pruned(probing: Probing) -> None:
 
 
 def gp(probing: Probing) -> None:
-    """Optuna's GP sampler as it comes, memory and eligibility as constraints."""
+    """Optuna's GP sampler as it comes, memory and eligibility as constraints.
+
+    It learns from complete trials alone: a config that fails is told as one that keeps nothing busy.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _optuna(probing, GPSampler(seed=probing.seed), constrained=True)
+        _optuna(probing, GPSampler(seed=probing.seed), constrained=True, failed=0.0)
 
 
-def _optuna(probing: Probing, sampler: BaseSampler, *, constrained: bool) -> None:
+def _optuna(probing: Probing, sampler: BaseSampler, *, constrained: bool, failed: float | None = None) -> None:
+    """Search; a failure's value is `failed`, where that is None it ends without one."""
     study = optuna.create_study(direction="maximize", sampler=sampler)
     while True:
         trial = study.ask()
         step = probing.probe(probing.ground.space.draw(lambda parameter, trial=trial: _suggested(trial, parameter)))
         verdict = step.row.verdict
-        if constrained and verdict.constraint:
-            trial.set_constraint(MEMORY, verdict.constraint)
-        if constrained and verdict.ineligible:
-            trial.set_constraint(ELIGIBLE, 1.0)
-        if step.reading is not None:
-            study.tell(trial, step.reading)
+        if constrained:
+            trial.set_constraint(MEMORY, verdict.constraint or 0.0)
+            trial.set_constraint(ELIGIBLE, 1.0 if verdict.ineligible else 0.0)
+        reading = failed if step.reading is None else step.reading
+        if reading is not None:
+            study.tell(trial, reading)
         else:
             pruned = constrained and verdict.state is State.PRUNED
             study.tell(trial, state=TrialState.PRUNED if pruned else TrialState.FAIL)

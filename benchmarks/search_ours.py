@@ -1,5 +1,7 @@
 """The project's own samplers on a table, as its loop drives them."""
 
+from collections.abc import Callable
+
 import optuna
 from optuna.study import Study
 from optuna.trial import Trial, TrialState
@@ -7,40 +9,54 @@ from searching import Probing, Step
 
 from tuner.search.gaining import GainSampler
 from tuner.search.observed import COST, FAILURE, MEMORY_SHARE, RUN_S, START_S
+from tuner.search.outlook import Outlook
 from tuner.search.sampler import CaseSampler, ConfigSampler
-from tuner.search.trials import ELIGIBLE, ERROR, MEMORY, WARM, History, suggest
+from tuner.search.trials import ELIGIBLE, ERROR, MEMORY, WARM, suggest
 from tuner.search.verdict import State
+from tuner.study.space import Config
 from tuner.study.spec import SearchSpec
 
 _STATES = {State.COMPLETE: TrialState.COMPLETE, State.PRUNED: TrialState.PRUNED, State.FAIL: TrialState.FAIL}
 
 
-def search(probing: Probing, sampler: CaseSampler) -> None:
-    """Search until the sampler has nothing left, then measure the best by the plain command, as a study does."""
+Best = Callable[[Study], Config | None]
+
+
+def search(probing: Probing, sampler: CaseSampler, best: Best | None = None) -> None:
+    """Search until the sampler has nothing left, then measure the best by the plain command, as a study does.
+
+    `best` tells what a sampler believes to be the best, where that is not what reads best.
+    """
     study = optuna.create_study(direction="maximize", sampler=sampler)
     sampler.price = probing.price
-    while not sampler.exhausted(study):
-        _probe(probing, study)
-    while best := History(study, probing.ground.space).unconfirmed():
-        sampler.forced = best
-        _probe(probing, study, cold=True)
+
+    def probe(*, cold: bool = False) -> None:
+        trial = study.ask()
+        config = suggest(trial, probing.ground.space)
+        again = any(step.config == config for step in probing.steps)
+        _tell(study, trial, probing, probing.probe(config, cold=cold, confirms=again))
+        if best is not None:
+            probing.recommended[-1] = best(study)
+
+    while True:
+        if not sampler.exhausted(study):
+            probe()
+        elif confirmed := sampler.unconfirmed(study):
+            sampler.forced = confirmed
+            probe(cold=True)
+        else:
+            break
 
 
-def gain(probing: Probing) -> None:
+def gain(probing: Probing, outlook: type[Outlook] = Outlook) -> None:
     """Probe what gains most per second."""
-    search(probing, GainSampler(probing.ground.space, probing.ground.header.limits))
+    sampler = GainSampler(probing.ground.space, probing.ground.header.limits, outlook=outlook)
+    search(probing, sampler, sampler.best)
 
 
 def tpe(probing: Probing) -> None:
     """Probe the seeds, then what TPE draws."""
     search(probing, ConfigSampler(probing.ground.space, SearchSpec(seed=probing.seed)))
-
-
-def _probe(probing: Probing, study: Study, *, cold: bool = False) -> None:
-    trial = study.ask()
-    config = suggest(trial, probing.ground.space)
-    again = any(step.config == config for step in probing.steps)
-    _tell(study, trial, probing, probing.probe(config, cold=cold, confirms=again))
 
 
 def _tell(study: Study, trial: Trial, probing: Probing, step: Step) -> None:

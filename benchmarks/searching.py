@@ -119,10 +119,6 @@ class Step:
     warm: bool
 
 
-Recommend = Callable[[list[Step]], Config | None]
-"""Names the best config by what an optimiser has seen so far."""
-
-
 def best_reading(steps: list[Step]) -> Config | None:
     """Recommend the config with the best eligible reading; of several readings of a config their mean counts."""
     readings: dict[str, list[float]] = {}
@@ -145,8 +141,7 @@ class Probing:
         self.seed = seed
         self.steps: list[Step] = []
         self.recommended: list[Config | None] = []
-        """After each step."""
-        self.recommend: Recommend = best_reading
+        """After each step: what reads best, unless an optimiser that believes otherwise puts that in its place."""
         self.open_session: str | None = None
         self._noise = random.Random(seed)
         self._sessions = sessions
@@ -175,7 +170,7 @@ class Probing:
         )
         self._probed.add(digest)
         self.steps.append(step)
-        self.recommended.append(self.recommend(self.steps))
+        self.recommended.append(best_reading(self.steps))
         return step
 
     def price(self, config: Config) -> float:

@@ -17,7 +17,7 @@ from tuner.replay.table import Recorded, Table
 from tuner.study.space import LADDER, VARIANT, Config, Value
 from tuner.study.spec import ParameterSpec, ProbeSpec
 
-CHARACTERS = ("plateau", "interior", "rugged", "edge", "slow")
+CHARACTERS = ("plateau", "interior", "rugged", "edge", "slow", "crossed", "climb")
 CARD_MIB = 80_000.0
 LIMITS = ProbeSpec()
 _LADDERS = (
@@ -112,7 +112,7 @@ def _row(surface: Surface, config: Config) -> Recorded:
 def _drawn(character: str, draw: random.Random) -> Surface:
     space = _space(draw)
     ladder = space[LADDER].values
-    top = float(ladder[-1])
+    bottom, top = float(ladder[0]), float(ladder[-1])
     half = top * draw.uniform(0.02, 0.3) * {"edge": 2.0, "plateau": 0.3}.get(character, 1.0)
     steepness, peak = draw.uniform(0.5, 1.0), draw.uniform(60.0, 98.0)
     effects = {(name, value): draw.gauss(0.0, 0.15) for name, spec in space.items() for value in spec.values}
@@ -125,14 +125,25 @@ def _drawn(character: str, draw: random.Random) -> Surface:
     ends_at = {"edge": draw.uniform(0.2, 0.9), "slow": 4.0, "plateau": draw.uniform(0.4, 3.0)}.get(
         character, draw.uniform(0.3, 2.0)
     )
+    if character == "climb":
+        ends_at = draw.uniform(0.3, 1.2)
     per_env_mib = (CARD_MIB - base_mib) / (ends_at * top)
     slowest_s = {"slow": draw.uniform(350.0, 900.0)}.get(character, draw.uniform(40.0, 250.0))
+    tilts = {item: draw.gauss(0.0, 8.0) for item in effects}
+    foot, rise = draw.uniform(0.2, 0.6), draw.uniform(1.0, 2.0)
+    longest_s = draw.uniform(30.0, 60.0) if character == "climb" else 14.0
 
     def utilisation(config: Config) -> float:
         own_draw = random.Random(f"{salt} {sorted(config.items())}")
         push = sum(effects[item] for item in config.items() if item[0] != LADDER)
         load = (float(config[LADDER]) * math.exp(2.0 * push) / half) ** steepness
         level = peak * (1.0 - math.exp(-load) if character == "plateau" else load / (1.0 + load))
+        height = math.log(float(config[LADDER]) / bottom) / math.log(top / bottom)
+        if character == "climb":
+            level = peak * (foot + (1.0 - foot) * height**rise) + 12.0 * push
+        if character == "crossed":
+            level += (height - 0.5) * sum(tilts[item] for item in config.items() if item[0] != LADDER)
+            level += 2.0 * sum(pairs[pair] for pair in _pairs_of(config) if LADDER not in (pair[0][0], pair[1][0]))
         if character == "interior":
             level -= descent * max(0.0, ladder.index(config[LADDER]) - summit) ** 2
         if character == "rugged":
@@ -149,7 +160,7 @@ def _drawn(character: str, draw: random.Random) -> Surface:
         mib=lambda config: base_mib + per_env_mib * float(config[LADDER]) * heavy(config),
         ready_s=lambda config: 22.0 + slowest_s * float(config[LADDER]) / top,
         run_s=lambda config: (
-            (6.0 + 14.0 * (float(config[LADDER]) / top) ** 0.7) * (1.0 + (config[VARIANT] == "hiutil"))
+            (6.0 + longest_s * (float(config[LADDER]) / top) ** 0.7) * (1.0 + (config[VARIANT] == "hiutil"))
         ),
         error=lambda config: noise * random.Random(f"error {salt} {sorted(config.items())}").uniform(0.7, 1.3),
     )

@@ -69,6 +69,7 @@ def test_a_larger_target_goes_on_without_redoing_work(tmp_path: Path) -> None:
 def test_the_space_can_be_exhausted(tmp_path: Path) -> None:
     outcome, watcher = optimised(tmp_path, busy, trials=100)
     assert (outcome.ending, len(watcher.launched)) == (Ending.EXHAUSTED, 8)
+    assert outcome.why == "every config has been probed or cannot fit"
 
 
 def test_what_must_run_out_of_memory_is_never_launched(tmp_path: Path) -> None:

@@ -89,7 +89,9 @@ def test_a_reading_that_only_a_session_shows_is_not_the_best(tmp_path: Path) -> 
         top = plan.config == {"num_envs": 64, "agent_variant": "hiutil"}
         return measured(plan, 20.0 if top and plan.request is None else float(plan.config["num_envs"]))
 
-    _, _, probed = optimised(tmp_path, flattering, study=spec(search={"trials": 8, "seeds_per_variant": 4}))
+    _, _, probed = optimised(
+        tmp_path, flattering, study=spec(search={"trials": 8, "seeds_per_variant": 4, "sampler": "tpe"})
+    )
     cold = [tuple(config.values()) for config, warm in probed if not warm]
     assert cold == [(64, "hiutil"), (64, "default")]
     assert best(tmp_path)["value"] == 64.0
@@ -189,3 +191,11 @@ def test_a_confirmation_is_measured_to_its_end(tmp_path: Path) -> None:
     _, watcher, probed = optimised(tmp_path, disappointing, study=spec(pruner=pruner))
     assert [warm for _, warm in probed] == [True] * 5 + [False] * 2
     assert watcher.told_status == ["ok"] * 7
+
+
+def test_gain_ends_by_itself_and_its_best_is_measured_cold(tmp_path: Path) -> None:
+    outcome, _, probed = optimised(tmp_path, busy, study=spec(search={"trials": 100, "sampler": "gain"}))
+    assert outcome.ending is Ending.EXHAUSTED
+    assert outcome.why
+    (cold,) = [config for config, warm in probed if not warm]
+    assert best(tmp_path)["config"] == cold

@@ -59,6 +59,7 @@ def test_a_case_with_a_success_is_left_alone(tmp_path: Path) -> None:
     worked(tmp_path, busy, recover=False, trials=1)
     outcomes, launched = worked(tmp_path, small_card)
     assert [outcome.ending for outcome in outcomes] == [Ending.ALREADY, Ending.ALREADY]
+    assert {outcome.why for outcome in outcomes} == {"a config has run"}
     assert launched == []
 
 

@@ -28,7 +28,8 @@ case's siblings."""
 
 def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Sequence[Sibling] = ()) -> CaseSampler:
     """Choose the best of the siblings first, then the configs as the study file says."""
-    if spec.search.sampler == "gain":
+    usual = "gain" if len(spec.objectives) == 1 else "tpe"
+    if (spec.search.sampler or usual) == "gain":
         return SiblingsFirst(space, GainSampler(space, spec.probe, siblings=siblings), siblings)
     return SiblingsFirst(space, ConfigSampler(space, spec.search, resumed_at=resumed_at), siblings)
 
@@ -54,6 +55,8 @@ class CaseOutcome:
     ending: Ending
     probed: int
     failure: Failure | None = None
+    why: str | None = None
+    """Why nothing was left that is worth a probe, in the sampler's words."""
 
     @property
     def stopped(self) -> bool:

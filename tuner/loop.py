@@ -126,7 +126,8 @@ class _CaseWork:
             return self._outcome(Ending.INTERRUPTED, probed)
         if self._study.finished < target:
             rest = Ending.EXHAUSTED if probed else Ending.ALREADY
-            return self._outcome(Ending.ELSEWHERE if self._study.running else rest, probed)
+            outcome = self._outcome(Ending.ELSEWHERE if self._study.running else rest, probed)
+            return replace(outcome, why=self._study.end())
         return self._outcome(Ending.TARGET if probed else Ending.ALREADY, probed)
 
     def _given_up(self, result: ProbeResult) -> Ending | None:

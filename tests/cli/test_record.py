@@ -62,12 +62,14 @@ def table(tuner: Tuner, tmp_path: Path) -> Path:
 
 def test_a_table_is_replayed_with_the_same_exports(tuner: Tuner, tmp_path: Path, table: Path) -> None:
     study = study_file(
-        tmp_path, trainer={"name": "command", "options": {"command": "false {num_envs}", "cases": ["z"]}}
+        tmp_path,
+        trainer={"name": "command", "options": {"command": "false {num_envs}", "cases": ["z"]}},
+        search={"sampler": "tpe"},
     )
     code, out, err = tuner("optimize", "--study", study, "--replay", table)
     assert (code, err) == (0, "")
     assert "replaying tables/walk.parquet: 3 config(s) of walk" in out
-    assert "nothing left that is worth a probe, 3 trial(s)" in out
+    assert "nothing left that is worth a probe, 3 trial(s) this time: every config has been probed" in out
     assert "CPU rank-seconds" in out
     best = (tmp_path / "runs/demo-replay/best_by_case.tsv").read_text().splitlines()
     assert best[1].startswith("walk\twalk\tok\t\t16\t")

@@ -10,7 +10,7 @@ from tests_space import USUAL
 from tuner.search.frontier import Frontier
 from tuner.search.gaining import GainSampler
 from tuner.search.observed import COST, MEMORY_SHARE, RUN_S, START_S, cost
-from tuner.search.trials import ERROR, MEMORY, PATIENCE, frontier, suggest
+from tuner.search.trials import ERROR, MEMORY, PATIENCE, WARM, frontier, suggest
 from tuner.study.space import Config, Parameter, Space
 
 SPACE = Space(
@@ -36,8 +36,15 @@ def busy(config: Config) -> float:
 class Search:
     """A study with its sampler; configs above `fits` run out of memory."""
 
-    def __init__(self, space: Space = SPACE, *, fits: int = 10**9, value: Callable[[Config], float] = busy) -> None:
-        self.space, self.fits, self.value = space, fits, value
+    def __init__(
+        self,
+        space: Space = SPACE,
+        *,
+        fits: int = 10**9,
+        value: Callable[[Config], float] = busy,
+        warm: bool = False,
+    ) -> None:
+        self.space, self.fits, self.value, self.warm = space, fits, value, warm
         self.study = optuna.create_study(direction="maximize")
         self.asked: list[Config] = []
         self.resume()
@@ -57,6 +64,8 @@ class Search:
             trial.set_user_attr(ERROR, 0.3)
             took = {MEMORY_SHARE: 0.05 + 0.85 * rung / max(self.fits, 5000), START_S: 20.0 + rung / 60, RUN_S: 15.0}
             trial.set_user_attr(COST, took)
+            if self.warm:
+                trial.set_user_attr(WARM, True)
             self.study.tell(trial, self.value(config))
         self.asked.append(config)
         return config
@@ -100,11 +109,33 @@ def test_a_new_process_goes_on_where_another_one_ended() -> None:
     assert one.asked == other.asked
 
 
-def test_readings_are_repeated_seldom_and_only_of_rivals() -> None:
-    search = Search(value=lambda config: 60.0)
+def test_readings_are_repeated_only_where_they_can_tell_rivals_apart() -> None:
+    alike, apart = Search(value=lambda config: 60.0), Search()
+    for search in (alike, apart):
+        search.run()
+    configs = list(SPACE.configs())
+    assert len(alike.asked) < 2 * len(configs)
+    losers = [config for config in configs if busy(config) < 0.9 * max(map(busy, configs))]
+    assert max(map(apart.asked.count, losers)) == 1
+
+
+def test_what_may_not_run_does_not_stop_the_search_from_being_sure_of_the_rest() -> None:
+    """Beyond memory much is uncertain, and however good it might be, it is no reason to end or to go on."""
+    search = Search(fits=FITS, value=lambda config: float(config["num_envs"]) / 20.0)
     search.run()
-    counts = [search.asked.count(config) for config in SPACE.configs()]
-    assert max(counts) <= 3
+    best = search.sampler.best(search.study)
+    assert best is not None
+    assert best["num_envs"] == FITS
+
+
+def test_what_is_believed_to_be_the_best_is_measured_cold_once() -> None:
+    search = Search(warm=True)
+    search.run()
+    believed = search.sampler.unconfirmed(search.study)
+    assert believed == search.sampler.best(search.study)
+    search.warm, search.sampler.forced = False, believed
+    assert search.step() == believed
+    assert search.sampler.unconfirmed(search.study) is None
 
 
 def test_the_open_session_is_preferred() -> None:

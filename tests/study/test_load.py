@@ -171,8 +171,8 @@ overrides:
 @pytest.mark.parametrize(
     ("case", "device", "rungs", "trials", "max_seconds"),
     [
-        ("walk", "gpu", (8, 16), 24, 420),
-        ("walk", "cpu", (8, 16), 24, 60),
+        ("walk", "gpu", (8, 16), 60, 420),
+        ("walk", "cpu", (8, 16), 60, 60),
         ("amp_pi_plus", "gpu", (2, 4), 7, 420),
         ("run", "cpu", (2, 4), 7, 60),
     ],

@@ -33,7 +33,7 @@ def spec(**changes: object) -> StudySpec:
             "options": {"command": "train {num_envs} {agent_variant} {out_dir}", "cases": ["walk", "run"]},
         },
         "space": {"num_envs": {"ladder": [64, 32, 16, 8]}, "agent_variant": {"choices": ["hiutil", "default"]}},
-        "search": {"trials": 5, "seeds_per_variant": 2},
+        "search": {"trials": 5, "seeds_per_variant": 2, "sampler": "tpe"},
     }
     return StudySpec.model_validate(raw | changes)
 

@@ -136,7 +136,10 @@ class ProgressView:
 
     def case_ended(self, outcome: CaseOutcome) -> None:
         """Say why the case ended."""
-        self._line(f"case {outcome.case.name}: {outcome.ending}, {outcome.probed} trial(s) this time", style="bold")
+        why = f": {outcome.why}" if outcome.why else ""
+        self._line(
+            f"case {outcome.case.name}: {outcome.ending}, {outcome.probed} trial(s) this time{why}", style="bold"
+        )
 
     def close(self) -> None:
         """Take the live line away."""

@@ -56,17 +56,28 @@ class GainSampler(CaseSampler):
         place = self._outlook(study).best
         return None if place is None else self._pool.configs[place]
 
+    def unconfirmed(self, study: Study) -> Config | None:
+        """Give what is believed to be the best, where a session alone has measured it."""
+        best = self.best(study)
+        if best is None or History(study, self._space).tried_cold(best):
+            return None
+        return self._whole(best, len(study.get_trials(deepcopy=False)))
+
     def choose(self, study: Study, trial: FrozenTrial, history: History) -> Config:
         """Choose what gains most for its price; where nothing may be probed any more, what is best."""
         config = self._outlook(study).next(self.price) or self.best(study) or self._pool.configs[0]
-        patience = self._patience[trial.number % len(self._patience)] if self._patience else 0
-        return self._space.draw(lambda parameter: config.get(parameter.name, patience))
+        return self._whole(config, trial.number)
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """Draw parameters outside the space at random."""
         return self._elsewhere.sample_independent(study, trial, param_name, param_distribution)
+
+    def _whole(self, config: Config, number: int) -> Config:
+        """Add the pruner's patience, where that is searched: each value in turn."""
+        patience = self._patience[number % len(self._patience)] if self._patience else 0
+        return self._space.draw(lambda parameter: config.get(parameter.name, patience))
 
     def _outlook(self, study: Study) -> Outlook:
         """Look at the study's trials; what was seen is kept as long as they stay as they are."""

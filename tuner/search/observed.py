@@ -26,9 +26,6 @@ MEMORY_SHARE, START_S, RUN_S = "memory_share", "start_s", "run_s"
 USUAL_ERROR = 0.01
 """Standard error of a reading as a share of it, where none is told."""
 
-MOST_READINGS = 3
-"""Of one config: what a fourth would tell is less than what the same seconds tell elsewhere."""
-
 _WALLS = (FailureKind.HOST_OOM, FailureKind.TOO_SLOW)
 
 
@@ -53,11 +50,6 @@ class Seen:
     errors: list[float | None] = field(default_factory=list)
     eligible: bool = True
 
-    @property
-    def often(self) -> bool:
-        """Whether it has been read so often that one reading more would tell little."""
-        return len(self.values) >= MOST_READINGS
-
 
 class Observed:
     """What a study's trials tell about configs, the pruner's patience aside.
@@ -78,11 +70,6 @@ class Observed:
             self._note(trial, launched(trial.params), sign)
         self.walls = Frontier(self._walls)
         """Where memory or time ends: beyond it, a config needs no less of either than one that ran out of it."""
-
-    def best(self) -> str | None:
-        """Give the digest of the eligible config with the best mean reading."""
-        rivals = [digest for digest, one in self.seen.items() if one.eligible]
-        return max(rivals, key=lambda digest: fmean(self.seen[digest].values), default=None)
 
     def lines(self, name: str, space: Space) -> list[Line]:
         """Give what of this part of the cost is known in each sibling, the likest one last, and then in this study."""

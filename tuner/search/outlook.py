@@ -4,10 +4,10 @@ from functools import cached_property
 
 import numpy as np
 
+from tuner.search.costs import Costs
 from tuner.search.gain import below, certainty, worth
-from tuner.search.growth import inherited
 from tuner.search.levels import Floats
-from tuner.search.observed import MEMORY_SHARE, RUN_S, START_S, Observed
+from tuner.search.observed import Observed
 from tuner.search.pool import Pool
 from tuner.search.sampler import Price
 from tuner.search.surrogate import Readings, Surrogate
@@ -25,27 +25,22 @@ LIKELY = 0.5
 BEGIN = 0.5
 """Where on the ladder the first probe is made."""
 
-USUAL_START_S, USUAL_RUN_S = (60.0,), (20.0,)
-"""Until one has been measured."""
-LEAST = 0.1
-"""Of an amount, as a share of the least measured: straight lines may lead below 0."""
 _RIVALS, _DRAWS, _SEED = 60, 256, 0
-
-Expected = tuple[Floats, Floats]
-"""Mean and standard deviation of an amount, config by config."""
 
 
 class Outlook:
     """What is expected of each config of a pool after what has been observed."""
 
+    costs, surrogate = Costs, Surrogate
+    """What expects costs, and what expects values."""
+
     def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec) -> None:
         self._pool = pool
         self._observed = observed
-        self._limits = limits
+        self._costs = self.costs(pool, observed, limits)
         self._seen = pool.places(observed.seen)
         self._rivals = [place for place, one in zip(self._seen, observed.seen.values(), strict=True) if one.eligible]
-        often = {place for place, one in zip(self._seen, observed.seen.values(), strict=True) if one.often}
-        closed = set(pool.places(observed.closed)) | often | set(self._seen) - set(self._rivals)
+        closed = set(pool.places(observed.closed)) | set(self._seen) - set(self._rivals)
         self._open = np.array(
             [place not in closed and observed.walls.beyond(config) is None for place, config in enumerate(pool.configs)]
         )
@@ -65,7 +60,7 @@ class Outlook:
             return None
         if not self._seen:
             return self._pool.configs[self._first()]
-        seconds = self._seconds(price)
+        seconds = self._costs.seconds(price)
         if self._decided and self._pending:
             return self._pool.configs[min(self._pending, key=lambda place: seconds[place])]
         return self._pool.configs[int(np.where(self._open, self._gain / seconds, -1.0).argmax())]
@@ -78,7 +73,7 @@ class Outlook:
             return None
         if self._certainty(self.best) >= CERTAIN:
             return f"{CERTAIN:.0%} sure that no config is {WITHIN:.0%} better than the best"
-        if self._gain.max() < TRIFLE * abs(self._mean[self.best]):
+        if self._trifling:
             return "one more reading would gain next to nothing"
         return None
 
@@ -90,15 +85,9 @@ class Outlook:
 
     @cached_property
     def _pending(self) -> list[int]:
-        """What has to be looked at before the end, however little it promises: it guards against wrong beliefs.
-
-        That is a config which reads better than the one believed to be the best, or else the best one's neighbours.
-        """
+        """The neighbours of the best: to be looked at before the end, however little is expected of them."""
         if self.best is None:
             return []
-        read_best = self._pool.places([self._observed.best() or ""])
-        if read_best != [self.best]:
-            return [place for place in read_best if self._open[place]]
         return [
             place
             for place in self._pool.neighbours(self.best)
@@ -107,7 +96,7 @@ class Outlook:
 
     @cached_property
     def _surrogate(self) -> Surrogate:
-        return Surrogate(self._pool.levels, self._readings)
+        return self.surrogate(self._pool.levels, self._readings)
 
     @cached_property
     def _readings(self) -> Readings:
@@ -126,14 +115,19 @@ class Outlook:
         mean, deviation = self._beliefs
         return np.where(self._open, worth(mean, deviation, self._readings.error, self._rivals) * self._runs, 0.0)
 
+    @property
+    def _trifling(self) -> bool:
+        return self.best is not None and bool(self._gain.max() < TRIFLE * abs(self._mean[self.best]))
+
     def _certainty(self, best: int) -> float:
         """Give the probability that the best is as good as any other that works."""
         mean, deviation = self._beliefs
-        promising = np.argsort(-np.where(self._open, mean + 2.0 * deviation, -np.inf))[:_RIVALS]
-        places = np.unique(np.append(promising[self._open[promising]], best))
+        threat = np.where(self._open, self._runs * (1.0 - below(mean[best], mean, deviation)), 0.0)
+        promising = np.argsort(-threat)[:_RIVALS]
+        places = np.union1d(promising[threat[promising] > 0.0], [best])
         chance = np.random.default_rng(_SEED).random((len(places), _DRAWS))
         return certainty(
-            self._surrogate.imagine(self._pool.codes[places], _DRAWS, _SEED),
+            self._surrogate.imagine(self._pool.codes[places], _DRAWS, _SEED + 1),
             chance < self._runs[places][:, None],
             int(np.searchsorted(places, best)),
             WITHIN,
@@ -142,42 +136,6 @@ class Outlook:
     @cached_property
     def _runs(self) -> Floats:
         """Give the probability that each config fits into memory and time; 1 where it has run."""
-        fits = 1.0 - self._slow
-        if self._memory:
-            fits *= below(1.0 - self._limits.headroom_pct / 100.0, *self._memory)
-        fits[self._seen] = 1.0
-        return fits
-
-    @cached_property
-    def _slow(self) -> Floats:
-        """Give the probability that a start takes too long."""
-        if self._start is None:
-            return np.zeros(len(self._pool.configs))
-        return 1.0 - below(self._limits.start_up_silence_seconds, *self._start)
-
-    def _seconds(self, price: Price) -> Floats:
-        starts = np.array([price(config) for config in self._pool.configs])
-        start_s, run_s = self._start or USUAL_START_S, self._run or USUAL_RUN_S
-        seconds = starts * start_s[0] + run_s[0]
-        return seconds * (1.0 - self._slow) + self._limits.start_up_silence_seconds * self._slow
-
-    @cached_property
-    def _memory(self) -> Expected | None:
-        return self._growth(MEMORY_SHARE, error=0.03, variants=0.1)
-
-    @cached_property
-    def _start(self) -> Expected | None:
-        return self._growth(START_S, error=0.1, variants=0.0)
-
-    @cached_property
-    def _run(self) -> Expected | None:
-        return self._growth(RUN_S, error=0.2, variants=0.5)
-
-    def _growth(self, name: str, error: float, variants: float) -> Expected | None:
-        """Expect an amount of each config by a straight line through those measured, `error` being its own share."""
-        lines = self._observed.lines(name, self._pool.space)
-        growth = inherited(self._pool.space, lines, error=error, variants=variants)
-        if growth is None:
-            return None
-        mean, deviation = growth.expect(self._pool.configs)
-        return np.maximum(mean, LEAST * min(amount for _, amounts in lines for amount in amounts)), deviation
+        runs = self._costs.runs.copy()
+        runs[self._seen] = 1.0
+        return runs

@@ -30,5 +30,12 @@ class RecoverySampler(OrderedSampler):
 
     def exhausted(self, study: Study) -> bool:
         """Tell whether a config has succeeded, or none is left."""
-        complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        return any(map(is_eligible, complete)) or super().exhausted(study)
+        return _succeeded(study) or super().exhausted(study)
+
+    def ended(self, study: Study) -> str | None:
+        """Say which of the two it is."""
+        return "a config has run" if _succeeded(study) else super().ended(study)
+
+
+def _succeeded(study: Study) -> bool:
+    return any(map(is_eligible, study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))))

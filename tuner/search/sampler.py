@@ -51,6 +51,14 @@ class CaseSampler(BaseSampler):
         history = History(study, self._space)
         return history.due() is None and not any(map(history.is_new, self.candidates()))
 
+    def ended(self, study: Study) -> str | None:
+        """Say why nothing is left to probe; None while something is."""
+        return "every config has been probed or cannot fit" if self.exhausted(study) else None
+
+    def unconfirmed(self, study: Study) -> Config | None:
+        """Give the best config, where a session alone has measured it; None where it was measured cold."""
+        return History(study, self._space).unconfirmed()
+
     def origin(self, config: Config) -> str | None:
         """Name the case that the config just chosen comes from; None where it is not another case's best."""
         return None

@@ -14,8 +14,6 @@ LENGTH, LENGTH_SPREAD = 1.0, 0.5
 """Over how much of its parameter's box an effect changes; each spread here is that of the logarithm."""
 SIZE, SIZE_SPREAD = 1.0, 0.7
 """Of all effects together, in standard deviations of the readings."""
-OWN, OWN_SPREAD = 0.5, 0.7
-"""What a config has of its own beside all effects, in standard errors of the readings."""
 SHARPER = 2.0
 """How many times sooner the effect of a single parameter changes than what it has together with the others."""
 LEVEL = 2.0
@@ -40,8 +38,17 @@ class Readings:
     """Standard error of a single reading."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Pairs:
+    """What two lists of configs have to do with each other, row by column."""
+
+    squares: Floats
+    """The squared distances, parameter by row by column."""
+    slopes: Floats
+
+
 class Surrogate:
-    """Adds up a level, a trend along the ladder, the effects of single parameters and of all together, and an own part.
+    """Adds up a level, a trend along the ladder, the effects of single parameters and those of all together.
 
     Lengths and sizes are those most probable after the readings (maximum a posteriori).
     """
@@ -51,24 +58,26 @@ class Surrogate:
         self._known = readings
         self._mean = float(readings.values.mean())
         self._unit = max(float(readings.values.std()), 3.0 * readings.error, LEAST_UNIT * abs(self._mean))
+        self._noise = np.diag(readings.errors**2 + self._jitter)
+        self._pairs = self._compared(readings.codes, readings.codes)
         parameters = len(levels.apart)
-        self._usual = np.log([LENGTH] * parameters + [SIZE, OWN])
-        self._spread = np.array([LENGTH_SPREAD] * parameters + [SIZE_SPREAD, OWN_SPREAD])
+        self._usual = np.log([LENGTH] * parameters + [SIZE])
+        self._spread = np.array([LENGTH_SPREAD] * parameters + [SIZE_SPREAD])
         self._shape = self._most_probable()
         self._root = self._rooted(self._shape)
         self._weights = self._weighed(self._root)
 
     def believe(self, codes: Codes) -> tuple[Floats, Floats]:
         """Give mean and standard deviation of the true value of each config."""
-        across = self._covariance(self._shape, codes, self._known.codes)
+        across = self._across(codes)
         learnt = (np.linalg.solve(self._root, across.T) ** 2).sum(axis=0)
         return self._mean + across @ self._weights, np.sqrt(np.maximum(self._prior(codes) - learnt, self._jitter))
 
     def imagine(self, codes: Codes, count: int, seed: int) -> Floats:
         """Draw the true values of configs together, config by draw."""
-        across = self._covariance(self._shape, codes, self._known.codes)
+        across = self._across(codes)
         learnt = np.linalg.solve(self._root, across.T)
-        left = self._covariance(self._shape, codes, codes) - learnt.T @ learnt
+        left = self._covariance(self._shape, self._compared(codes, codes)) - learnt.T @ learnt
         root = np.linalg.cholesky(left + self._jitter * np.eye(len(codes)))
         chance = np.random.default_rng(seed).standard_normal((len(codes), count))
         return (self._mean + across @ self._weights)[:, None] + root @ chance
@@ -94,33 +103,44 @@ class Surrogate:
         return -0.5 * float(misfit + unusual) - float(np.log(np.diag(root)).sum())
 
     def _rooted(self, shape: Floats) -> Floats:
-        codes = self._known.codes
-        noise = np.diag(self._known.errors**2 + self._jitter)
-        return np.asarray(np.linalg.cholesky(self._covariance(shape, codes, codes) + noise), dtype=np.float64)
+        return np.asarray(np.linalg.cholesky(self._covariance(shape, self._pairs) + self._noise), dtype=np.float64)
 
     def _weighed(self, root: Floats) -> Floats:
         halfway = np.linalg.solve(root, self._known.values - self._mean)
         return np.asarray(np.linalg.solve(root.T, halfway), dtype=np.float64)
 
-    def _covariance(self, shape: Floats, rows: Codes, columns: Codes) -> Floats:
-        *lengths, size, own = np.exp(shape)
-        single = np.zeros((len(rows), len(columns)))
-        together = np.ones_like(single)
-        same = np.ones_like(single, dtype=bool)
-        for at, (apart, length) in enumerate(zip(self._levels.apart, lengths, strict=True)):
-            row, column = rows[:, at, None], columns[None, :, at]
-            single += _matern((SHARPER / length) ** 2 * apart)[row, column] / len(lengths)
-            together *= _matern(apart / length**2)[row, column]
-            same &= row == column
-        heights = np.outer(self._levels.heights(rows) - 0.5, self._levels.heights(columns) - 0.5)
-        effects = LEVEL**2 * (1.0 + heights) + size**2 * (single + together) / 2.0
-        return self._unit**2 * effects + (own * self._known.error) ** 2 * same
+    def _across(self, codes: Codes) -> Floats:
+        return self._covariance(self._shape, self._compared(codes, self._known.codes))
+
+    def _compared(self, rows: Codes, columns: Codes) -> _Pairs:
+        sides = zip(self._levels.apart, rows.T, columns.T, strict=True)
+        return _Pairs(
+            squares=np.array([apart[np.ix_(row, column)] for apart, row, column in sides]),
+            slopes=np.outer(self._slopes(rows), self._slopes(columns)),
+        )
+
+    def _covariance(self, shape: Floats, pairs: _Pairs) -> Floats:
+        *lengths, size = np.exp(shape)
+        squares = pairs.squares / np.square(lengths)[:, None, None]
+        return self._unit**2 * (LEVEL**2 * (1.0 + pairs.slopes) + size**2 * self._effects(squares))
 
     def _prior(self, codes: Codes) -> Floats:
         """Give the diagonal of the covariance."""
-        *_, size, own = np.exp(self._shape)
-        heights = (self._levels.heights(codes) - 0.5) ** 2
-        return self._unit**2 * (LEVEL**2 * (1.0 + heights) + size**2) + (own * self._known.error) ** 2
+        size = np.exp(self._shape[-1])
+        return np.asarray(self._unit**2 * (LEVEL**2 * (1.0 + self._slopes(codes) ** 2) + size**2), dtype=np.float64)
+
+    def _slopes(self, codes: Codes) -> Floats:
+        return self._levels.heights(codes) - 0.5
+
+    def _effects(self, squares: Floats) -> Floats:
+        """Give the covariance of all effects, 1 for equal configs, by squared distances in lengths."""
+        return (self._singly(squares) + self._jointly(squares)) / 2.0
+
+    def _singly(self, squares: Floats) -> Floats:
+        return np.asarray(_matern(SHARPER**2 * squares).mean(axis=0), dtype=np.float64)
+
+    def _jointly(self, squares: Floats) -> Floats:
+        return np.asarray(_matern(squares).prod(axis=0), dtype=np.float64)
 
 
 def _matern(squares: Floats) -> Floats:

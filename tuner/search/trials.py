@@ -117,6 +117,10 @@ class History:
             return None
         return dict(top.params)
 
+    def tried_cold(self, config: Config) -> bool:
+        """Tell whether the config has been launched without a session."""
+        return _launch(config) in self._tried_cold()
+
     def _unconfirmed_member(self, tried: set[Hashable]) -> Config | None:
         """Give a config of the Pareto front that has not been tried cold."""
         members = (self._trials[one.trial].params for one in front(list(self._readings())))

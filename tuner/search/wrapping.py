@@ -32,6 +32,14 @@ class WrappingSampler(CaseSampler):
         """Tell what the inner sampler tells."""
         return self._inner.exhausted(study)
 
+    def ended(self, study: Study) -> str | None:
+        """Say what the inner sampler says."""
+        return self._inner.ended(study)
+
+    def unconfirmed(self, study: Study) -> Config | None:
+        """Give what the inner sampler gives."""
+        return self._inner.unconfirmed(study)
+
     def origin(self, config: Config) -> str | None:
         """Tell what the inner sampler tells."""
         return self._inner.origin(config)

@@ -19,6 +19,8 @@ CASE = "case"
 """Study attribute: the case."""
 IDENTITY = "identity"
 """Study attribute: what must not change while the study goes on."""
+ENDED = "ended"
+"""Study attribute: why nothing is left that is worth a probe; None while something is."""
 LEASE = "lease"
 """Trial attribute: who runs it."""
 

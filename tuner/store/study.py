@@ -21,7 +21,6 @@ from tuner.search.trials import (
     ORIGIN,
     RETRY,
     WARM,
-    History,
     frontier,
     is_eligible,
     same_launch,
@@ -31,7 +30,7 @@ from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
 from tuner.store.leases import BEAT_S, Lease
 from tuner.store.opening import open_study
-from tuner.store.records import CASE, LEASE, PROBE
+from tuner.store.records import CASE, ENDED, LEASE, PROBE
 from tuner.study.space import Config, Space, config_digest
 
 _STATES = {State.COMPLETE: TrialState.COMPLETE, State.PRUNED: TrialState.PRUNED, State.FAIL: TrialState.FAIL}
@@ -170,7 +169,7 @@ class CaseStudy:
             running = self.running
             searched = self.finished + running >= target or self._sampler.exhausted(self._study)
             due = self._confirm and searched and not running
-            confirmed = History(self._study, self._space).unconfirmed() if due else None
+            confirmed = self._sampler.unconfirmed(self._study) if due else None
             if searched and confirmed is None:
                 return None
             self._sampler.forced, self._sampler.price = confirmed, price
@@ -193,6 +192,13 @@ class CaseStudy:
             confirms=bool(confirmed),
             origin=origin,
         )
+
+    def end(self) -> str | None:
+        """Keep and give the sampler's reason why nothing is left to probe; None while something is."""
+        with self._database.reported(), self._database.lock():
+            why = self._sampler.ended(self._study)
+            self._study.set_user_attr(ENDED, why)
+        return why
 
     def report(self, asked: Asked, iteration: int, value: float) -> bool:
         """Report the objective so far after an iteration; tell whether the pruner would stop the probe.

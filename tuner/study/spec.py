@@ -68,12 +68,14 @@ class ProbeSpec(Strict):
 class SearchSpec(Strict):
     """How configs are chosen."""
 
-    trials: PositiveInt = Field(default=24, description="finished trials per case")
+    trials: PositiveInt = Field(default=60, description="finished trials per case at most")
     seeds_per_variant: PositiveInt = Field(
         default=4, description="rungs of each variant's ladder probed before the sampler"
     )
-    sampler: Literal["tpe", "random", "gain"] = Field(
-        default="tpe", description="tpe, random: seeds, then drawn; gain: most gain per second, and it ends by itself"
+    sampler: Literal["gain", "tpe", "random"] | None = Field(
+        default=None,
+        description="gain: most gain per second, and it ends by itself; tpe, random: seeds, then drawn; "
+        "empty: gain, or tpe for several objectives",
     )
     seed: int = Field(default=0, description="of the sampler's random numbers")
 

@@ -1,0 +1,39 @@
+"""Scores kept in a file as they come, so that a benchmark of hours may be broken off and taken up again."""
+
+import json
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, as_completed
+from dataclasses import asdict
+from pathlib import Path
+
+from searching import Score
+
+Key = tuple[str, str, int, int]
+"""Table, method, seed, and probes at most."""
+
+
+class Scorebook:
+    """Scores by key, written to `path` as JSON lines where there is one; it knows nothing of changes to the code."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._scores: dict[Key, Score] = {}
+        for line in path.read_text().splitlines() if path and path.exists() else ():
+            *key, score = json.loads(line)
+            self._scores[tuple(key)] = Score(**score)
+
+    def missing(self, keys: Iterable[Key]) -> list[Key]:
+        """Give the keys without a score."""
+        return [key for key in keys if key not in self._scores]
+
+    def fill(self, runs: Mapping[Future[Score], Key]) -> None:
+        """Wait for scores and write each down when it comes."""
+        for run in as_completed(runs):
+            self._scores[runs[run]] = run.result()
+            if self._path:
+                with self._path.open("a") as book:
+                    book.write(json.dumps([*runs[run], asdict(run.result())]) + "\n")
+
+    def known(self, keys: Iterable[Key]) -> list[Score]:
+        """Give the scores of those of the keys that have one."""
+        return [self._scores[key] for key in keys if key in self._scores]

@@ -1,0 +1,184 @@
+"""The sampler `gain` without one of its ingredients at a time, on the same tables and seeds as with all of them.
+
+python benchmarks/search_ablation.py --invented plateau --invented edge --seeds 40
+"""
+
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import optuna
+import search_ours
+import surfaces
+import typer
+from rich.console import Console
+from search import Source, ground
+from search_report import of_table, over_all
+from searching import Probing, Score, search
+
+from tuner.search.costs import Costs
+from tuner.search.frontier import Frontier
+from tuner.search.gaining import GainSampler
+from tuner.search.levels import Codes, Floats
+from tuner.search.observed import Observed
+from tuner.search.outlook import Outlook
+from tuner.search.pool import Pool
+from tuner.search.sampler import CaseSampler, Price, free
+from tuner.search.surrogate import Surrogate
+from tuner.study.spec import ProbeSpec
+
+
+class NoMemory(Costs):
+    @property
+    def memory(self) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return None
+
+
+class NoTimeLimit(Costs):
+    @property
+    def slow(self) -> Floats:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return np.zeros(len(self._pool.configs))
+
+
+class NoSeconds(Costs):
+    def seconds(self, price: Price) -> Floats:
+        return np.ones(len(self._pool.configs))
+
+
+class NoOpenSession(Costs):
+    def seconds(self, price: Price) -> Floats:
+        return super().seconds(free)
+
+
+class NoTrend(Surrogate):
+    def _slopes(self, codes: Codes) -> Floats:
+        return np.zeros(len(codes))
+
+
+class OneByOne(Surrogate):
+    def _effects(self, squares: Floats) -> Floats:
+        return self._singly(squares)
+
+
+class TogetherOnly(Surrogate):
+    def _effects(self, squares: Floats) -> Floats:
+        return self._jointly(squares)
+
+
+class UsualShape(Surrogate):
+    def _most_probable(self) -> Floats:
+        return self._usual
+
+
+class NoFrontier(Outlook):
+    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec) -> None:
+        observed.walls = Frontier()
+        super().__init__(pool, observed, limits)
+
+
+class ReadOnce(Outlook):
+    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec) -> None:
+        super().__init__(pool, observed, limits)
+        self._open[self._seen] = False
+
+
+class NoNeighbours(Outlook):
+    @property
+    def _pending(self) -> list[int]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return []
+
+
+class NeverSure(Outlook):
+    def _certainty(self, best: int) -> float:
+        return 0.0
+
+
+class AnyTrifle(Outlook):
+    @property
+    def _trifling(self) -> bool:
+        return False
+
+
+class FromTheBottom(Outlook):
+    def _first(self) -> int:
+        return int(min(np.flatnonzero(self._open), key=lambda place: self._pool.heights[place]))
+
+
+class ByReading(GainSampler):
+    unconfirmed = CaseSampler.unconfirmed
+
+
+def looking(**parts: type) -> type[Outlook]:
+    return type("Without", (Outlook,), parts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """What is left out, and what is put in its place."""
+
+    without: str
+    outlook: type[Outlook] = Outlook
+    sampler: type[GainSampler] = GainSampler
+
+
+ENTRIES = (
+    Entry(without="nothing"),
+    Entry(without="memory model", outlook=looking(costs=NoMemory)),
+    Entry(without="dominance", outlook=NoFrontier),
+    Entry(without="memory model, dominance", outlook=type("Blind", (NoFrontier,), {"costs": NoMemory})),
+    Entry(without="time limit foreseen", outlook=looking(costs=NoTimeLimit)),
+    Entry(without="price in seconds", outlook=looking(costs=NoSeconds)),
+    Entry(without="open session cheaper", outlook=looking(costs=NoOpenSession)),
+    Entry(without="trend over the ladder", outlook=looking(surrogate=NoTrend)),
+    Entry(without="interactions", outlook=looking(surrogate=OneByOne)),
+    Entry(without="effects of single parameters", outlook=looking(surrogate=TogetherOnly)),
+    Entry(without="fitted lengths and sizes", outlook=looking(surrogate=UsualShape)),
+    Entry(without="readings on purpose again", outlook=ReadOnce),
+    Entry(without="neighbours before the end", outlook=NoNeighbours),
+    Entry(without="end by certainty", outlook=NeverSure),
+    Entry(without="end by trifling gain", outlook=AnyTrifle),
+    Entry(without="begin half-way up", outlook=FromTheBottom),
+    Entry(without="belief names the best", sampler=ByReading),
+)
+
+
+def main(
+    tables: Annotated[list[Path] | None, typer.Option("--table", help="recorded by `tuner record`")] = None,
+    invented: Annotated[list[str] | None, typer.Option(help=f"of {', '.join(surfaces.CHARACTERS)}")] = None,
+    seeds: int = 40,
+    first_seed: int = 0,
+    probes: Annotated[int, typer.Option(help="after which a search is ended")] = 100,
+    only: Annotated[list[str] | None, typer.Option(help="without these")] = None,
+    jobs: Annotated[int, typer.Option(help="processes")] = 1,
+) -> None:
+    console = Console(width=300)
+    of_each: list[dict[str, list[Score]]] = []
+    chosen = [place for place, entry in enumerate(ENTRIES) if not only or entry.without in only]
+    seeds_drawn = range(first_seed, first_seed + seeds)
+    with ProcessPoolExecutor(jobs) as pool:
+        for source in [*(tables or ()), *(invented or ())]:
+            runs = {
+                place: [pool.submit(one_search, place, source, seed, probes) for seed in seeds_drawn]
+                for place in chosen
+            }
+            of_each.append({ENTRIES[place].without: [run.result() for run in those] for place, those in runs.items()})
+            console.print(of_table(f"{source}, without", of_each[-1]))
+    if len(of_each) > 1:
+        console.print(over_all(of_each))
+
+
+def one_search(place: int, source: Source, seed: int, probes: int) -> Score:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    entry = ENTRIES[place]
+
+    def method(probing: Probing) -> None:
+        sampler = entry.sampler(probing.ground.space, probing.ground.header.limits, outlook=entry.outlook)
+        search_ours.search(probing, sampler, None if entry.sampler is ByReading else sampler.best)
+
+    return search(method, Probing(ground(source, seed), seed, sessions=True, most=probes))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,50 @@
+"""What probes are expected to take, after what they took."""
+
+import numpy as np
+from optuna.trial import FrozenTrial, create_trial
+
+from tuner.search.costs import USUAL_RUN_S, USUAL_START_S, Costs
+from tuner.search.observed import COST, MEMORY_SHARE, RUN_S, START_S, Observed
+from tuner.search.pool import Pool
+from tuner.search.sampler import free
+from tuner.search.trials import distribution
+from tuner.study.space import Parameter, Space
+from tuner.study.spec import ProbeSpec
+
+SPACE = Space((Parameter(name="num_envs", values=(64, 256, 1024, 4096, 16384)),))
+LIMITS = ProbeSpec(start_up_silence_seconds=300)
+
+
+def probed(rung: int, **took: float) -> FrozenTrial:
+    kinds = {one.name: distribution(one) for one in SPACE.parameters}
+    return create_trial(params={"num_envs": rung}, distributions=kinds, value=50.0, user_attrs={COST: took})
+
+
+def costs(*trials: FrozenTrial) -> Costs:
+    return Costs(Pool(SPACE), Observed(trials), LIMITS)
+
+
+def test_before_anything_was_measured_all_run_and_cost_the_same() -> None:
+    expected = costs()
+    assert (expected.runs == 1.0).all()
+    assert (expected.seconds(free) == USUAL_START_S + USUAL_RUN_S).all()
+
+
+def test_what_hardly_fits_is_unlikely_to_run() -> None:
+    expected = costs(probed(256, **{MEMORY_SHARE: 0.07}), probed(1024, **{MEMORY_SHARE: 0.22}))
+    assert (np.diff(expected.runs) <= 0.0).all()
+    assert expected.runs[2] > 0.99
+    assert expected.runs[4] < 0.01
+
+
+def test_a_start_that_takes_too_long_costs_what_is_waited_for_it() -> None:
+    expected = costs(probed(256, **{START_S: 40.0, RUN_S: 20.0}), probed(1024, **{START_S: 100.0, RUN_S: 20.0}))
+    assert expected.slow[4] > 0.99
+    assert abs(expected.seconds(free)[4] - LIMITS.start_up_silence_seconds) < 1.0
+
+
+def test_an_open_session_saves_the_start() -> None:
+    expected = costs(probed(256, **{START_S: 40.0, RUN_S: 20.0}))
+    saved = expected.seconds(free) - expected.seconds(lambda config: 0.0 if config["num_envs"] == 256 else 1.0)
+    assert saved[1] > 30.0
+    assert (np.delete(saved, 1) == 0.0).all()

@@ -1,0 +1,52 @@
+"""The configs of a space, their places and their neighbours."""
+
+import numpy as np
+import pytest
+
+from tuner.search.pool import Pool
+from tuner.study.space import Condition, Config, Parameter, Space, config_digest
+
+SPACE = Space(
+    (
+        Parameter(name="num_envs", values=(1024, 64, 256)),
+        Parameter(name="agent_variant", values=("hiutil", "default")),
+        Parameter(
+            name="update_epochs",
+            values=(20, 30, 40),
+            conditions=(Condition(parameter="agent_variant", values=("hiutil",)),),
+        ),
+    )
+)
+POOL = Pool(SPACE)
+
+
+def neighbours(**config: int | str) -> list[Config]:
+    (place,) = POOL.places([config_digest(config)])
+    return [POOL.configs[near] for near in POOL.neighbours(place)]
+
+
+def test_neighbours_differ_in_one_parameter_by_one_step() -> None:
+    near = neighbours(num_envs=256, agent_variant="hiutil", update_epochs=20)
+    assert [config["num_envs"] for config in near[:2]] == [64, 1024]
+    assert {"num_envs": 256, "agent_variant": "default"} in near
+    assert [config["update_epochs"] for config in near if config.get("update_epochs") != 20 and len(config) == 3] == [
+        30
+    ]
+
+
+def test_a_parameter_that_does_not_count_has_no_steps() -> None:
+    near = neighbours(num_envs=64, agent_variant="default")
+    assert len(near) == 2
+    assert {"num_envs": 256, "agent_variant": "default"} in near
+
+
+def test_doublings_are_equally_far_apart_whatever_their_order() -> None:
+    heights = {config["num_envs"]: height for config, height in zip(POOL.configs, POOL.heights, strict=True)}
+    assert heights == {64: 0.0, 256: pytest.approx(0.5), 1024: pytest.approx(1.0)}
+
+
+def test_words_are_one_apart_and_what_does_not_count_lies_half_way() -> None:
+    _, words, numbers = POOL.levels.apart
+    assert words[0, 1] == pytest.approx(1.0)
+    assert np.sqrt(numbers[0, 2]) == pytest.approx(1.0)
+    assert np.sqrt(numbers[:3, 3]) == pytest.approx([0.5, 0.0, 0.5])

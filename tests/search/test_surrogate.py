@@ -1,0 +1,57 @@
+"""What readings say about configs that were read, and about those that were not."""
+
+import numpy as np
+import pytest
+
+from tuner.search.levels import Levels
+from tuner.search.surrogate import Readings, Surrogate
+from tuner.study.space import Config, Parameter, Space
+
+RUNGS = (64, 128, 256, 512, 1024, 2048, 4096)
+SPACE = Space((Parameter(name="num_envs", values=RUNGS), Parameter(name="agent_variant", values=("hiutil", "default"))))
+CONFIGS = list(SPACE.configs())
+LEVELS = Levels(SPACE)
+ALL = LEVELS.codes(CONFIGS)
+
+
+def after(read: dict[tuple[int, str], float], error: float = 0.5) -> Surrogate:
+    configs: list[Config] = [{"num_envs": rung, "agent_variant": variant} for rung, variant in read]
+    errors = np.full(len(read), error)
+    readings = Readings(codes=LEVELS.codes(configs), values=np.array([*read.values()]), errors=errors, error=error)
+    return Surrogate(LEVELS, readings)
+
+
+def place(rung: int, variant: str) -> int:
+    return CONFIGS.index({"num_envs": rung, "agent_variant": variant})
+
+
+def test_what_was_read_is_believed_to_within_its_error() -> None:
+    read = {(64, "hiutil"): 30.0, (1024, "hiutil"): 60.0, (1024, "default"): 50.0}
+    mean, deviation = after(read).believe(ALL)
+    places = [place(*key) for key in read]
+    assert mean[places] == pytest.approx([*read.values()], abs=1.0)
+    assert (deviation[places] <= 0.6).all()
+
+
+def test_what_lies_farther_from_all_readings_is_less_certain() -> None:
+    _, deviation = after({(64, "hiutil"): 30.0, (128, "hiutil"): 35.0}).believe(ALL)
+    assert (np.diff(deviation[[place(rung, "hiutil") for rung in RUNGS[1:]]]) > 0).all()
+
+
+def test_a_trend_along_the_ladder_goes_on() -> None:
+    mean, _ = after({(64, "hiutil"): 30.0, (256, "hiutil"): 40.0, (1024, "hiutil"): 50.0}).believe(ALL)
+    assert mean[place(4096, "hiutil")] > 51.0
+
+
+def test_what_one_variant_gains_at_a_rung_it_is_expected_to_gain_at_the_next() -> None:
+    mean, _ = after({(256, "hiutil"): 50.0, (256, "default"): 40.0, (512, "hiutil"): 55.0}).believe(ALL)
+    assert mean[place(512, "default")] < 51.0
+
+
+def test_draws_are_spread_as_the_beliefs_are() -> None:
+    surrogate = after({(64, "hiutil"): 30.0, (1024, "default"): 60.0})
+    mean, deviation = surrogate.believe(ALL)
+    draws = surrogate.imagine(ALL, 4000, 1)
+    assert draws.shape == (len(CONFIGS), 4000)
+    assert np.abs(draws.mean(axis=1) - mean).max() < 0.1 * deviation.max()
+    assert draws.std(axis=1) == pytest.approx(deviation, rel=0.1)

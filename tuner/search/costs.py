@@ -1,0 +1,72 @@
+"""What a probe of each config takes, and whether it will run: memory and seconds."""
+
+from functools import cached_property
+
+import numpy as np
+
+from tuner.search.gain import below
+from tuner.search.growth import inherited
+from tuner.search.levels import Floats
+from tuner.search.observed import MEMORY_SHARE, RUN_S, START_S, Observed
+from tuner.search.pool import Pool
+from tuner.search.sampler import Price
+from tuner.study.spec import ProbeSpec
+
+USUAL_START_S, USUAL_RUN_S = 60.0, 20.0
+"""Until one has been measured."""
+LEAST = 0.1
+"""Of an amount, as a share of the least measured: straight lines may lead below 0."""
+
+Expected = tuple[Floats, Floats]
+"""Mean and standard deviation of an amount, config by config."""
+
+
+class Costs:
+    """Expects of each config of a pool what its like have taken."""
+
+    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec) -> None:
+        self._pool = pool
+        self._observed = observed
+        self._limits = limits
+
+    @cached_property
+    def runs(self) -> Floats:
+        """The probability that each config fits into memory, headroom included, and starts in time."""
+        fits = below(1.0 - self._limits.headroom_pct / 100.0, *self.memory) if self.memory else 1.0
+        return fits * (1.0 - self.slow)
+
+    @cached_property
+    def memory(self) -> Expected | None:
+        """The share of a device's memory in use; None until one has been measured."""
+        return self._expected(MEMORY_SHARE, error=0.03, variants=0.1)
+
+    @cached_property
+    def slow(self) -> Floats:
+        """The probability that a start takes too long."""
+        if self._start_s is None:
+            return np.zeros(len(self._pool.configs))
+        return 1.0 - below(self._limits.start_up_silence_seconds, *self._start_s)
+
+    def seconds(self, price: Price) -> Floats:
+        """Give the seconds that a probe of each config is expected to take now."""
+        starts = np.array([price(config) for config in self._pool.configs])
+        start_s = self._start_s[0] if self._start_s else USUAL_START_S
+        run_s = self._run_s[0] if self._run_s else USUAL_RUN_S
+        return (starts * start_s + run_s) * (1.0 - self.slow) + self._limits.start_up_silence_seconds * self.slow
+
+    @cached_property
+    def _start_s(self) -> Expected | None:
+        return self._expected(START_S, error=0.1, variants=0.0)
+
+    @cached_property
+    def _run_s(self) -> Expected | None:
+        return self._expected(RUN_S, error=0.2, variants=0.5)
+
+    def _expected(self, name: str, *, error: float, variants: float) -> Expected | None:
+        """Expect an amount of each config by straight lines through those measured, `error` being its own share."""
+        lines = self._observed.lines(name, self._pool.space)
+        growth = inherited(self._pool.space, lines, error=error, variants=variants)
+        if growth is None:
+            return None
+        mean, deviation = growth.expect(self._pool.configs)
+        return np.maximum(mean, LEAST * min(amount for _, amounts in lines for amount in amounts)), deviation
