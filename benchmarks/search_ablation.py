@@ -18,15 +18,15 @@ from search import Source, ground
 from search_report import of_table, over_all
 from searching import Probing, Score, search
 
-from tuner.search.costs import Costs
 from tuner.search.frontier import Frontier
-from tuner.search.gaining import GainSampler
-from tuner.search.levels import Codes, Floats
+from tuner.search.gain.costs import Costs
+from tuner.search.gain.levels import Codes, Floats
+from tuner.search.gain.outlook import Outlook
+from tuner.search.gain.pool import Pool
+from tuner.search.gain.sampler import GainSampler
+from tuner.search.gain.surrogate import Surrogate
 from tuner.search.observed import Observed
-from tuner.search.outlook import Outlook
-from tuner.search.pool import Pool
 from tuner.search.sampler import CaseSampler, Price, free
-from tuner.search.surrogate import Surrogate
 from tuner.study.spec import ProbeSpec
 
 

@@ -7,9 +7,9 @@ from optuna.study import Study
 from optuna.trial import Trial, TrialState
 from searching import Probing, Step
 
-from tuner.search.gaining import GainSampler
+from tuner.search.gain.outlook import Outlook
+from tuner.search.gain.sampler import GainSampler
 from tuner.search.observed import COST, FAILURE, MEMORY_SHARE, RUN_S, START_S
-from tuner.search.outlook import Outlook
 from tuner.search.sampler import CaseSampler, ConfigSampler
 from tuner.search.trials import ELIGIBLE, ERROR, MEMORY, WARM, suggest
 from tuner.search.verdict import State

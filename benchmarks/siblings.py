@@ -24,7 +24,7 @@ from searching import Ground, Probing, Score, Step, best_reading, search
 
 from tuner.replay.table import Table
 from tuner.search.beginning import SiblingsFirst
-from tuner.search.gaining import GainSampler
+from tuner.search.gain.sampler import GainSampler
 from tuner.search.observed import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.sampler import CaseSampler, ConfigSampler
 from tuner.search.siblings import Cost, Sibling

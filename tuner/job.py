@@ -9,7 +9,7 @@ from typing import Protocol
 from tuner.probe.result import Failure, ProbeResult
 from tuner.search.beginning import SiblingsFirst
 from tuner.search.calibration import CalibrationSampler
-from tuner.search.gaining import GainSampler
+from tuner.search.gain.sampler import GainSampler
 from tuner.search.recovery import RecoverySampler
 from tuner.search.sampler import CaseSampler, ConfigSampler
 from tuner.search.siblings import Sibling

@@ -9,7 +9,7 @@ from tests_space import USUAL
 
 from tuner.search.beginning import SiblingsFirst
 from tuner.search.defaults import DefaultFirst
-from tuner.search.gaining import GainSampler
+from tuner.search.gain.sampler import GainSampler
 from tuner.search.observed import COST, MEMORY_SHARE, RUN_S, START_S
 from tuner.search.sampler import CaseSampler, ConfigSampler
 from tuner.search.siblings import Sibling

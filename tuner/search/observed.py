@@ -2,18 +2,14 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, median
 from typing import Any
 
-import numpy as np
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.probe.result import FailureKind
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.growth import Line
-from tuner.search.levels import Levels
 from tuner.search.siblings import Cost, Sibling, amounts
-from tuner.search.surrogate import Readings
 from tuner.search.trials import ERROR, MEMORY, PATIENCE, is_eligible
 from tuner.study.space import Config, Space, config_digest
 
@@ -23,9 +19,6 @@ FAILURE = "failure"
 """User attribute of a trial that failed through its config's fault: the kind."""
 MEMORY_SHARE, START_S, RUN_S = "memory_share", "start_s", "run_s"
 """Of a probe: the share of a device's memory in use at its peak, the seconds until it was ready, and those after."""
-USUAL_ERROR = 0.01
-"""Standard error of a reading as a share of it, where none is told."""
-
 _WALLS = (FailureKind.HOST_OOM, FailureKind.TOO_SLOW)
 
 
@@ -76,19 +69,6 @@ class Observed:
         return [
             amounts(costs, name, space) for costs in (*(one.costs for one in reversed(self._siblings)), self._costs)
         ]
-
-    def readings(self, levels: Levels) -> Readings:
-        """Give what each config read, in the order of `seen`."""
-        configs = list(self.seen.values())
-        told = [error for one in configs for error in one.errors if error]
-        usual = median(told) if told else USUAL_ERROR * fmean(abs(fmean(one.values)) for one in configs) or USUAL_ERROR
-        errors = [np.hypot([error or usual for error in one.errors], usual) / np.sqrt(2.0) for one in configs]
-        return Readings(
-            codes=levels.codes(one.config for one in configs),
-            values=np.array([fmean(one.values) for one in configs]),
-            errors=np.array([np.sqrt((of_one**2).mean() / len(of_one)) for of_one in errors]),
-            error=float(np.median(np.concatenate(errors))),
-        )
 
     def _note(self, trial: FrozenTrial, config: Config, sign: float) -> None:
         digest, number = config_digest(config), _number(trial)

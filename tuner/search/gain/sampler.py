@@ -8,9 +8,9 @@ from optuna.samplers import RandomSampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial
 
+from tuner.search.gain.outlook import Outlook
+from tuner.search.gain.pool import Pool
 from tuner.search.observed import Observed, launched
-from tuner.search.outlook import Outlook
-from tuner.search.pool import Pool
 from tuner.search.sampler import CaseSampler
 from tuner.search.siblings import Sibling
 from tuner.search.trials import PATIENCE, History

@@ -4,11 +4,11 @@ from functools import cached_property
 
 import numpy as np
 
-from tuner.search.gain import below
+from tuner.search.gain.levels import Floats
+from tuner.search.gain.pool import Pool
+from tuner.search.gain.worth import below
 from tuner.search.growth import inherited
-from tuner.search.levels import Floats
 from tuner.search.observed import MEMORY_SHARE, RUN_S, START_S, Observed
-from tuner.search.pool import Pool
 from tuner.search.sampler import Price
 from tuner.study.spec import ProbeSpec
 

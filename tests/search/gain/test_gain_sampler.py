@@ -8,7 +8,7 @@ from optuna.trial import TrialState
 from tests_space import USUAL
 
 from tuner.search.frontier import Frontier
-from tuner.search.gaining import GainSampler
+from tuner.search.gain.sampler import GainSampler
 from tuner.search.observed import COST, MEMORY_SHARE, RUN_S, START_S, cost
 from tuner.search.trials import ERROR, MEMORY, PATIENCE, WARM, frontier, suggest
 from tuner.study.space import Config, Parameter, Space

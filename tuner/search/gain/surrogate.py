@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.search.levels import Codes, Floats, Levels
+from tuner.search.gain.levels import Codes, Floats, Levels
+from tuner.search.gain.readings import Readings
 
 LENGTH, LENGTH_SPREAD = 1.0, 0.5
 """Over how much of its parameter's box an effect changes; each spread here is that of the logarithm."""
@@ -24,18 +25,6 @@ LEAST_UNIT = 0.1
 _STEPS = (1.0, 0.5)
 _ROUNDS = 2
 _JITTER = 1e-9
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Readings:
-    """What was read, a row per config; of several readings of a config their mean."""
-
-    codes: Codes
-    values: Floats
-    errors: Floats
-    """Standard errors of the values, above 0."""
-    error: float
-    """Standard error of a single reading."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

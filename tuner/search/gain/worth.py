@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.search.levels import Floats
+from tuner.search.gain.levels import Floats
 
 _erf = np.vectorize(math.erf, otypes=[float])
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tuner.search.levels import Levels
-from tuner.search.surrogate import Readings, Surrogate
+from tuner.search.gain.levels import Levels
+from tuner.search.gain.surrogate import Readings, Surrogate
 from tuner.study.space import Config, Parameter, Space
 
 RUNGS = (64, 128, 256, 512, 1024, 2048, 4096)

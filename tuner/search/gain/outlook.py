@@ -4,13 +4,14 @@ from functools import cached_property
 
 import numpy as np
 
-from tuner.search.costs import Costs
-from tuner.search.gain import below, certainty, worth
-from tuner.search.levels import Floats
+from tuner.search.gain.costs import Costs
+from tuner.search.gain.levels import Floats
+from tuner.search.gain.pool import Pool
+from tuner.search.gain.readings import Readings, readings
+from tuner.search.gain.surrogate import Surrogate
+from tuner.search.gain.worth import below, certainty, worth
 from tuner.search.observed import Observed
-from tuner.search.pool import Pool
 from tuner.search.sampler import Price
-from tuner.search.surrogate import Readings, Surrogate
 from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec
 
@@ -100,7 +101,7 @@ class Outlook:
 
     @cached_property
     def _readings(self) -> Readings:
-        return self._observed.readings(self._pool.levels)
+        return readings(self._observed, self._pool.levels)
 
     @cached_property
     def _beliefs(self) -> tuple[Floats, Floats]:

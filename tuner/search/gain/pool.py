@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from tuner.search.levels import Levels
+from tuner.search.gain.levels import Levels
 from tuner.study.space import Config, Parameter, Space, Value, config_digest
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tuner.search.pool import Pool
+from tuner.search.gain.pool import Pool
 from tuner.study.space import Condition, Config, Parameter, Space, config_digest
 
 SPACE = Space(
