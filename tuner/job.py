@@ -28,8 +28,7 @@ case's siblings."""
 
 def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Sequence[Sibling] = ()) -> CaseSampler:
     """Choose the best of the siblings first, then the configs as the study file says."""
-    usual = "gain" if len(spec.objectives) == 1 else "tpe"
-    if (spec.search.sampler or usual) == "gain":
+    if spec.sampler == "gain":
         return SiblingsFirst(space, GainSampler(space, spec.probe, siblings=siblings), siblings)
     return SiblingsFirst(space, ConfigSampler(space, spec.search, resumed_at=resumed_at), siblings)
 

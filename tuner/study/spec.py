@@ -176,6 +176,11 @@ class StudySpec(Strict):
         """The metrics that are maximised; of several, the first decides where one best is asked for."""
         return read_objectives(self.objective)
 
+    @property
+    def sampler(self) -> str:
+        """The sampler asked for, or the one that suits the objectives."""
+        return self.search.sampler or ("gain" if len(self.objectives) == 1 else "tpe")
+
     def build_constraints(self) -> tuple[Constraint, ...]:
         """Give what is asked of a config that is to be the best."""
         return tuple(read_constraint(metric, text) for metric, text in self.constraints.items())
