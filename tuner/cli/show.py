@@ -1,22 +1,17 @@
-"""What a running study shows: one line per event, with a live line underneath on a terminal."""
+"""What commands say: what will run, tables, hints, what to mend."""
 
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.status import Status
 from rich.table import Table
-from rich.text import Text
 
 from tuner.export.query import StudyReader
 from tuner.export.summary import Best, CaseSummary
 from tuner.export.tables import safe_num_envs
 from tuner.job import CaseOutcome
-from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.result import FailureKind
 from tuner.replay.table import Table as RecordedTable
-from tuner.search.verdict import Verdict
-from tuner.store.study import Asked
 from tuner.study.cases import Case
 from tuner.study.load import stands_in
 from tuner.study.space import LADDER, Config
@@ -90,73 +85,6 @@ def recorded(case: Case, configs: Sequence[Config], table: RecordedTable | None)
         return f"{case.name}: nothing recorded yet, {len(configs)} config(s) left"
     left = sum(table.find(config) is None for config in configs)
     return f"{case.name}: {len(table.configs)} config(s) recorded, {left} of {len(configs)} left"
-
-
-class ProgressView:
-    """Shows a study's progress; the `Watcher` of the command line."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._status: Status | None = None
-
-    def case_started(self, case: Case, *, finished: int, target: int, recovered: int) -> None:
-        """Say where the case stands."""
-        taken_back = f", {recovered} dropped trial(s) taken back" if recovered else ""
-        of_target = "" if target == sys.maxsize else f" of {target}"
-        self._line(f"case {case.name}: {finished}{of_target} trials done{taken_back}", style="bold")
-
-    def calibrating(self, case: Case, rungs: Sequence[int]) -> None:
-        """Say what comes first."""
-        self._line(f"case {case.name}: {to_be_made(rungs)}")
-
-    def rungs_fixed(self, case: Case, rungs: Sequence[int]) -> None:
-        """Show the ladder."""
-        self._line(f"case {ladder(case.name, rungs)}")
-
-    def probe_started(self, case: Case, asked: Asked) -> None:
-        """Begin the live line."""
-        self._show(f"#{asked.number} {_config(asked.config)}: starting")
-
-    def iteration(self, result: ProbeResult, objective: float | None) -> None:
-        """Renew the live line."""
-        number = "" if objective is None else f", {_numbers(result, objective)} so far"
-        self._show(f"{_config(result.config)}: iteration {result.iterations}{number}")
-
-    def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
-        """Write the trial's line."""
-        self.close()
-        best = " *" if verdict.value is not None and verdict.value == incumbent else ""
-        number = f" {_numbers(result, *verdict.values)}" if verdict.values else ""
-        reason = result.failure.detail if result.failure else result.stopped
-        unfit = f"not eligible as best, {verdict.ineligible}" if verdict.ineligible else None
-        why = "".join(f": {text}" for text in (reason, unfit) if text)
-        took = duration(result.total_s) + (", by the plain command" if asked.confirms else "")
-        took += f", from {asked.origin}" if asked.origin else ""
-        self._line(f"  #{asked.number} {_config(asked.config)}: {verdict.status}{number}{best}{why} ({took})")
-
-    def case_ended(self, outcome: CaseOutcome) -> None:
-        """Say why the case ended."""
-        why = f": {outcome.why}" if outcome.why else ""
-        self._line(
-            f"case {outcome.case.name}: {outcome.ending}, {outcome.probed} trial(s) this time{why}", style="bold"
-        )
-
-    def close(self) -> None:
-        """Take the live line away."""
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
-
-    def _show(self, text: str) -> None:
-        if not self._console.is_terminal:
-            return
-        if self._status is None:
-            self._status = self._console.status("")
-            self._status.start()
-        self._status.update(Text(text))
-
-    def _line(self, text: str, style: str = "") -> None:
-        self._console.print(text, style=style, markup=False)
 
 
 def to_be_made(rungs: Sequence[int]) -> str:
@@ -244,17 +172,6 @@ def written(console: Console, paths: Sequence[Path]) -> None:
     here = Path.cwd()
     shown = [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
     console.print(f"wrote {', '.join(map(str, shown))}", markup=False)
-
-
-def _config(config: Config) -> str:
-    return " ".join(f"{name}={value}" for name, value in config.items())
-
-
-def _numbers(result: ProbeResult, *objectives: float) -> str:
-    """Give the objectives, with samples/s beside them where they are none of them."""
-    speed = result.samples_per_s
-    shown = [f"{one:.1f}" for one in objectives]
-    return ", ".join(shown if speed is None or speed in objectives else [*shown, f"{speed:.0f} samples/s"])
 
 
 def _number(value: float | None, digits: int = 0) -> str:

@@ -9,7 +9,8 @@ from types import FrameType
 import typer
 from rich.console import Console
 
-from tuner.cli.show import ProgressView, complaint, introduction
+from tuner.cli.progress import ProgressView
+from tuner.cli.show import complaint, introduction
 from tuner.errors import TunerError
 from tuner.job import CaseOutcome, Job
 from tuner.replay.prober import ReplayedProber

@@ -1,4 +1,4 @@
-"""What is kept of a trial and of a case: one packed JSON attribute each, which the exporters read."""
+"""What is kept of a trial and of a case: one packed JSON attribute each for the exporters, and a few for the search."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,6 +9,8 @@ from typing import Any
 from tuner.probe.metrics import measured
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
+from tuner.search.observed import COST, FAILURE, cost
+from tuner.search.trials import ERROR, RETRY, WARM
 from tuner.search.verdict import Verdict
 from tuner.study.cases import Case
 from tuner.study.space import Config, config_digest
@@ -79,4 +81,16 @@ def case_record(
         **{name: identity[name] for name in ("trainer", "source", "devices", "objective")},
         "defaults": list(defaults),
         "learning": sorted(learning),
+    }
+
+
+def facts(verdict: Verdict, record: dict[str, Any]) -> dict[str, Any]:
+    """Give what the search wants to know of a trial: user attribute → fact, where there is one."""
+    measured = verdict.value is not None or verdict.status == "pruned"
+    return {
+        RETRY: verdict.retry,
+        WARM: record.get("warm"),
+        ERROR: verdict.error,
+        COST: cost(record) if measured else None,
+        FAILURE: None if measured else verdict.status,
     }

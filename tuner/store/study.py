@@ -11,16 +11,13 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuner.search.calibration import RUNGS
 from tuner.search.frontier import Frontier
-from tuner.search.observed import COST, FAILURE, cost
 from tuner.search.sampler import CaseSampler, Price, free
 from tuner.search.trials import (
     CONFIRMS,
     ELIGIBLE,
-    ERROR,
     MEMORY,
     ORIGIN,
     RETRY,
-    WARM,
     frontier,
     is_eligible,
     same_launch,
@@ -30,7 +27,7 @@ from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
 from tuner.store.leases import BEAT_S, Lease
 from tuner.store.opening import open_study
-from tuner.store.records import CASE, ENDED, LEASE, PROBE
+from tuner.store.records import CASE, ENDED, LEASE, PROBE, facts
 from tuner.study.space import Config, Space, config_digest
 
 _STATES = {State.COMPLETE: TrialState.COMPLETE, State.PRUNED: TrialState.PRUNED, State.FAIL: TrialState.FAIL}
@@ -166,30 +163,35 @@ class CaseStudy:
         session has shown to be the best, to be confirmed; None when that has been done.
         """
         with self._database.reported(), self._database.lock():
-            running = self.running
-            searched = self.finished + running >= target or self._sampler.exhausted(self._study)
-            due = self._confirm and searched and not running
-            confirmed = self._sampler.unconfirmed(self._study) if due else None
+            confirmed = self._to_confirm() if (searched := self._searched(target)) else None
             if searched and confirmed is None:
                 return None
             self._sampler.forced, self._sampler.price = confirmed, price
             trial = self._study.ask()
-            config = suggest(trial, self._space)
             trial.set_user_attr(LEASE, Lease.mine().write())
-            if confirmed is not None:
-                trial.set_user_attr(CONFIRMS, True)
-            origin = None if confirmed else self._sampler.origin(config)
-            if origin:
-                trial.set_user_attr(ORIGIN, origin)
-            same = [one for one in self._study.get_trials(deepcopy=False) if one.params == config]
-            cold = confirmed is not None or any(map(_has_failed, same))
-        self._trials[trial.number] = trial
+            self._trials[trial.number] = trial
+            return self._asked(trial, confirms=confirmed is not None)
+
+    def _searched(self, target: int) -> bool:
+        return self.finished + self.running >= target or self._sampler.exhausted(self._study)
+
+    def _to_confirm(self) -> Config | None:
+        return self._sampler.unconfirmed(self._study) if self._confirm and not self.running else None
+
+    def _asked(self, trial: Trial, *, confirms: bool) -> Asked:
+        config = suggest(trial, self._space)
+        origin = None if confirms else self._sampler.origin(config)
+        if confirms:
+            trial.set_user_attr(CONFIRMS, True)
+        if origin:
+            trial.set_user_attr(ORIGIN, origin)
+        same = [one for one in self._study.get_trials(deepcopy=False) if one.params == config]
         return Asked(
             number=trial.number,
             config=config,
             attempt=len(same),
-            cold=cold,
-            confirms=bool(confirmed),
+            cold=confirms or any(map(_has_failed, same)),
+            confirms=confirms,
             origin=origin,
         )
 
@@ -224,7 +226,7 @@ class CaseStudy:
         trial = self._trials.pop(asked.number)
         with self._database.reported():
             trial.set_user_attr(PROBE, record)
-            for attribute, fact in _facts(verdict, record).items():
+            for attribute, fact in facts(verdict, record).items():
                 if fact:
                     trial.set_user_attr(attribute, fact)
             if verdict.constraint is not None:
@@ -246,15 +248,3 @@ class CaseStudy:
 def _has_failed(trial: FrozenTrial) -> bool:
     """Tell whether a trial has failed by itself and is to be tried again."""
     return bool(trial.user_attrs.get(RETRY)) and trial.user_attrs.get(PROBE, {}).get("status") != _DROPPED["status"]
-
-
-def _facts(verdict: Verdict, record: dict[str, Any]) -> dict[str, Any]:
-    """Give what the search wants to know of a trial: user attribute → fact, where there is one."""
-    measured = verdict.value is not None or verdict.status == "pruned"
-    return {
-        RETRY: verdict.retry,
-        WARM: record.get("warm"),
-        ERROR: verdict.error,
-        COST: cost(record) if measured else None,
-        FAILURE: None if measured else verdict.status,
-    }

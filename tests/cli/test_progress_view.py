@@ -1,0 +1,60 @@
+"""What a person reads while a study runs: the line of a trial."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tests_loop import CASE, DEVICES, failed, measured
+
+from tuner.cli.progress import ProgressView
+from tuner.probe.plan import ProbePlan
+from tuner.probe.result import FailureKind, ProbeResult
+from tuner.search.verdict import judge
+from tuner.store.study import Asked
+from tuner.study.constraints import read_constraint
+from tuner.study.spec import ProbeSpec
+from tuner.testing.trainer import scripted_plan
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> ProbePlan:
+    return scripted_plan(tmp_path, DEVICES, ProbeSpec())
+
+
+def told(result: ProbeResult, *objectives: str, bound: str = ">= 10", origin: str | None = None) -> str:
+    """Give the line of a trial."""
+    console = Console(file=io.StringIO(), width=200)
+    asked = Asked(number=7, config=result.config, attempt=1, cold=True, origin=origin)
+    verdict = judge(result, *(objectives or ("min_avg_util",)), constraints=[read_constraint("samples_per_s", bound)])
+    ProgressView(console).told(CASE, asked, result, verdict, incumbent=61.25)
+    return console.file.getvalue().strip()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_samples_stand_beside_utilisation(plan: ProbePlan) -> None:
+    result = replace(measured(plan, 61.25), samples_per_s=15000.4)
+    assert told(result) == "#7 num_envs=32: ok 61.2, 15000 samples/s * (20.0 s)"
+
+
+def test_an_objective_is_not_said_twice(plan: ProbePlan) -> None:
+    assert "ok 15000.4 (" in told(replace(measured(plan, 61.25), samples_per_s=15000.4), "samples_per_s")
+
+
+def test_each_of_several_objectives_is_said(plan: ProbePlan) -> None:
+    result = replace(measured(plan, 60.0), samples_per_s=15000.4)
+    assert "ok 60.0, 15000.4 (" in told(result, "min_avg_util", "samples_per_s")
+    assert "ok 15000.4, 60.0 (" in told(result, "samples_per_s", "min_avg_util")
+
+
+def test_a_config_that_may_not_be_the_best_says_why(plan: ProbePlan) -> None:
+    line = told(replace(measured(plan, 50.0), samples_per_s=900.0), bound=">= 1000")
+    assert "ok 50.0, 900 samples/s: not eligible as best, samples_per_s is 900, >= 1000 is asked for (" in line
+
+
+def test_a_failure_has_its_detail(plan: ProbePlan) -> None:
+    assert "nccl: because (" in told(failed(plan, FailureKind.NCCL))
+
+
+def test_what_comes_from_another_case_says_so(plan: ProbePlan) -> None:
+    assert told(measured(plan, 50.0), origin="amp_walk").endswith("(20.0 s, from amp_walk)")
