@@ -89,7 +89,7 @@ class PrunerSpec(Strict):
         default=None, description="iterations of a full probe; empty: probe.iterations"
     )
     reduction_factor: Annotated[int, Field(ge=2)] = 3
-    patience: PositiveInt = Field(default=3, description="used where pruner_patience is not searched")
+    patience: PositiveInt = Field(default=1, description="used where pruner_patience is not searched")
     margin_pct: Annotated[float, Field(ge=0)] = Field(
         default=15.0, description="percent of the best; only a probe further below it may be stopped"
     )
