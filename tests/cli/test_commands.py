@@ -99,3 +99,11 @@ def test_parameters_that_the_trainer_cannot_vary_are_named(tuner: Tuner, tmp_pat
     _, out, _ = tuner("optimize", "--study", study, "--n-trials", 1)
     assert "not searched: num_workers: " in out
     assert "not searched: pruner_patience: the pruner is none" in out
+
+
+def test_cases_are_named_one_by_one_or_with_commas(tuner: Tuner) -> None:
+    reference = ("plan", "--study", "reference", "--devices", "cpu:2")
+    for asked in (("--cases", "amp*", "--cases", "add_pi_plus"), ("--cases", "amp*, add_pi_plus")):
+        code, out, _ = tuner(*reference, *asked)
+        planned = {name for name in ("add_pi_plus", "amp_pi_plus", "deepmimic_pi_plus_ppo") if name in out}
+        assert (code, planned) == (0, {"add_pi_plus", "amp_pi_plus"})

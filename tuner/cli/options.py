@@ -1,5 +1,6 @@
 """The options that several commands share."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +9,9 @@ import typer
 from tuner.study.spec import StudySpec
 
 Study = Annotated[str, typer.Option("--study", "-s", help="A name in studies/, or a path to a .yaml file.")]
-Cases = Annotated[str | None, typer.Option(help="Globs of cases, separated by commas; default: the study's.")]
+Cases = Annotated[
+    list[str] | None, typer.Option(help="Globs of cases, one each time or several with commas; default: the study's.")
+]
 Devices = Annotated[str | None, typer.Option(help="auto, cpu:RANKS or CUDA indices (0,1); default: the study's.")]
 Storage = Annotated[str | None, typer.Option(help="SQLAlchemy URL of the database; default: runs/STUDY/study.db.")]
 Runs = Annotated[Path, typer.Option(help="Folder of all studies' databases, probes and exports.")]
@@ -28,6 +31,7 @@ def database_url(storage: str | None, folder: Path, file: str = DATABASE) -> str
     return storage or f"sqlite:///{folder / file}"
 
 
-def patterns(cases: str | None, spec: StudySpec) -> list[str]:
+def patterns(cases: Sequence[str] | None, spec: StudySpec) -> list[str]:
     """Give the globs of the cases asked for, or the study's own."""
-    return [part.strip() for part in cases.split(",") if part.strip()] if cases else list(spec.cases)
+    asked = [part.strip() for option in cases or () for part in option.split(",")]
+    return [part for part in asked if part] or list(spec.cases)
