@@ -21,16 +21,19 @@ from tuner.study.space import Space
 from tuner.study.spec import StudySpec
 from tuner.workbench import Probe, Workbench
 
-SamplerOf = Callable[[Space, StudySpec, int, Sequence[Sibling]], CaseSampler]
+Siblings = Callable[[], Sequence[Sibling]]
+"""Looks up the cases like one case; asked only where they matter."""
+SamplerOf = Callable[[Space, StudySpec, int, Siblings], CaseSampler]
 """Gives what chooses configs, from the space, the study as it reads for the case, the number of trials so far, and the
 case's siblings."""
 
 
-def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Sequence[Sibling] = ()) -> CaseSampler:
+def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings) -> CaseSampler:
     """Choose the best of the siblings first, then the configs as the study file says."""
+    known = siblings()
     if spec.sampler == "gain":
-        return SiblingsFirst(space, GainSampler(space, spec.probe, siblings=siblings), siblings)
-    return SiblingsFirst(space, ConfigSampler(space, spec.search, resumed_at=resumed_at), siblings)
+        return SiblingsFirst(space, GainSampler(space, spec.probe, siblings=known), known)
+    return SiblingsFirst(space, ConfigSampler(space, spec.search, resumed_at=resumed_at), known)
 
 
 class Ending(StrEnum):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.job import CaseOutcome, Ending, Job, calibrating
@@ -86,7 +87,7 @@ class _CaseWork:
         self._constraints = self._spec.build_constraints()
         self._compares = any(one.of_default for one in self._constraints)
         identity = bench.identity_for(case)
-        self._siblings = siblings(job.database, bench.spec.name, case.name, identity)
+        self._siblings = partial(siblings, job.database, bench.spec.name, case.name, identity)
         self._study = CaseStudy(
             job.database,
             f"{bench.spec.name}/{case.name}",
