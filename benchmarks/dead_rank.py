@@ -8,14 +8,13 @@ that the very next allocation meets the full card). Time counts from the first l
 predecessor's rule, a time limit of 420 s, is the baseline.
 """
 
-import subprocess
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import psutil
 import typer
+from holder import Holder
 from rich.console import Console
 from rich.table import Table
 
@@ -35,56 +34,7 @@ from tuner.workbench import Workbench, open_workbench
 PREDECESSOR_S = 420.0
 OUT_OF_MEMORY = next(rule.pattern for rule in RULES if rule.kind is FailureKind.GPU_OOM)
 LEFT_MIB = {"early": 700, "late": 16}
-"""What the holder leaves of a card: early, room for a CUDA context but not for a trainer; late, nothing to speak of."""
-HOLDER = """
-import sys, torch
-device, left_mib = torch.device(sys.argv[1]), int(sys.argv[2])
-torch.zeros(1, device=device)
-print("ready", flush=True)
-sys.stdin.readline()
-held = []
-for mib in (4096, 512, 64, 16):
-    while torch.cuda.mem_get_info(device)[0] > (mib + left_mib) * 2**20:
-        held.append(torch.empty(mib * 2**20, dtype=torch.uint8, device=device))
-print("full", flush=True)
-sys.stdin.readline()
-"""
-
-
-class Holder:
-    """A process that fills a card when told to."""
-
-    def __init__(self, device: str, left_mib: int) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, device, str(left_mib)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.pid = self._process.pid
-        self._full = False
-        self._expect("ready")
-
-    def fill(self) -> None:
-        """Take what is left of the card, once."""
-        if not self._full:
-            self._say()
-            self._expect("full")
-            self._full = True
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def _say(self) -> None:
-        assert self._process.stdin is not None  # noqa: S101 - a pipe was asked for
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-
-    def _expect(self, word: str) -> None:
-        assert self._process.stdout is not None  # noqa: S101 - a pipe was asked for
-        if self._process.stdout.readline().strip() != word:
-            sys.exit("the card's memory could not be taken")
+"""What is left of a card: early, room for a CUDA context but not for a trainer; late, nothing to speak of."""
 
 
 class Listening:
@@ -114,7 +64,7 @@ class Listening:
 def probe(bench: Workbench, when: str, num_envs: int, folder: Path) -> tuple[ProbeResult, float | None, int]:
     """Probe with one card's memory taken; give the result, the error's time, and how many processes are left."""
     case = select(bench.trainer.cases(), ["deepmimic*"])[0]
-    holder = Holder("cuda:1" if when == "early" else "cuda:0", LEFT_MIB[when])
+    holder = Holder(bench.devices[1 if when == "early" else 0], LEFT_MIB[when])
     clock = MonotonicClock()
     listening = Listening(Launcher(clock))
     limits = bench.spec.probe.model_copy(update={"iterations": 1000, "max_seconds": PREDECESSOR_S})

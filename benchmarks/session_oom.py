@@ -1,0 +1,85 @@
+"""Out of memory inside a session: how it is named, that nothing is left, and that the next probe is measured.
+
+    python benchmarks/session_oom.py [--study pi_plus] [--case deepmimic_pi_plus_ppo] [--set num_envs=1024]
+
+Three warm probes of one config. Before the second one another process takes the memory of the second card, so that a
+rank runs out of it in a session that has served already; before the third one it is given back.
+"""
+
+from contextlib import closing, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import psutil
+import typer
+from holder import Holder
+from probing import Bench, chosen
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from tuner.devices.base import describe_machine
+from tuner.probe.metrics import value
+from tuner.probe.result import ProbeResult
+from tuner.probe.run import ENOUGH
+from tuner.study.cases import select
+from tuner.workbench import Prober, open_workbench
+
+LEFT_MIB = 16
+ITERATIONS = 5
+
+
+class Seen:
+    """A `Stop` that ends a probe after a few iterations and notes which processes there were."""
+
+    def __init__(self) -> None:
+        self.processes: set[psutil.Process] = set()
+
+    def __call__(self, so_far: ProbeResult | None) -> str | None:
+        self.processes |= set(psutil.Process().children(recursive=True))
+        return ENOUGH if so_far and so_far.window_s and so_far.iterations >= ITERATIONS else None
+
+    def left(self, but: int | None) -> int:
+        return sum(process.is_running() for process in self.processes if process.pid != but)
+
+
+def main(
+    study: Annotated[str, typer.Option()] = "pi_plus",
+    case: Annotated[str, typer.Option()] = "deepmimic_pi_plus_ppo",
+    setting: Annotated[str, typer.Option("--set", help="num_envs=N,…")] = "num_envs=1024",
+    devices: Annotated[str | None, typer.Option()] = None,
+) -> None:
+    bench = open_workbench(study, devices=devices)
+    (known,) = select(bench.trainer.cases(), [case])
+    (config,) = chosen(bench.space_for(known), [setting])
+    heads = ("second card", "outcome", "rank", "iterations", bench.spec.objective, "session ready, s", "in all, s")
+    table = Table(*heads, "processes after it", "session after it", box=box.MARKDOWN, title=f"{known.name} {config}")
+    with TemporaryDirectory() as folder, closing(Prober(bench)) as prober:
+        probing = Bench(bench, known, prober, Path(folder).resolve())
+        for full in (False, True, False):
+            seen = Seen()
+            with Holder(bench.devices[1], LEFT_MIB) if full else nullcontext() as holder:
+                if holder:
+                    holder.fill()
+                result = probing.probe(config, warm=True, stop=seen)
+                left = seen.left(but=holder.pid if holder else None)
+            failure, reading = result.failure, value(result, bench.spec.objective)
+            table.add_row(
+                "full" if full else "free",
+                failure.kind if failure else "ok",
+                str(failure.rank) if failure else "",
+                str(result.iterations),
+                "" if reading is None else f"{reading:.1f}",
+                "" if result.ready_s is None else f"{result.ready_s:.1f}",
+                f"{result.total_s:.1f}",
+                str(left),
+                "open" if prober.open_session else "ended",
+            )
+    console = Console(width=180)
+    console.print(describe_machine(bench.source))
+    console.print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)
