@@ -46,8 +46,7 @@ class Bench:
         return plan
 
     def _precise(self, so_far: ProbeResult | None) -> str | None:
-        objective = self.workbench.spec.objective
-        return ENOUGH if so_far and settled(so_far, objective, self.limits, None) else None
+        return settled(so_far, self.workbench.spec.objectives, self.limits) if so_far else None
 
 
 def window_of(seconds: float) -> Stop:

@@ -10,7 +10,7 @@ from tuner.probe.metrics import measured, value
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
 from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult, unlaunched
-from tuner.probe.run import ENOUGH, INTERRUPTED, Stop
+from tuner.probe.run import INTERRUPTED, Stop
 from tuner.search.calibration import calibration_configs, rungs_after
 from tuner.search.defaults import DefaultFirst
 from tuner.search.pruner import build_pruner
@@ -234,8 +234,7 @@ class _CaseWork:
         if hopeless and competing:
             return f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)"
         rival = self._study.incumbent if competing else None
-        enough = all(settled(so_far, one, self._spec.probe, rival) for one in objectives)
-        return ENOUGH if enough else None
+        return settled(so_far, objectives, self._spec.probe, rival)
 
     def _slot(self, asked: Asked, port: int) -> Slot:
         return Slot(

@@ -10,7 +10,7 @@ from tuner.errors import DeviceError
 from tuner.probe.plan import Device, LinePatterns
 from tuner.probe.protocols import Line
 from tuner.probe.result import DeviceSample, FailureKind, ProbeResult
-from tuner.probe.run import ENOUGH, INTERRUPTED, Stop, run
+from tuner.probe.run import ENOUGH, INTERRUPTED, NEARLY, Stop, run
 from tuner.study.spec import ProbeSpec
 from tuner.testing.clock import FakeClock
 from tuner.testing.devices import Recording, ReplayedSource
@@ -69,6 +69,24 @@ def test_iterations_too_short_to_be_sure_of_are_not_called_the_last() -> None:
     result, trainer = probe(iterations(50, step_s=0.5), window_seconds=5)
     assert result.window_s == pytest.approx(5.0, abs=0.1)
     assert trainer.told_last_at_s is None
+
+
+def nearly_at(iteration: int) -> Stop:
+    return lambda so_far: NEARLY if so_far and so_far.iterations == iteration else None
+
+
+def test_a_probe_that_is_nearly_known_ends_with_the_iteration_that_runs() -> None:
+    result, trainer = probe(iterations(50), stop=nearly_at(3))
+    assert result.ok
+    assert (result.iterations, result.stopped) == (4, None)
+    assert trainer.told_last_at_s == pytest.approx(30.0 + 3 * 3.0)
+    assert trainer.ended_at_s == pytest.approx(30.0 + 4 * 3.0)
+
+
+def test_what_is_nearly_known_may_still_lose() -> None:
+    answers = {3: NEARLY, 4: "cannot win"}
+    result, _ = probe(iterations(50), stop=lambda so_far: answers.get(so_far.iterations) if so_far else None)
+    assert (result.iterations, result.stopped) == (4, "cannot win")
 
 
 def test_a_trainer_that_ends_by_itself_loses_its_last_iteration() -> None:

@@ -82,4 +82,5 @@ def test_short_iterations_count_together() -> None:
 
 
 def test_a_mean_that_is_unknown_is_left_out() -> None:
-    assert error_of([None, 50.0, None, 50.0, 50.0, 50.0], 2.0) == pytest.approx(0.0)
+    blocks = [Block(4.0, 50.0), Block(4.0, 50.0), Block(2.0, 50.0), Block(2.0, 50.0)]
+    assert error_of([None, 50.0, None, 50.0, 50.0, 50.0], 2.0) == standard_error(blocks)

@@ -11,7 +11,7 @@ from tuner.export.table import export_tables
 from tuner.job import CaseOutcome, Job
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
-from tuner.probe.run import ENOUGH, INTERRUPTED, Stop
+from tuner.probe.run import ENOUGH, INTERRUPTED, NEARLY, Stop, heeded
 from tuner.probe.steady import Block, standard_error
 from tuner.recording import plan_recording, record_cases, recording_bench
 from tuner.replay.table import Table
@@ -55,7 +55,7 @@ def util_pct(config: Config) -> float:
 
 def readings(config: Config) -> list[float]:
     """Give the utilisation in each of seven iterations; it varies too much for any probe to end as precise enough."""
-    return [util_pct(config) + 2.5 * (-1) ** iteration for iteration in range(7)]
+    return [util_pct(config) + 4 * (-1) ** iteration for iteration in range(7)]
 
 
 class MadeUp:
@@ -81,7 +81,7 @@ class MadeUp:
             ready_s=ready_s if warm else None,
             host={"name": "here"},
         )
-        result = self._short_of_memory(blank) if int(plan.config["num_envs"]) > FITS else self._run(blank, stop)
+        result = self._short_of_memory(blank) if int(plan.config["num_envs"]) > FITS else self._run(blank, heeded(stop))
         self.open_session = None if result.failure or not warm else plan.session_key
         self.results.append(result)
         return result
@@ -103,7 +103,7 @@ class MadeUp:
             reason = stop(result)
             if reason == INTERRUPTED:
                 return replace(blank, failure=Failure(kind=FailureKind.INTERRUPTED, rule="user", detail="stopped"))
-            if reason:
+            if reason and reason != NEARLY:
                 return result if reason == ENOUGH else replace(result, stopped=reason)
         return result
 

@@ -20,6 +20,8 @@ INTERRUPTED = "interrupted"
 """What `stop` answers when the user asks to stop."""
 ENOUGH = "enough"
 """What `stop` answers when the value is known well enough; any other text is the pruner's reason."""
+NEARLY = "nearly"
+"""What `stop` answers when it will be after the iteration that runs now: a session need begin no other one."""
 
 _ENDS = {INTERRUPTED: End.INTERRUPTED, ENOUGH: End.ENOUGH}
 
@@ -28,6 +30,23 @@ _HEALTHY = {End.ENOUGH, End.STOPPED, End.EXITED}
 
 Stop = Callable[[ProbeResult | None], str | None]
 """Asked at every poll with None, and after every iteration with the result as far as it is known."""
+
+
+def heeded(stop: Stop) -> Stop:
+    """Give a `stop` that keeps its word: after `NEARLY` it answers `ENOUGH` when the next iteration has ended."""
+    nearly = False
+
+    def answer(so_far: ProbeResult | None) -> str | None:
+        nonlocal nearly
+        reason = stop(so_far)
+        if so_far is None:
+            return reason
+        if nearly and reason in {None, NEARLY}:
+            return ENOUGH
+        nearly = reason == NEARLY
+        return reason
+
+    return answer
 
 
 def run(plan: ProbePlan, *, launch: Launch, recorder: Recorder, clock: Clock, stop: Stop) -> ProbeResult:
@@ -62,7 +81,7 @@ class _Probe:
         trainer = launch(self._plan)
         try:
             self._recorder.start(trainer.pid, self._origin_s)
-            end, reason = self._follow(trainer, stop)
+            end, reason = self._follow(trainer, heeded(stop))
             exit_code = trainer.release() if end in _HEALTHY else trainer.end()
         except BaseException:
             trainer.end()
@@ -91,11 +110,12 @@ class _Probe:
             exited = trainer.exit_code() is not None  # asked first: what was written before the exit is read below
             lines = trainer.lines(0.0 if exited else POLL_S)
             advanced = self._watch.feed(lines, self._now_s())
-            if reason := stop(self._measured(ran_out=False) if advanced else None):
+            reason = stop(self._measured(ran_out=False) if advanced else None)
+            if reason and reason != NEARLY:
                 return _ENDS.get(reason, End.STOPPED), reason
             if over := self._watch.over(self._now_s()):
                 return over, None
-            if advanced and self._watch.next_is_last():
+            if reason == NEARLY or (advanced and self._watch.next_is_last()):
                 trainer.last_iteration()
             if exited:
                 return End.EXITED, None

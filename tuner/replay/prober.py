@@ -6,7 +6,7 @@ from dataclasses import replace
 from tuner.probe.metrics import error, value
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import Failure, FailureKind, ProbeResult, unlaunched
-from tuner.probe.run import ENOUGH, INTERRUPTED, Stop
+from tuner.probe.run import ENOUGH, INTERRUPTED, NEARLY, Stop, heeded
 from tuner.replay.reading import cut_short, error_of, restated
 from tuner.replay.table import Recorded, Table
 from tuner.study.spec import ProbeSpec
@@ -47,7 +47,7 @@ class ReplayedProber:
             return unlaunched(plan.config, _NOT_RECORDED, plan.digest)
         if recorded.result.failure and not recorded.result.launched:
             return unlaunched(plan.config, recorded.result.failure, plan.digest)
-        result = self._walk(self._started(plan, recorded), recorded, plan.slot.limits, stop)
+        result = self._walk(self._started(plan, recorded), recorded, plan.slot.limits, heeded(stop))
         self.open_session = None if result.failure or plan.request is None else plan.session_key
         self.spent_s += result.total_s
         return result
@@ -97,7 +97,7 @@ def _ended(so_far: ProbeResult, reason: str | None, limits: ProbeSpec) -> ProbeR
     """Give the result of a probe that is over after an iteration, None where it goes on."""
     if reason == INTERRUPTED:
         return replace(so_far, failure=_STOPPED_BY_USER, window_s=None, samples_per_s=None, devices=())
-    if reason is not None and reason != ENOUGH:
+    if reason not in {None, NEARLY, ENOUGH}:
         return replace(so_far, stopped=reason)
     done = so_far.iterations + limits.warmup_iterations
     long_enough = (so_far.window_s or 0.0) >= limits.window_seconds or done >= limits.most_iterations

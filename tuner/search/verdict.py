@@ -1,5 +1,6 @@
 """What a probe's result means to the study. Pure."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -7,6 +8,7 @@ from types import MappingProxyType
 
 from tuner.probe.metrics import error, measured, target_error, value
 from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult
+from tuner.probe.run import ENOUGH, NEARLY
 from tuner.probe.steady import known_well_enough
 from tuner.search.frontier import Frontier, out_of_memory
 from tuner.study.constraints import Constraint
@@ -115,14 +117,36 @@ def _failed(result: ProbeResult, failure: Failure, attempt: int) -> Verdict:
             return Verdict(state=State.FAIL, status=status, retry=result.warm)
 
 
-def settled(so_far: ProbeResult, objective: str, limits: ProbeSpec, incumbent: float | None) -> bool:
-    """Tell whether a live probe may end: it has run long enough, and is precise or clearly below the incumbent."""
-    number = value(so_far, objective)
-    long_enough = (so_far.window_s or 0.0) >= limits.window_seconds
-    if number is None or not long_enough or so_far.iterations + limits.warmup_iterations < limits.min_iterations:
+def settled(
+    so_far: ProbeResult, objectives: Sequence[str], limits: ProbeSpec, incumbent: float | None = None
+) -> str | None:
+    """Say whether a live probe may end: `ENOUGH` now, `NEARLY` after one more iteration, None for neither.
+
+    It may once it has run long enough, and each objective is precise or clearly below the incumbent.
+    """
+    if _settled(so_far, objectives, limits, incumbent, more=0):
+        return ENOUGH
+    return NEARLY if _settled(so_far, objectives, limits, incumbent, more=1) else None
+
+
+def _settled(
+    so_far: ProbeResult, objectives: Sequence[str], limits: ProbeSpec, incumbent: float | None, *, more: int
+) -> bool:
+    """Tell whether a probe may end after `more` iterations like those so far."""
+    iterations = so_far.iterations + more
+    window_s = (so_far.window_s or 0.0) * iterations / max(so_far.iterations, 1)
+    if window_s < limits.window_seconds or iterations + limits.warmup_iterations < limits.min_iterations:
+        return False
+    narrower = math.sqrt(so_far.iterations / iterations)
+    return all(_known(so_far, one, limits, incumbent, narrower) for one in objectives)
+
+
+def _known(so_far: ProbeResult, objective: str, limits: ProbeSpec, incumbent: float | None, narrower: float) -> bool:
+    number, spread = value(so_far, objective), error(so_far, objective)
+    if number is None or spread is None:
         return False
     target = target_error(so_far, objective, limits.target_error_pct)
-    return known_well_enough(number, error(so_far, objective), target=target, best=incumbent)
+    return known_well_enough(number, spread * narrower, target=target, best=incumbent)
 
 
 def foregone(config: Config, frontier: Frontier) -> tuple[Failure, Verdict] | None:
