@@ -110,6 +110,16 @@ def test_three_crashes_in_a_row_stop_the_case(tmp_path: Path) -> None:
     assert (outcome.ending, len(watcher.launched)) == (Ending.CRASHES, 3)
 
 
+def test_once_something_has_run_crashes_of_a_few_configs_are_their_own(tmp_path: Path) -> None:
+    def large_ones_crash(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        return failed(plan, FailureKind.CRASH) if int(plan.config["num_envs"]) > 8 else busy(plan, stop)
+
+    search = {"trials": 8, "seeds_per_variant": 4, "sampler": "random"}
+    outcome, watcher = optimised(tmp_path, large_ones_crash, study=spec(search=search), trials=8)
+    assert (outcome.ending, len(watcher.launched)) == (Ending.TARGET, 8)
+    assert states(tmp_path) == {"COMPLETE": 2, "FAIL": 6}
+
+
 def test_a_machine_that_keeps_failing_stops_the_case_after_two_configs(tmp_path: Path) -> None:
     outcome, watcher = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.GPU_BUSY, "pid 7"))
     assert (outcome.ending, len(watcher.launched)) == (Ending.HOST, 4)

@@ -141,6 +141,16 @@ def test_sessions_that_fail_cost_a_study_nothing_but_time(tmp_path: Path, kind: 
     assert states(tmp_path) == {"COMPLETE": 5, "FAIL": 2}
 
 
+def test_a_config_that_the_plain_command_fails_on_as_well_is_no_fault_of_sessions(tmp_path: Path) -> None:
+    def largest_crashes(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        return failed(plan, FailureKind.CRASH) if int(plan.config["num_envs"]) == 64 else busy(plan, stop)
+
+    _, _, probed = optimised(tmp_path, largest_crashes)
+    crashed = [warm for config, warm in probed if config["num_envs"] == 64]
+    assert crashed == [True, False, True, False]
+    assert all(warm for config, warm in probed[:-1] if config["num_envs"] != 64)
+
+
 def test_where_the_plain_command_fails_as_well_the_case_stops(tmp_path: Path) -> None:
     outcome, _, probed = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.MISSING_DEPENDENCY, "trimesh"))
     assert outcome.ending is Ending.SETUP

@@ -25,7 +25,9 @@ from tuner.study.space import LADDER, Config
 from tuner.trainers.parameters import learning
 
 CRASHES_IN_A_ROW = 3
-"""This many failures one after another stop a case when the last one is unexplained."""
+"""This many failures one after another stop a case when the last one is unexplained and nothing has run yet."""
+CRASHES_AFTER_A_RESULT = 6
+"""This many stop it later: three configs, each in a session and by the plain command."""
 HOST_FAILURES_IN_A_ROW = 4
 """This many, two configs tried twice, stop it when the machine is at fault."""
 SESSION_FAILURES_IN_A_ROW = 2
@@ -138,7 +140,7 @@ class _CaseWork:
         blame, streak = result.failure.kind.blame, self._study.failing_streak
         if blame is Blame.SETUP:
             return Ending.SETUP
-        if blame is Blame.UNKNOWN and streak >= CRASHES_IN_A_ROW:
+        if blame is Blame.UNKNOWN and streak >= (CRASHES_AFTER_A_RESULT if self._study.has_run else CRASHES_IN_A_ROW):
             return Ending.CRASHES
         return Ending.HOST if blame is Blame.HOST and streak >= HOST_FAILURES_IN_A_ROW else None
 
@@ -186,9 +188,11 @@ class _CaseWork:
         return result
 
     def _judge(self, result: ProbeResult, asked: Asked) -> Verdict:
+        failed = result.failure is not None and result.failure.kind.blame in _NOT_THE_CONFIG
         if result.warm:
-            at_fault = result.failure is not None and result.failure.kind.blame in _NOT_THE_CONFIG
-            self._sessions_failed = self._sessions_failed + 1 if at_fault else 0
+            self._sessions_failed = self._sessions_failed + 1 if failed else 0
+        elif failed and asked.attempt:
+            self._sessions_failed = 0  # the plain command fails on it, too
         return judge(
             result,
             *self._spec.objectives,

@@ -8,6 +8,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any
 
+from tuner.probe.last_words import EXCEPTION, last_words
 from tuner.probe.lines import MAX_LINE_BYTES
 from tuner.probe.result import Failure, FailureKind
 from tuner.probe.rules import BREACH, KILLED, RULES, SESSION
@@ -20,7 +21,6 @@ MOST_BREACHES = 2
 """Breaches of a session's protocol, with no progress between, that a trainer may still recover from."""
 
 _TELLABLE = [kind for kind in FailureKind if kind is not FailureKind.INTERRUPTED]
-_EXCEPTION = re.compile(r"^(?:\[rank\d+\]: )?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?:: |$)")
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
 _DEAD_RANK = re.compile(
     r"^Process \S+-(?P<child>\d+):$|^\[rank(?P<rank>\d+)\]: Traceback|^-- Process (?P<spawned>\d+) terminated with"
@@ -92,14 +92,14 @@ class Evidence:
         for text in texts:
             self.feed(text, t_s, rank)
         kind = next((kind for kind in _TELLABLE if kind == failed.get("kind")), None)
-        self._keep(TOLD, _Clue(t_s, _telling(texts), fatal=True, certain=True, rank=rank, kind=kind))
+        self._keep(TOLD, _Clue(t_s, last_words(texts), fatal=True, certain=True, rank=rank, kind=kind))
 
     def feed(self, text: str, t_s: float, rank: int | None = None) -> None:
         """Take one line of the output into account, of `rank` where that is known."""
         self._tail.append(_Clue(t_s, text))
         rule = next((rule for rule in RULES if rule.pattern.search(text)), None)
         certain = bool(_DEAD_RANK.search(text)) or (rule is not None and rule.kind is FailureKind.GPU_OOM)
-        raised = rule is not None and bool(_EXCEPTION.search(text))
+        raised = rule is not None and bool(EXCEPTION.search(text))
         fatal = certain or raised or bool(_TRACEBACK.search(text) or _FATAL_NOTE.search(text))
         if rule or fatal:
             self._keep(rule.name if rule else "", _Clue(t_s, text, fatal, certain, rank))
@@ -148,7 +148,7 @@ class Evidence:
 
     def last_words(self) -> str:
         """Give the line that best says why an unknown crash happened."""
-        return _telling([clue.text for clue in self._clues.get(TOLD) or self._tail])
+        return last_words([clue.text for clue in self._clues.get(TOLD) or self._tail])
 
     def _rank(self, clues: Sequence[_Clue]) -> int | None:
         for clue in clues:
@@ -158,11 +158,6 @@ class Evidence:
                 return next(int(group) for group in found.groups() if group)
         dead = [found for clue in self._tail if (found := _DEAD_RANK.search(clue.text))]
         return int(dead[0]["child"] or dead[0]["rank"] or dead[0]["spawned"]) if dead else None
-
-
-def _telling(lines: Sequence[str]) -> str:
-    spoken = [line for line in lines if _EXCEPTION.search(line)] or lines
-    return spoken[-1].strip() if spoken else "no output"
 
 
 def _overshoot_mib(line: str) -> float | None:

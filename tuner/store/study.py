@@ -108,6 +108,12 @@ class CaseStudy:
         return max((one.value for one in complete if one.value is not None and is_eligible(one)), default=None)
 
     @property
+    def has_run(self) -> bool:
+        """Whether a probe has given a number."""
+        with self._database.reported():
+            return bool(self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+
+    @property
     def failing_streak(self) -> int:
         """How many of the last ended trials failed through no fault of their config, one after another."""
         with self._database.reported():

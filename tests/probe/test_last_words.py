@@ -1,0 +1,36 @@
+"""What is quoted of an output that ends in a crash."""
+
+import pytest
+
+from tuner.probe.last_words import last_words
+
+TRACEBACK = """\
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/home/me/MimicKit/mimickit/learning/amp_agent.py", line 114, in _store_disc_replay_data
+[rank1]:     self._disc_buffer.push(disc_data)
+[rank1]:   File "/home/me/MimicKit/mimickit/learning/experience_buffer.py", line 112, in push
+[rank1]:     assert(n <= self._buffer_length)
+[rank1]:            ^^^^^^^^^^^^^^^^^^^^^^^^
+[rank1]: AssertionError"""
+STATEMENT = "AssertionError in experience_buffer.py, line 112: assert(n <= self._buffer_length)"
+
+
+@pytest.mark.parametrize("prefix", ["[rank1]: ", ""])
+def test_an_exception_without_a_message_is_told_by_the_statement_that_raised_it(prefix: str) -> None:
+    lines = TRACEBACK.replace("[rank1]: ", prefix).splitlines()
+    assert last_words([*lines, "a peer has gone"]) == prefix + STATEMENT
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (['  File "a.py", line 7, in run', "    train()", "ValueError: 3 rungs", "bye"], "ValueError: 3 rungs"),
+        (["KeyError: 'first'", "torch.cuda.OutOfMemoryError: full"], "torch.cuda.OutOfMemoryError: full"),
+        (["AssertionError"], "AssertionError"),
+        (['  File "a.py", line 7, in run', "AssertionError"], "AssertionError in a.py, line 7"),
+        (["loading", "Segmentation fault "], "Segmentation fault"),
+        ([], "no output"),
+    ],
+)
+def test_the_last_exception_speaks_or_else_the_last_line(lines: list[str], words: str) -> None:
+    assert last_words(lines) == words

@@ -1,0 +1,30 @@
+"""The line of an output that best says why a process died. Pure."""
+
+import re
+from collections.abc import Sequence
+
+EXCEPTION = re.compile(r"^(?:\[rank\d+\]: )?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?:: |$)")
+"""The last line of a Python traceback, of a rank or of all."""
+
+_SPEECHLESS = re.compile(r"(?:Error|Exception|Interrupt)$")
+_FRAME = re.compile(r'^(?:\[rank\d+\]: )?\s+File "(?:[^"]*/)?(?P<file>[^"/]+)", line (?P<line>\d+)')
+_RANK_PREFIX = re.compile(r"^\[rank\d+\]: ")
+
+
+def last_words(lines: Sequence[str]) -> str:
+    """Give the last exception, with the statement that raised it where it has no message; else the last line."""
+    if not lines:
+        return "no output"
+    at = max((place for place, line in enumerate(lines) if EXCEPTION.search(line)), default=len(lines) - 1)
+    words = lines[at].strip()
+    return f"{words}{_raised_at(lines[:at])}" if _SPEECHLESS.search(words) else words
+
+
+def _raised_at(lines: Sequence[str]) -> str:
+    """Say where the last traceback in the lines ends: ` in agent.py, line 7: assert(n > 0)`."""
+    frames = [(place, frame) for place, line in enumerate(lines) if (frame := _FRAME.search(line))]
+    if not frames:
+        return ""
+    place, frame = frames[-1]
+    statement = "".join(_RANK_PREFIX.sub("", line).strip() for line in lines[place + 1 : place + 2])
+    return f" in {frame['file']}, line {frame['line']}" + (f": {statement}" if statement else "")
