@@ -19,6 +19,7 @@ from tuner.search.trials import (
     RETRY,
     frontier,
     is_eligible,
+    launch_digest,
     same_launch,
     suggest,
 )
@@ -27,7 +28,7 @@ from tuner.store.database import Database
 from tuner.store.leases import BEAT_S, Lease
 from tuner.store.opening import open_study
 from tuner.store.records import CASE, ENDED, LEASE, PROBE, facts
-from tuner.study.space import Config, Space, config_digest
+from tuner.study.space import Config, Space
 
 _DROPPED = {"status": "interrupted", "launched": True, "metrics": {}, "devices": []}
 
@@ -231,7 +232,7 @@ class CaseStudy:
 
     def _take_back(self, trial: FrozenTrial) -> None:
         storage = self._database.storage
-        record = {**_DROPPED, "config": trial.params, "digest": config_digest(trial.params)}
+        record = {**_DROPPED, "config": trial.params, "digest": launch_digest(trial.params)}
         storage.set_trial_user_attr(trial._trial_id, PROBE, record)
         storage.set_trial_user_attr(trial._trial_id, RETRY, True)
         self._study.tell(trial.number, state=TrialState.FAIL)
