@@ -5,10 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from tests_loop import CASE, Quiet, bench, measured, opened, spec
+from tests_loop import CASE, Quiet, bench, measured, opened, reader, spec
 
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
 from tuner.export.tables import best_by_case
 from tuner.job import Job
 from tuner.loop import optimise
@@ -38,12 +36,12 @@ def test_the_best_has_the_highest_mean_whatever_the_pruner_s_patience(tmp_path: 
         )
         optimise(job, [CASE])
 
-    reader = StudyReader(connect(f"sqlite:///{tmp_path / 'study.db'}"), "demo")
+    known = reader(tmp_path)
     patiences = defaultdict(set)
-    for trial in reader.trials():
+    for trial in known.trials():
         patiences[trial.config["num_envs"]].add(trial.config["pruner_patience"])
     assert len(patiences[64]) > 1
-    (row,) = best_by_case(reader).to_dict("records")
+    (row,) = best_by_case(known).to_dict("records")
     assert (row["num_envs"], row["readings"], row["measured"]) == (64, probed[64], "cold")
     assert row["value"] == row["min_avg_util"] == round(fmean(READ[64][: probed[64]]), 2)
     assert row["min_avg_util_se"] == round(ERROR / probed[64] ** 0.5, 2)
