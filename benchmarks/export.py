@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def best(url: str) -> int:
-    """best trial of each case"""
+    """best config of each case"""
     return len(StudyReader(connect(url), STUDY).best)
 
 

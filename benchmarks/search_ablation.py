@@ -18,9 +18,10 @@ from search import Source, ground
 from search_report import of_table, over_all
 from searching import Probing, Score, search
 
+from tuner.search.arrays import Floats
 from tuner.search.frontier import Frontier
 from tuner.search.gain.costs import Costs
-from tuner.search.gain.levels import Codes, Floats
+from tuner.search.gain.levels import Codes
 from tuner.search.gain.outlook import Outlook
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.sampler import GainSampler

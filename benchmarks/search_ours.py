@@ -1,23 +1,21 @@
 """The project's own samplers on a table, as its loop drives them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import optuna
 from optuna.study import Study
-from optuna.trial import Trial, TrialState
+from optuna.trial import Trial
 from searching import Probing, Step
 
 from tuner.search.gain.outlook import Outlook
 from tuner.search.gain.sampler import GainSampler
 from tuner.search.observed import COST, FAILURE, MEMORY_SHARE, RUN_S, START_S
 from tuner.search.sampler import CaseSampler, ConfigSampler
-from tuner.search.trials import ELIGIBLE, ERROR, MEMORY, WARM, suggest
-from tuner.search.verdict import State
+from tuner.search.telling import tell
+from tuner.search.trials import ERROR, WARM, suggest
 from tuner.study.space import Config
 from tuner.study.spec import SearchSpec
-
-_STATES = {State.COMPLETE: TrialState.COMPLETE, State.PRUNED: TrialState.PRUNED, State.FAIL: TrialState.FAIL}
-
 
 Best = Callable[[Study], Config | None]
 
@@ -74,8 +72,4 @@ def _tell(study: Study, trial: Trial, probing: Probing, step: Step) -> None:
     for name, fact in facts.items():
         if fact:
             trial.set_user_attr(name, fact)
-    if verdict.constraint is not None:
-        trial.set_constraint(MEMORY, verdict.constraint)
-    if verdict.ineligible:
-        trial.set_constraint(ELIGIBLE, 1.0)
-    study.tell(trial, step.reading, state=_STATES[verdict.state])
+    tell(study, trial, replace(verdict, value=step.reading))

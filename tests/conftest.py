@@ -1,4 +1,17 @@
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
+
+from tuner.store.database import Database
 
 settings.register_profile("no clock", deadline=None)  # how long an example takes depends on who else is at work
 settings.load_profile("no clock")
+
+
+@pytest.fixture(scope="session")
+def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with nothing but a study database's schema, which takes a second to make and no time to copy."""
+    file = tmp_path_factory.mktemp("empty") / "study.db"
+    Database(f"sqlite:///{file}").close()
+    return file

@@ -5,11 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, spec, states
+from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, reader, spec, states, watched
 
 from tuner.errors import OutputError, StoreError
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
 from tuner.job import CaseOutcome, Ending, Job
 from tuner.loop import optimise
 from tuner.probe.plan import ProbePlan
@@ -148,11 +146,7 @@ def test_an_interrupted_probe_is_told_and_asked_again(tmp_path: Path) -> None:
 def test_the_live_pruner_sees_each_iteration(tmp_path: Path) -> None:
     def live(plan: ProbePlan, stop: Stop) -> ProbeResult:
         util_pct = 90.0 if plan.config["num_envs"] == 64 else 5.0
-        so_far = measured(plan, util_pct)
-        for iteration in range(1, 8):
-            if reason := stop(replace(so_far, iterations=iteration)):
-                return replace(so_far, iterations=iteration, stopped=reason)
-        return so_far
+        return watched(measured(plan, util_pct), stop)
 
     _, watcher = optimised(
         tmp_path,
@@ -197,9 +191,9 @@ def greedy(plan: ProbePlan, stop: Stop) -> ProbeResult:
 
 
 def best(folder: Path) -> tuple[Config, dict[str, int]]:
-    reader = StudyReader(connect(f"sqlite:///{folder / 'study.db'}"), "demo")
-    ends = {str(one.status): one.trials for one in reader.tallies["walk"]}
-    return dict(reader.best["walk"].config), ends
+    study = reader(folder)
+    ends = {str(one.status): one.trials for one in study.tallies["walk"]}
+    return dict(study.best["walk"].config), ends
 
 
 @pytest.mark.parametrize(
@@ -229,19 +223,15 @@ def test_without_a_default_to_compare_with_no_config_is_eligible(tmp_path: Path)
         return greedy(plan, stop) if alone else failed(plan, FailureKind.INVALID_CONFIG)
 
     optimised(tmp_path, broken, study=spec(constraints={"samples_per_s": ">= 0.8 * default"}), trials=2)
-    reader = StudyReader(connect(f"sqlite:///{tmp_path / 'study.db'}"), "demo")
-    _, hiutil = reader.trials()
+    study = reader(tmp_path)
+    _, hiutil = study.trials()
     assert "samples_per_s of default at this rung is not known" in hiutil.probe["ineligible"]
-    assert not reader.best
+    assert not study.best
 
 
 def test_a_default_that_others_are_compared_with_is_measured_to_the_end(tmp_path: Path) -> None:
     def live(plan: ProbePlan, stop: Stop) -> ProbeResult:
-        result = greedy(plan, stop)
-        for iteration in range(1, 8):
-            if reason := stop(replace(result, iterations=iteration)):
-                return replace(result, iterations=iteration, stopped=reason)
-        return result
+        return watched(greedy(plan, stop), stop)
 
     _, watcher = optimised(
         tmp_path,

@@ -5,12 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests_loop import CASE, Quiet, bench, failed, measured, opened, spec
+from tests_loop import CASE, Quiet, bench, failed, measured, opened, reader, spec
 
 from tuner.errors import StoreError
 from tuner.export.database import connect
 from tuner.export.ladders import fixed_rungs
-from tuner.export.query import StudyReader
 from tuner.job import CaseOutcome, Ending, Job, recovering
 from tuner.loop import optimise
 from tuner.probe.plan import ProbePlan
@@ -76,8 +75,7 @@ def launched_at(watcher: Quiet) -> list[object]:
 
 
 def told(folder: Path) -> list[tuple[object, str | None]]:
-    reader = StudyReader(connect(f"sqlite:///{folder / 'study.db'}"), "demo")
-    return [(trial.config.get("num_envs"), trial.status) for trial in reader.trials()]
+    return [(trial.config.get("num_envs"), trial.status) for trial in reader(folder).trials()]
 
 
 def test_two_probes_make_the_rungs_and_count_as_trials(tmp_path: Path) -> None:

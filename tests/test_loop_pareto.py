@@ -9,36 +9,21 @@ import optuna
 import pytest
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
-from tests_loop import CASE, Quiet, bench, failed, measured, opened, spec
+from tests_loop import CASE, Quiet, WithSessions, bench, failed, measured, opened, reader, spec
 
 from tuner.errors import StoreError
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
 from tuner.job import CaseOutcome, Ending, Job, recovering
 from tuner.loop import optimise
-from tuner.probe.plan import ProbePlan, Slot
+from tuner.probe.plan import ProbePlan
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.probe.run import ENOUGH, Stop
-from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
-from tuner.trainers.command import CommandTrainer
 
 BOTH = "util,samples_per_s"
 FRONT = [(8, "hiutil"), (16, "hiutil"), (32, "hiutil"), (64, "hiutil"), (64, "default")]
 """Of what `trading` gives, most utilisation first."""
 Probing = Callable[[ProbePlan, Stop], ProbeResult]
-
-
-class InSessions(CommandTrainer):
-    """A command with sessions, one for each rung."""
-
-    def session_key(self, case: Case, config: Config) -> str:
-        return f"{case.name}/{config['num_envs']}"
-
-    def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
-        key = self.session_key(case, config)
-        return replace(self.plan(case, config, slot), request={"config": config}, session_key=key)
 
 
 def pareto(**changes: Any) -> StudySpec:
@@ -71,14 +56,10 @@ def optimised(
     with opened(folder) as database:
         desk = bench(folder, chosen)
         if sessions:
-            desk = replace(desk, trainer=InSessions(chosen.trainer))
+            desk = replace(desk, trainer=WithSessions(chosen.trainer))
         job = Job(bench=desk, database=database, probe=noted, watcher=watcher, interrupted=lambda: False)
         (outcome,) = optimise(recovering(job) if recover else job, [CASE])
     return outcome, watcher, probed
-
-
-def reader(folder: Path) -> StudyReader:
-    return StudyReader(connect(f"sqlite:///{folder / 'study.db'}"), "demo")
 
 
 def front(folder: Path) -> list[tuple[int, str, bool]]:

@@ -6,31 +6,15 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, spec, states
+from tests_loop import CASE, Quiet, WithSessions, bench, busy, failed, measured, opened, reader, spec, states, watched
 
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
 from tuner.job import CaseOutcome, Ending, Job
 from tuner.loop import optimise
-from tuner.probe.plan import ProbePlan, Slot
+from tuner.probe.plan import ProbePlan
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.probe.run import Stop
-from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
-from tuner.trainers.command import CommandTrainer
-
-
-class WithSessions(CommandTrainer):
-    """A command whose sessions serve all configs of a rung."""
-
-    def session_key(self, case: Case, config: Config) -> str:
-        return f"{case.name}/{config['num_envs']}"
-
-    def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
-        key = self.session_key(case, config)
-        return replace(self.plan(case, config, slot), request={"config": config}, session_key=key)
-
 
 Probed = list[tuple[Config, bool]]
 
@@ -67,7 +51,7 @@ def optimised(
 
 
 def best(folder: Path) -> dict[str, object]:
-    trial = StudyReader(connect(f"sqlite:///{folder / 'study.db'}"), "demo").best[CASE.name]
+    trial = reader(folder).best[CASE.name]
     return {"config": trial.config, "warm": trial.probe["warm"], "value": trial.value}
 
 
@@ -192,11 +176,7 @@ def test_a_confirmation_is_measured_to_its_end(tmp_path: Path) -> None:
     pruner = {"name": "hyperband_patient", "min_resource": 1, "max_resource": 2, "patience": 1}
 
     def disappointing(plan: ProbePlan, stop: Stop) -> ProbeResult:
-        so_far = measured(plan, 90.0 if plan.request is not None else 5.0)
-        for iteration in range(1, 8):
-            if reason := stop(replace(so_far, iterations=iteration)):
-                return replace(so_far, iterations=iteration, stopped=reason)
-        return so_far
+        return watched(measured(plan, 90.0 if plan.request is not None else 5.0), stop)
 
     _, watcher, probed = optimised(tmp_path, disappointing, study=spec(pruner=pruner))
     assert [warm for _, warm in probed] == [True] * 5 + [False] * 2

@@ -3,10 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from tests_loop import CASE, Quiet, bench, busy, failed, opened, spec
+from tests_loop import CASE, Quiet, bench, busy, failed, opened, reader, spec
 
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
 from tuner.export.tables import safe_num_envs
 from tuner.job import CaseOutcome, Ending, Job, recovering
 from tuner.loop import optimise
@@ -71,7 +69,7 @@ def test_a_case_in_which_nothing_runs_ends(tmp_path: Path) -> None:
 
 def test_the_safe_rung_is_the_least_of_the_largest_that_ran(tmp_path: Path) -> None:
     worked(tmp_path, small_card)
-    reader = StudyReader(connect(f"sqlite:///{tmp_path / 'study.db'}"), "demo")
-    assert reader.largest_ok == {CASE.name: 16, OTHER.name: 8}
-    assert safe_num_envs(reader, [CASE.name, OTHER.name]) == 8
-    assert safe_num_envs(reader, [CASE.name, "none"]) is None
+    study = reader(tmp_path)
+    assert study.largest_ok == {CASE.name: 16, OTHER.name: 8}
+    assert safe_num_envs(study, [CASE.name, OTHER.name]) == 8
+    assert safe_num_envs(study, [CASE.name, "none"]) is None

@@ -1,15 +1,16 @@
-"""What a person reads at the end: what the best changes."""
+"""What a person reads at the end: the best, and what it changes."""
 
 from dataclasses import replace
 
 import pytest
 
-from tuner.cli.show import learning_changed
+from tuner.cli.show import learning_changed, summary_table
 from tuner.export.summary import Best, CaseSummary
 
 BEST = Best(
     trial=3,
     value=87.0,
+    readings=1,
     num_envs=512,
     variant="hiutil",
     samples_per_s=9000.0,
@@ -38,3 +39,8 @@ def summary(best: Best | None) -> CaseSummary:
 )
 def test_a_best_that_changes_learning_says_so(best: Best | None, lines: list[str]) -> None:
     assert learning_changed([summary(best)]) == lines
+
+
+def test_a_best_read_several_times_says_so() -> None:
+    table = summary_table([summary(BEST), summary(replace(BEST, readings=3)), summary(None)])
+    assert list(table.columns[2].cells) == ["87.0", "87.0 (mean of 3)", ""]

@@ -101,14 +101,6 @@ def _metrics(utils: tuple[float, ...]) -> dict[str, float | None]:
     return {"min_avg_util": min(utils), "min_avg_sm": 21.456, "util_spread": None, "energy_j": 2000.8}
 
 
-@pytest.fixture(scope="session")
-def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file with nothing but the schema, which takes a second to make and no time to copy."""
-    file = tmp_path_factory.mktemp("empty") / "study.db"
-    with _filled(f"sqlite:///{file}"):
-        return file
-
-
 @pytest.fixture
 def database(tmp_path: Path, empty_file: Path) -> Iterator[FilledDatabase]:
     """An empty study database on SQLite."""

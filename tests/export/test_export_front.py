@@ -65,6 +65,20 @@ def test_a_config_tried_cold_is_judged_by_that_alone(any_database: "FilledDataba
     assert fronts(any_database) == {"add_pi_plus": [3, 2]}
 
 
+def test_a_member_measured_cold_several_times_shows_the_means(any_database: "FilledDatabase") -> None:
+    case = any_database.case("add_pi_plus", objective=BOTH)
+    for util_pct, samples_per_s in ((70.0, 700.0), (50.0, 500.0)):
+        errors = {"min_avg_util_se": 1.0, "samples_per_s_se": 300.0}
+        metrics = {"min_avg_util": util_pct, "samples_per_s": samples_per_s, **errors}
+        add(any_database, case, 8, util_pct, samples_per_s, metrics=metrics)
+    add(any_database, case, 16, 65.0, 550.0)
+    table = pareto(reader(any_database))
+    assert list(table["trial"]) == [2, 1]
+    assert list(table["readings"]) == [1, 2]
+    means = table[["min_avg_util", "min_avg_util_se", "samples_per_s", "samples_per_s_se"]]
+    assert list(means.iloc[1]) == [60.0, 10.0, 600.0, 212.13]
+
+
 def test_each_member_has_a_row_with_its_samples_beside_the_default_s(database: "FilledDatabase") -> None:
     default = {"num_envs": 8, "agent_variant": "default"}
     case = database.case("add_pi_plus", objective=BOTH, defaults=[default], learning=["agent_variant"])
@@ -76,11 +90,11 @@ def test_each_member_has_a_row_with_its_samples_beside_the_default_s(database: "
     assert list(table.columns) == [
         *("case", "method", "trial", "num_envs", "agent_variant"),
         *("min_avg_util", "min_avg_util_se", "samples_per_s", "samples_per_s_se"),
-        *("samples_per_s_vs_default", "changes_learning", "headroom_pct", "measured", "out_dir", "digest"),
+        *("samples_per_s_vs_default", "changes_learning", "headroom_pct", "measured", "readings", "out_dir", "digest"),
     ]
     assert list(table.iloc[0]) == [
         *("add_pi_plus", "add", 1, 8, "hiutil", 71.24, 0.5, 250.0, 2.0),
-        *(0.25, "agent_variant", 33.33, "warm", "runs/pi_plus/1", "8"),
+        *(0.25, "agent_variant", 33.33, "warm", 1, "runs/pi_plus/1", "8"),
     ]
     assert (table.loc[1, "agent_variant"], table.loc[1, "samples_per_s_vs_default"]) == ("default", 1.0)
     (best,) = best_by_case(study).to_dict("records")

@@ -48,6 +48,22 @@ def test_what_a_session_measured_is_best_only_where_nothing_was_measured_cold(an
     assert reader(any_database).best["add_pi_plus"].number == 2
 
 
+def test_the_best_has_the_highest_mean_of_its_cold_readings(any_database: "FilledDatabase") -> None:
+    case = any_database.case("add_pi_plus")
+    any_database.add(case, utils=(95.0, 95.0), digest="often", warm=True)
+    for util in (80.0, 60.0, 67.0):
+        any_database.add(case, utils=(util, util), digest="often")
+    any_database.add(case, utils=(70.0, 70.0), digest="once")
+    any_database.add(case, utils=(90.0, 90.0), digest="now and then")
+    any_database.add(case, status="gpu_oom", digest="now and then")
+    best = reader(any_database).best["add_pi_plus"]
+    assert (best.number, best.value, best.readings) == (4, 70.0, 1)
+    any_database.add(case, utils=(79.0, 79.0), digest="often")
+    best = reader(any_database).best["add_pi_plus"]
+    assert (best.number, best.value, best.readings) == (7, 71.5, 4)
+    assert best.probe["out_dir"] == "runs/pi_plus/7"
+
+
 def test_tallies_count_states_statuses_and_seconds(any_database: "FilledDatabase") -> None:
     case = any_database.case("add_pi_plus")
     any_database.case("amp_pi_plus")
@@ -146,11 +162,12 @@ def test_the_best_s_samples_stand_beside_those_of_its_rung_s_default(any_databas
     assert reader(any_database).vs_default == {"add_pi_plus": 0.25}
 
 
-def test_the_newest_default_counts_one_that_was_pruned_too(database: "FilledDatabase") -> None:
+def test_of_several_defaults_the_mean_of_the_cold_ones_counts_pruned_ones_too(database: "FilledDatabase") -> None:
     case = database.case("add_pi_plus", defaults=DEFAULTS)
     patient = {**DEFAULTS[1], "pruner_patience": 4}
-    database.add(case, DEFAULTS[1], utils=(30.0, 30.0), samples_per_s=80000.0)
-    database.add(case, patient, status="pruned", samples_per_s=40000.0)
+    database.add(case, DEFAULTS[1], utils=(30.0, 30.0), samples_per_s=90000.0, warm=True)
+    database.add(case, DEFAULTS[1], utils=(30.0, 30.0), samples_per_s=50000.0)
+    database.add(case, patient, status="pruned", samples_per_s=30000.0)
     database.add(case, DEFAULTS[1], status="gpu_oom", samples_per_s=1.0)
     database.add(case, {**DEFAULTS[1], "num_workers": 2}, utils=(31.0, 31.0), samples_per_s=2.0)
     database.add(case, {"num_envs": 512, "agent_variant": "hiutil"}, utils=(60.0, 62.0), samples_per_s=20000.0)

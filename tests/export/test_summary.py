@@ -19,6 +19,7 @@ def test_every_case_has_its_best_and_its_counts(database: "FilledDatabase") -> N
     best = Best(
         trial=0,
         value=61.0,
+        readings=1,
         num_envs=1024,
         variant="hiutil",
         samples_per_s=15000.126,

@@ -39,7 +39,7 @@ def test_best_by_case_starts_with_the_fixed_columns(database: "FilledDatabase") 
         *FIRST_COLUMNS,
         *("num_workers", "update_epochs", "samples_per_s_vs_default", "changes_learning"),
         *("objective", "value", "start_up_s", "window_s"),
-        *("min_avg_sm", "util_spread", "energy_j", "source", "measured", "trials", "trial", "digest"),
+        *("min_avg_sm", "util_spread", "energy_j", "source", "measured", "readings", "trials", "trial", "digest"),
     ]
     assert cells(table) == {
         "case": "add_pi_plus",
@@ -79,7 +79,37 @@ def test_best_by_case_starts_with_the_fixed_columns(database: "FilledDatabase") 
         "trial": "1",
         "digest": "digest1",
         "measured": "cold",
+        "readings": "1",
     }
+
+
+def test_the_best_measured_cold_several_times_shows_the_means(database: "FilledDatabase") -> None:
+    case = database.case("add_pi_plus", defaults=[HIUTIL])
+    for first, second, samples_per_s in ((64.0, 70.0, 900.0), (60.0, 62.0, 1100.0), (63.0, 61.0, 1000.0)):
+        metrics = {
+            "min_avg_util": min(first, second),
+            "min_avg_util_se": 0.3,
+            "samples_per_s": samples_per_s,
+            "mem_peak_mib": samples_per_s * 2,
+            "headroom_pct": first,
+            "min_avg_sm": None,
+        }
+        found = {"samples_per_s": samples_per_s, "metrics": metrics, "digest": "same", "total_s": samples_per_s / 10}
+        database.add(case, {**HIUTIL, "pruner_patience": 2}, utils=(first, second), **found)
+    row = cells(best_by_case(reader(database)))
+    names = ("value", "min_avg_util", "min_avg_util_se", "avg_util0", "avg_util1", "samples_per_s", "min_avg_sm")
+    assert [row[name] for name in names] == ["61.67", "61.67", "1.2", "62.33", "64.33", "1000.0", ""]
+    assert [row[name] for name in ("max_util0", "max_util1", "mem_peak_mib", "headroom_pct")] == [
+        *("74.0", "80.0", "2200", "60.0"),
+    ]
+    assert [row[name] for name in ("readings", "trial", "out_dir", "elapsed_s", "trials")] == [
+        *("3", "2", "runs/pi_plus/2", "100.0", "3"),
+    ]
+    assert row["samples_per_s_vs_default"] == "1.0"
+    methods = cells(method_summary(reader(database)))
+    assert (methods["best_min_avg_util"], methods["mean_min_avg_util"]) == ("61.67", "61.67")
+    (trials,) = trial_tables(reader(database))
+    assert list(trials["value"]) == [64.0, 60.0, 61.0]
 
 
 def test_a_case_without_success_keeps_its_commonest_failure(database: "FilledDatabase") -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.probe.steady import Block, known_well_enough, standard_error
+from tuner.probe.steady import Block, error_of_mean, known_well_enough, standard_error
 
 values = st.lists(st.floats(0, 100), min_size=3, max_size=30)
 
@@ -90,3 +90,23 @@ def test_a_small_error_or_a_clear_loss_is_enough() -> None:
     assert not known_well_enough(50.0, 5.0, target=1.0, best=60.0)
     assert not known_well_enough(90.0, 5.0, target=1.0, best=60.0)
     assert not known_well_enough(50.0, None, target=1.0, best=99.0)
+
+
+@given(st.integers(1, 9), st.floats(0.1, 10))
+def test_readings_that_agree_are_known_better_the_more_there_are(count: int, error: float) -> None:
+    assert error_of_mean([60.0] * count, [error] * count) == pytest.approx(error / count**0.5)
+
+
+@given(st.lists(st.floats(0, 100), min_size=2, max_size=9))
+def test_readings_that_differ_by_more_than_their_errors_are_known_no_better_than_they_scatter(
+    numbers: list[float],
+) -> None:
+    scatter = stdev(numbers) / len(numbers) ** 0.5
+    assert error_of_mean(numbers, [0.0] * len(numbers)) == pytest.approx(scatter)
+    assert error_of_mean(numbers, [None] * len(numbers)) == pytest.approx(scatter)
+
+
+def test_a_reading_alone_is_known_as_well_as_it_says() -> None:
+    assert error_of_mean([60.0], [0.5]) == 0.5
+    assert error_of_mean([60.0], [None]) is None
+    assert error_of_mean([], []) is None

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ruamel.yaml import YAML
-from tests_loop import CASE, Quiet, opened
+from tests_loop import CASE, Quiet, opened, reader
 from tests_table import TRAINER, readings
 
 from tuner.errors import StudyError
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
 from tuner.job import CaseOutcome, Ending, Job
 from tuner.loop import optimise
 from tuner.probe.result import ProbeResult
@@ -133,7 +131,7 @@ def test_a_study_runs_as_it_would_for_real(made: "Made", tmp_path: Path) -> None
     assert outcome.ending is Ending.TARGET
     assert watcher.cold >= 1
     assert prober.spent_s == pytest.approx(watcher.total_s)
-    best = StudyReader(connect(f"sqlite:///{tmp_path / 'study.db'}"), "search").best["walk"]
+    best = reader(tmp_path, "search").best["walk"]
     assert best.probe["warm"] is False
     assert best.value == pytest.approx(sum(readings(dict(best.config))) / 7)
 
@@ -152,17 +150,17 @@ def test_a_pareto_study_runs_each_probe_to_its_end(made: "Made", tmp_path: Path)
     bench = replay_bench(made.table, study_file(tmp_path, objective="util,samples_per_s"))
     outcome, _, _ = searched(made, bench, tmp_path)
     assert outcome.ending is Ending.TARGET
-    reader = StudyReader(connect(f"sqlite:///{tmp_path / 'study.db'}"), "search")
-    assert {trial.probe["iterations"] for trial in reader.trials() if trial.status == "ok"} == {7}
-    (member,) = reader.fronts["walk"]  # samples/s are the same for every config
-    assert member.value == reader.best["walk"].value == pytest.approx(sum(readings(dict(member.config))) / 7)
+    study = reader(tmp_path, "search")
+    assert {trial.probe["iterations"] for trial in study.trials() if trial.status == "ok"} == {7}
+    (member,) = study.fronts["walk"]  # samples/s are the same for every config
+    assert member.value == study.best["walk"].value == pytest.approx(sum(readings(dict(member.config))) / 7)
     assert member.probe["warm"] is False
 
 
 def test_a_clear_loser_ends_early(made: "Made", tmp_path: Path) -> None:
     searched(made, replay_bench(made.table, study_file(tmp_path)), tmp_path)
-    reader = StudyReader(connect(f"sqlite:///{tmp_path / 'study.db'}"), "search")
-    assert min(trial.probe["iterations"] for trial in reader.trials() if trial.status == "ok") < 7
+    study = reader(tmp_path, "search")
+    assert min(trial.probe["iterations"] for trial in study.trials() if trial.status == "ok") < 7
 
 
 def test_a_replayed_study_goes_on_where_it_ended(made: "Made", tmp_path: Path) -> None:
@@ -183,5 +181,5 @@ def test_tables_of_several_cases_learn_from_each_other_as_cases_do(made: "Made",
         one = replace(made, table=type(made.table)(header, rows))
         bench = replay_bench(one.table, study_file(tmp_path, search={"trials": 6}))
         launched.append(searched(one, bench, tmp_path)[1].launched)
-        best = best or StudyReader(connect(f"sqlite:///{tmp_path / 'study.db'}"), "search").best[case].config
+        best = best or reader(tmp_path, "search").best[case].config
     assert launched[0][0] != launched[1][0] == best

@@ -1,7 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.search.front import Reading, Values, counting, dominates, front
+from tuner.search.front import counting, dominates, front
+from tuner.search.standing import Reading, Values
 
 FEW = st.integers(0, 5).map(float)
 """Few values, so that many are equal or dominate each other."""
@@ -23,36 +24,36 @@ def reading(trial: int, *values: float, launch: int | None = None, warm: bool = 
 
 
 def numbers(*readings: Reading) -> list[int]:
-    return [one.trial for one in front(readings)]
+    """Give the newest trial of each member."""
+    return [one.trials[-1] for one in front(readings)]
 
 
 @given(histories())
 def test_no_member_is_dominated_and_whatever_else_counts_is_dominated_by_one(readings: list[Reading]) -> None:
-    known = {one.trial: values for values, one in counting(readings)}
-    members = {one.trial for one in front(readings)}
-    assert members <= known.keys()
-    for trial, values in known.items():
-        beaten = any(dominates(known[member], values) for member in members)
-        assert beaten == (trial not in members)
+    known = counting(readings)
+    members = front(readings)
+    for one in known:
+        beaten = any(dominates(member.values, one.values) for member in members)
+        assert beaten == (one not in members)
 
 
 @given(histories())
-def test_a_config_counts_once_with_its_newest_reading_and_cold_where_it_was_tried_cold(readings: list[Reading]) -> None:
-    counted = {one.launch: one for _, one in counting(readings)}
-    assert len(counted) == len(counting(readings))
+def test_a_config_counts_once_and_by_its_cold_readings_where_it_was_tried_cold(readings: list[Reading]) -> None:
+    counted = {one.trials: one for one in counting(readings)}
+    expected = set()
     for launch in {one.launch for one in readings}:
         same = [one for one in readings if one.launch == launch]
-        newest = ([one for one in same if not one.warm] or same)[-1]
-        assert counted.get(launch) == (newest if newest.values else None)
+        deciding = [one for one in same if not one.warm] or same
+        if all(one.values for one in deciding):
+            expected.add(tuple(one.trial for one in deciding))
+    assert len(counted) == len(counting(readings))
+    assert counted.keys() == expected
 
 
 @given(histories())
 def test_the_first_member_has_most_of_the_first_objective(readings: list[Reading]) -> None:
-    cold = [one for one in readings if not one.warm]
-    known = counting(cold)
-    assert bool(front(cold)) == bool(known)
-    if known:
-        assert front(cold)[0].values == max(values for values, _ in known)
+    known = counting(readings)
+    assert [one.values for one in front(readings)[:1]] == sorted(one.values for one in known)[-1:]
 
 
 @given(st.tuples(FEW, FEW), st.tuples(FEW, FEW))
@@ -75,16 +76,23 @@ def test_a_config_that_failed_cold_is_not_a_member_for_what_a_session_read() -> 
     assert numbers(reading(0, 9.0, 9.0, warm=True), reading(1, 5.0, 5.0), reading(2, launch=0)) == [1]
 
 
+def test_a_member_read_several_times_is_compared_by_its_mean() -> None:
+    lucky = reading(0, 70.0, 700.0, launch=7), reading(1, 50.0, 500.0, launch=7)
+    assert numbers(*lucky, reading(2, 65.0, 650.0)) == [2]
+    assert [one.trials for one in front([*lucky, reading(2, 65.0, 550.0)])] == [(2,), (0, 1)]
+
+
 def test_what_sessions_read_too_high_is_taken_off_by_its_share() -> None:
     both = [
         *(reading(0, 80.0, 1000.0, launch=10, warm=True), reading(1, 60.0, 500.0, launch=10)),
         *(reading(2, 40.0, 2000.0, launch=20, warm=True), reading(3, 30.0, 1000.0, launch=20)),
     ]
-    assert dict(counting([*both, reading(4, 80.0, 1800.0, warm=True)]))[(60.0, 900.0)].trial == 4
+    assert [one.values for one in counting([*both, reading(4, 80.0, 1800.0, warm=True)])][-1] == (60.0, 900.0)
     assert numbers(*both, reading(4, 76.0, 980.0, warm=True)) == [1, 3]
     assert numbers(*both, reading(4, 84.0, 980.0, warm=True)) == [4, 1, 3]
 
 
 def test_one_config_alone_tells_half_of_what_sessions_read_too_high() -> None:
     one = reading(0, 80.0, 100.0, launch=1, warm=True), reading(1, 60.0, 100.0, launch=1)
-    assert [values for values, _ in counting([*one, reading(2, 80.0, 0.0, warm=True)])] == [(60.0, 100.0), (70.0, 0.0)]
+    known = counting([*one, reading(2, 80.0, 0.0, warm=True)])
+    assert [standing.values for standing in known] == [(60.0, 100.0), (70.0, 0.0)]

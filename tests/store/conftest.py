@@ -8,14 +8,6 @@ from tests_store import opened
 from tuner.store.database import Database
 
 
-@pytest.fixture(scope="session")
-def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file with nothing but the schema, which takes a second to make and no time to copy."""
-    file = tmp_path_factory.mktemp("empty") / "study.db"
-    with opened(f"sqlite:///{file}"):
-        return file
-
-
 @pytest.fixture
 def url(tmp_path: Path, empty_file: Path) -> str:
     """The URL of an empty study database."""

@@ -64,6 +64,16 @@ def test_the_best_is_eligible_and_cold_where_there_is_such_a_one() -> None:
     assert sibling("amp_walk", told.study.trials) == Sibling(case="amp_walk", best=at(32), costs=costs)
 
 
+def test_the_best_is_that_of_the_highest_mean_whatever_the_patience() -> None:
+    told = Told()
+    told.add(at(16), 90.0)
+    told.add(at(32), 85.0)
+    told.add({**at(16), "pruner_patience": 2}, 70.0)
+    known = sibling("amp_walk", told.study.trials)
+    assert known is not None
+    assert known.best == at(32)
+
+
 def searched(database: Database, case: str, *values: float, **changes: Any) -> list[Config]:
     """Probe a case that reads so much, probe by probe; give the configs."""
     study = case_study(database, name=f"demo/{case}", known=identity(**changes))

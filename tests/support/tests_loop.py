@@ -8,7 +8,7 @@ from pathlib import Path
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.job import CaseOutcome
-from tuner.probe.plan import Device, ProbePlan
+from tuner.probe.plan import Device, ProbePlan, Slot
 from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.probe.run import Stop
 from tuner.search.verdict import Verdict
@@ -23,6 +23,17 @@ from tuner.workbench import Workbench
 
 DEVICES = tuple(Device(name=f"cuda:{index}", model="x") for index in range(2))
 CASE = Case(name="walk")
+
+
+class WithSessions(CommandTrainer):
+    """A command whose sessions serve all configs of a rung."""
+
+    def session_key(self, case: Case, config: Config) -> str:
+        return f"{case.name}/{config['num_envs']}"
+
+    def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
+        key = self.session_key(case, config)
+        return replace(self.plan(case, config, slot), request={"config": config}, session_key=key)
 
 
 def spec(**changes: object) -> StudySpec:
@@ -103,6 +114,15 @@ def busy(plan: ProbePlan, stop: Stop) -> ProbeResult:
     return measured(plan, float(plan.config["num_envs"]))
 
 
+def watched(result: ProbeResult, stop: Stop) -> ProbeResult:
+    """Give a result as it stands after each iteration in turn, until it is stopped."""
+    for iteration in range(1, result.iterations + 1):
+        so_far = replace(result, iterations=iteration)
+        if reason := stop(so_far):
+            return replace(so_far, stopped=reason)
+    return result
+
+
 @contextmanager
 def opened(folder: Path) -> Iterator[Database]:
     folder.mkdir(exist_ok=True)
@@ -113,9 +133,12 @@ def opened(folder: Path) -> Iterator[Database]:
         database.close()
 
 
+def reader(folder: Path, study: str = "demo") -> StudyReader:
+    return StudyReader(connect(f"sqlite:///{folder / 'study.db'}"), study)
+
+
 def states(folder: Path) -> dict[str, int]:
-    reader = StudyReader(connect(f"sqlite:///{folder / 'study.db'}"), "demo")
     counts: dict[str, int] = {}
-    for trial in reader.trials():
+    for trial in reader(folder).trials():
         counts[trial.state] = counts.get(trial.state, 0) + 1
     return counts

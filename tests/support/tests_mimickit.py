@@ -67,9 +67,20 @@ _FILES = {
             samples = 0
             def get_total_samples(self): return self.samples
     """,
+    "util/logger.py": """
+        import atexit
+        import util.mp_util as mp_util
+        class Logger:
+            output_file = None
+            def configure_output_file(self):
+                if mp_util.rank == 0:
+                    self.output_file = open("log.txt", "w")
+                    atexit.register(self.output_file.close)
+    """,
     "learning/base_agent.py": """
         from events import tell
         from learning.experience_buffer import ExperienceBuffer
+        from util.logger import Logger
         import util.mp_util as mp_util
         class BaseAgent:
             def __init__(self, config, env, device):
@@ -79,6 +90,8 @@ _FILES = {
             def __del__(self): tell("freed", self._config)
             def train_model(self, max_samples, out_dir, save_int_models, logger_type):
                 tell("trains", self._config, out_dir, save_int_models, logger_type)
+                self._logger = Logger()
+                self._logger.configure_output_file()
                 self._sample_count = 0
                 while self._sample_count < max_samples:
                     if self._config == "greedy" and mp_util.rank == 1: raise MemoryError("no room for greedy")

@@ -18,6 +18,7 @@ from optuna.trial import FrozenTrial
 from tests_space import USUAL
 
 from tuner.search.sampler import ConfigSampler
+from tuner.search.trials import launch_digest
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
 from tuner.store.study import Asked, CaseStudy
@@ -80,7 +81,8 @@ def ask(study: CaseStudy, target: int = MANY) -> Asked:
 
 
 def tell(study: CaseStudy, asked: Asked, verdict: Verdict) -> None:
-    study.tell(asked, verdict, {"status": verdict.status, "config": asked.config, "metrics": {}})
+    record = {"status": verdict.status, "config": asked.config, "digest": launch_digest(asked.config), "metrics": {}}
+    study.tell(asked, verdict, record)
 
 
 def probe(study: CaseStudy, verdict: Verdict, count: int = 1) -> list[Config]:

@@ -128,6 +128,14 @@ def test_a_run_is_done_when_every_rank_has_freed_its_agent(start):
     assert session.events().count("freed first") == session.events().count("emptied") == 2
 
 
+def test_a_run_that_is_done_leaves_no_log_open(start):
+    session = start("cpu", "cpu")
+    for agent in ("first", "second"):
+        session.run(agent, iterations=1)
+        session.until("done")
+    assert "log.txt" not in {Path(file.path).name for file in psutil.Process(session.process.pid).open_files()}
+
+
 def test_a_stop_ends_a_run_at_the_same_iteration_on_all_ranks(start):
     session = start("cpu", "cpu")
     session.until("ready")
@@ -192,6 +200,9 @@ BASE_AGENT = "learning.base_agent.BaseAgent"
         ("run.py", ("visualize", "screen"), "no run.build_env(args, num_envs, device, visualize), "),
         ("run.py", ("visualize", "visualize, scene"), "no run.build_env(args, num_envs, device, visualize), "),
         ("learning/base_agent.py", ("test_model", "try_model"), f"no test_model in {BASE_AGENT}.train_model, "),
+        ("learning/base_agent.py", ("._logger", "._log"), f"no _logger in {BASE_AGENT}.train_model, "),
+        ("util/logger.py", ("def configure", "def set"), "no util.logger.Logger.configure_output_file, "),
+        ("util/logger.py", (".output_", "."), "no output_file in util.logger.Logger.configure_output_file, "),
         ("learning/base_agent.py", ("._exp_", "._"), f"no _exp_buffer in {BASE_AGENT}._update_sample_count, "),
     ],
 )

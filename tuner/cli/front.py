@@ -15,6 +15,7 @@ _HEADS = {
     "changes_learning": "changes learning",
     "headroom_pct": "headroom %",
     "measured": "measured",
+    "readings": "readings",
 }
 """Columns of `pareto.tsv` shown after the objectives → their heads."""
 

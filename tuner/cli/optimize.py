@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.front import front_tables
-from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, database_url, patterns
+from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, chosen_cases, database_url
 from tuner.cli.show import at_the_top, learning_changed, open_console, replayed, replaying, summary_table, written
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.errors import StudyError
@@ -19,7 +19,6 @@ from tuner.loop import optimise
 from tuner.replay.bench import replay_bench
 from tuner.replay.prober import ReplayedProber
 from tuner.replay.table import Table
-from tuner.study.cases import select
 from tuner.workbench import Prober, open_workbench
 
 Trials = Annotated[
@@ -51,7 +50,7 @@ def optimize(
     else:
         bench = open_workbench(study, devices=devices, runs=runs)
         prober = Prober(bench)
-    chosen = select(bench.trainer.cases(), patterns(cases, bench.spec))
+    chosen = chosen_cases(bench, cases)
     url = database_url(storage, bench.folder)
     with at_work(console, bench, chosen, url, prober) as job:
         outcomes = optimise(replace(job, trials=n_trials), chosen)

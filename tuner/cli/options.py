@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from tuner.study.cases import Case, select
 from tuner.study.spec import StudySpec
+from tuner.workbench import Workbench
 
 Study = Annotated[str, typer.Option("--study", "-s", help="A name in studies/, or a path to a .yaml file.")]
 Cases = Annotated[
@@ -31,7 +33,7 @@ def database_url(storage: str | None, folder: Path, file: str = DATABASE) -> str
     return storage or f"sqlite:///{folder / file}"
 
 
-def patterns(cases: Sequence[str] | None, spec: StudySpec) -> list[str]:
-    """Give the globs of the cases asked for, or the study's own."""
+def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
+    """Give the cases asked for, or the study's own. Raises StudyError for a glob that matches none."""
     asked = [part.strip() for option in cases or () for part in option.split(",")]
-    return [part for part in asked if part] or list(spec.cases)
+    return select(bench.trainer.cases(), [part for part in asked if part] or bench.spec.cases)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from tuner.cli.options import DATABASE, RUNS, Cases, Devices, Runs, Storage, Study, database_url, patterns
+from tuner.cli.options import DATABASE, RUNS, Cases, Devices, Runs, Storage, Study, chosen_cases, database_url
 from tuner.cli.show import open_console, to_be_made
 from tuner.errors import StudyError
 from tuner.export.database import connect
@@ -52,7 +52,7 @@ def plan(
 ) -> None:
     """Print one config's files, environment and command per case as a shell script; start nothing."""
     bench = _with_fixed_rungs(open_workbench(study, devices=devices, runs=runs), storage)
-    for case in select(bench.trainer.cases(), patterns(cases, bench.spec)):
+    for case in chosen_cases(bench, cases):
         space = bench.space_for(case)
         first = space.seeds(1)
         if bench.calibrates(case):

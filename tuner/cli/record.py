@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, database_url, patterns
+from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, chosen_cases, database_url
 from tuner.cli.show import open_console, recorded, written
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.errors import StudyError
@@ -16,7 +16,6 @@ from tuner.export.table import TABLE_SUFFIX, export_tables
 from tuner.probe.clock import MonotonicClock
 from tuner.recording import DATABASE, budget, plan_recording, record_cases, recording_bench
 from tuner.replay.table import Table
-from tuner.study.cases import select
 from tuner.workbench import Prober, open_workbench
 
 Grid = Annotated[bool, typer.Option("--grid", help="Every config of the space; the default.")]
@@ -43,7 +42,7 @@ def record(
     console = open_console()
     searched = open_workbench(study, devices=devices, runs=runs)
     bench = recording_bench(searched)
-    chosen = select(bench.trainer.cases(), patterns(cases, bench.spec))
+    chosen = chosen_cases(bench, cases)
     url = database_url(storage, searched.folder, DATABASE)
     with at_work(console, bench, chosen, url, Prober(bench)) as job:
         bench = replace(bench, rungs=fixed_rungs(connect(url), bench.spec.name))

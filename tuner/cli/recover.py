@@ -2,7 +2,7 @@
 
 import typer
 
-from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, database_url, patterns
+from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, chosen_cases, database_url
 from tuner.cli.show import open_console, safe_rungs, summary_table, written
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.export.database import connect
@@ -11,7 +11,6 @@ from tuner.export.summary import summarise
 from tuner.export.write import export_study
 from tuner.job import recovering
 from tuner.loop import optimise
-from tuner.study.cases import select
 from tuner.workbench import Prober, open_workbench
 
 
@@ -25,7 +24,7 @@ def recover(
     """Probe cases without success down their ladder, until one config runs; then name the rungs safe for all."""
     console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
-    chosen = select(bench.trainer.cases(), patterns(cases, bench.spec))
+    chosen = chosen_cases(bench, cases)
     url = database_url(storage, bench.folder)
     with at_work(console, bench, chosen, url, Prober(bench)) as job:
         outcomes = optimise(recovering(job), chosen)

@@ -113,7 +113,7 @@ def summary_table(rows: Iterable[CaseSummary]) -> Table:
         cells = [row.case, row.status]
         cells += (
             [
-                _number(best.value, 1),
+                _value(best),
                 _number(best.num_envs),
                 best.variant or "",
                 _number(best.samples_per_s),
@@ -172,6 +172,11 @@ def written(console: Console, paths: Sequence[Path]) -> None:
     here = Path.cwd()
     shown = [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
     console.print(f"wrote {', '.join(map(str, shown))}", markup=False)
+
+
+def _value(best: Best) -> str:
+    of_several = f" (mean of {best.readings})" if best.readings > 1 else ""
+    return f"{_number(best.value, 1)}{of_several}"
 
 
 def _number(value: float | None, digits: int = 0) -> str:

@@ -1,12 +1,13 @@
 """Read one study straight from the study database.
 
-Optuna's own `trials_dataframe()` builds an object for every trial; here the database picks the best and counts, and
-trials come a page at a time.
+Optuna's own `trials_dataframe()` builds an object for every trial; here the best is found from narrow rows, the
+database counts, and trials come a page at a time.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from statistics import fmean
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, and_, case, func, select
@@ -25,8 +26,11 @@ from tuner.export.database import (
     reading,
     shown,
 )
-from tuner.export.front import front_trials
+from tuner.export.pooled import pooled
+from tuner.export.readings import readings
 from tuner.export.records import COMPLETE, INELIGIBLE, OK, PRUNED, CaseRecord, Tally, TrialRecord, status_of
+from tuner.search.front import front
+from tuner.search.standing import best
 from tuner.search.trials import same_launch
 from tuner.study.space import LADDER, Config
 
@@ -37,7 +41,7 @@ _value_of_trial = and_(VALUES.c.trial_id == TRIALS.c.trial_id, VALUES.c.objectiv
 
 
 class StudyReader:
-    """One study of a database. Cases, best trials and tallies are read once, when first asked for."""
+    """One study of a database. Cases, best configs and tallies are read once, when first asked for."""
 
     def __init__(self, engine: Engine, study: str) -> None:
         self._engine = engine
@@ -67,47 +71,41 @@ class StudyReader:
 
     @cached_property
     def best(self) -> dict[str, TrialRecord]:
-        """The best complete and eligible trial of each case that has one, the earliest among equals.
+        """What the readings of the best config come to, for each case that has one, as `standing.best` chooses it.
 
-        One that a session served is the best only where none was measured with the trainer's plain command. Of several
-        objectives it is the one on the front with most of the first.
+        Of several objectives it is the one on the front with most of the first.
         """
-        warm = case((self._probe["warm"].as_boolean().is_(True), 1), else_=0)
-        single = [known.study_id for known in self.cases if len(known.objectives) == 1]
-        place = func.row_number().over(
-            partition_by=TRIALS.c.study_id, order_by=(warm, VALUES.c.value.desc(), TRIALS.c.number)
-        )
-        ranked = (
-            select(TRIALS.c.trial_id, place.label("place"))
-            .join_from(TRIALS, VALUES, _value_of_trial)
-            .outerjoin(PROBES, PROBE_OF_TRIAL)
-            .where(TRIALS.c.study_id.in_(single), STATE == COMPLETE, VALUES.c.value.is_not(None))
-            .where(self._probe["ineligible"].as_string().is_(None))
-            .subquery()
-        )
-        query = _whole_trials().join(ranked, ranked.c.trial_id == TRIALS.c.trial_id).where(ranked.c.place == 1)
-        with reading(self._engine) as connection:
-            trials = [self._trial(row) for row in connection.execute(query)]
-        return {trial.case: trial for trial in trials} | {name: members[0] for name, members in self.fronts.items()}
+        return {name: members[0] for name, members in self._leaders.items()}
 
     @cached_property
     def fronts(self) -> dict[str, list[TrialRecord]]:
         """The Pareto front of each case with several objectives that has one, most of the first objective first."""
-        several = [known.study_id for known in self.cases if len(known.objectives) > 1]
-        fronts: dict[str, list[TrialRecord]] = {}
+        several = {known.name for known in self.cases if len(known.objectives) > 1}
+        return {name: members for name, members in self._leaders.items() if name in several}
+
+    @cached_property
+    def _leaders(self) -> dict[str, list[TrialRecord]]:
+        """The best config or, of several objectives, the front of each case that has one."""
+        leaders: dict[str, list[TrialRecord]] = {}
         with reading(self._engine) as connection:
-            members = front_trials(connection, several)
-            rows = connection.execute(_whole_trials().where(TRIALS.c.trial_id.in_(members)))
-            trials = {row.trial_id: self._trial(row) for row in rows}
-        for member in members:
-            fronts.setdefault(trials[member].case, []).append(trials[member])
-        return fronts
+            for known in self.cases:
+                told = readings(connection, known.study_id)
+                chosen = front(told) if len(known.objectives) > 1 else filter(None, [best(told)])
+                if members := [pooled(self._told(connection, one.trials)) for one in chosen]:
+                    leaders[known.name] = members
+        return leaders
+
+    def _told(self, connection: Connection, trials: Sequence[int]) -> list[TrialRecord]:
+        """Read trials whole, by their ids."""
+        query = _whole_trials().where(TRIALS.c.trial_id.in_(trials)).order_by(TRIALS.c.trial_id)
+        return [self._trial(row) for row in connection.execute(query)]
 
     @cached_property
     def vs_default(self) -> dict[str, float]:
         """The samples/s of each case's best in multiples of what the default of its rung makes, where both are known.
 
-        Of a default that was probed more than once the newest reading counts, one that the pruner stopped included.
+        Of a default that was probed more than once the mean counts, of its cold readings where it has some, those that
+        the pruner stopped included.
         """
         best = [(known, self.best[known.name]) for known in self.cases if known.name in self.best]
         return {known.name: ratio for known, trial in best if (ratio := self.beside_default(known, trial)) is not None}
@@ -115,21 +113,23 @@ class StudyReader:
     def beside_default(self, known: CaseRecord, trial: TrialRecord) -> float | None:
         """Give a trial's samples/s in multiples of its rung's default's, as `vs_default` does for the best."""
         speed = trial.probe.get("samples_per_s")
-        usual = self._newest_speed(known, known.default_at(trial.config.get(LADDER)))
+        usual = self._usual_speed(known, known.default_at(trial.config.get(LADDER)))
         return speed / usual if speed and usual else None
 
-    def _newest_speed(self, known: CaseRecord, wanted: Config) -> float | None:
+    def _usual_speed(self, known: CaseRecord, wanted: Config) -> float | None:
         config, speed = self._probe["config"], self._probe["samples_per_s"].as_float()
         rung = wanted.get(LADDER)
         query = (
-            select(config, speed)
+            select(config, speed, self._probe["warm"].as_boolean())
             .join_from(TRIALS, PROBES, PROBE_OF_TRIAL)
             .where(TRIALS.c.study_id == known.study_id, config[LADDER].as_integer().is_not_distinct_from(rung))
             .where(self._probe["status"].as_string().in_((OK, PRUNED)), speed.is_not(None))
-            .order_by(TRIALS.c.number.desc())
         )
         with reading(self._engine) as connection:
-            return next((number for probed, number in connection.execute(query) if same_launch(probed, wanted)), None)
+            rows = connection.execute(query).all()
+        same = [(number, warm) for probed, number, warm in rows if same_launch(probed, wanted)]
+        speeds = [number for number, warm in same if not warm] or [number for number, _ in same]
+        return fmean(speeds) if speeds else None
 
     @cached_property
     def largest_ok(self) -> dict[str, int]:

@@ -57,7 +57,10 @@ class CaseRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialRecord:
-    """One trial; `probe` is what its probe left, empty as long as it runs."""
+    """One trial; `probe` is what its probe left, empty as long as it runs.
+
+    Where `readings` is above 1 it is the newest of so many of its config, with what these come to for its numbers.
+    """
 
     case: str
     number: int
@@ -68,6 +71,7 @@ class TrialRecord:
     completed: datetime | None = None
     """UTC, naive."""
     probe: Mapping[str, Any] = field(default_factory=dict)
+    readings: int = 1
 
     @property
     def config(self) -> Mapping[str, Any]:

@@ -31,7 +31,7 @@ def best_columns(devices: int, parameters: Sequence[str], metrics: Sequence[str]
     searched = [name for name in parameters if name != VARIANT]  # it is the column `variant`
     columns = [*_BEFORE_DEVICES, *averages, "min_avg_util", *extremes, *_FILES, *searched]
     columns += ["samples_per_s_vs_default", "changes_learning", "objective", "value", "start_up_s", "window_s"]
-    columns += [*metrics, "source", "measured"]
+    columns += [*metrics, "source", "measured", "readings"]
     return list(dict.fromkeys([*columns, "trials", "trial", "digest"]))
 
 
@@ -46,16 +46,18 @@ def front_columns(objectives: Sequence[str], parameters: Sequence[str]) -> list[
     """Name the columns of `pareto.tsv`."""
     readings = [name for objective in objectives for name in (objective, f"{objective}_se")]
     columns = ["case", "method", "trial", *parameters, *readings, "samples_per_s", "samples_per_s_vs_default"]
-    return list(dict.fromkeys([*columns, "changes_learning", "headroom_pct", "measured", "out_dir", "digest"]))
+    return list(
+        dict.fromkeys([*columns, "changes_learning", "headroom_pct", "measured", "readings", "out_dir", "digest"])
+    )
 
 
 def front_row(case: CaseRecord, trial: TrialRecord, vs_default: float | None) -> Row:
-    """Describe a trial on a case's Pareto front, whose samples/s are `vs_default` times those of its rung's default."""
-    return trial_row(case, trial) | _beside_default(case, trial, vs_default)
+    """Describe a member of a case's front, whose samples/s are `vs_default` times those of its rung's default."""
+    return trial_row(case, trial) | _beside_default(case, trial, vs_default) | {"readings": trial.readings}
 
 
 def best_row(case: CaseRecord, trial: TrialRecord, vs_default: float | None) -> Row:
-    """Describe the best trial of a case, whose samples/s are `vs_default` times those of its rung's default."""
+    """Describe the best config of a case, whose samples/s are `vs_default` times those of its rung's default."""
     probe = trial.probe
     return {
         **trial.config,
@@ -73,6 +75,7 @@ def best_row(case: CaseRecord, trial: TrialRecord, vs_default: float | None) -> 
         "value": rounded(case.objectives[0], trial.value),
         "source": case.facts.get("source"),
         "measured": _way(trial),
+        "readings": trial.readings,
         "trial": trial.number,
         "digest": probe.get("digest"),
     }

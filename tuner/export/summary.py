@@ -20,11 +20,13 @@ from tuner.study.space import LADDER
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Best:
-    """The best trial of a case."""
+    """The best config of a case."""
 
     trial: int
     value: float | None
     """Of the objective."""
+    readings: int
+    """So many trials of the config `value` is the mean of; `trial` is the newest."""
     num_envs: int | None
     """Per device."""
     variant: str | None
@@ -80,6 +82,7 @@ def _best(study: StudyReader, case: CaseRecord) -> Best | None:
     return trial and Best(
         trial=trial.number,
         value=trial.value,
+        readings=trial.readings,
         num_envs=trial.config.get(LADDER),
         variant=trial.variant,
         samples_per_s=trial.probe.get("samples_per_s"),

@@ -34,7 +34,7 @@ _SUMMARY = (
 
 
 def best_by_case(study: StudyReader) -> pd.DataFrame:
-    """Give one row per case: its best trial, or, without one, its commonest failure as the status."""
+    """Give one row per case: its best config, or, without one, its commonest failure as the status."""
     rows = []
     for case in study.cases:
         tallies, best = study.tallies[case.name], study.best.get(case.name)
@@ -68,7 +68,7 @@ def case_manifest(study: StudyReader) -> pd.DataFrame:
 
 
 def method_summary(study: StudyReader) -> pd.DataFrame:
-    """Give one row per method, its utilisations taken over the best trials of its cases."""
+    """Give one row per method, its utilisations taken over the best configs of its cases."""
     methods = dict.fromkeys(case.method for case in study.cases)
     return _table([_method_row(study, method) for method in methods], _SUMMARY)
 

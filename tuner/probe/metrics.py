@@ -1,7 +1,8 @@
 """The metrics of a probe: one row each; tables, objectives and report follow from here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from tuner.probe.result import DeviceSummary, ProbeResult
 
@@ -15,6 +16,8 @@ class Metric:
     of: Callable[[ProbeResult], float | None]
     error_of: Callable[[ProbeResult], float | None] | None = None
     """Reads its standard error; a metric that has one may be a study's objective."""
+    over: Callable[[Sequence[float]], float] = fmean
+    """What it comes to over several probes of one config."""
 
 
 def _each(result: ProbeResult, value: Callable[[DeviceSummary], float | None]) -> list[float]:
@@ -62,9 +65,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("min_avg_occupancy", "%", lambda r: _least(_each(r, lambda d: d.occupancy_mean_pct))),
     Metric("min_avg_tensor", "%", lambda r: _least(_each(r, lambda d: d.tensor_mean_pct))),
     Metric("min_avg_dram", "%", lambda r: _least(_each(r, lambda d: d.dram_mean_pct))),
-    Metric("mem_peak_mib", "MiB", lambda r: _most(_each(r, lambda d: d.mem_peak_mib))),
-    Metric("headroom_pct", "%", lambda r: _least(_each(r, _headroom_pct))),
-    Metric("alloc_retries", "", lambda r: r.alloc_retries),
+    Metric("mem_peak_mib", "MiB", lambda r: _most(_each(r, lambda d: d.mem_peak_mib)), over=max),
+    Metric("headroom_pct", "%", lambda r: _least(_each(r, _headroom_pct)), over=min),
+    Metric("alloc_retries", "", lambda r: r.alloc_retries, over=max),
     Metric("power_mean_w", "W", lambda r: _total(_each(r, lambda d: d.power_mean_w))),
     Metric("energy_j", "J", lambda r: _total(_each(r, lambda d: d.energy_j))),
     Metric("start_up_s", "s", lambda r: r.start_up_s),

@@ -1,10 +1,10 @@
-"""How well a mean over a window is known, and when that is well enough. Pure."""
+"""How well a mean is known, over a window or of several readings, and when that is well enough. Pure."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean
+from statistics import fmean, stdev
 
 LEAST_BLOCKS = 3
 """Below this many blocks a spread says nothing."""
@@ -53,6 +53,20 @@ def standard_error(blocks: Sequence[Block]) -> float | None:
     correlation = (USUAL_CORRELATION * USUAL_WEIGHT + count * lagged + 1) / (USUAL_WEIGHT + count - 4)
     correlation = min(max(correlation, 0.0), MAX_CORRELATION)
     return math.sqrt(variance * (1 + correlation) / (1 - correlation))
+
+
+def error_of_mean(values: Sequence[float], errors: Sequence[float | None]) -> float | None:
+    """Estimate the standard error of the mean of several readings; None where neither errors nor scatter tell it.
+
+    It is what the errors of the readings come to or, where that is more, what their scatter does, as the Particle Data
+    Group scales errors ("Unconstrained averaging", introduction of the Review of Particle Physics, 2024): two starts of
+    a trainer may differ by more than the window of either shows.
+    """
+    count = len(values)
+    known = [error for error in errors if error is not None]
+    of_errors = math.hypot(*known) / count if known and len(known) == count else None
+    of_scatter = stdev(values) / math.sqrt(count) if count > 1 else None
+    return max((error for error in (of_errors, of_scatter) if error is not None), default=None)
 
 
 def known_well_enough(value: float, error: float | None, *, target: float, best: float | None) -> bool:

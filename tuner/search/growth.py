@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.search.arrays import Floats
 from tuner.study.space import LADDER, VARIANT, Config, Space
-
-Floats = NDArray[np.float64]
 
 HALF, HALF_SPREAD = 0.5, 0.4
 """Share of a first amount that was there before any environment, and that came with the environments."""

@@ -10,7 +10,7 @@ from tuner.probe.result import FailureKind
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.growth import Line
 from tuner.search.siblings import Cost, Sibling, amounts
-from tuner.search.trials import ERROR, MEMORY, PATIENCE, is_eligible
+from tuner.search.trials import ERROR, MEMORY, is_eligible, launched
 from tuner.study.space import Config, Space, config_digest
 
 COST = "cost"
@@ -90,11 +90,6 @@ class Observed:
         missing_gib = (trial.constraints or {}).get(MEMORY, 0.0)
         if missing_gib > 0.0 or trial.user_attrs.get(FAILURE) in _WALLS:
             self._walls.append(OutOfMemory(config, missing_gib or 1.0))
-
-
-def launched(config: Config) -> Config:
-    """Give what is launched of a config: all but the pruner's patience."""
-    return {name: value for name, value in config.items() if name != PATIENCE}
 
 
 def _number(trial: FrozenTrial) -> float | None:

@@ -1,15 +1,16 @@
 """A study's trials as the search reads them: what was probed, what is due again, where memory ends."""
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from tuner.search.front import Reading, front
+from tuner.search.front import front
 from tuner.search.frontier import Frontier, OutOfMemory
-from tuner.study.space import Config, Parameter, Space, Value
+from tuner.search.standing import Reading, Standing, ways
+from tuner.study.space import Config, Parameter, Space, Value, config_digest
 
 PATIENCE = "pruner_patience"
 """The one parameter that only the pruner reads: configs that differ in nothing else launch the same probe."""
@@ -98,24 +99,22 @@ class History:
         """Give the config that a session read above everything read cold, noise set aside, and nothing measured cold.
 
         What a session shows is not yet what a user will see, so the best may only be one that was measured with the
-        trainer's plain command. What sessions read too high, where both were measured, is taken off: it also holds how
-        much the luckiest of many readings flatters its config.
+        trainer's plain command. Of several readings of a config their mean counts. What sessions read too high, where
+        both were measured, is taken off: it also holds how much the luckiest of many readings flatters its config.
         """
         tried = self._tried_cold()
         if self._several:
             return self._unconfirmed_member(tried)
-        eligible = [trial for trial in self._trials if trial.state == TrialState.COMPLETE and is_eligible(trial)]
-        cold = {_launch(trial.params): trial for trial in eligible if not trial.user_attrs.get(WARM)}
-        warm = {_launch(trial.params): trial for trial in eligible if trial.user_attrs.get(WARM)}
-        flattery = [_reading(warm[launch]) - _reading(cold[launch]) for launch in warm.keys() & cold.keys()]
-        best = max(cold.values(), key=_reading, default=None)
-        top = max((one for launch, one in warm.items() if launch not in tried), key=_reading, default=None)
+        cold, warm = ways(readings(self._trials))
+        flattery = [_value(one) - _value(cold[launch]) for launch, one in warm.items() if launch in cold]
+        best = max(cold.values(), key=_value, default=None)
+        top = max((one for launch, one in warm.items() if launch not in tried), key=_value, default=None)
         if top is None:
             return None
         usual = sum(flattery) / max(len(flattery), 2)  # one config alone may be an exception
-        if best is not None and _reading(top) - usual <= _reading(best) + _noise(top, best):
+        if best is not None and _value(top) - usual <= _value(best) + _noise(top, best):
             return None
-        return dict(top.params)
+        return dict(self._trials[top.trials[-1]].params)
 
     def tried_cold(self, config: Config) -> bool:
         """Tell whether the config has been launched without a session."""
@@ -123,19 +122,8 @@ class History:
 
     def _unconfirmed_member(self, tried: set[Hashable]) -> Config | None:
         """Give a config of the Pareto front that has not been tried cold."""
-        members = (self._trials[one.trial].params for one in front(list(self._readings())))
+        members = (self._trials[one.trials[-1]].params for one in front(readings(self._trials)))
         return next((dict(config) for config in members if _launch(config) not in tried), None)
-
-    def _readings(self) -> Iterator[Reading]:
-        for position, trial in enumerate(self._trials):
-            if trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
-                counts = trial.state == TrialState.COMPLETE and is_eligible(trial)
-                yield Reading(
-                    trial=position,
-                    launch=_launch(trial.params),
-                    warm=WARM in trial.user_attrs,
-                    values=tuple(trial.values) if counts else None,
-                )
 
     def _tried_cold(self) -> set[Hashable]:
         """Give what has been launched without a session, but for what was interrupted there and is asked again."""
@@ -143,18 +131,32 @@ class History:
         return {_launch(trial.params) for trial in cold}
 
 
+def readings(trials: Iterable[FrozenTrial]) -> Iterator[Reading]:
+    """Give what the trials, known by their places, say of their configs."""
+    for place, trial in enumerate(trials):
+        if trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
+            counts = trial.state == TrialState.COMPLETE and is_eligible(trial)
+            yield Reading(
+                trial=place,
+                launch=_launch(trial.params),
+                warm=WARM in trial.user_attrs,
+                values=tuple(trial.values) if counts else None,
+                error=trial.user_attrs.get(ERROR),
+            )
+
+
 def is_eligible(trial: FrozenTrial) -> bool:
     """Tell whether a complete trial may be the best."""
     return not (trial.constraints or {}).get(ELIGIBLE)
 
 
-def _reading(trial: FrozenTrial) -> float:
-    return trial.value if trial.value is not None else -math.inf
+def _value(one: Standing) -> float:
+    return one.values[0]
 
 
-def _noise(trial: FrozenTrial, other: FrozenTrial) -> float:
-    """Give the standard error of the difference of two readings."""
-    return math.hypot(trial.user_attrs.get(ERROR, 0.0), other.user_attrs.get(ERROR, 0.0))
+def _noise(one: Standing, other: Standing) -> float:
+    """Give the standard error of the difference of two values."""
+    return math.hypot(one.error or 0.0, other.error or 0.0)
 
 
 def _is_whole(trial: FrozenTrial, space: Space) -> bool:
@@ -166,6 +168,16 @@ def same_launch(config: Config, other: Config) -> bool:
     return _launch(config) == _launch(other)
 
 
+def launch_digest(config: Config) -> str:
+    """Name what is launched of a config: configs that launch the same probe have the same digest."""
+    return config_digest(launched(config))
+
+
+def launched(config: Config) -> Config:
+    """Give what is launched of a config: all but the pruner's patience."""
+    return {name: value for name, value in config.items() if name != PATIENCE}
+
+
 def _launch(config: Config) -> Hashable:
     """Give what configs that launch the same probe have in common."""
-    return frozenset({**config, PATIENCE: None}.items())
+    return frozenset(launched(config).items())

@@ -10,10 +10,10 @@ from tuner.probe.metrics import measured
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
 from tuner.search.observed import COST, FAILURE, cost
-from tuner.search.trials import ERROR, RETRY, WARM
+from tuner.search.trials import ERROR, RETRY, WARM, launch_digest
 from tuner.search.verdict import Verdict
 from tuner.study.cases import Case
-from tuner.study.space import Config, config_digest
+from tuner.study.space import Config
 
 PROBE = "probe"
 """Trial attribute: the whole probe."""
@@ -37,7 +37,7 @@ def probe_record(
     """
     record = {
         **asdict(result),
-        "digest": config_digest(result.config),
+        "digest": launch_digest(result.config),
         "status": verdict.status,
         "ineligible": verdict.ineligible,
         "launched": launched,

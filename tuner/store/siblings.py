@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from tuner.search.observed import COST
 from tuner.search.siblings import NEAREST, Sibling, likest
-from tuner.search.trials import WARM, is_eligible
+from tuner.search.standing import best
+from tuner.search.trials import readings
 from tuner.store.database import Database
 from tuner.store.records import IDENTITY
 
@@ -39,20 +40,14 @@ def siblings(database: Database, study: str, case: str, identity: Mapping[str, A
 def sibling(case: str, trials: Iterable[FrozenTrial]) -> Sibling | None:
     """Read a case's trials; None where none of them may be the best.
 
-    One that a session served is the best only where none was measured with the trainer's plain command; of several
-    objectives the first counts.
+    Of several objectives the first counts.
     """
     told = list(trials)
-    rivals = [trial for trial in told if trial.state == TrialState.COMPLETE and is_eligible(trial)]
-    best = max(rivals, key=_rank, default=None)
-    if best is None:
+    known = best(readings(told))
+    if known is None:
         return None
     costs = [(trial.params, trial.user_attrs[COST]) for trial in told if COST in trial.user_attrs]
-    return Sibling(case=case, best=best.params, costs=costs)
-
-
-def _rank(trial: FrozenTrial) -> tuple[bool, float]:
-    return not trial.user_attrs.get(WARM), trial.values[0]
+    return Sibling(case=case, best=told[known.trials[-1]].params, costs=costs)
 
 
 def _shared(identity: Mapping[str, Any]) -> list[Any]:

@@ -12,25 +12,24 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from tuner.search.calibration import RUNGS
 from tuner.search.frontier import Frontier
 from tuner.search.sampler import CaseSampler, Price, free
+from tuner.search.telling import tell
 from tuner.search.trials import (
     CONFIRMS,
-    ELIGIBLE,
-    MEMORY,
     ORIGIN,
     RETRY,
     frontier,
     is_eligible,
+    launch_digest,
     same_launch,
     suggest,
 )
-from tuner.search.verdict import State, Verdict
+from tuner.search.verdict import Verdict
 from tuner.store.database import Database
 from tuner.store.leases import BEAT_S, Lease
 from tuner.store.opening import open_study
 from tuner.store.records import CASE, ENDED, LEASE, PROBE, facts
-from tuner.study.space import Config, Space, config_digest
+from tuner.study.space import Config, Space
 
-_STATES = {State.COMPLETE: TrialState.COMPLETE, State.PRUNED: TrialState.PRUNED, State.FAIL: TrialState.FAIL}
 _DROPPED = {"status": "interrupted", "launched": True, "metrics": {}, "devices": []}
 
 
@@ -235,17 +234,11 @@ class CaseStudy:
             for attribute, fact in facts(verdict, record).items():
                 if fact:
                     trial.set_user_attr(attribute, fact)
-            if verdict.constraint is not None:
-                trial.set_constraint(MEMORY, verdict.constraint)
-            if verdict.ineligible:
-                trial.set_constraint(ELIGIBLE, 1.0)
-            for metric, share in verdict.missed.items():
-                trial.set_constraint(metric, share)
-            self._study.tell(asked.number, verdict.values, state=_STATES[verdict.state])
+            tell(self._study, trial, verdict)
 
     def _take_back(self, trial: FrozenTrial) -> None:
         storage = self._database.storage
-        record = {**_DROPPED, "config": trial.params, "digest": config_digest(trial.params)}
+        record = {**_DROPPED, "config": trial.params, "digest": launch_digest(trial.params)}
         storage.set_trial_user_attr(trial._trial_id, PROBE, record)
         storage.set_trial_user_attr(trial._trial_id, RETRY, True)
         self._study.tell(trial.number, state=TrialState.FAIL)

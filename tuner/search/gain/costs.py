@@ -4,7 +4,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tuner.search.gain.levels import Floats
+from tuner.search.arrays import Floats
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.worth import below
 from tuner.search.growth import inherited

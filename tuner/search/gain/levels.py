@@ -6,9 +6,9 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.search.arrays import Floats
 from tuner.study.space import LADDER, Config, Parameter, Space
 
-Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
 
 _MIDDLE = 0.5

@@ -4,8 +4,8 @@ from functools import cached_property
 
 import numpy as np
 
+from tuner.search.arrays import Floats
 from tuner.search.gain.costs import Costs
-from tuner.search.gain.levels import Floats
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.readings import Readings, readings
 from tuner.search.gain.surrogate import Surrogate

@@ -5,7 +5,8 @@ from statistics import fmean, median
 
 import numpy as np
 
-from tuner.search.gain.levels import Codes, Floats, Levels
+from tuner.search.arrays import Floats
+from tuner.search.gain.levels import Codes, Levels
 from tuner.search.observed import Observed
 
 USUAL_ERROR = 0.01

@@ -10,10 +10,10 @@ from optuna.trial import FrozenTrial
 
 from tuner.search.gain.outlook import Outlook
 from tuner.search.gain.pool import Pool
-from tuner.search.observed import Observed, launched
+from tuner.search.observed import Observed
 from tuner.search.sampler import CaseSampler
 from tuner.search.siblings import Sibling
-from tuner.search.trials import PATIENCE, History
+from tuner.search.trials import PATIENCE, History, launched
 from tuner.study.space import Config, Space
 from tuner.study.spec import ProbeSpec
 

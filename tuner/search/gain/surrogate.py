@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.search.gain.levels import Codes, Floats, Levels
+from tuner.search.arrays import Floats
+from tuner.search.gain.levels import Codes, Levels
 from tuner.search.gain.readings import Readings
 
 LENGTH, LENGTH_SPREAD = 1.0, 0.5

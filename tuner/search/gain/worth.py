@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.search.gain.levels import Floats
+from tuner.search.arrays import Floats
 
 _erf = np.vectorize(math.erf, otypes=[float])
 

@@ -37,8 +37,11 @@ CALLED = {
 """What is called of MimicKit → the parameters it is called with."""
 
 USED = {
-    "learning.base_agent:BaseAgent.train_model": ("_iter", "_update_sample_count", "test_model", "_output_train_model"),
+    "learning.base_agent:BaseAgent.train_model": (
+        *("_logger", "_iter", "_update_sample_count", "test_model", "_output_train_model"),
+    ),
     "learning.base_agent:BaseAgent._update_sample_count": ("_exp_buffer", "get_total_samples"),
+    "util.logger:Logger.configure_output_file": ("output_file",),
 }
 """Methods of MimicKit → the names by which they are known to do their work."""
 
@@ -79,10 +82,11 @@ def missing() -> str | None:
 
 
 def _changes() -> Iterator[str]:
-    for name, parameters in CALLED.items():
-        if (found := _find(name)) is None:
+    for name in (*CALLED, *USED):
+        if _find(name) is None:
             yield f"no {name.replace(':', '.')}"
-        if not _takes(found, parameters):
+    for name, parameters in CALLED.items():
+        if not _takes(_find(name), parameters):
             yield f"no {name.replace(':', '.')}({', '.join(parameters)})"
     for name, words in USED.items():
         if absent := set(words) - set(_find(name).__code__.co_names):
@@ -178,6 +182,8 @@ class Rank:
         agent.test_model = lambda *_: NO_TEST
         agent._output_train_model = lambda *_: None
         agent.train_model(max_samples=sys.maxsize, out_dir=request["out_dir"], save_int_models=False, logger_type="txt")
+        if (log := agent._logger.output_file) is not None:  # of rank 0; MimicKit itself closes it when it exits
+            log.close()
 
     def _report(self, agent: Any) -> None:
         retries = None

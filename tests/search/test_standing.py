@@ -1,0 +1,75 @@
+from statistics import fmean
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.search.standing import Reading, best, ways
+
+
+def reading(trial: int, launch: str, value: float | None, *, warm: bool = False, error: float | None = None) -> Reading:
+    return Reading(trial=trial, launch=launch, warm=warm, values=None if value is None else (value,), error=error)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Reading]:
+    """Give readings of up to four configs."""
+    one = st.tuples(st.sampled_from("abcd"), st.integers(0, 5).map(float) | st.none(), st.booleans())
+    told = enumerate(draw(st.lists(one, max_size=12)))
+    return [reading(trial, launch, value, warm=warm) for trial, (launch, value, warm) in told]
+
+
+@given(histories())
+def test_the_best_has_the_highest_mean_of_its_cold_readings(readings: list[Reading]) -> None:
+    means = []
+    for launch in "abcd":
+        cold = [one.values for one in readings if one.launch == launch and not one.warm]
+        if cold and None not in cold:
+            means.append(fmean(values[0] for values in cold if values))
+    found = best(readings)
+    if means:
+        assert found is not None
+        assert found.values == pytest.approx((max(means),))
+    else:
+        assert found is None or all(readings[trial].warm for trial in found.trials)
+
+
+def test_one_lucky_reading_does_not_make_the_best() -> None:
+    lucky = [reading(0, "a", 90.0), reading(2, "a", 70.0)]
+    found = best([*lucky, reading(1, "b", 85.0)])
+    assert found is not None
+    assert (found.trials, found.values) == ((1,), (85.0,))
+
+
+def test_the_earliest_of_equals_is_the_best() -> None:
+    found = best([reading(0, "a", 1.0), reading(1, "b", 3.0), reading(2, "a", 5.0)])
+    assert found is not None
+    assert found.trials == (0, 2)
+
+
+def test_sessions_count_only_where_nothing_was_read_cold() -> None:
+    warm = [reading(0, "a", 80.0, warm=True), reading(1, "a", 60.0, warm=True), reading(2, "b", 75.0, warm=True)]
+    found = best(warm)
+    assert found is not None
+    assert found.trials == (2,)
+    found = best([*warm, reading(3, "c", 10.0)])
+    assert found is not None
+    assert found.trials == (3,)
+
+
+def test_a_config_that_once_could_not_be_the_best_is_none() -> None:
+    assert best([reading(0, "a", 80.0), reading(1, "a", None)]) is None
+    assert best([reading(0, "a", None), reading(1, "a", 80.0)]) is None
+
+
+def test_what_a_cold_reading_says_no_session_gainsays() -> None:
+    told = [reading(0, "a", 80.0, warm=True), reading(1, "b", 70.0, warm=True), reading(2, "a", None)]
+    cold, warm = ways(told)
+    assert (list(cold), list(warm)) == ([], ["b"])
+
+
+def test_errors_shrink_with_readings_that_agree_and_grow_with_their_scatter() -> None:
+    cold, _ = ways([reading(0, "a", 60.0, error=1.0), reading(1, "a", 60.0, error=1.0)])
+    assert cold["a"].error == pytest.approx(0.5**0.5)
+    cold, _ = ways([reading(0, "a", 50.0, error=1.0), reading(1, "a", 70.0, error=1.0)])
+    assert cold["a"].error == pytest.approx(10.0)

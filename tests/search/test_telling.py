@@ -1,0 +1,30 @@
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from tuner.search.telling import tell
+from tuner.search.trials import ELIGIBLE, MEMORY
+from tuner.search.verdict import State, Verdict
+
+
+@pytest.mark.parametrize(
+    ("verdict", "state", "values", "constraints"),
+    [
+        (Verdict(state=State.COMPLETE, status="ok", value=60.0), TrialState.COMPLETE, [60.0], {}),
+        (
+            Verdict(state=State.COMPLETE, status="ok", value=60.0, ineligible="slow", missed={"samples_per_s": 0.25}),
+            TrialState.COMPLETE,
+            [60.0],
+            {ELIGIBLE: 1.0, "samples_per_s": 0.25},
+        ),
+        (Verdict(state=State.PRUNED, status="gpu_oom", constraint=2.5), TrialState.PRUNED, None, {MEMORY: 2.5}),
+        (Verdict(state=State.FAIL, status="hang"), TrialState.FAIL, None, {}),
+    ],
+)
+def test_a_trial_ends_as_its_verdict_says(
+    verdict: Verdict, state: TrialState, values: list[float] | None, constraints: dict[str, float]
+) -> None:
+    study = optuna.create_study(direction="maximize")
+    tell(study, study.ask(), verdict)
+    (told,) = study.trials
+    assert (told.state, told.values, told.constraints) == (state, values, constraints)
