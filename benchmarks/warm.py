@@ -36,6 +36,8 @@ HEADS = (
     "of that start, s",
     "warm, device-s",
     "cold, device-s",
+    "warm, MiB",
+    "cold, MiB",
 )
 
 
