@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests_loop import CASE
+from tests_loop import CASE, bounded
 from tests_table import FITS, SPACE, TRAINER, MadeUp, readings, recorded, study, workbench
 
 from tuner.errors import StudyError
@@ -120,6 +120,13 @@ def test_probes_of_a_recording_have_a_folder_of_their_own(tmp_path: Path) -> Non
 def test_without_sessions_configs_keep_the_order_of_the_space(tmp_path: Path) -> None:
     bench = workbench(tmp_path, study(probe={"warm": False}))
     assert list(plan_recording(bench, CASE, None).configs) == list(bench.space_for(CASE).configs())
+
+
+def test_a_table_s_space_ends_where_the_trainer_s_ladder_does(tmp_path: Path) -> None:
+    bench = bounded(workbench(tmp_path, study()), 100)
+    recording = plan_recording(bench, CASE, None)
+    assert {*rungs(list(recording.configs))} == {8, 16, 32, 64}
+    assert recording.circumstances.space["num_envs"].ladder == (8, 16, 32, 64)
 
 
 @pytest.mark.parametrize(
