@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests_loop import CASE, bounded
+from tests_loop import CASE, bounded, opened
 from tests_table import FITS, SPACE, TRAINER, MadeUp, readings, recorded, study, workbench
 
 from tuner.errors import StudyError
@@ -13,6 +13,7 @@ from tuner.job import Ending
 from tuner.recording import budget, plan_recording, recording_bench
 from tuner.replay.table import Table
 from tuner.search.trials import PATIENCE
+from tuner.store.records import IDENTITY
 from tuner.study.space import Config, config_digest
 from tuner.testing.clock import FakeClock
 
@@ -105,6 +106,19 @@ def test_the_pruner_is_off_and_its_patience_no_part_of_the_space(tmp_path: Path)
     bench = recording_bench(workbench(tmp_path, patient))
     assert bench.spec.pruner.name == "none"
     assert len(plan_recording(bench, CASE, None).configs) == 6 * 3 * 3
+
+
+def test_a_recording_goes_on_whatever_the_study_s_pruner_is_or_was(tmp_path: Path) -> None:
+    prober = MadeUp()
+    recorded(tmp_path, prober, count=3)
+    with opened(tmp_path) as database:
+        (kept,) = database.storage.get_all_studies()
+        assert "pruner" not in kept.user_attrs[IDENTITY]
+        older = kept.user_attrs[IDENTITY] | {"pruner": {"name": "none", "min_resource": 2, "patience": 3}}
+        database.storage.set_study_user_attr(kept._study_id, IDENTITY, older)
+    done = len(prober.results)
+    recorded(tmp_path, prober, chosen=study(pruner={"name": "median", "patience": 7}), count=3)
+    assert len(prober.results) == done > 0
 
 
 def test_a_table_follows_the_first_of_several_objectives(tmp_path: Path) -> None:

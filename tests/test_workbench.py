@@ -184,6 +184,12 @@ def test_the_identity_changes_with_what_makes_values_comparable(
     assert {name for name in before if before[name] != after[name]} == differs
 
 
+@pytest.mark.parametrize("changes", [{"pruner": {"name": "none"}}, {"objective": "util,samples_per_s"}])
+def test_a_study_without_a_pruner_has_none_in_its_identity(tmp_path: Path, changes: dict[str, Any]) -> None:
+    pruned, whole = opened(tmp_path).identity_for(WALK), opened(tmp_path, **changes).identity_for(WALK)
+    assert pruned.keys() - whole.keys() == {"pruner"}
+
+
 def test_constraints_belong_to_the_identity_however_they_are_spelt(tmp_path: Path) -> None:
     without, one, same, other = (
         opened(tmp_path, **changes).identity_for(WALK)

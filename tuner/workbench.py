@@ -112,7 +112,7 @@ class Workbench:
         return {
             "space": self.space_for(case).describe(),
             "trainer": self.trainer.fingerprint(),
-            "pruner": spec.pruner.model_dump(mode="json"),
+            **({"pruner": spec.pruner.model_dump(mode="json")} if spec.pruner.name != "none" else {}),
             "objective": spec.objective,
             **({"constraints": {one.metric: str(one) for one in constraints}} if constraints else {}),
             "iterations": [spec.probe.warmup_iterations, spec.probe.iterations],
