@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests_loop import CASE, Quiet, bench, failed, measured, opened, reader, spec
+from tests_loop import CASE, Quiet, bench, bounded, failed, measured, opened, reader, spec
 
 from tuner.errors import StoreError
 from tuner.export.database import connect
@@ -51,11 +51,12 @@ def optimised(
     trials: int | None = 4,
     interrupted: Callable[[], bool] = lambda: False,
     to_recover: bool = False,
+    most: int | None = None,
 ) -> tuple[CaseOutcome, Quiet]:
-    watcher = Quiet()
+    watcher, desk = Quiet(), bench(folder, study)
     with opened(folder) as database:
         job = Job(
-            bench=bench(folder, study),
+            bench=bounded(desk, most) if most else desk,
             database=database,
             probe=probe,
             watcher=watcher,
@@ -265,3 +266,21 @@ def test_each_sampler_keeps_to_the_rungs(tmp_path: Path, sampler: str) -> None:
     _, watcher = optimised(tmp_path, study=study, trials=14)
     assert len(watcher.launched) >= 4
     assert {*launched_at(watcher)} <= {*RUNGS}
+
+
+@pytest.mark.parametrize(
+    ("most", "rungs"),
+    [
+        (600, (8, 16, 32, 64, 128, 256, 512, 600)),
+        (1000, (8, 16, 32, 64, 128, 256, 512, 704, 896, 1000)),
+        (4000, RUNGS),
+        (100, (8, 16, 32, 64, 100)),
+    ],
+)
+def test_no_rung_is_made_that_the_trainer_cannot_run(tmp_path: Path, most: int, rungs: tuple[int, ...]) -> None:
+    _, watcher = optimised(tmp_path, most=most)
+    assert watcher.fixed == [rungs]
+    assert fixed(tmp_path) == rungs
+    _, again = optimised(tmp_path, trials=6, most=most)
+    assert again.fixed == [rungs]
+    assert {*launched_at(watcher), *launched_at(again)} <= {*rungs}

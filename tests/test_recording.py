@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests_loop import CASE
+from tests_loop import CASE, bounded, opened
 from tests_table import FITS, SPACE, TRAINER, MadeUp, readings, recorded, study, workbench
 
 from tuner.errors import StudyError
@@ -13,6 +13,7 @@ from tuner.job import Ending
 from tuner.recording import budget, plan_recording, recording_bench
 from tuner.replay.table import Table
 from tuner.search.trials import PATIENCE
+from tuner.store.records import IDENTITY
 from tuner.study.space import Config, config_digest
 from tuner.testing.clock import FakeClock
 
@@ -107,6 +108,19 @@ def test_the_pruner_is_off_and_its_patience_no_part_of_the_space(tmp_path: Path)
     assert len(plan_recording(bench, CASE, None).configs) == 6 * 3 * 3
 
 
+def test_a_recording_goes_on_whatever_the_study_s_pruner_is_or_was(tmp_path: Path) -> None:
+    prober = MadeUp()
+    recorded(tmp_path, prober, count=3)
+    with opened(tmp_path) as database:
+        (kept,) = database.storage.get_all_studies()
+        assert "pruner" not in kept.user_attrs[IDENTITY]
+        older = kept.user_attrs[IDENTITY] | {"pruner": {"name": "none", "min_resource": 2, "patience": 3}}
+        database.storage.set_study_user_attr(kept._study_id, IDENTITY, older)
+    done = len(prober.results)
+    recorded(tmp_path, prober, chosen=study(pruner={"name": "median", "patience": 7}), count=3)
+    assert len(prober.results) == done > 0
+
+
 def test_a_table_follows_the_first_of_several_objectives(tmp_path: Path) -> None:
     recorded(tmp_path, MadeUp(), chosen=study(objective="util,samples_per_s"), count=4)
     assert Table.load(tmp_path / "walk.parquet").header.objective == "min_avg_util"
@@ -120,6 +134,13 @@ def test_probes_of_a_recording_have_a_folder_of_their_own(tmp_path: Path) -> Non
 def test_without_sessions_configs_keep_the_order_of_the_space(tmp_path: Path) -> None:
     bench = workbench(tmp_path, study(probe={"warm": False}))
     assert list(plan_recording(bench, CASE, None).configs) == list(bench.space_for(CASE).configs())
+
+
+def test_a_table_s_space_ends_where_the_trainer_s_ladder_does(tmp_path: Path) -> None:
+    bench = bounded(workbench(tmp_path, study()), 100)
+    recording = plan_recording(bench, CASE, None)
+    assert {*rungs(list(recording.configs))} == {8, 16, 32, 64}
+    assert recording.circumstances.space["num_envs"].ladder == (8, 16, 32, 64)
 
 
 @pytest.mark.parametrize(

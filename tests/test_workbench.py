@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests_cli import study_file
+from tests_loop import bounded
 
 from tuner.errors import DeviceError, StudyError, TrainerError
 from tuner.study.cases import Case
@@ -15,6 +16,7 @@ from tuner.workbench import Workbench, not_searched, open_workbench
 
 WALK, RUN = Case(name="walk"), Case(name="run")
 SPACE = {"num_envs": {"ladder": [8, 16]}, "pruner_patience": {"choices": [3, 2]}}
+AUTO = {"num_envs": {"ladder": "auto", "min": 8, "max": 64}}
 
 
 @pytest.fixture(autouse=True)
@@ -110,6 +112,54 @@ def test_a_parameter_that_the_trainer_does_not_know_is_refused(tmp_path: Path) -
         bench.space_for(WALK)
 
 
+@pytest.mark.parametrize(
+    ("space", "most", "rungs"),
+    [
+        (SPACE, 12, (8,)),
+        ({"num_envs": {"choices": [16, 8, 12]}}, 12, (8, 12)),
+        (AUTO, 40, (8, 16, 32, 40)),
+        (AUTO, 8, (8,)),
+    ],
+)
+def test_rungs_that_the_trainer_cannot_run_are_left_out(
+    tmp_path: Path, space: dict[str, Any], most: int, rungs: tuple[int, ...]
+) -> None:
+    whole = opened(tmp_path, space=space)
+    bench = bounded(whole, most, "walk")
+    assert bench.space_for(WALK).values("num_envs") == rungs
+    assert bench.identity_for(WALK)["space"] == bench.space_for(WALK).describe() != whole.space_for(WALK).describe()
+    assert bench.space_for(RUN) == whole.space_for(RUN)
+    ends = [bench.cut_for(case) for case in (WALK, RUN)]
+    assert [end and end.num_envs for end in ends] == [most, None]
+
+
+@pytest.mark.parametrize(
+    "space", [SPACE, {"num_envs": {"choices": [16, 8]}}, AUTO, {"pruner_patience": {"choices": [2]}}]
+)
+def test_an_end_beyond_the_study_s_own_changes_nothing(tmp_path: Path, space: dict[str, Any]) -> None:
+    whole = opened(tmp_path, space={"num_envs": {"ladder": [8]}, **space})
+    bench = bounded(whole, 64)
+    assert (bench.space_for(WALK), bench.cut_for(WALK)) == (whole.space_for(WALK), None)
+
+
+@pytest.mark.parametrize("space", [SPACE, AUTO])
+def test_a_case_without_a_rung_left_is_named_with_the_reason(tmp_path: Path, space: dict[str, Any]) -> None:
+    bench = bounded(opened(tmp_path, space=space), 7, "walk")
+    message = "no rung is left for walk: the smallest is 8, and command can run num_envs up to 7: its buffer is small"
+    for refused in (bench.space_for, bench.cut_for):
+        with pytest.raises(StudyError, match=message):
+            refused(WALK)
+
+
+def test_rungs_that_were_made_are_those_of_the_case_up_to_its_end(tmp_path: Path) -> None:
+    bench = bounded(opened(tmp_path, space=AUTO), 40)
+    assert bench.calibrates(WALK)
+    made = bench.with_rungs(WALK, (8, 16, 24))
+    assert not made.calibrates(WALK)
+    assert made.space_for(WALK).values("num_envs") == (8, 16, 24)
+    assert made.identity_for(WALK) == bench.identity_for(WALK)
+
+
 def test_the_identity_survives_the_database_s_json(tmp_path: Path) -> None:
     identity = opened(tmp_path, space=SPACE).identity_for(WALK)
     assert json.loads(json.dumps(identity)) == identity
@@ -132,6 +182,12 @@ def test_the_identity_changes_with_what_makes_values_comparable(
 ) -> None:
     before, after = opened(tmp_path).identity_for(WALK), opened(tmp_path, **changes).identity_for(WALK)
     assert {name for name in before if before[name] != after[name]} == differs
+
+
+@pytest.mark.parametrize("changes", [{"pruner": {"name": "none"}}, {"objective": "util,samples_per_s"}])
+def test_a_study_without_a_pruner_has_none_in_its_identity(tmp_path: Path, changes: dict[str, Any]) -> None:
+    pruned, whole = opened(tmp_path).identity_for(WALK), opened(tmp_path, **changes).identity_for(WALK)
+    assert pruned.keys() - whole.keys() == {"pruner"}
 
 
 def test_constraints_belong_to_the_identity_however_they_are_spelt(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from tuner.probe.protocols import Clock
 from tuner.search.design import in_sessions, spread
 from tuner.search.ordered import OrderedSampler
 from tuner.study.cases import Case
-from tuner.study.parameter import ParameterSpec
 from tuner.study.space import LADDER, Config
 from tuner.study.spec import PrunerSpec
 from tuner.workbench import Workbench
@@ -57,8 +56,8 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> Recording
     spec, space = bench.spec_for(case), bench.space_for(case)
     chosen = list(space.configs()) if count is None else spread(space, count, spec.search.seed)
     known = {name: spec.space[name] for name in space.names}
-    if space.auto_bounds:
-        known[LADDER] = ParameterSpec(ladder=tuple(int(rung) for rung in space.values(LADDER)))
+    if LADDER in known:
+        known[LADDER] = known[LADDER].with_values(space.values(LADDER))
     columns(known)
     return Recording(
         case=case,

@@ -23,9 +23,10 @@ from tuner.probe.session import Sessions
 from tuner.search.trials import PATIENCE
 from tuner.study.cases import Case
 from tuner.study.load import DeviceKind, load, narrowed
-from tuner.study.space import Space
+from tuner.study.space import LADDER, Space
 from tuner.study.spec import StudySpec
 from tuner.trainers.base import open_trainer, split_parameters
+from tuner.trainers.parameters import LadderEnd, ladder_end
 
 Probe = Callable[[ProbePlan, Stop], ProbeResult]
 """Probes once; what it is given stops it early."""
@@ -65,7 +66,7 @@ class Workbench:
         return spec.model_copy(update={"pruner": spec.pruner.model_copy(update={"name": "none"})})
 
     def space_for(self, case: Case) -> Space:
-        """Give the space that is really searched: without the parameters in `not_searched`.
+        """Give the space that is really searched: without the parameters in `not_searched`, cut as `cut_for` says.
 
         An `auto` ladder has the rungs in `rungs` or, before they are fixed, the doublings it begins with.
         Raises StudyError when nothing is left.
@@ -75,8 +76,26 @@ class Workbench:
         searched = space.restricted_to(set(space.names) - set(not_searched(spec, self.trainer)))
         if not searched.parameters:
             raise StudyError(f"nothing to search for {case.name}: {self.trainer.name} varies none of {space.names}")
-        fixed = self.rungs.get(case.name) if searched.auto_bounds else None
-        return searched.with_rungs(fixed) if fixed else searched
+        if searched.auto_bounds and case.name in self.rungs:
+            searched = searched.with_rungs(self.rungs[case.name])
+        cut = self.cut_for(case)
+        return searched.up_to(cut.num_envs) if cut else searched
+
+    def cut_for(self, case: Case) -> LadderEnd | None:
+        """Say where the trainer cuts the case's ladder short; None where the study's own reaches no further.
+
+        Raises StudyError when not even the smallest rung is left.
+        """
+        end = ladder_end(self.trainer, case)
+        rungs = [rung for rung in self.spec_for(case).build_space().values(LADDER) if not isinstance(rung, str)]
+        if end is None or not rungs or max(rungs) <= end.num_envs:
+            return None
+        if min(rungs) > end.num_envs:
+            raise StudyError(
+                f"no rung is left for {case.name}: the smallest is {min(rungs)}, and {self.trainer.name} can run "
+                f"{LADDER} up to {end.num_envs}: {end.reason}"
+            )
+        return end
 
     def calibrates(self, case: Case) -> bool:
         """Tell whether the case has an `auto` ladder whose rungs are not known here."""
@@ -93,7 +112,7 @@ class Workbench:
         return {
             "space": self.space_for(case).describe(),
             "trainer": self.trainer.fingerprint(),
-            "pruner": spec.pruner.model_dump(mode="json"),
+            **({"pruner": spec.pruner.model_dump(mode="json")} if spec.pruner.name != "none" else {}),
             "objective": spec.objective,
             **({"constraints": {one.metric: str(one) for one in constraints}} if constraints else {}),
             "iterations": [spec.probe.warmup_iterations, spec.probe.iterations],

@@ -73,6 +73,18 @@ def test_a_plan_run_by_hand_trains(tuner: Tuner, tmp_path: Path) -> None:
     assert (tmp_path / "runs/demo/plans/walk/done").read_text() == "training 8\n"
 
 
+def test_a_plan_and_a_run_say_which_rungs_the_trainer_cannot_run(tuner: Tuner, tmp_path: Path) -> None:
+    root = Path(__file__).parents[1] / "data" / "mimickit"
+    changes = {"trainer": {"name": "mimickit", "root": str(root)}, "cases": ["amp_toy"]}
+    study = study_file(tmp_path, **changes, space={"num_envs": {"ladder": [64, 8192]}})
+    said = "amp_toy: num_envs up to 6250: data/agents/joint_agent.yaml keeps disc_buffer_size 200000 samples"
+    code, out, _ = tuner("plan", "--study", study)
+    assert (code, f"# {said}" in out, '# amp_toy: {"num_envs": 64}\n' in out) == (0, True, True)
+    code, _, err = tuner("optimize", "--study", study_file(tmp_path, **changes, space={"num_envs": {"ladder": [8192]}}))
+    assert (code, "no rung is left for amp_toy: the smallest is 8192" in err, said[-60:] in err) == (2, True, True)
+    assert not (tmp_path / "runs/demo/best_by_case.tsv").exists()
+
+
 def test_cases_marks_those_the_study_asks_for(tuner: Tuner, tmp_path: Path) -> None:
     code, out, _ = tuner("cases", "--study", study_file(tmp_path))
     assert code == 0

@@ -1,11 +1,16 @@
-"""What a person reads at the end: the best, and what it changes."""
+"""What a person reads: what is left out, and at the end what the best changes and what lies beyond it."""
 
 from dataclasses import replace
+from io import StringIO
+from pathlib import Path
 
 import pytest
+from rich.console import Console
+from tests_loop import bench, bounded, spec
 
-from tuner.cli.show import learning_changed, summary_table
+from tuner.cli.show import at_the_top, introduction, learning_changed, summary_table
 from tuner.export.summary import Best, CaseSummary
+from tuner.study.cases import Case
 
 BEST = Best(
     trial=3,
@@ -44,3 +49,41 @@ def test_a_best_that_changes_learning_says_so(best: Best | None, lines: list[str
 def test_a_best_read_several_times_says_so() -> None:
     table = summary_table([summary(BEST), summary(replace(BEST, readings=3)), summary(None)])
     assert list(table.columns[2].cells) == ["87.0", "87.0 (mean of 3)", ""]
+
+
+CASES = [Case(name=name) for name in ("walk", "run", "fly")]
+SMALL = "its buffer is small; buy another"
+
+
+def introduced(folder: Path, most: int, *only: str) -> list[str]:
+    console = Console(file=StringIO(), width=200)
+    with console.capture() as shown:
+        introduction(console, bounded(bench(folder, spec()), most, *only), CASES, "sqlite://")
+    return shown.get().splitlines()
+
+
+def test_rungs_that_are_left_out_are_said_once_for_all_cases_with_the_same_reason(tmp_path: Path) -> None:
+    assert introduced(tmp_path, 40, "walk", "fly")[-1] == f"walk, fly: num_envs up to 40: {SMALL}"
+    assert not [line for line in introduced(tmp_path, 64) if SMALL in line]
+
+
+@pytest.mark.parametrize(
+    ("most", "top", "hint"),
+    [
+        (40, 32, f"a longer ladder (in a study of another name) may do better, up to 40: {SMALL}"),
+        (32, 32, f"command can run no larger one: {SMALL}"),
+        (64, 64, f"command can run no larger one: {SMALL}"),
+        (100, 64, f"a longer ladder (in a study of another name) may do better, up to 100: {SMALL}"),
+        (100, 32, None),
+    ],
+)
+def test_a_best_at_the_top_is_told_what_lies_beyond(tmp_path: Path, most: int, top: int, hint: str | None) -> None:
+    desk = bounded(bench(tmp_path, spec()), most)
+    lines = at_the_top(desk, CASES[:1], [summary(replace(BEST, num_envs=top)), replace(summary(BEST), case="other")])
+    assert lines == ([] if hint is None else [f"walk: the best is the largest rung, {top}; {hint}"])
+
+
+def test_without_an_end_a_longer_ladder_is_the_hint(tmp_path: Path) -> None:
+    rows = [summary(replace(BEST, num_envs=64)), replace(summary(None), case="run")]
+    (line,) = at_the_top(bench(tmp_path, spec()), CASES, rows)
+    assert line == "walk: the best is the largest rung, 64; a longer ladder (in a study of another name) may do better"

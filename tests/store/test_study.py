@@ -204,6 +204,21 @@ def test_other_settings_are_refused_with_what_changed(
     assert case_study(database).finished == 1
 
 
+def test_a_pruner_that_stops_nothing_is_no_setting(database: Database) -> None:
+    without = {name: setting for name, setting in identity().items() if name != "pruner"}
+    probe(case_study(database, known=without | {"pruner": {"name": "none", "patience": 3}}), ok(50.0))
+    assert case_study(database, known=without).finished == 1
+    with pytest.raises(StoreError, match=r"pruner: was None, is \{'name': 'median'\}"):
+        case_study(database, known=without | {"pruner": {"name": "median"}})
+
+
+def test_a_pruner_cannot_be_left_out_later(database: Database, study: CaseStudy) -> None:
+    probe(study, ok(50.0))
+    without = {name: setting for name, setting in identity().items() if name != "pruner"}
+    with pytest.raises(StoreError, match=r"pruner: was \{'patience': 3\}, is None"):
+        case_study(database, known=without)
+
+
 def test_another_space_is_refused_with_what_changed(database: Database) -> None:
     case_study(database)
     ladder, *others = USUAL.parameters

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests_space import USUAL
 
-from tuner.study.space import LADDER, VARIANT, Condition, Config, Parameter, Space, config_digest
+from tuner.study.space import LADDER, VARIANT, Condition, Config, Parameter, Space, config_digest, doublings
 
 configs = st.dictionaries(st.text(max_size=5), st.integers() | st.floats(allow_nan=False) | st.text(max_size=5))
 
@@ -61,6 +61,39 @@ def test_rungs_that_are_made_later_leave_a_space_the_same_to_a_study() -> None:
     made = auto.with_rungs((32, 48))
     assert (made.values(LADDER), made.parameters[1:]) == ((32, 48), auto.parameters[1:])
     assert made.describe() == auto.describe() != USUAL.describe()
+
+
+@given(spaces(), st.integers(1, 70))
+def test_a_written_ladder_without_its_largest_rungs_has_the_configs_of_the_others(space: Space, most: int) -> None:
+    kept = [config for config in space.configs() if int(config.get(LADDER, 0)) <= most]
+    assert list(space.up_to(most).configs()) == kept
+    assert space.up_to(64) == space
+
+
+def test_what_is_no_number_is_no_rung_above_another() -> None:
+    space = Space((Parameter(name=LADDER, values=(64, "many", 8)),))
+    assert space.up_to(8).values(LADDER) == ("many", 8)
+
+
+@given(st.lists(st.integers(1, 70000), min_size=3, max_size=3).map(sorted))
+def test_an_auto_ladder_ends_where_it_must(bounds: list[int]) -> None:
+    def auto(first: int, last: int) -> Space:
+        return Space(
+            (Parameter(name=LADDER, values=doublings(first, last), bounds=(first, last)), *USUAL.parameters[1:])
+        )
+
+    first, most, last = bounds
+    assert auto(first, last).up_to(most) == auto(first, most)
+    assert auto(first, most).up_to(last) == auto(first, most)
+
+
+def test_rungs_that_were_made_end_there_too_and_nothing_is_added_below() -> None:
+    made = Space((Parameter(name=LADDER, values=(32, 512, 704, 2048), bounds=(32, 65536)),))
+    assert [(made.up_to(most).values(LADDER), made.up_to(most).auto_bounds) for most in (6250, 1000, 704)] == [
+        ((32, 512, 704, 2048), (32, 6250)),
+        ((32, 512, 704, 1000), (32, 1000)),
+        ((32, 512, 704), (32, 704)),
+    ]
 
 
 def test_a_config_of_another_case_comes_to_the_nearest_rung_of_a_ladder_that_was_made() -> None:

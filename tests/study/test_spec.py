@@ -78,6 +78,13 @@ def test_conditions_take_one_value_several_or_a_minimum() -> None:
     )
 
 
+def test_values_can_be_written_down_in_the_place_of_others() -> None:
+    auto = ParameterSpec(ladder="auto", max=4096)
+    assert auto.with_values((32, 64)) == ParameterSpec(ladder=(32, 64))
+    chosen = ParameterSpec.model_validate({"choices": [8, 4, 16], "when": {"b": {"min": 1}}})
+    assert chosen.with_values((8, 4)) == ParameterSpec.model_validate({"choices": [8, 4], "when": {"b": {"min": 1}}})
+
+
 def test_parameters_come_after_those_that_their_conditions_name() -> None:
     space = {
         "prefetch_factor": {"choices": [2], "when": {"num_workers": {"min": 1}}},

@@ -19,6 +19,7 @@ from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 from tuner.testing.devices import Recording, ReplayedSource
 from tuner.trainers.command import CommandTrainer
+from tuner.trainers.parameters import LadderEnd
 from tuner.workbench import Workbench
 
 DEVICES = tuple(Device(name=f"cuda:{index}", model="x") for index in range(2))
@@ -59,6 +60,25 @@ def bench(folder: Path, study: StudySpec) -> Workbench:
         folder=folder / "demo",
         variables={},
     )
+
+
+class SmallBuffer(CommandTrainer):
+    """Runs so many environments at most, in the cases named."""
+
+    most = 0
+    only: tuple[str, ...] = ()
+
+    def ladder_end(self, case: Case) -> LadderEnd | None:
+        if self.only and case.name not in self.only:
+            return None
+        return LadderEnd(num_envs=self.most, reason="its buffer is small; buy another")
+
+
+def bounded(bench: Workbench, most: int, *only: str) -> Workbench:
+    """Give the bench with a trainer that runs `most` environments at most, in all cases or those named."""
+    trainer = SmallBuffer(bench.spec.trainer)
+    trainer.most, trainer.only = most, only
+    return replace(bench, trainer=trainer)
 
 
 class Quiet:

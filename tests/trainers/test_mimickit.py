@@ -184,6 +184,24 @@ def test_an_agent_file_that_cannot_be_read_is_named(tmp_path, checkout):
         trainer(checkout).plan(case("amp_toy"), CONFIG, make_slot(tmp_path))
 
 
+def test_a_ladder_ends_where_the_replay_buffer_of_the_case_s_agent_is_full(checkout):
+    source = trainer(checkout)
+    end = source.ladder_end(case("amp_toy"))
+
+    assert end
+    assert end.num_envs == 6250
+    assert end.reason.startswith("data/agents/joint_agent.yaml keeps disc_buffer_size 200000 samples")
+    assert source.ladder_end(case("deepmimic_toy_ppo")) is None
+
+
+def test_an_agent_file_that_cannot_be_used_ends_no_ladder_before_its_plan_says_so(tmp_path, checkout):
+    (checkout / "data" / "agents" / "joint_agent.yaml").write_text("- AMP")
+    for name in ("add_lost", "amp_toy"):
+        assert trainer(checkout).ladder_end(case(name)) is None
+        with pytest.raises(TrainerError, match="agent"):
+            trainer(checkout).plan(case(name), CONFIG, make_slot(tmp_path))
+
+
 def test_options_are_checked():
     with pytest.raises(TrainerError, match=r"trainer\.options\.engine: unknown option; known: engine_config"):
         trainer(engine="x")

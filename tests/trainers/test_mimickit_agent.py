@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from tuner.errors import TrainerError
-from tuner.trainers.mimickit.agent import adapted, steps_per_iter
+from tuner.trainers.mimickit.agent import adapted, ladder_end, steps_per_iter
 
 AGENTS = Path(__file__).parents[1] / "data" / "mimickit" / "data" / "agents"
 SEPARATE = (AGENTS / "separate_agent.yaml").read_text()
@@ -108,3 +108,24 @@ def test_steps_per_iter_is_read_or_taken_as_usual():
     assert steps_per_iter(JOINT, "agent.yaml") == 32
     with pytest.raises(TrainerError, match=r"agent\.yaml: steps_per_iter is 'x'"):
         steps_per_iter("steps_per_iter: x", "agent.yaml")
+
+
+@given(samples=st.integers(1, 10**6), steps=st.integers(1, 100))
+def test_a_ladder_ends_where_the_samples_of_an_iteration_no_longer_fit(samples, steps):
+    end = ladder_end(f"disc_buffer_size: {samples}\nsteps_per_iter: {steps}\n", "agent.yaml")
+
+    assert end
+    assert end.num_envs * steps <= samples < (end.num_envs + 1) * steps
+    for word in ("agent.yaml", f"disc_buffer_size {samples}", f" {steps} at once", "raise disc_buffer_size", "learnt"):
+        assert word in end.reason
+
+
+def test_without_a_replay_buffer_no_end_is_known():
+    assert ladder_end(SEPARATE, "agent.yaml") is None
+    assert ladder_end(JOINT, "agent.yaml")
+
+
+@pytest.mark.parametrize("size", ["many", 0, "true"])
+def test_a_replay_buffer_without_a_size_is_refused(size):
+    with pytest.raises(TrainerError, match=r"agent\.yaml: disc_buffer_size is "):
+        ladder_end(f"disc_buffer_size: {size}\n", "agent.yaml")

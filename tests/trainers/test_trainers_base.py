@@ -3,9 +3,11 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import TrainerError
+from tuner.study.cases import Case
 from tuner.study.spec import TrainerSpec
+from tuner.testing.trainers import check_trainer
 from tuner.trainers.base import TRAINERS, open_trainer, split_parameters
-from tuner.trainers.parameters import learning
+from tuner.trainers.parameters import LadderEnd, ladder_end, learning
 
 SPECS = {
     "mimickit": TrainerSpec(name="mimickit", root=str(Path(__file__).parents[1] / "data" / "mimickit")),
@@ -56,3 +58,24 @@ def test_a_trainer_tells_what_changes_learning(name):
     accepted = open_trainer(SPECS[name]).accepts
 
     assert learning(open_trainer(SPECS[name])) == accepted & {"agent_variant", "update_epochs", "batch_size"}
+
+
+@pytest.mark.parametrize("name", ["command", "reference"])
+def test_most_trainers_know_of_no_end_of_a_ladder(name):
+    assert ladder_end(open_trainer(SPECS[name]), Case(name="walk")) is None
+
+
+@pytest.mark.parametrize(
+    ("ends", "promise"),
+    [
+        ([LadderEnd(num_envs=0, reason="small")], "1 environment or more"),
+        ([LadderEnd(num_envs=8, reason="")], "has a reason"),
+        ([LadderEnd(num_envs=8, reason="small"), None], "stays"),
+    ],
+)
+def test_the_end_of_a_ladder_is_checked(monkeypatch, tmp_path, ends, promise):
+    told = [*ends, *ends[-1:]]
+    monkeypatch.setattr(TRAINERS["mimickit"], "ladder_end", lambda trainer, case: told.pop(0))
+
+    with pytest.raises(AssertionError, match=promise):
+        check_trainer(open_trainer(SPECS["mimickit"]), case="amp_toy", configs=[], out_dir=tmp_path)

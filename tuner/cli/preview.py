@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from tuner.cli.options import DATABASE, RUNS, Cases, Devices, Runs, Storage, Study, chosen_cases, database_url
-from tuner.cli.show import open_console, to_be_made
+from tuner.cli.show import cut_ladders, open_console, to_be_made
 from tuner.errors import StudyError
 from tuner.export.database import connect
 from tuner.export.ladders import fixed_rungs
@@ -54,6 +54,8 @@ def plan(
     bench = _with_fixed_rungs(open_workbench(study, devices=devices, runs=runs), storage)
     for case in chosen_cases(bench, cases):
         space = bench.space_for(case)
+        for line in cut_ladders(bench, [case]):
+            typer.echo(f"# {line}")
         first = space.seeds(1)
         if bench.calibrates(case):
             first = calibration_configs(space)

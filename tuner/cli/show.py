@@ -15,6 +15,7 @@ from tuner.replay.table import Table as RecordedTable
 from tuner.study.cases import Case
 from tuner.study.load import stands_in
 from tuner.study.space import LADDER, Config
+from tuner.trainers.parameters import LadderEnd, ladder_end
 from tuner.units import duration
 from tuner.workbench import Workbench, not_searched
 
@@ -61,6 +62,17 @@ def introduction(console: Console, bench: Workbench, cases: Sequence[Case], show
                 by_reason[reason].append(name)
     for reason, names in by_reason.items():
         console.print(f"not searched: {', '.join(names)}: {reason}", markup=False)
+    for line in cut_ladders(bench, cases):
+        console.print(line, markup=False)
+
+
+def cut_ladders(bench: Workbench, cases: Iterable[Case]) -> list[str]:
+    """Say of which cases the trainer cannot run the largest rungs, and why not, those with the same reason together."""
+    by_end: dict[LadderEnd, list[str]] = {}
+    for case in cases:
+        if end := bench.cut_for(case):
+            by_end.setdefault(end, []).append(case.name)
+    return [f"{', '.join(names)}: {LADDER} up to {end.num_envs}: {end.reason}" for end, names in by_end.items()]
 
 
 def replaying(table: RecordedTable, path: Path) -> str:
@@ -141,14 +153,23 @@ def safe_rungs(study: StudyReader) -> list[str]:
 
 
 def at_the_top(bench: Workbench, cases: Iterable[Case], rows: Iterable[CaseSummary]) -> list[str]:
-    """Say which cases are best at their largest rung: a longer ladder may do better."""
-    tops = {case.name: max(bench.space_for(case).values(LADDER), default=None) for case in cases}
+    """Say which cases are best at their largest rung, and whether a longer ladder may do better."""
+    best = {row.case: row.best.num_envs for row in rows if row.best and row.best.num_envs is not None}
     return [
-        f"{row.case}: the best is the largest rung, {row.best.num_envs}; a longer ladder (in a study of another name) "
-        "may do better"
-        for row in rows
-        if row.best and row.best.num_envs is not None and row.best.num_envs == tops.get(row.case)
+        f"{case.name}: the best is the largest rung, {best[case.name]}; {_beyond(bench, case, best[case.name])}"
+        for case in cases
+        if case.name in best and best[case.name] == max(bench.space_for(case).values(LADDER), default=None)
     ]
+
+
+def _beyond(bench: Workbench, case: Case, top: int) -> str:
+    """Say what a ladder beyond this rung may come to."""
+    end, longer = ladder_end(bench.trainer, case), "a longer ladder (in a study of another name) may do better"
+    if end is None:
+        return longer
+    if top >= end.num_envs:
+        return f"{bench.trainer.name} can run no larger one: {end.reason}"
+    return f"{longer}, up to {end.num_envs}: {end.reason}"
 
 
 def learning_changed(rows: Iterable[CaseSummary]) -> list[str]:

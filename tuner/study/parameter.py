@@ -1,5 +1,6 @@
 """One parameter as study files spell it: a ladder, written or `auto`, choices, or a range."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -95,6 +96,11 @@ class ParameterSpec(Strict):
         if self.range is not None:
             return tuple(range(self.range[0], self.range[1] + 1, self.step))
         return tuple(self.choices or ())
+
+    def with_values(self, values: Sequence[Value]) -> "ParameterSpec":
+        """Give the ladder or choices with these values written down in the place of its own."""
+        kind = "ladder" if self.choices is None else "choices"
+        return ParameterSpec.model_validate({kind: tuple(values), "when": self.when})
 
     def parameter(self, name: str) -> Parameter:
         """Give the parameter as the search sees it."""

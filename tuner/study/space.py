@@ -67,6 +67,14 @@ class Parameter:
             return value
         return min(self.values, key=lambda rung: abs(math.log(float(rung) / float(value))))
 
+    def up_to(self, most: int) -> "Parameter":
+        """Leave out the rungs above `most`, which is no less than the smallest; an `auto` ladder then ends there."""
+        if self.bounds is None:
+            return replace(self, values=tuple(rung for rung in self.values if isinstance(rung, str) or rung <= most))
+        first, last = self.bounds
+        rungs = dict.fromkeys(min(int(rung), most) for rung in self.values)
+        return replace(self, values=tuple(rungs), bounds=(first, min(last, most)))
+
     def active(self, config: Mapping[str, Value]) -> bool:
         """Tell whether the parameter counts beside the values already in `config`."""
         return all(condition.holds(config) for condition in self.conditions)
@@ -104,6 +112,10 @@ class Space:
     def with_rungs(self, rungs: Sequence[int]) -> "Space":
         """Give the space with these rungs."""
         return Space(tuple(replace(one, values=tuple(rungs)) if one.name == LADDER else one for one in self.parameters))
+
+    def up_to(self, most: int) -> "Space":
+        """Give the space without the rungs above `most`, which is no less than the smallest."""
+        return Space(tuple(one.up_to(most) if one.name == LADDER else one for one in self.parameters))
 
     def nearest(self, config: Config) -> Config:
         """Give a config of another case as this one may have it: on an `auto` ladder, at the nearest rung."""

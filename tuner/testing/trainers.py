@@ -9,7 +9,7 @@ from tuner.probe.protocols import Trainer
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec
-from tuner.trainers.parameters import STANDARD, learning
+from tuner.trainers.parameters import STANDARD, ladder_end, learning
 
 
 def make_slot(out_dir: Path, *, gpu: bool = False, ranks: int = 2, port: int = 40001, iterations: int = 3) -> Slot:
@@ -32,6 +32,7 @@ def check_trainer(trainer: Trainer, *, case: str, configs: Sequence[Config], out
     """
     _check_words(trainer)
     found = _check_cases(trainer, case)
+    _check_ladder_end(trainer, found)
     slot = make_slot(out_dir)
     plans = [_check_plan(trainer, found, config, slot) for config in configs]
     digests = {plan.digest for plan in plans}
@@ -60,6 +61,13 @@ def _check_cases(trainer: Trainer, name: str) -> Case:
     _holds(name in cases and cases[name].trainable, f"{name} is a trainable case")
     _holds(_is_text(cases[name].options), "case options are text")
     return cases[name]
+
+
+def _check_ladder_end(trainer: Trainer, case: Case) -> None:
+    end = ladder_end(trainer, case)
+    _holds(end is None or end.num_envs >= 1, "a ladder ends at 1 environment or more")
+    _holds(end is None or bool(end.reason), "the end of a ladder has a reason")
+    _holds(end == ladder_end(trainer, case), "the end of a ladder stays")
 
 
 def _check_plan(trainer: Trainer, case: Case, config: Config, slot: Slot) -> ProbePlan:

@@ -1,8 +1,10 @@
-"""The parameters that study files share across trainers."""
+"""The parameters that study files share across trainers, and what a trainer may know of them."""
 
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from tuner.probe.protocols import Trainer
+from tuner.study.cases import Case
 from tuner.study.space import LADDER, VARIANT
 
 STANDARD = (LADDER, VARIANT, "update_epochs", "batch_size", "num_workers", "prefetch_factor")
@@ -31,3 +33,26 @@ class Discerning(Protocol):
 def learning(trainer: Trainer) -> frozenset[str]:
     """Give the parameters that change what is learnt: what the trainer says, else the usual ones."""
     return trainer.learning if isinstance(trainer, Discerning) else LEARNING & trainer.accepts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LadderEnd:
+    """The most environments per device that a trainer can run, however much the devices hold."""
+
+    num_envs: int
+    reason: str
+    """What sets the number, and what to do for more."""
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A trainer that knows before any launch where the ladder of a case must end."""
+
+    def ladder_end(self, case: Case) -> LadderEnd | None:
+        """Say where it ends; None where no end is known, and where a file cannot be used: `plan` tells that."""
+        ...
+
+
+def ladder_end(trainer: Trainer, case: Case) -> LadderEnd | None:
+    """Say where the ladder of a case must end; None where the trainer knows of no end."""
+    return trainer.ladder_end(case) if isinstance(trainer, Bounded) else None

@@ -16,8 +16,11 @@ from ruamel.yaml.error import YAMLError
 
 from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.study.space import VARIANT, Value
+from tuner.trainers.parameters import LadderEnd
 
 EPOCHS, BATCH_SIZE = "update_epochs", "batch_size"
+REPLAY_BUFFER = "disc_buffer_size"
+"""Samples that a discriminator is shown again, on each device."""
 STEPS_PER_ITER = 32
 """What every agent file of MimicKit asks for; taken where one does not say."""
 
@@ -68,6 +71,23 @@ def adapted(text: str, config: Mapping[str, Value], source: str) -> str:
 def steps_per_iter(text: str, source: str) -> int:
     """Give the steps of each environment per iteration. Raises TrainerError when the text is no agent file."""
     return int(_positive(_mapping(text, source).get("steps_per_iter", STEPS_PER_ITER), f"{source}: steps_per_iter"))
+
+
+def ladder_end(text: str, source: str) -> LadderEnd | None:
+    """Give the most environments whose samples of one iteration fit into the agent's replay buffer, if it has one.
+
+    AMP, ADD and ASE put all samples of their first iteration into it, each rank into its own, and MimicKit asserts that
+    they fit (`learning/experience_buffer.py`, `push`). Raises TrainerError when the text is no agent file.
+    """
+    size = _mapping(text, source).get(REPLAY_BUFFER)
+    if size is None:
+        return None
+    samples, steps = int(_positive(size, f"{source}: {REPLAY_BUFFER}")), steps_per_iter(text, source)
+    return LadderEnd(
+        num_envs=samples // steps,
+        reason=f"{source} keeps {REPLAY_BUFFER} {samples} samples, and each environment brings {steps} at once "
+        f"(steps_per_iter); raise {REPLAY_BUFFER} for more, which changes what is learnt",
+    )
 
 
 def _changes(

@@ -14,7 +14,7 @@ from tuner.trainers.launch import device_names, interpreter
 from tuner.trainers.mimickit import agent, packages
 from tuner.trainers.mimickit.checkout import Checkout
 from tuner.trainers.options import checked
-from tuner.trainers.parameters import LEARNING
+from tuner.trainers.parameters import LEARNING, LadderEnd
 
 SPARE_ITERATIONS = 2
 """The tuner ends a probe itself; `--max_samples` lies this much further, for whoever runs the command by hand."""
@@ -113,6 +113,14 @@ class MimicKitTrainer:
                 "out_dir": str(slot.out_dir / "train"),
             },
         )
+
+    def ladder_end(self, case: Case) -> LadderEnd | None:
+        """Give what the replay buffer of the case's agent file holds; None where the file cannot be used."""
+        base_agent = case.options["agent_config"]
+        try:
+            return agent.ladder_end(Checkout.at(self._spec.root).read(base_agent), base_agent)
+        except TrainerError:
+            return None
 
     def fingerprint(self) -> dict[str, str]:
         """Say what makes results comparable: MimicKit, and the simulator where the study sets one."""
