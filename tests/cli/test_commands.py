@@ -63,6 +63,13 @@ def test_status_and_export_read_what_optimize_wrote(tuner: Tuner, tmp_path: Path
     assert (tmp_path / "runs/demo/trials.tsv").exists()
 
 
+def test_a_folder_may_have_any_name(tuner: Tuner, tmp_path: Path) -> None:
+    runs, study = tmp_path / "why? 100% #1", study_file(tmp_path)
+    assert tuner("optimize", "--study", study, "--n-trials", 1, "--runs", runs)[0] == 0
+    assert (runs / "demo/study.db").is_file()
+    assert "ok" in tuner("status", "--study", study, "--runs", runs)[1]
+
+
 def test_a_plan_run_by_hand_trains(tuner: Tuner, tmp_path: Path) -> None:
     options = {"command": "sh -c 'echo training {num_envs} > {out_dir}/done'", "cases": ["walk"]}
     study = study_file(tmp_path, trainer={"name": "command", "options": options})
