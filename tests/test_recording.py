@@ -126,7 +126,7 @@ def test_without_sessions_configs_keep_the_order_of_the_space(tmp_path: Path) ->
     ("space", "words"),
     [
         ({"num_envs": {"ladder": [8]}, "samples": {"choices": [1]}}, "samples"),
-        ({"num_envs": {"choices": [8, "many"]}}, "num_envs"),
+        ({"num_envs": {"ladder": [8]}, "width": {"choices": [8, "many"]}}, "width"),
     ],
 )
 def test_what_cannot_be_a_column_is_refused_before_anything_is_measured(

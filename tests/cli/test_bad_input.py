@@ -28,8 +28,8 @@ def test_a_misspelt_study_lists_the_known_ones(tuner: Tuner) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"tirals": 3}, ["tirals", "Extra inputs"]),
-        ({"space": {"num_envs": {"ladder": []}}}, ["space.num_envs.ladder", "at least 1"]),
+        ({"tirals": 3}, ["tirals: unknown key", "known: name, trainer"]),
+        ({"space": {"num_envs": {"ladder": []}}}, ["space.num_envs.ladder: is empty"]),
         ({"space": {"num_envs": {"ladder": [8, 0]}}}, ["space.num_envs.ladder.1", "greater than or equal to 1"]),
         (
             {"space": {"num_envs": {"ladder": [8], "when": {"variant": "hiutil"}}}},

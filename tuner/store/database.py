@@ -107,7 +107,5 @@ def _parse(url: str) -> URL:
         parsed = make_url(url)
         parsed.get_dialect().import_dbapi()
     except (ArgumentError, ValueError, ImportError) as error:
-        raise StoreError(
-            f"storage URL {url.rpartition('@')[2]!r} is not usable: {error}; e.g. {_EXAMPLE}"
-        ) from error
+        raise StoreError(f"storage URL {url.rpartition('@')[2]!r} is not usable: {error}; e.g. {_EXAMPLE}") from error
     return parsed
