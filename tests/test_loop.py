@@ -105,6 +105,12 @@ def test_a_missing_dependency_stops_the_case_with_its_name(tmp_path: Path) -> No
     assert len(watcher.launched) == 1
 
 
+def test_an_objective_that_nothing_tells_stops_the_case_with_its_name(tmp_path: Path) -> None:
+    outcome, watcher = optimised(tmp_path, busy, study=spec(objective="samples_per_s"))
+    assert (outcome.ending, len(watcher.launched)) == (Ending.UNREAD, 3)
+    assert "samples_per_s" in (outcome.why or "")
+
+
 def test_three_crashes_in_a_row_stop_the_case(tmp_path: Path) -> None:
     outcome, watcher = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.CRASH))
     assert (outcome.ending, len(watcher.launched)) == (Ending.CRASHES, 3)

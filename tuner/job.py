@@ -46,6 +46,7 @@ class Ending(StrEnum):
     SETUP = "stopped: the set-up is at fault"
     CRASHES = "stopped: the trainer keeps crashing"
     HOST = "stopped: the machine keeps failing"
+    UNREAD = "stopped: the objective is not measured"
     INTERRUPTED = "interrupted"
 
 
@@ -58,12 +59,12 @@ class CaseOutcome:
     probed: int
     failure: Failure | None = None
     why: str | None = None
-    """Why nothing was left that is worth a probe, in the sampler's words."""
+    """Why nothing was left that is worth a probe, in the sampler's words, or what was not measured."""
 
     @property
     def stopped(self) -> bool:
         """Whether the work ended before its time."""
-        return self.failure is not None or self.ending is Ending.INTERRUPTED
+        return self.failure is not None or self.ending in {Ending.UNREAD, Ending.INTERRUPTED}
 
 
 class Watcher(Protocol):

@@ -25,7 +25,7 @@ from tuner.study.space import LADDER, Config
 from tuner.trainers.parameters import learning
 
 CRASHES_IN_A_ROW = 3
-"""This many failures one after another stop a case when the last one is unexplained."""
+"""This many failures one after another stop a case when the last one is unexplained, or ran and gave no number."""
 HOST_FAILURES_IN_A_ROW = 4
 """This many, two configs tried twice, stop it when the machine is at fault."""
 SESSION_FAILURES_IN_A_ROW = 2
@@ -133,9 +133,11 @@ class _CaseWork:
 
     def _given_up(self, result: ProbeResult) -> Ending | None:
         """Say why to stop the case after this probe, or None to go on; over a session the plain command decides."""
-        if result.failure is None or result.warm:
+        blame, streak = result.failure and result.failure.kind.blame, self._study.failing_streak
+        if blame is None:
+            return Ending.UNREAD if streak >= CRASHES_IN_A_ROW else None
+        if result.warm:
             return None
-        blame, streak = result.failure.kind.blame, self._study.failing_streak
         if blame is Blame.SETUP:
             return Ending.SETUP
         if blame is Blame.UNKNOWN and streak >= CRASHES_IN_A_ROW:
@@ -143,7 +145,8 @@ class _CaseWork:
         return Ending.HOST if blame is Blame.HOST and streak >= HOST_FAILURES_IN_A_ROW else None
 
     def _outcome(self, ending: Ending, probed: int, failure: Failure | None = None) -> CaseOutcome:
-        return CaseOutcome(case=self._case, ending=ending, probed=probed, failure=failure)
+        why = f"these devices and this trainer do not tell {self._spec.objective}" if ending is Ending.UNREAD else None
+        return CaseOutcome(case=self._case, ending=ending, probed=probed, failure=failure, why=why)
 
     def _probe_once(self, asked: Asked) -> ProbeResult:
         """Probe one config, or judge it without, and tell the study."""

@@ -112,6 +112,14 @@ def test_a_card_that_is_not_there(tuner: Tuner, tmp_path: Path) -> None:
     refused(tuner("optimize", "--study", study_file(tmp_path), "--devices", "0,97"), "97")
 
 
+def test_an_objective_that_these_devices_do_not_tell(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path, objective="sm", space={"num_envs": {"ladder": [4, 8, 12, 16]}})
+    answer = tuner("optimize", "--study", study)
+    refused(answer, "do not tell min_avg_sm", "name another objective")
+    assert "#2" in answer[1]
+    assert "#3" not in answer[1]
+
+
 @pytest.mark.parametrize("trials", ["0", "-3", "many"])
 def test_a_target_that_is_no_positive_number(tuner: Tuner, tmp_path: Path, trials: str) -> None:
     refused(tuner("optimize", "--study", study_file(tmp_path), "--n-trials", trials), "--n-trials")

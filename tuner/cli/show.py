@@ -9,7 +9,7 @@ from rich.table import Table
 from tuner.export.query import StudyReader
 from tuner.export.summary import Best, CaseSummary
 from tuner.export.tables import safe_num_envs
-from tuner.job import CaseOutcome
+from tuner.job import CaseOutcome, Ending
 from tuner.probe.result import FailureKind
 from tuner.replay.table import Table as RecordedTable
 from tuner.study.cases import Case
@@ -99,6 +99,8 @@ def ladder(case: str, rungs: Iterable[int]) -> str:
 
 def complaint(outcome: CaseOutcome) -> str | None:
     """Say what to mend where a case stopped early."""
+    if outcome.ending is Ending.UNREAD:
+        return f"case {outcome.case.name}: {outcome.why}; name another objective, or let the trainer tell its samples"
     if outcome.failure is None:
         return None
     remedy = REMEDIES.get(outcome.failure.kind, "read the console.log of the last probe")

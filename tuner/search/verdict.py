@@ -43,6 +43,8 @@ class Verdict:
     """Device memory missing, in GiB; None where memory sufficed."""
     ineligible: str | None = None
     """Why a config that gave a number may not be the best, if it may not."""
+    unread: tuple[str, ...] = ()
+    """Objectives that a probe which ran gave no number for."""
     missed: Mapping[str, float] = field(default_factory=dict)
     """Metric with a constraint → by what share of its bound it is missed; 0 or below where it is kept."""
     retry: bool = False
@@ -73,9 +75,10 @@ def judge(
         return _failed(result, result.failure, attempt)
     if result.stopped is not None:
         return Verdict(state=State.PRUNED, status="pruned")
-    values = [number for one in objectives if (number := value(result, one)) is not None]
-    if len(values) < len(objectives):
-        return Verdict(state=State.FAIL, status="no_reading")
+    read = {one: value(result, one) for one in objectives}
+    values = [number for number in read.values() if number is not None]
+    if unread := tuple(one for one, number in read.items() if number is None):
+        return Verdict(state=State.FAIL, status="no_reading", unread=unread)
     numbers = measured(result)
     readings = [(one, numbers[one.metric], default.get(one.metric)) for one in constraints]
     missed = {one.metric: one.missed(*reading) for one, *reading in readings}
