@@ -136,10 +136,13 @@ def test_a_full_disk_keeps_what_was_measured(tuner: Tuner, tmp_path: Path, monke
     assert "1 of 2 trials done" in out
 
 
-def test_status_of_a_study_that_was_never_run(tuner: Tuner, tmp_path: Path) -> None:
-    refused(tuner("status", "--study", study_file(tmp_path)), "demo")
+def test_a_study_that_was_never_run(tuner: Tuner, tmp_path: Path) -> None:
+    for command in ("status", "export", "dashboard"):
+        answer = tuner(command, "--study", study_file(tmp_path))
+        refused(answer, "no study database", "demo", "tuner optimize")
+        assert answer[1] == ""
 
 
 def test_a_setting_outside_the_space(tuner: Tuner, tmp_path: Path) -> None:
     refused(tuner("plan", "--study", study_file(tmp_path), "--set", "num_envs=7"), "num_envs=7", "8, 16")
-    refused(tuner("plan", "--study", study_file(tmp_path), "--set", "depth=7"), "depth")
+    refused(tuner("plan", "--study", study_file(tmp_path), "--set", "depth=7"), "no parameter 'depth'", "num_envs")

@@ -109,7 +109,9 @@ def complaint(outcome: CaseOutcome) -> str | None:
 
 def summary_table(rows: Iterable[CaseSummary]) -> Table:
     """Lay out one row per case."""
-    table = Table("case", "status", "best", "num_envs", "variant", "samples/s", "trial", "ok", "pruned", "failed")
+    table = Table(
+        "case", "status", "best", "num_envs", "variant", "samples/s", "trial", "ok", "pruned", "failed", "running"
+    )
     for row in rows:
         best = row.best
         cells = [row.case, row.status]
@@ -124,7 +126,7 @@ def summary_table(rows: Iterable[CaseSummary]) -> Table:
             if best
             else [""] * 5
         )
-        table.add_row(*cells, str(row.ok), str(row.pruned), str(row.failed))
+        table.add_row(*cells, str(row.ok), str(row.pruned), str(row.failed), str(row.running))
     return table
 
 
