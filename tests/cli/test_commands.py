@@ -108,6 +108,13 @@ def test_parameters_that_the_trainer_cannot_vary_are_named(tuner: Tuner, tmp_pat
     assert "not searched: pruner_patience: the pruner is none" in out
 
 
+def test_an_override_that_matches_no_case_is_pointed_out(tuner: Tuner, tmp_path: Path) -> None:
+    overrides = [{"match": {"cases": [glob]}, "probe": {"iterations": 3}} for glob in ("wlak", "r*")]
+    _, out, _ = tuner("optimize", "--study", study_file(tmp_path, overrides=overrides), "--n-trials", 1)
+    assert "overrides: no case matches 'wlak'" in out
+    assert "'r*'" not in out
+
+
 def test_cases_are_named_one_by_one_or_with_commas(tuner: Tuner) -> None:
     reference = ("plan", "--study", "reference", "--devices", "cpu:2")
     for asked in (("--cases", "amp*", "--cases", "add_pi_plus"), ("--cases", "amp*, add_pi_plus")):

@@ -13,7 +13,7 @@ from tuner.job import CaseOutcome, Ending
 from tuner.probe.result import FailureKind
 from tuner.replay.table import Table as RecordedTable
 from tuner.study.cases import Case
-from tuner.study.load import stands_in
+from tuner.study.load import stands_in, unmatched
 from tuner.study.space import LADDER, Config
 from tuner.units import duration
 from tuner.workbench import Workbench, not_searched
@@ -59,6 +59,8 @@ def introduction(console: Console, bench: Workbench, cases: Sequence[Case], show
             by_reason.setdefault(reason, [])
             if name not in by_reason[reason]:
                 by_reason[reason].append(name)
+    for glob in unmatched(bench.spec, (case.name for case in bench.trainer.cases())):
+        console.print(f"overrides: no case matches {glob!r}", markup=False)
     for reason, names in by_reason.items():
         console.print(f"not searched: {', '.join(names)}: {reason}", markup=False)
 

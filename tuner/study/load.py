@@ -82,6 +82,13 @@ def narrowed(spec: StudySpec, case: str, device: DeviceKind) -> StudySpec:
         ) from error
 
 
+def unmatched(spec: StudySpec, cases: Iterable[str]) -> list[str]:
+    """Give the globs of the overrides that match none of the cases: misspelt, or written for another trainer."""
+    names = list(cases)
+    globs = dict.fromkeys(glob for override in spec.overrides for glob in override.match.cases)
+    return [glob for glob in globs if not any(fnmatchcase(name, glob) for name in names)]
+
+
 def _matches(override: Override, case: str, device: DeviceKind) -> bool:
     return override.match.device in (None, device) and any(fnmatchcase(case, glob) for glob in override.match.cases)
 
