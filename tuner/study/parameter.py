@@ -21,7 +21,7 @@ from tuner.study.space import LADDER, Condition, Parameter, Value, doublings
 AUTO = "auto"
 """In the place of a ladder: rungs are made from two calibration probes, and fixed in the study from then on."""
 
-MOST_VALUES = 10_000
+MOST_VALUES = 1_000
 """Of one parameter; a search looks at all of them."""
 
 PositiveInt = Annotated[int, Field(ge=1)]
