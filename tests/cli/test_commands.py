@@ -4,6 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
 from tests_cli import Tuner, study_file
 
 
@@ -94,10 +95,20 @@ def test_schema_is_json_schema(tuner: Tuner) -> None:
     assert json.loads(out)["properties"]["name"]
 
 
-def test_a_study_without_a_root_says_what_stands_in(tuner: Tuner) -> None:
+def test_the_cases_of_a_study_without_a_root_are_those_of_its_fallback(tuner: Tuner) -> None:
     code, out, _ = tuner("cases", "--study", "pi_plus")
     assert code == 0
     assert "deepmimic_pi_plus_ppo" in out
+
+
+@pytest.mark.parametrize("asked", ["real", "studies/real.yaml"])
+def test_a_study_without_a_root_says_what_stands_in(tuner: Tuner, tmp_path: Path, asked: str) -> None:
+    (tmp_path / "studies").mkdir()
+    study_file(tmp_path).rename(tmp_path / "studies/demo.yaml")
+    real = "trainer: {name: mimickit}\nfallback: demo\nspace: {num_envs: {ladder: [8]}}\n"
+    (tmp_path / "studies/real.yaml").write_text(real)
+    assert "its fallback demo stands in" in tuner("optimize", "--study", asked, "--n-trials", 1)[1]
+    assert "stands in" not in tuner("optimize", "--study", "demo", "--n-trials", 1)[1]
 
 
 def test_parameters_that_the_trainer_cannot_vary_are_named(tuner: Tuner, tmp_path: Path) -> None:

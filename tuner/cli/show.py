@@ -41,7 +41,7 @@ def introduction(console: Console, bench: Workbench, cases: Sequence[Case], show
     """Say what will run, on what, and what will not be searched."""
     if stands_in(bench.spec, bench.asked_for):
         console.print(
-            f"{bench.asked_for}: trainer.root is empty (MIMICKIT_ROOT unset); the bundled study "
+            f"{bench.asked_for}: trainer.root is empty (is MIMICKIT_ROOT set?); its fallback "
             f"[bold]{bench.spec.name}[/bold] stands in, recorded under its own name"
         )
     models = ", ".join(f"{device.name} {device.model}" for device in bench.devices)

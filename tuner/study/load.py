@@ -33,9 +33,9 @@ def load(study: str, environ: Mapping[str, str] = os.environ, *, fall_back: bool
     return _load(find(spec.fallback), environ) if fall_back and spec.fallback and not spec.trainer.root else spec
 
 
-def stands_in(spec: StudySpec, study: str) -> bool:
-    """Tell whether `spec`, loaded for `study`, is that study's fallback; not known of a study given as a path."""
-    return spec.name != study and not study.endswith((".yaml", ".yml"))
+def stands_in(spec: StudySpec, study: str, environ: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether `spec`, loaded for `study`, is that study's fallback. Raises as `load` does."""
+    return load(study, environ, fall_back=False).name != spec.name
 
 
 def _load(path: Path, environ: Mapping[str, str]) -> StudySpec:
