@@ -117,9 +117,24 @@ def test_three_crashes_in_a_row_stop_the_case(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_keeps_failing_stops_the_case_after_two_configs(tmp_path: Path) -> None:
-    outcome, watcher = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.GPU_BUSY, "pid 7"))
+    outcome, watcher = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.NCCL, "watchdog"))
     assert (outcome.ending, len(watcher.launched)) == (Ending.HOST, 4)
     assert watcher.launched[0] == watcher.launched[1] != watcher.launched[2] == watcher.launched[3]
+
+
+@pytest.mark.parametrize(
+    ("kind", "ending"), [(FailureKind.MISSING_DEPENDENCY, Ending.SETUP), (FailureKind.GPU_BUSY, Ending.HOST)]
+)
+def test_what_says_nothing_of_a_config_costs_it_no_place_in_the_search(
+    tmp_path: Path, kind: FailureKind, ending: Ending
+) -> None:
+    for _ in range(3):
+        outcome, broken = optimised(tmp_path, lambda plan, stop: failed(plan, kind))
+        assert outcome.ending is ending
+    outcome, watcher = optimised(tmp_path, busy)
+    assert watcher.launched[0] == broken.launched[0]
+    assert outcome.ending is Ending.TARGET
+    assert len(watcher.launched) == 5
 
 
 def test_an_interrupted_probe_is_told_and_asked_again(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from tuner.trainers.parameters import learning
 CRASHES_IN_A_ROW = 3
 """This many failures one after another stop a case when the last one is unexplained, or ran and gave no number."""
 HOST_FAILURES_IN_A_ROW = 4
-"""This many, two configs tried twice, stop it when the machine is at fault."""
+"""This many stop it when the machine is at fault: two configs tried twice, or one that waits for a busy card."""
 SESSION_FAILURES_IN_A_ROW = 2
 """After this many that no config is to blame for, a case is measured without sessions."""
 

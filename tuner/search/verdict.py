@@ -15,7 +15,9 @@ from tuner.study.spec import ProbeSpec
 
 _NOTHING_KNOWN: Mapping[str, float | None] = MappingProxyType({})
 HOST_ATTEMPTS = 2
-"""A config that fails through no fault of its own is probed this often before it is left."""
+"""A config that failed on a machine at fault is probed this often before it is left: it may be to blame after all."""
+_NOTHING_TOLD = {FailureKind.GPU_BUSY, FailureKind.GPU_LOST, FailureKind.PORT_IN_USE}
+"""Failures that say nothing of a config: it is due until it has been measured."""
 
 
 class State(StrEnum):
@@ -111,10 +113,11 @@ def _failed(result: ProbeResult, failure: Failure, attempt: int) -> Verdict:
             )
             return Verdict(state=State.PRUNED, status=status, constraint=missing_gib)
         case Blame.HOST:
-            return Verdict(state=State.FAIL, status=status, retry=attempt < HOST_ATTEMPTS)
-        case Blame.NOBODY:
+            again = failure.kind in _NOTHING_TOLD or attempt < HOST_ATTEMPTS
+            return Verdict(state=State.FAIL, status=status, retry=again)
+        case Blame.NOBODY | Blame.SETUP:
             return Verdict(state=State.FAIL, status=status, retry=True)
-        case Blame.SETUP | Blame.UNKNOWN:
+        case Blame.UNKNOWN:
             return Verdict(state=State.FAIL, status=status, retry=result.warm)
 
 
