@@ -103,6 +103,12 @@ def test_a_missing_dependency_stops_the_case_with_its_name(tmp_path: Path) -> No
     assert len(watcher.launched) == 1
 
 
+def test_an_objective_that_nothing_tells_stops_the_case_with_its_name(tmp_path: Path) -> None:
+    outcome, watcher = optimised(tmp_path, busy, study=spec(objective="samples_per_s"))
+    assert (outcome.ending, len(watcher.launched)) == (Ending.UNREAD, 3)
+    assert "samples_per_s" in (outcome.why or "")
+
+
 def test_three_crashes_in_a_row_stop_the_case(tmp_path: Path) -> None:
     outcome, watcher = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.CRASH))
     assert (outcome.ending, len(watcher.launched)) == (Ending.CRASHES, 3)
@@ -119,9 +125,23 @@ def test_once_something_has_run_crashes_of_a_few_configs_are_their_own(tmp_path:
 
 
 def test_a_machine_that_keeps_failing_stops_the_case_after_two_configs(tmp_path: Path) -> None:
-    outcome, watcher = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.GPU_BUSY, "pid 7"))
+    outcome, watcher = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.NCCL, "watchdog"))
     assert (outcome.ending, len(watcher.launched)) == (Ending.HOST, 4)
     assert watcher.launched[0] == watcher.launched[1] != watcher.launched[2] == watcher.launched[3]
+
+
+@pytest.mark.parametrize(
+    ("kind", "ending"), [(FailureKind.MISSING_DEPENDENCY, Ending.SETUP), (FailureKind.GPU_BUSY, Ending.HOST)]
+)
+def test_what_says_nothing_of_a_config_costs_it_no_place_in_the_search(
+    tmp_path: Path, kind: FailureKind, ending: Ending
+) -> None:
+    runs = [optimised(tmp_path, lambda plan, stop: failed(plan, kind)) for _ in range(3)]
+    assert {outcome.ending for outcome, _ in runs} == {ending}
+    outcome, watcher = optimised(tmp_path, busy)
+    assert {broken.launched[0]["num_envs"] for _, broken in runs} == {watcher.launched[0]["num_envs"]} == {64}
+    assert outcome.ending is Ending.TARGET
+    assert len(watcher.launched) == 5
 
 
 def test_an_interrupted_probe_is_told_and_asked_again(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_a_table_s_space_ends_where_the_trainer_s_ladder_does(tmp_path: Path) ->
     ("space", "words"),
     [
         ({"num_envs": {"ladder": [8]}, "samples": {"choices": [1]}}, "samples"),
-        ({"num_envs": {"choices": [8, "many"]}}, "num_envs"),
+        ({"num_envs": {"ladder": [8]}, "width": {"choices": [8, "many"]}}, "width"),
     ],
 )
 def test_what_cannot_be_a_column_is_refused_before_anything_is_measured(

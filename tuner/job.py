@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
-from tuner.probe.result import Failure, ProbeResult
+from tuner.probe.result import Blame, Failure, ProbeResult
 from tuner.search.beginning import SiblingsFirst
 from tuner.search.calibration import CalibrationSampler
 from tuner.search.gain.sampler import GainSampler
@@ -20,6 +20,13 @@ from tuner.study.cases import Case
 from tuner.study.space import Space
 from tuner.study.spec import StudySpec
 from tuner.workbench import Probe, Workbench
+
+CRASHES_IN_A_ROW = 3
+"""This many failures in a row stop a case: unexplained ones where nothing has run yet, or runs without a number."""
+CRASHES_AFTER_A_RESULT = 6
+"""This many unexplained ones stop it later: three configs, each in a session and by the plain command."""
+HOST_FAILURES_IN_A_ROW = 4
+"""This many stop it when the machine is at fault: two configs tried twice, or one that waits for a busy card."""
 
 Siblings = Callable[[], Sequence[Sibling]]
 """Looks up the cases like one case; asked only where they matter."""
@@ -46,7 +53,28 @@ class Ending(StrEnum):
     SETUP = "stopped: the set-up is at fault"
     CRASHES = "stopped: the trainer keeps crashing"
     HOST = "stopped: the machine keeps failing"
+    UNREAD = "stopped: the objective is not measured"
     INTERRUPTED = "interrupted"
+
+
+def given_up(result: ProbeResult, streak: int, *, has_run: bool) -> Ending | None:
+    """Say why to stop a case after a probe, None to go on; what failed in a session is left to the plain command.
+
+    `streak` counts the failures in a row that no config is to blame for; `has_run`: some probe has given a number.
+    """
+    if result.failure is None:
+        return Ending.UNREAD if streak >= CRASHES_IN_A_ROW else None
+    if result.warm:
+        return None
+    match result.failure.kind.blame:
+        case Blame.SETUP:
+            return Ending.SETUP
+        case Blame.UNKNOWN if streak >= (CRASHES_AFTER_A_RESULT if has_run else CRASHES_IN_A_ROW):
+            return Ending.CRASHES
+        case Blame.HOST if streak >= HOST_FAILURES_IN_A_ROW:
+            return Ending.HOST
+        case _:
+            return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,12 +86,12 @@ class CaseOutcome:
     probed: int
     failure: Failure | None = None
     why: str | None = None
-    """Why nothing was left that is worth a probe, in the sampler's words."""
+    """Why nothing was left that is worth a probe, in the sampler's words, or what was not measured."""
 
     @property
     def stopped(self) -> bool:
         """Whether the work ended before its time."""
-        return self.failure is not None or self.ending is Ending.INTERRUPTED
+        return self.failure is not None or self.ending in {Ending.UNREAD, Ending.INTERRUPTED}
 
 
 class Watcher(Protocol):

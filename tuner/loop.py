@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.job import CaseOutcome, Ending, Job, calibrating
+from tuner.job import CaseOutcome, Ending, Job, calibrating, given_up
 from tuner.probe.metrics import measured, value
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
@@ -24,12 +24,6 @@ from tuner.study.cases import Case
 from tuner.study.space import LADDER, Config
 from tuner.trainers.parameters import learning
 
-CRASHES_IN_A_ROW = 3
-"""This many failures one after another stop a case when the last one is unexplained and nothing has run yet."""
-CRASHES_AFTER_A_RESULT = 6
-"""This many stop it later: three configs, each in a session and by the plain command."""
-HOST_FAILURES_IN_A_ROW = 4
-"""This many, two configs tried twice, stop it when the machine is at fault."""
 SESSION_FAILURES_IN_A_ROW = 2
 """After this many that no config is to blame for, a case is measured without sessions."""
 
@@ -123,7 +117,7 @@ class _CaseWork:
         while not self._job.interrupted() and (asked := self._study.ask(target, self._price)):
             result = self._probe_once(asked)
             probed += 1
-            if ending := self._given_up(result):
+            if ending := given_up(result, self._study.failing_streak, has_run=self._study.has_run):
                 return self._outcome(ending, probed, result.failure)
         if self._job.interrupted():
             return self._outcome(Ending.INTERRUPTED, probed)
@@ -133,19 +127,9 @@ class _CaseWork:
             return replace(outcome, why=self._study.end())
         return self._outcome(Ending.TARGET if probed else Ending.ALREADY, probed)
 
-    def _given_up(self, result: ProbeResult) -> Ending | None:
-        """Say why to stop the case after this probe, or None to go on; over a session the plain command decides."""
-        if result.failure is None or result.warm:
-            return None
-        blame, streak = result.failure.kind.blame, self._study.failing_streak
-        if blame is Blame.SETUP:
-            return Ending.SETUP
-        if blame is Blame.UNKNOWN and streak >= (CRASHES_AFTER_A_RESULT if self._study.has_run else CRASHES_IN_A_ROW):
-            return Ending.CRASHES
-        return Ending.HOST if blame is Blame.HOST and streak >= HOST_FAILURES_IN_A_ROW else None
-
     def _outcome(self, ending: Ending, probed: int, failure: Failure | None = None) -> CaseOutcome:
-        return CaseOutcome(case=self._case, ending=ending, probed=probed, failure=failure)
+        why = f"these devices and this trainer do not tell {self._spec.objective}" if ending is Ending.UNREAD else None
+        return CaseOutcome(case=self._case, ending=ending, probed=probed, failure=failure, why=why)
 
     def _probe_once(self, asked: Asked) -> ProbeResult:
         """Probe one config, or judge it without, and tell the study."""

@@ -1,7 +1,6 @@
 """A study with what it works on: its file, its trainer, its devices, its folder."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from tuner.devices.idle import grown, wait_until_idle
 from tuner.devices.topology import links, nccl_variables
 from tuner.errors import StudyError
 from tuner.probe.clock import MonotonicClock
-from tuner.probe.metrics import METRICS, OBJECTIVES
+from tuner.probe.metrics import check_metrics
 from tuner.probe.plan import Device, ProbePlan
 from tuner.probe.protocols import DeviceSource, Trainer
 from tuner.probe.recorder import SamplingRecorder
@@ -119,23 +118,6 @@ class Workbench:
             "source": self.source.label,
             "devices": [f"{device.name} {device.model}" for device in self.devices],
         }
-
-
-def check_metrics(spec: StudySpec) -> None:
-    """Raise StudyError naming every objective and constraint on a metric that there is not, or named twice."""
-    named, known = Counter(spec.objectives), [metric.name for metric in METRICS]
-    unknown = [name for name in named if name not in OBJECTIVES]
-    errors = [
-        *(f"objective {name!r} is unknown; known: {', '.join(OBJECTIVES)}" for name in unknown),
-        *(f"objective {name!r} is named {count} times; name it once" for name, count in named.items() if count > 1),
-        *(
-            f"constraints.{name}: no such metric; known: {', '.join(known)}"
-            for name in spec.constraints
-            if name not in known
-        ),
-    ]
-    if errors:
-        raise StudyError("\n".join(errors))
 
 
 def open_workbench(study: str, *, devices: str | None = None, runs: Path = Path("runs")) -> Workbench:

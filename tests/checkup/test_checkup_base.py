@@ -22,15 +22,16 @@ def subjects(findings: list[Finding]) -> list[str]:
 
 def test_everything_is_looked_at_without_a_gpu(tmp_path: Path) -> None:
     found = checked(str(study_file(tmp_path)), "cpu:2", tmp_path)
-    assert subjects(found)[:6] == ["devices", "machine", "trainer", "imports", "storage", "disk"]
+    assert subjects(found)[:4] == ["devices", "machine", "objective", "trainer"]
+    assert subjects(found)[4:8] == ["imports", "parameters", "storage", "disk"]
     assert not [finding for finding in found if finding.level is Level.PROBLEM]
 
 
 def test_one_problem_does_not_hide_the_others(tmp_path: Path) -> None:
-    study = str(study_file(tmp_path, cases=["fly"]))
+    study = str(study_file(tmp_path, cases=["fly"], objective="utilisation"))
     found = checked(study, "0,97", tmp_path)
     problems = [finding for finding in found if finding.level is Level.PROBLEM]
-    assert subjects(problems) == ["devices", "trainer"]
+    assert subjects(problems) == ["devices", "objective", "trainer"]
     assert "0,97" in problems[0].text
     assert "storage" in subjects(found)
 

@@ -51,9 +51,20 @@ def test_a_warp_that_newton_does_not_work_with_is_a_problem() -> None:
 
 
 def test_cases_are_counted_and_a_command_s_imports_are_not_known() -> None:
-    cases, imports = check_trainer(study())
+    cases, imports, _ = check_trainer(study())
     assert cases.text == "command: 1 of 2 case(s) selected"
     assert (imports.level, "not known" in imports.text) == (Level.OK, True)
+
+
+def test_parameters_that_are_left_out_are_named_with_the_reason() -> None:
+    *_, found = check_trainer(study(space={"num_envs": {"ladder": [8]}, "num_workers": {"choices": [0]}}))
+    assert found.text == "num_envs; num_workers left out: the command has no {num_workers} placeholder"
+
+
+def test_a_parameter_that_only_an_override_misspells_is_raised() -> None:
+    override = {"match": {"cases": ["run"]}, "space": {"num_env": {"ladder": [4]}}}
+    with pytest.raises(TrainerError, match="num_env"):
+        list(check_trainer(study(overrides=[override])))
 
 
 def test_what_a_study_cannot_use_is_raised(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ def test_a_misspelt_study_lists_the_known_ones(tuner: Tuner) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"tirals": 3}, ["tirals", "Extra inputs"]),
-        ({"space": {"num_envs": {"ladder": []}}}, ["space.num_envs.ladder", "at least 1"]),
+        ({"tirals": 3}, ["tirals: unknown key", "known: name, trainer"]),
+        ({"space": {"num_envs": {"ladder": []}}}, ["space.num_envs.ladder: is empty"]),
         ({"space": {"num_envs": {"ladder": [8, 0]}}}, ["space.num_envs.ladder.1", "greater than or equal to 1"]),
         (
             {"space": {"num_envs": {"ladder": [8], "when": {"variant": "hiutil"}}}},
@@ -112,6 +112,14 @@ def test_a_card_that_is_not_there(tuner: Tuner, tmp_path: Path) -> None:
     refused(tuner("optimize", "--study", study_file(tmp_path), "--devices", "0,97"), "97")
 
 
+def test_an_objective_that_these_devices_do_not_tell(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path, objective="sm", space={"num_envs": {"ladder": [4, 8, 12, 16]}})
+    answer = tuner("optimize", "--study", study)
+    refused(answer, "do not tell min_avg_sm", "name another objective")
+    assert "#2" in answer[1]
+    assert "#3" not in answer[1]
+
+
 @pytest.mark.parametrize("trials", ["0", "-3", "many"])
 def test_a_target_that_is_no_positive_number(tuner: Tuner, tmp_path: Path, trials: str) -> None:
     refused(tuner("optimize", "--study", study_file(tmp_path), "--n-trials", trials), "--n-trials")
@@ -128,10 +136,13 @@ def test_a_full_disk_keeps_what_was_measured(tuner: Tuner, tmp_path: Path, monke
     assert "1 of 2 trials done" in out
 
 
-def test_status_of_a_study_that_was_never_run(tuner: Tuner, tmp_path: Path) -> None:
-    refused(tuner("status", "--study", study_file(tmp_path)), "demo")
+def test_a_study_that_was_never_run(tuner: Tuner, tmp_path: Path) -> None:
+    for command in ("status", "export", "dashboard"):
+        answer = tuner(command, "--study", study_file(tmp_path))
+        refused(answer, "no study database", "demo", "tuner optimize")
+        assert answer[1] == ""
 
 
 def test_a_setting_outside_the_space(tuner: Tuner, tmp_path: Path) -> None:
     refused(tuner("plan", "--study", study_file(tmp_path), "--set", "num_envs=7"), "num_envs=7", "8, 16")
-    refused(tuner("plan", "--study", study_file(tmp_path), "--set", "depth=7"), "depth")
+    refused(tuner("plan", "--study", study_file(tmp_path), "--set", "depth=7"), "no parameter 'depth'", "num_envs")

@@ -1,4 +1,4 @@
-"""A study whose cards somebody else holds: told as the host's failure, tried once more, never launched."""
+"""A study whose cards somebody else holds: told as the host's failure, tried again, never launched."""
 
 import csv
 from pathlib import Path
@@ -22,9 +22,10 @@ def test_nothing_is_launched_on_cards_that_others_hold(
 ) -> None:
     monkeypatch.setattr("tuner.workbench.Cards", lambda devices: SimpleNamespace(occupancy=lambda: (HELD,)))
     study = study_file(tmp_path, probe={"iterations": 4, "idle_seconds": 0.01}, space={"num_envs": {"ladder": [8]}})
-    tuner("optimize", "--study", study, "--n-trials", 1)
+    code, _, err = tuner("optimize", "--study", study, "--n-trials", 1)
+    assert (code, "free the cards" in err) == (2, True)
     with (tmp_path / "runs/demo/trials.tsv").open() as file:
         trials = list(csv.DictReader(file, delimiter="\t"))
-    assert [(trial["status"], trial["launched"]) for trial in trials] == [("gpu_busy", "False")] * 2
+    assert [(trial["status"], trial["launched"]) for trial in trials] == [("gpu_busy", "False")] * 4
     assert "pid 4711 (20,000 MiB)" in trials[0]["detail"]
     assert not (tmp_path / "runs/demo/probes").exists()

@@ -4,6 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
 from tests_cli import Tuner, study_file
 
 
@@ -63,6 +64,13 @@ def test_status_and_export_read_what_optimize_wrote(tuner: Tuner, tmp_path: Path
     assert (tmp_path / "runs/demo/trials.tsv").exists()
 
 
+def test_a_folder_may_have_any_name(tuner: Tuner, tmp_path: Path) -> None:
+    runs, study = tmp_path / "why? 100% #1", study_file(tmp_path)
+    assert tuner("optimize", "--study", study, "--n-trials", 1, "--runs", runs)[0] == 0
+    assert (runs / "demo/study.db").is_file()
+    assert "ok" in tuner("status", "--study", study, "--runs", runs)[1]
+
+
 def test_a_plan_run_by_hand_trains(tuner: Tuner, tmp_path: Path) -> None:
     options = {"command": "sh -c 'echo training {num_envs} > {out_dir}/done'", "cases": ["walk"]}
     study = study_file(tmp_path, trainer={"name": "command", "options": options})
@@ -99,10 +107,20 @@ def test_schema_is_json_schema(tuner: Tuner) -> None:
     assert json.loads(out)["properties"]["name"]
 
 
-def test_a_study_without_a_root_says_what_stands_in(tuner: Tuner) -> None:
+def test_the_cases_of_a_study_without_a_root_are_those_of_its_fallback(tuner: Tuner) -> None:
     code, out, _ = tuner("cases", "--study", "pi_plus")
     assert code == 0
     assert "deepmimic_pi_plus_ppo" in out
+
+
+@pytest.mark.parametrize("asked", ["real", "studies/real.yaml"])
+def test_a_study_without_a_root_says_what_stands_in(tuner: Tuner, tmp_path: Path, asked: str) -> None:
+    (tmp_path / "studies").mkdir()
+    study_file(tmp_path).rename(tmp_path / "studies/demo.yaml")
+    real = "trainer: {name: mimickit}\nfallback: demo\nspace: {num_envs: {ladder: [8]}}\n"
+    (tmp_path / "studies/real.yaml").write_text(real)
+    assert "its fallback demo stands in" in tuner("optimize", "--study", asked, "--n-trials", 1)[1]
+    assert "stands in" not in tuner("optimize", "--study", "demo", "--n-trials", 1)[1]
 
 
 def test_parameters_that_the_trainer_cannot_vary_are_named(tuner: Tuner, tmp_path: Path) -> None:
@@ -111,6 +129,13 @@ def test_parameters_that_the_trainer_cannot_vary_are_named(tuner: Tuner, tmp_pat
     _, out, _ = tuner("optimize", "--study", study, "--n-trials", 1)
     assert "not searched: num_workers: " in out
     assert "not searched: pruner_patience: the pruner is none" in out
+
+
+def test_an_override_that_matches_no_case_is_pointed_out(tuner: Tuner, tmp_path: Path) -> None:
+    overrides = [{"match": {"cases": [glob]}, "probe": {"iterations": 3}} for glob in ("wlak", "r*")]
+    _, out, _ = tuner("optimize", "--study", study_file(tmp_path, overrides=overrides), "--n-trials", 1)
+    assert "overrides: no case matches 'wlak'" in out
+    assert "'r*'" not in out
 
 
 def test_cases_are_named_one_by_one_or_with_commas(tuner: Tuner) -> None:

@@ -37,6 +37,10 @@ def test_samples_stand_beside_utilisation(plan: ProbePlan) -> None:
     assert told(result) == "#7 num_envs=32: ok 61.2, 15000 samples/s * (20.0 s)"
 
 
+def test_an_objective_that_was_not_measured_is_named(plan: ProbePlan) -> None:
+    assert told(measured(plan, 61.25), "min_avg_sm") == "#7 num_envs=32: no_reading: no min_avg_sm (20.0 s)"
+
+
 def test_an_objective_is_not_said_twice(plan: ProbePlan) -> None:
     assert "ok 15000.4 (" in told(replace(measured(plan, 61.25), samples_per_s=15000.4), "samples_per_s")
 

@@ -42,7 +42,6 @@ def test_every_case_has_its_best_and_its_counts(database: "FilledDatabase") -> N
             case="amp_pi_plus", status="hang", objective="min_avg_util", best=None, ok=0, pruned=0, failed=1, running=0
         ),
     ]
-    assert [summary.done for summary in summaries] == [4, 1]
 
 
 def test_the_best_says_what_it_changes_and_makes_of_default(database: "FilledDatabase") -> None:
@@ -58,4 +57,4 @@ def test_the_best_says_what_it_changes_and_makes_of_default(database: "FilledDat
 def test_a_case_just_started_has_no_trials(database: "FilledDatabase") -> None:
     database.case("add_pi_plus").ask()
     (summary,) = summarise(StudyReader(connect(database.url), "pi_plus"))
-    assert (summary.status, summary.done, summary.running) == ("no_trials", 0, 1)
+    assert (summary.status, summary.failed, summary.running) == ("no_trials", 0, 1)

@@ -70,6 +70,13 @@ def test_what_needs_no_memory_does_not_count(known: OutOfMemory, workers: int, e
     assert Frontier([known]).beyond(config) == known
 
 
+def test_what_a_parameter_of_the_user_s_own_takes_is_not_known() -> None:
+    frontier = Frontier([OutOfMemory({"num_envs": 1024, "width": 4096}, 1.0)])
+    assert frontier.beyond({"num_envs": 2048, "width": 4096}) is not None
+    assert frontier.beyond({"num_envs": 2048, "width": 64}) is None
+    assert frontier.beyond({"num_envs": 2048}) is None
+
+
 def test_values_that_are_no_numbers_are_comparable_to_themselves_only() -> None:
     frontier = Frontier([OutOfMemory({"num_envs": "many"}, 1.0)])
     assert frontier.beyond({"num_envs": "many"}) is not None

@@ -16,12 +16,12 @@ TABLE = {
     FailureKind.INVALID_CONFIG: (State.PRUNED, False, False),
     FailureKind.TOO_SLOW: (State.PRUNED, False, False),
     FailureKind.NCCL: (State.FAIL, True, False),
-    FailureKind.PORT_IN_USE: (State.FAIL, True, False),
-    FailureKind.GPU_BUSY: (State.FAIL, True, False),
-    FailureKind.GPU_LOST: (State.FAIL, True, False),
+    FailureKind.PORT_IN_USE: (State.FAIL, True, True),
+    FailureKind.GPU_BUSY: (State.FAIL, True, True),
+    FailureKind.GPU_LOST: (State.FAIL, True, True),
     FailureKind.HANG: (State.FAIL, True, False),
-    FailureKind.MISSING_DEPENDENCY: (State.FAIL, False, False),
-    FailureKind.MISSING_ASSET: (State.FAIL, False, False),
+    FailureKind.MISSING_DEPENDENCY: (State.FAIL, True, True),
+    FailureKind.MISSING_ASSET: (State.FAIL, True, True),
     FailureKind.CRASH: (State.FAIL, False, False),
     FailureKind.INTERRUPTED: (State.FAIL, True, True),
 }
@@ -73,7 +73,8 @@ def test_several_objectives_are_told_in_their_order() -> None:
 
 def test_one_objective_without_a_reading_is_none_at_all() -> None:
     verdict = judge(result(), "min_avg_util", "min_avg_sm")
-    assert (verdict, verdict.values) == (Verdict(state=State.FAIL, status="no_reading"), None)
+    unread = Verdict(state=State.FAIL, status="no_reading", unread=("min_avg_sm",))
+    assert (verdict, verdict.values) == (unread, None)
 
 
 def test_a_stopped_probe_is_pruned() -> None:
@@ -86,7 +87,8 @@ def test_a_failure_counts_more_than_being_stopped() -> None:
 
 
 def test_a_probe_without_a_reading_fails() -> None:
-    assert judge(result(devices=()), "min_avg_util") == Verdict(state=State.FAIL, status="no_reading")
+    unread = Verdict(state=State.FAIL, status="no_reading", unread=("min_avg_util",))
+    assert judge(result(devices=()), "min_avg_util") == unread
 
 
 def test_what_lies_beyond_the_frontier_is_judged_without_a_launch() -> None:

@@ -23,6 +23,11 @@ def test_a_missing_sqlite_file_is_created_with_its_folder(tmp_path: Path) -> Non
     assert (tmp_path / "runs/demo/study.db").is_file()
 
 
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
+def test_a_database_in_memory_is_refused_before_anything_is_measured(url: str) -> None:
+    assert "would be gone" in refusal(url)
+
+
 def test_what_was_written_is_there_when_opened_again(url: str) -> None:
     with opened(url) as database:
         case_study(database)

@@ -40,7 +40,7 @@ def test_a_study_spells_its_objectives_alike_however_they_are_written() -> None:
     ("more", "where"),
     [
         ("search: {sampler: gain}", "study: search.sampler: gain"),
-        ("overrides: [{search: {sampler: gain}, match: {device: cpu}}]", "overrides.0.study: search.sampler: gain"),
+        ("overrides: [{search: {sampler: gain}, match: {device: cpu}}]", "overrides.0: search.sampler: gain"),
     ],
 )
 def test_gain_is_refused_for_several_objectives_among_the_other_errors(tmp_path: Path, more: str, where: str) -> None:

@@ -52,6 +52,9 @@ def test_a_parameter_has_finitely_many_values(parameter: dict[str, Any], values:
         ({"range": [5, 1]}, "backwards"),
         ({"range": [1, 5], "step": 0}, "step"),
         ({"range": [1]}, "range.1"),
+        ({"range": [1, 1_000_000_000]}, "1000000000 values, 1000 at most"),
+        ({"choices": [1], "step": 2}, "only a range takes step"),
+        ({"choices": [True]}, "write a number or a word"),
         ({"ladder": [8], "setp": 2}, "setp"),
         ({"ladder": "fast"}, r"ladder\n.*write rungs such as \[256, 512, 1024\], or auto"),
         ({"ladder": 8}, r"ladder\n.*valid tuple"),
@@ -114,6 +117,25 @@ def test_an_auto_ladder_is_that_of_num_envs_alone() -> None:
 
 def test_num_envs_is_no_range() -> None:
     refused("num_envs takes a ladder or choices", space={"num_envs": {"range": [1, 8]}})
+
+
+@pytest.mark.parametrize("rung", ["many", 0, 8.5, -1])
+def test_num_envs_is_a_whole_number(rung: object) -> None:
+    refused(f"num_envs: {rung!r} is no whole number from 1 up", space={"num_envs": {"choices": [8, rung]}})
+
+
+def test_num_envs_runs_from_small_to_large() -> None:
+    assert study(space={"num_envs": {"choices": [8, 2, 4]}}).build_space().values("num_envs") == (2, 4, 8)
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 40])
+def test_a_seed_is_one_that_every_generator_takes(seed: int) -> None:
+    refused("search.seed", search={"seed": seed})
+
+
+@pytest.mark.parametrize("variables", [{"A=B": "1"}, {"": "1"}, {"A": "1\0"}])
+def test_environment_variables_are_ones_that_a_process_can_have(variables: dict[str, str]) -> None:
+    refused("environment.variables", environment={"variables": variables})
 
 
 def test_a_space_has_parameters() -> None:

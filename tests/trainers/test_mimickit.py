@@ -203,7 +203,7 @@ def test_an_agent_file_that_cannot_be_used_ends_no_ladder_before_its_plan_says_s
 
 
 def test_options_are_checked():
-    with pytest.raises(TrainerError, match=r"trainer\.options\.engine: unknown option; known: engine_config"):
+    with pytest.raises(TrainerError, match=r"trainer\.options\.engine: unknown key; known: engine_config"):
         trainer(engine="x")
     with pytest.raises(TrainerError, match="has no file data/engines/none"):
         trainer(engine_config="data/engines/none.yaml").cases()

@@ -19,7 +19,7 @@ from tuner.trainers.reference.adapter import ReferenceTrainer
 from tuner.trainers.reference.agent import AgentSettings, agent_settings
 
 CPUS = (Device(name="cpu:0", model="cpu"), Device(name="cpu:1", model="cpu"))
-GPUS = (Device(name="cuda:0", model="gpu"), Device(name="cuda:3", model="gpu"))
+GPUS = (Device(name="cuda:0", model="gpu"), Device(name="cuda:1", model="gpu"))
 
 
 def trainer(**options: object) -> ReferenceTrainer:
@@ -34,6 +34,12 @@ def slot(devices: tuple[Device, ...] = CPUS) -> Slot:
         limits=ProbeSpec(iterations=6),
         variables={"NCCL_P2P_DISABLE": "1"},
     )
+
+
+def test_the_python_of_a_study_may_lie_below_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    planned = ReferenceTrainer(TrainerSpec(name="reference", python="~/env/bin/python"))
+    assert planned.plan(Case(name="amp_pi_plus"), {"num_envs": 64}, slot()).argv[0] == "/home/me/env/bin/python"
 
 
 def plan(config: dict[str, Value], devices: tuple[Device, ...] = CPUS, **options: int) -> ProbePlan:
@@ -84,7 +90,7 @@ def test_a_whole_command_on_two_cpu_ranks() -> None:
 
 def test_gpus_are_named_by_index_and_get_wide_layers() -> None:
     planned = plan({}, devices=GPUS)
-    assert planned.argv[planned.argv.index("--devices") + 1 :][:2] == ("cuda:0", "cuda:3")
+    assert planned.argv[planned.argv.index("--devices") + 1 :][:2] == ("cuda:0", "cuda:1")
     assert argument(planned, "--hidden-units") == "1024"
 
 

@@ -8,7 +8,7 @@ import typer
 from tuner.cli.front import front_tables
 from tuner.cli.options import RUNS, Runs, Storage, Study, storage_url
 from tuner.cli.show import ladder, learning_changed, open_console, summary_table, written
-from tuner.export.dashboard import serve
+from tuner.export.dashboard import LOOPBACK, serve
 from tuner.export.database import connect
 from tuner.export.ladders import fixed_rungs
 from tuner.export.query import StudyReader
@@ -41,5 +41,5 @@ def export(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
 def dashboard(study: Study, storage: Storage = None, port: Port = 8080, runs: Runs = RUNS) -> None:
     """Serve optuna-dashboard on a study's database, to this machine only, until Ctrl-C."""
     spec = load(study)
-    open_console().print(f"dashboard of {spec.name}: http://127.0.0.1:{port}/ (Ctrl-C ends it)")
-    serve(storage_url(storage, spec, runs), port)
+    announcement = f"dashboard of {spec.name}: http://{LOOPBACK}:{port}/ (Ctrl-C ends it)"
+    serve(storage_url(storage, spec, runs), port, ready=lambda: open_console().print(announcement))

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from sqlalchemy import URL
 
 from tuner.study.cases import Case, select
 from tuner.study.spec import StudySpec
@@ -15,7 +16,7 @@ Cases = Annotated[
     list[str] | None, typer.Option(help="Globs of cases, one each time or several with commas; default: the study's.")
 ]
 Devices = Annotated[str | None, typer.Option(help="auto, cpu:RANKS or CUDA indices (0,1); default: the study's.")]
-Storage = Annotated[str | None, typer.Option(help="SQLAlchemy URL of the database; default: runs/STUDY/study.db.")]
+Storage = Annotated[str | None, typer.Option(help="SQLAlchemy URL of the database; default: a file in runs/STUDY.")]
 Runs = Annotated[Path, typer.Option(help="Folder of all studies' databases, probes and exports.")]
 
 RUNS = Path("runs")
@@ -30,7 +31,7 @@ def storage_url(storage: str | None, spec: StudySpec, runs: Path) -> str:
 
 def database_url(storage: str | None, folder: Path, file: str = DATABASE) -> str:
     """Give the URL asked for, or that of a SQLite file in `folder`."""
-    return storage or f"sqlite:///{folder / file}"
+    return storage or URL.create("sqlite", database=str(folder / file)).render_as_string()
 
 
 def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:

@@ -103,8 +103,9 @@ def _setting(text: str, space: Space) -> tuple[str, Value]:
     for value in space.values(name):
         if str(value) == written:
             return name, value
-    known = ", ".join(map(str, space.values(name))) or "no such parameter is searched"
-    raise StudyError(f"--set {text}: {name or 'nothing'} takes one of: {known}")
+    if name not in space.names:
+        raise StudyError(f"--set {text}: no parameter {name!r} is searched; name one of {', '.join(space.names)}")
+    raise StudyError(f"--set {text}: {name} takes one of: {', '.join(map(str, space.values(name)))}")
 
 
 def _script(plan: ProbePlan) -> str:

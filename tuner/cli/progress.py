@@ -54,7 +54,8 @@ class ProgressView:
         number = f" {_numbers(result, *verdict.values)}" if verdict.values else ""
         reason = result.failure.detail if result.failure else result.stopped
         unfit = f"not eligible as best, {verdict.ineligible}" if verdict.ineligible else None
-        why = "".join(f": {text}" for text in (reason, unfit) if text)
+        unread = f"no {', '.join(verdict.unread)}" if verdict.unread else None
+        why = "".join(f": {text}" for text in (reason, unfit, unread) if text)
         took = duration(result.total_s) + (", by the plain command" if asked.confirms else "")
         took += f", from {asked.origin}" if asked.origin else ""
         self._line(f"  #{asked.number} {_config(asked.config)}: {verdict.status}{number}{best}{why} ({took})")

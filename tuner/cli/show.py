@@ -9,11 +9,11 @@ from rich.table import Table
 from tuner.export.query import StudyReader
 from tuner.export.summary import Best, CaseSummary
 from tuner.export.tables import safe_num_envs
-from tuner.job import CaseOutcome
+from tuner.job import CaseOutcome, Ending
 from tuner.probe.result import FailureKind
 from tuner.replay.table import Table as RecordedTable
 from tuner.study.cases import Case
-from tuner.study.load import stands_in
+from tuner.study.load import stands_in, unmatched
 from tuner.study.space import LADDER, Config
 from tuner.trainers.parameters import LadderEnd, ladder_end
 from tuner.units import duration
@@ -42,7 +42,7 @@ def introduction(console: Console, bench: Workbench, cases: Sequence[Case], show
     """Say what will run, on what, and what will not be searched."""
     if stands_in(bench.spec, bench.asked_for):
         console.print(
-            f"{bench.asked_for}: trainer.root is empty (MIMICKIT_ROOT unset); the bundled study "
+            f"{bench.asked_for}: trainer.root is empty (is MIMICKIT_ROOT set?); its fallback "
             f"[bold]{bench.spec.name}[/bold] stands in, recorded under its own name"
         )
     models = ", ".join(f"{device.name} {device.model}" for device in bench.devices)
@@ -60,6 +60,8 @@ def introduction(console: Console, bench: Workbench, cases: Sequence[Case], show
             by_reason.setdefault(reason, [])
             if name not in by_reason[reason]:
                 by_reason[reason].append(name)
+    for glob in unmatched(bench.spec, (case.name for case in bench.trainer.cases())):
+        console.print(f"overrides: no case matches {glob!r}", markup=False)
     for reason, names in by_reason.items():
         console.print(f"not searched: {', '.join(names)}: {reason}", markup=False)
     for line in cut_ladders(bench, cases):
@@ -111,6 +113,8 @@ def ladder(case: str, rungs: Iterable[int]) -> str:
 
 def complaint(outcome: CaseOutcome) -> str | None:
     """Say what to mend where a case stopped early."""
+    if outcome.ending is Ending.UNREAD:
+        return f"case {outcome.case.name}: {outcome.why}; name another objective, or let the trainer tell its samples"
     if outcome.failure is None:
         return None
     remedy = REMEDIES.get(outcome.failure.kind, "read the console.log of the last probe")
@@ -119,7 +123,9 @@ def complaint(outcome: CaseOutcome) -> str | None:
 
 def summary_table(rows: Iterable[CaseSummary]) -> Table:
     """Lay out one row per case."""
-    table = Table("case", "status", "best", "num_envs", "variant", "samples/s", "trial", "ok", "pruned", "failed")
+    table = Table(
+        "case", "status", "best", "num_envs", "variant", "samples/s", "trial", "ok", "pruned", "failed", "running"
+    )
     for row in rows:
         best = row.best
         cells = [row.case, row.status]
@@ -134,7 +140,7 @@ def summary_table(rows: Iterable[CaseSummary]) -> Table:
             if best
             else [""] * 5
         )
-        table.add_row(*cells, str(row.ok), str(row.pruned), str(row.failed))
+        table.add_row(*cells, str(row.ok), str(row.pruned), str(row.failed), str(row.running))
     return table
 
 

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import socket
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
 from tuner.errors import TunerError
@@ -25,16 +26,18 @@ class DashboardError(TunerError):
     """The dashboard cannot be started: it is not installed, or its port is taken."""
 
 
-def serve(url: str, port: int) -> NoReturn:
+def serve(url: str, port: int, ready: Callable[[], None] = lambda: None) -> NoReturn:
     """Turn this process into a dashboard of the database at `url`, at http://127.0.0.1:`port`/, until Ctrl-C.
 
     Being the same process, it leaves nothing behind; the URL goes through the environment, because other users can
-    read command lines. Raises StoreError when the database cannot be read, DashboardError otherwise.
+    read command lines. `ready` is called when nothing stands in the way any more.
+    Raises StoreError when the database cannot be read, DashboardError otherwise.
     """
     connect(url)
     if importlib.util.find_spec("optuna_dashboard") is None:
         raise DashboardError("optuna-dashboard is not installed; `pip install 'tuner[dashboard]'`")
     _check_free(port)
+    ready()
     sys.stdout.flush()
     sys.stderr.flush()
     argv = [sys.executable, "-c", _PROGRAM, str(port)]

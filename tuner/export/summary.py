@@ -52,11 +52,6 @@ class CaseSummary:
     failed: int
     running: int
 
-    @property
-    def done(self) -> int:
-        """Trials that are over."""
-        return self.ok + self.pruned + self.failed
-
 
 def summarise(study: StudyReader) -> list[CaseSummary]:
     """Summarise every case of a study, in the order in which they were started."""

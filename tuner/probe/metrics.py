@@ -1,10 +1,13 @@
 """The metrics of a probe: one row each; tables, objectives and report follow from here."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from tuner.errors import StudyError
 from tuner.probe.result import DeviceSummary, ProbeResult
+from tuner.study.spec import StudySpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +107,20 @@ def measured(result: ProbeResult) -> dict[str, float | None]:
         if metric.error_of:
             numbers[f"{metric.name}_se"] = metric.error_of(result)
     return numbers
+
+
+def check_metrics(spec: StudySpec) -> None:
+    """Raise StudyError naming every objective and constraint on a metric that there is not, or named twice."""
+    named = Counter(spec.objectives)
+    unknown = [name for name in named if name not in OBJECTIVES]
+    errors = [
+        *(f"objective {name!r} is unknown; known: {', '.join(OBJECTIVES)}" for name in unknown),
+        *(f"objective {name!r} is named {count} times; name it once" for name, count in named.items() if count > 1),
+        *(
+            f"constraints.{name}: no such metric; known: {', '.join(_TABLE)}"
+            for name in spec.constraints
+            if name not in _TABLE
+        ),
+    ]
+    if errors:
+        raise StudyError("\n".join(errors))

@@ -8,6 +8,8 @@ from typing import Any
 
 from tuner.errors import OutputError
 
+_REMEDY = "keep runs on a file system of this machine, or set probe.warm: false"
+
 
 class Requests:
     """JSON lines into a named pipe; what it cannot take yet waits here, so that nobody waits for a trainer to read."""
@@ -20,7 +22,7 @@ class Requests:
             os.mkfifo(path)
             self._pipe = FileIO(path, "r+", opener=_at_once)  # for reading as well: so it opens without a reader
         except OSError as error:
-            raise OutputError(f"{path} cannot be made a named pipe: {error.strerror}") from error
+            raise OutputError(f"{path} cannot be made a named pipe: {error.strerror}; {_REMEDY}") from error
 
     def send(self, what: str, **fields: Any) -> None:
         """Add a message of this type."""

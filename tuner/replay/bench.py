@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tuner.probe.metrics import check_metrics
 from tuner.probe.plan import Device, ProbePlan, Slot
 from tuner.probe.result import DeviceSample
 from tuner.replay.table import Table
@@ -14,7 +15,7 @@ from tuner.study.cases import Case
 from tuner.study.load import load, narrowed
 from tuner.study.space import Config, config_digest
 from tuner.trainers.parameters import STANDARD
-from tuner.workbench import Workbench, check_metrics
+from tuner.workbench import Workbench
 
 
 def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Workbench:

@@ -4,11 +4,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tuner.probe.result import Failure
-from tuner.study.space import LADDER, VARIANT, Config, Value
+from tuner.study.space import LADDER, Config, Value
 from tuner.units import MIB_PER_GIB
 
 GROWING = (LADDER, "batch_size")
 """Parameters of which more needs more device memory: environments, and environments per minibatch."""
+MEMORYLESS = frozenset({"update_epochs", "num_workers", "prefetch_factor", "pruner_patience"})
+"""Parameters that device memory does not hang on. How it hangs on any other, a command's own above all, is not known:
+only configs that agree in those are compared."""
 UNKNOWN_OVERSHOOT_GIB = 1.0
 """Taken for an out-of-memory failure that names no size."""
 
@@ -45,7 +48,8 @@ class Frontier:
 
 
 def _needs_no_less(config: Mapping[str, Value], than: Mapping[str, Value]) -> bool:
-    return config.get(VARIANT) == than.get(VARIANT) and all(
+    others = (config.keys() | than.keys()) - MEMORYLESS.union(GROWING)
+    return all(config.get(name) == than.get(name) for name in others) and all(
         _ratio(config.get(name), than.get(name)) >= 1.0 for name in GROWING
     )
 

@@ -17,7 +17,9 @@ from tuner.study.spec import ProbeSpec
 
 _NOTHING_KNOWN: Mapping[str, float | None] = MappingProxyType({})
 HOST_ATTEMPTS = 2
-"""A config that fails through no fault of its own is probed this often before it is left."""
+"""A config that failed on a machine at fault is probed this often before it is left: it may be to blame after all."""
+_NOTHING_TOLD = {FailureKind.GPU_BUSY, FailureKind.GPU_LOST, FailureKind.PORT_IN_USE}
+"""Failures that say nothing of a config: it is due until it has been measured."""
 
 
 class State(StrEnum):
@@ -45,6 +47,8 @@ class Verdict:
     """Device memory missing, in GiB; None where memory sufficed."""
     ineligible: str | None = None
     """Why a config that gave a number may not be the best, if it may not."""
+    unread: tuple[str, ...] = ()
+    """Objectives that a probe which ran gave no number for."""
     missed: Mapping[str, float] = field(default_factory=dict)
     """Metric with a constraint → by what share of its bound it is missed; 0 or below where it is kept."""
     retry: bool = False
@@ -75,9 +79,10 @@ def judge(
         return _failed(result, result.failure, attempt)
     if result.stopped is not None:
         return Verdict(state=State.PRUNED, status="pruned")
-    values = [number for one in objectives if (number := value(result, one)) is not None]
-    if len(values) < len(objectives):
-        return Verdict(state=State.FAIL, status="no_reading")
+    read = {one: value(result, one) for one in objectives}
+    values = [number for number in read.values() if number is not None]
+    if unread := tuple(one for one, number in read.items() if number is None):
+        return Verdict(state=State.FAIL, status="no_reading", unread=unread)
     numbers = measured(result)
     readings = [(one, numbers[one.metric], default.get(one.metric)) for one in constraints]
     missed = {one.metric: one.missed(*reading) for one, *reading in readings}
@@ -110,10 +115,11 @@ def _failed(result: ProbeResult, failure: Failure, attempt: int) -> Verdict:
             )
             return Verdict(state=State.PRUNED, status=status, constraint=missing_gib)
         case Blame.HOST:
-            return Verdict(state=State.FAIL, status=status, retry=attempt < HOST_ATTEMPTS)
-        case Blame.NOBODY:
+            again = failure.kind in _NOTHING_TOLD or attempt < HOST_ATTEMPTS
+            return Verdict(state=State.FAIL, status=status, retry=again)
+        case Blame.NOBODY | Blame.SETUP:
             return Verdict(state=State.FAIL, status=status, retry=True)
-        case Blame.SETUP | Blame.UNKNOWN:
+        case Blame.UNKNOWN:
             return Verdict(state=State.FAIL, status=status, retry=result.warm)
 
 

@@ -14,6 +14,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from tuner.errors import StoreError
 
 _LOCK_S = 120
+_EXAMPLE = "sqlite:///runs/x/study.db"
 _ADVISORY_LOCK = 0x74756E65  # "tune": one lock for all studies of a PostgreSQL database
 
 
@@ -23,11 +24,13 @@ class Database:
     def __init__(self, url: str) -> None:
         """Open the database at an SQLAlchemy URL, creating it where it is SQLite and missing.
 
-        Raises StoreError when it is out of reach or holds something else.
+        Raises StoreError when it is out of reach, in memory alone, or holds something else.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._url = _parse(url)
         self.shown_url = self._url.set(query={}).render_as_string(hide_password=True)
+        if self._url.get_backend_name() == "sqlite" and self._url.database in {None, "", ":memory:"}:
+            raise StoreError(f"database {self.shown_url} would be gone with this process; name a file: {_EXAMPLE}")
         with self.reported():
             self._make_folder()
             with self.lock():
@@ -44,7 +47,7 @@ class Database:
 
         SQLite: a file lock beside the database. PostgreSQL: an advisory lock. Other servers: none.
         """
-        if self._url.get_backend_name() == "sqlite" and self._url.database:
+        if self._url.get_backend_name() == "sqlite":
             with FileLock(f"{self._url.database}.lock", timeout=_LOCK_S):
                 yield
         elif self._url.get_backend_name() == "postgresql":
@@ -104,7 +107,5 @@ def _parse(url: str) -> URL:
         parsed = make_url(url)
         parsed.get_dialect().import_dbapi()
     except (ArgumentError, ValueError, ImportError) as error:
-        raise StoreError(
-            f"storage URL {url.rpartition('@')[2]!r} is not usable: {error}; e.g. sqlite:///runs/x/study.db"
-        ) from error
+        raise StoreError(f"storage URL {url.rpartition('@')[2]!r} is not usable: {error}; e.g. {_EXAMPLE}") from error
     return parsed

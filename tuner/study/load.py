@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from tuner.errors import StudyError
+from tuner.study.complaints import complaints
 from tuner.study.spec import Override, StudySpec
 
 DeviceKind = Literal["cpu", "gpu"]
@@ -32,9 +33,9 @@ def load(study: str, environ: Mapping[str, str] = os.environ, *, fall_back: bool
     return _load(find(spec.fallback), environ) if fall_back and spec.fallback and not spec.trainer.root else spec
 
 
-def stands_in(spec: StudySpec, study: str) -> bool:
-    """Tell whether `spec`, loaded for `study`, is that study's fallback; not known of a study given as a path."""
-    return spec.name != study and not study.endswith((".yaml", ".yml"))
+def stands_in(spec: StudySpec, study: str, environ: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether `spec`, loaded for `study`, is that study's fallback. Raises as `load` does."""
+    return load(study, environ, fall_back=False).name != spec.name
 
 
 def _load(path: Path, environ: Mapping[str, str]) -> StudySpec:
@@ -76,7 +77,16 @@ def narrowed(spec: StudySpec, case: str, device: DeviceKind) -> StudySpec:
     try:
         return StudySpec.model_validate(raw)
     except ValidationError as error:
-        raise StudyError(f"study {spec.name}, its overrides for {case} together:\n{_listed(_lines(error))}") from error
+        raise StudyError(
+            f"study {spec.name}, its overrides for {case} together:\n{_listed(complaints(error, StudySpec))}"
+        ) from error
+
+
+def unmatched(spec: StudySpec, cases: Iterable[str]) -> list[str]:
+    """Give the globs of the overrides that match none of the cases: misspelt, or written for another trainer."""
+    names = list(cases)
+    globs = dict.fromkeys(glob for override in spec.overrides for glob in override.match.cases)
+    return [glob for glob in globs if not any(fnmatchcase(name, glob) for name in names)]
 
 
 def _matches(override: Override, case: str, device: DeviceKind) -> bool:
@@ -104,27 +114,18 @@ def _validate(raw: dict[str, Any], errors: list[str]) -> StudySpec | None:
     try:
         spec = StudySpec.model_validate(raw)
     except ValidationError as error:
-        errors.extend(_lines(error))
+        errors.extend(complaints(error, StudySpec))
         return None
     for position, override in enumerate(spec.overrides):
         try:
             StudySpec.model_validate(_overridden(raw, override))
         except ValidationError as error:
-            errors.extend(f"overrides.{position}.{line}" for line in _lines(error))
+            errors.extend(complaints(error, StudySpec, "overrides", str(position)))
     return spec
 
 
 def _listed(errors: Iterable[str]) -> str:
     return "\n".join(f"  {error}" for error in errors)
-
-
-def _lines(error: ValidationError) -> list[str]:
-    lines = []
-    for part in error.errors():
-        where = ".".join(str(step) for step in part["loc"]) or "study"
-        found = "" if isinstance(part["input"], dict) else f" (found {part['input']!r})"
-        lines.append(f"{where}: {part['msg'].removeprefix('Value error, ')}{found}")
-    return lines
 
 
 def _expand(value: Any, environ: Mapping[str, str], where: str, errors: list[str]) -> Any:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StrictFloat,
@@ -16,13 +17,24 @@ from pydantic import (
     model_validator,
 )
 
-from tuner.study.space import Condition, Parameter, Value, doublings
+from tuner.study.space import LADDER, Condition, Parameter, Value, doublings
 
 AUTO = "auto"
 """In the place of a ladder: rungs are made from two calibration probes, and fixed in the study from then on."""
 
+MOST_VALUES = 1_000
+"""Of one parameter; a search looks at all of them."""
+
 PositiveInt = Annotated[int, Field(ge=1)]
-Scalar = StrictInt | StrictFloat | StrictStr
+
+
+def _word_or_number(given: object) -> object:
+    if isinstance(given, bool) or not isinstance(given, int | float | str):
+        raise ValueError("write a number or a word, words such as true and null in quotes")
+    return given
+
+
+Scalar = Annotated[StrictInt | StrictFloat | StrictStr, BeforeValidator(_word_or_number)]
 
 
 class Strict(BaseModel):
@@ -70,11 +82,10 @@ class ParameterSpec(Strict):
         if len(given) != 1:
             raise ValueError(f"give exactly one of ladder, choices, range; found {', '.join(given) or 'none'}")
         self._check_bounds()
+        self._check_range()
         values = self.values
         if len(set(values)) != len(values):
             raise ValueError(f"{given[0]} names a value twice: {list(values)}")
-        if self.range is not None and self.range[0] > self.range[1]:
-            raise ValueError(f"range runs backwards: {list(self.range)}")
         return self
 
     def _check_bounds(self) -> None:
@@ -85,6 +96,17 @@ class ParameterSpec(Strict):
             raise ValueError("`ladder: auto` takes no `when`: each config needs a rung")
         elif self.min > self.max:
             raise ValueError(f"`ladder: auto` has its min {self.min} above its max {self.max}")
+
+    def _check_range(self) -> None:
+        if self.range is None:
+            if "step" in self.model_fields_set:
+                raise ValueError("only a range takes step")
+            return
+        first, last = self.range
+        if first > last:
+            raise ValueError(f"range runs backwards: {[first, last]}")
+        if (count := (last - first) // self.step + 1) > MOST_VALUES:
+            raise ValueError(f"range has {count} values, {MOST_VALUES} at most; give it a larger step")
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -106,7 +128,7 @@ class ParameterSpec(Strict):
         """Give the parameter as the search sees it."""
         return Parameter(
             name=name,
-            values=self.values,
+            values=tuple(sorted(self.values, key=float)) if name == LADDER else self.values,
             is_range=self.range is not None,
             bounds=(self.min, self.max) if self.ladder == AUTO else None,
             conditions=tuple(_condition(other, wanted) for other, wanted in self.when.items()),

@@ -12,6 +12,11 @@ from tuner.study.space import DEFAULT, LADDER, VARIANT, Space
 
 Seconds = Annotated[float, Field(gt=0)]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+Variables = dict[
+    Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")],
+    Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")],
+]
+"""Environment variables, as every system takes them."""
 
 SHORT_ITERATIONS_FACTOR = 5
 """Times `probe.iterations` that a probe of very short iterations may run."""
@@ -77,7 +82,7 @@ class SearchSpec(Strict):
         description="gain: most gain per second, and it ends by itself; tpe, random: seeds, then drawn; "
         "empty: gain, or tpe for several objectives",
     )
-    seed: int = Field(default=0, description="of the sampler's random numbers")
+    seed: Annotated[int, Field(ge=0, lt=1 << 31)] = Field(default=0, description="of the sampler's random numbers")
 
 
 class PrunerSpec(Strict):
@@ -101,7 +106,7 @@ class EnvironmentSpec(Strict):
     nccl_p2p: Literal["auto", "on", "off"] = Field(
         default="auto", description="auto: off only where the cards have no P2P"
     )
-    variables: dict[str, str] = Field(default_factory=dict)
+    variables: Variables = Field(default_factory=dict)
 
 
 class Match(Strict):
@@ -144,8 +149,8 @@ class StudySpec(Strict):
     @field_validator("space")
     @classmethod
     def _conditions_name_parameters(cls, space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
-        if LADDER in space and space[LADDER].range is not None:
-            raise ValueError(f"{LADDER} takes a ladder or choices, not a range")
+        if LADDER in space:
+            _check_rungs(space[LADDER])
         for name, spec in space.items():
             if spec.ladder == AUTO and name != LADDER:
                 raise ValueError(f"{name}: only {LADDER} takes `ladder: auto`")
@@ -188,6 +193,13 @@ class StudySpec(Strict):
     def build_space(self) -> Space:
         """Give the space as the search sees it, parameters after those that their conditions name."""
         return Space(tuple(self.space[name].parameter(name) for name in _in_order(self.space)))
+
+
+def _check_rungs(spec: ParameterSpec) -> None:
+    if spec.range is not None:
+        raise ValueError(f"{LADDER} takes a ladder or choices, not a range")
+    if wrong := [rung for rung in spec.values if not isinstance(rung, int) or rung < 1]:
+        raise ValueError(f"{LADDER}: {wrong[0]!r} is no whole number from 1 up; write rungs such as [256, 512, 1024]")
 
 
 def _in_order(space: Mapping[str, ParameterSpec]) -> list[str]:

@@ -32,7 +32,7 @@ from tuner.probe.plan import LinePatterns, ProbePlan, Slot
 from tuner.study.cases import Case
 from tuner.study.parameter import Strict
 from tuner.study.space import Config, config_digest
-from tuner.study.spec import Name, TrainerSpec
+from tuner.study.spec import Name, TrainerSpec, Variables
 from tuner.trainers.launch import device_names, interpreter
 from tuner.trainers.options import checked
 from tuner.trainers.parameters import LEARNING, STANDARD
@@ -58,7 +58,7 @@ class Options(Strict):
     """Files that a finished run has left in the out dir."""
     cwd: str = ""
     """Where it runs; relative to `trainer.root`, which is relative to where the tuner runs."""
-    env: dict[str, str] = Field(default_factory=dict)
+    env: Variables = Field(default_factory=dict)
     """Environment variables; placeholders as in the command."""
     session: tuple[str, ...] = ()
     """What serves a session, written as `command` is; without it every probe runs `command`."""

@@ -10,6 +10,7 @@ from tuner.study.cases import Case
 from tuner.study.space import LADDER, VARIANT, Config
 from tuner.study.spec import TrainerSpec
 from tuner.trainers.dependencies import Dependencies
+from tuner.trainers.launch import device_names, interpreter
 from tuner.trainers.parameters import LEARNING
 from tuner.trainers.reference.agent import CASES, default_hidden_units, whole
 from tuner.trainers.reference.settings import RunSettings, run_settings
@@ -33,7 +34,7 @@ class ReferenceTrainer:
             raise TrainerError(f"trainer.options: {', '.join(unknown)} unknown to reference; it takes hidden_units")
         if "hidden_units" in spec.options:
             whole(spec.options, "hidden_units", default=1)
-        self._python = spec.python or sys.executable
+        self._python = interpreter(spec.python or sys.executable)
         self._options = dict(spec.options)
         self.dependencies = Dependencies(python=self._python, modules=("tuner", "numpy", "torch"))
 
@@ -94,13 +95,13 @@ class ReferenceTrainer:
         return (
             *(self._python, "-m", module),
             *("--case", case.name),
-            *("--devices", *_devices(slot)),
+            *("--devices", *device_names(slot.devices)),
             *("--master-port", str(slot.port)),
             *("--num-envs", str(_num_envs(config))),
         )
 
     def _hidden_units(self, slot: Slot) -> int:
-        return whole(self._options, "hidden_units", default=default_hidden_units(_devices(slot)[0]))
+        return whole(self._options, "hidden_units", default=default_hidden_units(device_names(slot.devices)[0]))
 
 
 def _labels(method: str) -> dict[str, str]:
@@ -113,10 +114,6 @@ def _labels(method: str) -> dict[str, str]:
 
 def _num_envs(config: Config) -> int:
     return whole(config, LADDER, default=1024)
-
-
-def _devices(slot: Slot) -> tuple[str, ...]:
-    return tuple(device.name if device.is_gpu else "cpu" for device in slot.devices)
 
 
 def _iterations(slot: Slot) -> int:

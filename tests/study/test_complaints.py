@@ -1,0 +1,43 @@
+import pytest
+from pydantic import ValidationError
+
+from tuner.study.complaints import complaints
+from tuner.study.spec import StudySpec
+
+WHOLE = {"name": "demo", "trainer": {"name": "reference"}, "space": {"num_envs": {"ladder": [8]}}}
+
+
+def said(**changes: object) -> list[str]:
+    with pytest.raises(ValidationError) as caught:
+        StudySpec.model_validate(WHOLE | changes)
+    return complaints(caught.value, StudySpec)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (
+            {"space": {"num_envs": {"laddr": [8]}}},
+            "space.num_envs.laddr: unknown key; known: ladder, min, max, choices",
+        ),
+        ({"overrides": [{"match": {"case": "a"}}]}, "overrides.0.match.case: unknown key; known: cases, device"),
+        ({"space": {"num_envs": {"ladder": 8}}}, "space.num_envs.ladder: should be a list, such as [a, b] (found 8)"),
+        ({"space": {"num_envs": [8]}}, "space.num_envs: should be a mapping of keys to values (found [8])"),
+        ({"space": {}}, "space: is empty"),
+    ],
+)
+def test_an_error_says_what_was_found_and_what_there_may_be(changes: dict[str, object], text: str) -> None:
+    assert any(line.startswith(text) for line in said(**changes))
+
+
+def test_a_value_of_a_wrong_kind_is_one_error() -> None:
+    space = {"num_envs": {"ladder": [8]}, "amp": {"choices": [True]}}
+    assert said(space=space) == [
+        "space.amp.choices.0: write a number or a word, words such as true and null in quotes (found True)"
+    ]
+
+
+def test_keys_above_come_before_the_path() -> None:
+    with pytest.raises(ValidationError) as caught:
+        StudySpec.model_validate(WHOLE | {"seed": 1})
+    assert complaints(caught.value, StudySpec, "overrides", "2")[0].startswith("overrides.2.seed: unknown key")
