@@ -47,8 +47,9 @@ def test_cards_are_looked_at_one_by_one_and_in_pairs() -> None:
     nvml = Nvml(FakeNvml(*gpus, nvlinks={(0, 1)}))
     found = list(check_devices("auto", EnvironmentSpec(), lambda: nvml, list))
     assert found[0].text.startswith("2 x NVIDIA Fake; driver 580.1")
-    assert {f"cuda:{card} {what}" for card in (0, 1) for what in ("memory", "clocks")} <= set(subjects(found))
+    cards = ("cuda:0 (GPU-a)", "cuda:1 (GPU-b)")
+    assert {f"{card} {what}" for card in cards for what in ("memory", "clocks")} <= set(subjects(found))
     assert [one.text for one in found if one.subject == "links"] == ["P2P over NVLink: every pair"]
     assert "NCCL" in subjects(found)
     problems = [one for one in found if one.level is Level.PROBLEM]
-    assert {one.subject for one in problems} == {"cuda:1 foreign process", "cuda:1 memory"}
+    assert {one.subject for one in problems} == {f"{cards[1]} foreign process", f"{cards[1]} memory"}

@@ -39,7 +39,11 @@ def test_without_a_gpu_it_says_so_and_counts_cores(ranks: int, level: Level) -> 
 
 def test_a_free_card_has_its_memory_told() -> None:
     (memory,) = check_occupancy([FREE])
-    assert (memory.subject, memory.level, memory.text) == ("cuda:0 memory", Level.OK, "23,400 of 24,000 MiB free")
+    assert (memory.subject, memory.level, memory.text) == (
+        "cuda:0 (GPU-a) memory",
+        Level.OK,
+        "23,400 of 24,000 MiB free",
+    )
 
 
 def test_a_held_card_is_a_problem_that_names_the_process() -> None:

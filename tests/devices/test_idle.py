@@ -110,7 +110,11 @@ def test_a_foreign_process_is_named_after_the_wait() -> None:
     failure = waited(clock, (0.0, replace(FREE, mem_used_mib=20_600.0, occupants=(HOG, Occupant(pid=4712)))))
     assert failure is not None
     assert (failure.kind, failure.rule) == (FailureKind.GPU_BUSY, "foreign process")
-    for words in ("cuda:0 is held by pid 4711 (20,000 MiB), pid 4712 (unknown memory)", "20,600 MiB in use", "30 s"):
+    for words in (
+        "cuda:0 (GPU-a) is held by pid 4711 (20,000 MiB), pid 4712 (unknown memory)",
+        "20,600 MiB in use",
+        "30 s",
+    ):
         assert words in failure.detail
     assert clock.now() == pytest.approx(30.0, abs=0.2)
 

@@ -25,7 +25,7 @@ def check_machine(devices: Sequence[Device], facts: Mapping[str, str]) -> Iterat
 def check_occupancy(cards: Sequence[Occupancy]) -> Iterator[Finding]:
     """Say who else is on the cards: a problem where a probe would not start, a warning where it would."""
     for card in cards:
-        name, total_mib = card.device.name, card.device.mem_total_mib
+        name, total_mib = card.device.label, card.device.mem_total_mib
         found = obstacles([card], [card])
         for obstacle in found:
             yield problem(f"{name} {obstacle.rule}", f"{obstacle.text}; end it, or name other cards with --devices")
@@ -43,7 +43,7 @@ def check_occupancy(cards: Sequence[Occupancy]) -> Iterator[Finding]:
 def check_clocks(cards: Sequence[Clocks]) -> Iterator[Finding]:
     """Say how fast the cards run and what slows them down, if something does."""
     for card in cards:
-        subject, speed = f"{card.device.name} clocks", f"SM at {card.sm_mhz} of {card.sm_max_mhz} MHz"
+        subject, speed = f"{card.device.label} clocks", f"SM at {card.sm_mhz} of {card.sm_max_mhz} MHz"
         if card.sm_mhz is None or card.slowed_by is None:
             yield fine(subject, "the driver does not tell")
         elif card.slowed_by:

@@ -45,7 +45,7 @@ def introduction(console: Console, bench: Workbench, cases: Sequence[Case], show
             f"{bench.asked_for}: trainer.root is empty (is MIMICKIT_ROOT set?); its fallback "
             f"[bold]{bench.spec.name}[/bold] stands in, recorded under its own name"
         )
-    models = ", ".join(f"{device.name} {device.model}" for device in bench.devices)
+    models = ", ".join(f"{device.label} {device.model}" for device in bench.devices)
     console.print(f"study {bench.spec.name}: {len(cases)} case(s), trainer {bench.trainer.name}", markup=False)
     console.print(f"devices {models}, measured by {bench.source.label}", markup=False)
     console.print(f"database {shown_url}", markup=False)

@@ -37,7 +37,7 @@ def obstacles(now: Sequence[Occupancy], at_open: Sequence[Occupancy]) -> list[Ob
     more memory is in use than then, and when it does nothing.
     """
     return [
-        Obstacle(rule=rule, text=f"{card.device.name} {text}")
+        Obstacle(rule=rule, text=f"{card.device.label} {text}")
         for rule, finds in _RULES.items()
         for card, before in zip(now, at_open, strict=True)
         if (text := finds(card, before))

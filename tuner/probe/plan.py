@@ -22,6 +22,14 @@ class Device:
     mem_total_mib: float | None = None
 
     @property
+    def label(self) -> str:
+        """The name and, of a card, the beginning of the uuid that `nvidia-smi -L` lists it by.
+
+        A trainer calls the cards that it is shown `cuda:0`, `cuda:1`, …, whichever of the machine's these are.
+        """
+        return f"{self.name} ({self.uuid[:12]})" if self.uuid else self.name
+
+    @property
     def is_gpu(self) -> bool:
         """Whether this is a GPU rather than a share of the CPU."""
         return self.name.startswith("cuda")

@@ -35,7 +35,7 @@ def load(study: str, environ: Mapping[str, str] = os.environ, *, fall_back: bool
 
 def stands_in(spec: StudySpec, study: str, environ: Mapping[str, str] = os.environ) -> bool:
     """Tell whether `spec`, loaded for `study`, is that study's fallback. Raises as `load` does."""
-    return load(study, environ, fall_back=False).name != spec.name
+    return study != spec.name and load(study, environ, fall_back=False).name != spec.name
 
 
 def _load(path: Path, environ: Mapping[str, str]) -> StudySpec:
