@@ -73,6 +73,12 @@ class UsualShape(Surrogate):
         return self._usual
 
 
+class NothingOwn(Surrogate):
+    def _most_probable(self) -> Floats:
+        self._usual[-1] = -20.0
+        return super()._most_probable()
+
+
 class NoFrontier(Outlook):
     def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec) -> None:
         observed.walls = Frontier()
@@ -135,6 +141,7 @@ ENTRIES = (
     Entry(without="trend over the ladder", outlook=looking(surrogate=NoTrend)),
     Entry(without="interactions", outlook=looking(surrogate=OneByOne)),
     Entry(without="effects of single parameters", outlook=looking(surrogate=TogetherOnly)),
+    Entry(without="each config's own", outlook=looking(surrogate=NothingOwn)),
     Entry(without="fitted lengths and sizes", outlook=looking(surrogate=UsualShape)),
     Entry(without="readings on purpose again", outlook=ReadOnce),
     Entry(without="neighbours before the end", outlook=NoNeighbours),

@@ -48,6 +48,22 @@ def test_what_one_variant_gains_at_a_rung_it_is_expected_to_gain_at_the_next() -
     assert mean[place(512, "default")] < 51.0
 
 
+def test_where_readings_jump_by_more_than_their_errors_a_config_among_them_may_jump_too() -> None:
+    unread = (512, "default")
+    smooth = {
+        (rung, variant): 30.0 + 5.0 * step + 2.0 * (variant == "default")
+        for step, rung in enumerate(RUNGS)
+        for variant in ("hiutil", "default")
+        if (rung, variant) != unread
+    }
+    jumps = (1.0, -1.0, -1.0, 1.0, -1.0, 1.0, 1.0, -1.0, 1.0, 1.0, -1.0, 1.0, -1.0)
+    jumping = {key: value + jump for (key, value), jump in zip(smooth.items(), jumps, strict=True)}
+    _, sure = after(smooth, error=0.05).believe(ALL)
+    _, doubtful = after(jumping, error=0.05).believe(ALL)
+    assert sure[place(*unread)] < 0.2
+    assert 0.5 < doubtful[place(*unread)] < 2.0
+
+
 def test_draws_are_spread_as_the_beliefs_are() -> None:
     surrogate = after({(64, "hiutil"): 30.0, (1024, "default"): 60.0})
     mean, deviation = surrogate.believe(ALL)

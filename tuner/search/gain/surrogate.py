@@ -16,6 +16,8 @@ LENGTH, LENGTH_SPREAD = 1.0, 0.5
 """Over how much of its parameter's box an effect changes; each spread here is that of the logarithm."""
 SIZE, SIZE_SPREAD = 1.0, 0.7
 """Of all effects together, in standard deviations of the readings."""
+OWN, OWN_SPREAD = 0.07, 0.7
+"""Of what a config shares with no other, as `SIZE`."""
 SHARPER = 2.0
 """How many times sooner the effect of a single parameter changes than what it has together with the others."""
 LEVEL = 2.0
@@ -35,10 +37,12 @@ class _Pairs:
     squares: Floats
     """The squared distances, parameter by row by column."""
     slopes: Floats
+    same: Floats
+    """1 where row and column are one config, else 0."""
 
 
 class Surrogate:
-    """Adds up a level, a trend along the ladder, the effects of single parameters and those of all together.
+    """Adds up a level, a trend along the ladder, effects of single parameters and of all together, and a config's own.
 
     Lengths and sizes are those most probable after the readings (maximum a posteriori).
     """
@@ -51,8 +55,8 @@ class Surrogate:
         self._noise = np.diag(readings.errors**2 + self._jitter)
         self._pairs = self._compared(readings.codes, readings.codes)
         parameters = len(levels.apart)
-        self._usual = np.log([LENGTH] * parameters + [SIZE])
-        self._spread = np.array([LENGTH_SPREAD] * parameters + [SIZE_SPREAD])
+        self._usual = np.log([LENGTH] * parameters + [SIZE, OWN])
+        self._spread = np.array([LENGTH_SPREAD] * parameters + [SIZE_SPREAD, OWN_SPREAD])
         self._shape = self._most_probable()
         self._root = self._rooted(self._shape)
         self._weights = self._weighed(self._root)
@@ -107,17 +111,19 @@ class Surrogate:
         return _Pairs(
             squares=np.array([apart[np.ix_(row, column)] for apart, row, column in sides]),
             slopes=np.outer(self._slopes(rows), self._slopes(columns)),
+            same=(rows[:, None, :] == columns).all(axis=-1).astype(np.float64),
         )
 
     def _covariance(self, shape: Floats, pairs: _Pairs) -> Floats:
-        *lengths, size = np.exp(shape)
+        *lengths, size, own = np.exp(shape)
         squares = pairs.squares / np.square(lengths)[:, None, None]
-        return self._unit**2 * (LEVEL**2 * (1.0 + pairs.slopes) + size**2 * self._effects(squares))
+        effects = size**2 * self._effects(squares) + own**2 * pairs.same
+        return self._unit**2 * (LEVEL**2 * (1.0 + pairs.slopes) + effects)
 
     def _prior(self, codes: Codes) -> Floats:
         """Give the diagonal of the covariance."""
-        size = np.exp(self._shape[-1])
-        return np.asarray(self._unit**2 * (LEVEL**2 * (1.0 + self._slopes(codes) ** 2) + size**2), dtype=np.float64)
+        effects = np.exp(2.0 * self._shape[-2:]).sum()
+        return np.asarray(self._unit**2 * (LEVEL**2 * (1.0 + self._slopes(codes) ** 2) + effects), dtype=np.float64)
 
     def _slopes(self, codes: Codes) -> Floats:
         return self._levels.heights(codes) - 0.5
