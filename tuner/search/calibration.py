@@ -60,11 +60,10 @@ def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) 
     observed, usual = Observed(trials), _usual(space)
     memory = _expectation(observed, space, MEMORY_SHARE, error=0.02, variants=0.1)
     start_s = _expectation(observed, space, START_S, error=0.1, variants=0.0)
-    longest_s = min(limits.start_up_silence_seconds, limits.max_seconds)
 
     def possible(rung: int) -> bool:
         config = usual | {LADDER: rung}
-        ends = ((memory, 1.0), (start_s, longest_s))
+        ends = ((memory, 1.0), (start_s, limits.longest_start_s))
         return observed.walls.beyond(config) is None and all(_least(*line(config)) <= end for line, end in ends)
 
     def safe(rung: int) -> bool:

@@ -61,6 +61,11 @@ class ProbeSpec(Strict):
         """Iterations after which a probe ends however short its window is; a command run by hand runs these."""
         return SHORT_ITERATIONS_FACTOR * self.iterations
 
+    @property
+    def longest_start_s(self) -> float:
+        """Seconds that a trainer may take before its first iteration."""
+        return min(self.start_up_silence_seconds, self.max_seconds)
+
     @model_validator(mode="after")
     def _window_is_not_empty(self) -> "ProbeSpec":
         if self.warmup_iterations >= self.iterations:

@@ -43,6 +43,13 @@ def test_a_start_that_takes_too_long_costs_what_is_waited_for_it() -> None:
     assert abs(expected.seconds(free)[4] - LIMITS.start_up_silence_seconds) < 1.0
 
 
+def test_a_time_limit_below_the_silence_is_what_is_waited_for() -> None:
+    trials = probed(256, **{START_S: 40.0, RUN_S: 20.0}), probed(1024, **{START_S: 100.0, RUN_S: 20.0})
+    hasty = Costs(Pool(SPACE), Observed(trials), ProbeSpec(start_up_silence_seconds=300, max_seconds=120))
+    assert hasty.slow[3] > 0.99
+    assert abs(hasty.seconds(free)[3] - 120.0) < 1.0
+
+
 def test_an_open_session_saves_the_start() -> None:
     expected = costs(probed(256, **{START_S: 40.0, RUN_S: 20.0}))
     saved = expected.seconds(free) - expected.seconds(lambda config: 0.0 if config["num_envs"] == 256 else 1.0)

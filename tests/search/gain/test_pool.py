@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tuner.errors import StudyError
 from tuner.search.gain.pool import Pool
 from tuner.study.space import Condition, Config, Parameter, Space, config_digest
 
@@ -18,6 +19,12 @@ SPACE = Space(
     )
 )
 POOL = Pool(SPACE)
+
+
+def test_a_space_that_is_too_large_is_refused() -> None:
+    huge = Space(tuple(Parameter(name=f"p{number}", values=tuple(range(100))) for number in range(3)))
+    with pytest.raises(StudyError, match=r"more than 100,000 configs.* search\.sampler: tpe"):
+        Pool(huge)
 
 
 def neighbours(**config: int | str) -> list[Config]:

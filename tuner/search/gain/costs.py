@@ -45,14 +45,14 @@ class Costs:
         """The probability that a start takes too long."""
         if self._start_s is None:
             return np.zeros(len(self._pool.configs))
-        return 1.0 - below(self._limits.start_up_silence_seconds, *self._start_s)
+        return 1.0 - below(self._limits.longest_start_s, *self._start_s)
 
     def seconds(self, price: Price) -> Floats:
         """Give the seconds that a probe of each config is expected to take now."""
         starts = np.array([price(config) for config in self._pool.configs])
         start_s = self._start_s[0] if self._start_s else USUAL_START_S
         run_s = self._run_s[0] if self._run_s else USUAL_RUN_S
-        return (starts * start_s + run_s) * (1.0 - self.slow) + self._limits.start_up_silence_seconds * self.slow
+        return (starts * start_s + run_s) * (1.0 - self.slow) + self._limits.longest_start_s * self.slow
 
     @cached_property
     def _start_s(self) -> Expected | None:

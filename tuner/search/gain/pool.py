@@ -1,17 +1,28 @@
 """The configs of a space as a search looks at them all at once. Pure."""
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
+from tuner.errors import StudyError
 from tuner.search.gain.levels import Levels
 from tuner.study.space import Config, Parameter, Space, Value, config_digest
+
+MOST = 100_000
+"""Configs that can be looked at before each probe in about half a second."""
 
 
 class Pool:
     """Every config of a space, each called by its place in the list."""
 
     def __init__(self, space: Space) -> None:
+        """Raises StudyError when there are too many to look at."""
         self.space = space
-        self.configs = list(space.configs())
+        self.configs = list(islice(space.configs(), MOST + 1))
+        if len(self.configs) > MOST:
+            raise StudyError(
+                f"the space holds more than {MOST:,} configs, too many for search.sampler: gain; leave values out, or "
+                "set search.sampler: tpe"
+            )
         self.levels = Levels(space)
         self.codes = self.levels.codes(self.configs)
         self.heights = self.levels.heights(self.codes)
