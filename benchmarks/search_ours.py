@@ -10,10 +10,10 @@ from searching import Probing, Step
 
 from tuner.search.gain.outlook import Outlook
 from tuner.search.gain.sampler import GainSampler
-from tuner.search.observed import COST, FAILURE, MEMORY_SHARE, RUN_S, START_S
+from tuner.search.observed import COST, MEMORY_SHARE, RUN_S, START_S
 from tuner.search.sampler import CaseSampler, ConfigSampler
 from tuner.search.telling import tell
-from tuner.search.trials import ERROR, WARM, suggest
+from tuner.search.trials import ERROR, FAILURE, WARM, suggest
 from tuner.study.space import Config
 from tuner.study.spec import SearchSpec
 

@@ -114,6 +114,14 @@ def test_three_crashes_in_a_row_stop_the_case(tmp_path: Path) -> None:
     assert (outcome.ending, len(watcher.launched)) == (Ending.CRASHES, 3)
 
 
+def test_configs_that_a_broken_trainer_crashed_on_are_probed_once_it_is_mended(tmp_path: Path) -> None:
+    study = spec(search={"trials": 9, "seeds_per_variant": 2, "sampler": "tpe"})
+    _, broken = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.CRASH), study=study, trials=9)
+    assert len(broken.launched) == 3
+    _, mended = optimised(tmp_path, busy, study=study, trials=9)
+    assert all(config in mended.launched for config in broken.launched)
+
+
 def test_once_something_has_run_crashes_of_a_few_configs_are_their_own(tmp_path: Path) -> None:
     def large_ones_crash(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return failed(plan, FailureKind.CRASH) if int(plan.config["num_envs"]) > 8 else busy(plan, stop)

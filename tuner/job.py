@@ -13,6 +13,7 @@ from tuner.search.gain.sampler import GainSampler
 from tuner.search.recovery import RecoverySampler
 from tuner.search.sampler import CaseSampler, ConfigSampler
 from tuner.search.siblings import Sibling
+from tuner.search.trials import BROKEN_AFTER
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database
 from tuner.store.study import Asked
@@ -21,10 +22,8 @@ from tuner.study.space import Space
 from tuner.study.spec import StudySpec
 from tuner.workbench import Probe, Workbench
 
-CRASHES_IN_A_ROW = 3
-"""This many failures in a row stop a case: unexplained ones where nothing has run yet, or runs without a number."""
 CRASHES_AFTER_A_RESULT = 6
-"""This many unexplained ones stop it later: three configs, each in a session and by the plain command."""
+"""This many unexplained failures in a row stop a case: three configs, each in a session and by the plain command."""
 HOST_FAILURES_IN_A_ROW = 4
 """This many stop it when the machine is at fault: two configs tried twice, or one that waits for a busy card."""
 
@@ -63,13 +62,13 @@ def given_up(result: ProbeResult, streak: int, *, has_run: bool) -> Ending | Non
     `streak` counts the failures in a row that no config is to blame for; `has_run`: some probe has given a number.
     """
     if result.failure is None:
-        return Ending.UNREAD if streak >= CRASHES_IN_A_ROW else None
+        return Ending.UNREAD if streak >= BROKEN_AFTER else None
     if result.warm:
         return None
     match result.failure.kind.blame:
         case Blame.SETUP:
             return Ending.SETUP
-        case Blame.UNKNOWN if streak >= (CRASHES_AFTER_A_RESULT if has_run else CRASHES_IN_A_ROW):
+        case Blame.UNKNOWN if streak >= (CRASHES_AFTER_A_RESULT if has_run else BROKEN_AFTER):
             return Ending.CRASHES
         case Blame.HOST if streak >= HOST_FAILURES_IN_A_ROW:
             return Ending.HOST

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuner.search.calibration import RUNGS, CalibrationSampler, calibration_configs, rungs_after
-from tuner.search.observed import COST, FAILURE, MEMORY_SHARE, START_S
-from tuner.search.trials import MEMORY, RETRY, distribution, suggest
+from tuner.search.observed import COST, MEMORY_SHARE, START_S
+from tuner.search.trials import FAILURE, MEMORY, RETRY, distribution, suggest
 from tuner.study.parameter import AUTO, ParameterSpec
 from tuner.study.space import LADDER, VARIANT, Config, Parameter, Space
 from tuner.study.spec import ProbeSpec

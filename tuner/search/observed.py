@@ -10,13 +10,11 @@ from tuner.probe.result import FailureKind
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.growth import Line
 from tuner.search.siblings import Cost, Sibling, amounts
-from tuner.search.trials import ERROR, MEMORY, is_eligible, launched
+from tuner.search.trials import ERROR, FAILURE, MEMORY, is_eligible, launched
 from tuner.study.space import Config, Space, config_digest
 
 COST = "cost"
 """User attribute of a trial that gave a number: what its probe took, as `cost` gives it."""
-FAILURE = "failure"
-"""User attribute of a trial that failed through its config's fault: the kind."""
 MEMORY_SHARE, START_S, RUN_S = "memory_share", "start_s", "run_s"
 """Of a probe: the share of a device's memory in use at its peak, the seconds until it was ready, and those after."""
 _WALLS = (FailureKind.HOST_OOM, FailureKind.TOO_SLOW)

@@ -7,6 +7,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from tuner.probe.result import FailureKind
 from tuner.search.front import front
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.standing import Reading, Standing, ways
@@ -24,10 +25,15 @@ ORIGIN = "origin"
 """User attribute of a trial whose config is the best of another case: the name of that case."""
 ERROR = "error"
 """User attribute: the standard error of a complete trial's value."""
+FAILURE = "failure"
+"""User attribute of a trial that gave no number: the kind of its failure."""
 MEMORY = "memory_gib"
 """Constraint of a trial: device memory missing, in GiB."""
 ELIGIBLE = "eligible"
 """Constraint of a complete trial that may not be the best."""
+
+BROKEN_AFTER = 3
+"""This many failures before anything has run say that the trainer was broken, and nothing of the configs."""
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:
@@ -65,11 +71,23 @@ def frontier(trials: Sequence[FrozenTrial]) -> Frontier:
     )
 
 
+def meaningful(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    """Leave out the failures from before a trainer that was broken at first has been mended, once something has run."""
+    first = next((place for place, one in enumerate(trials) if one.state == TrialState.COMPLETE), 0)
+    broken = {one.number for one in trials[:first] if one.state == TrialState.FAIL and _has_failed(one)}
+    return [one for one in trials if one.number not in broken] if len(broken) >= BROKEN_AFTER else list(trials)
+
+
+def _has_failed(trial: FrozenTrial) -> bool:
+    """Tell whether a trial failed by itself, rather than with the tuner that ran it."""
+    return trial.user_attrs.get(FAILURE) not in {None, FailureKind.INTERRUPTED}
+
+
 class History:
     """What a study has probed so far; a trial dropped before its config was whole does not count."""
 
     def __init__(self, study: Study, space: Space) -> None:
-        self._trials = [trial for trial in study.get_trials(deepcopy=False) if _is_whole(trial, space)]
+        self._trials = [trial for trial in meaningful(study.get_trials(deepcopy=False)) if _is_whole(trial, space)]
         self._probed = {_launch(trial.params) for trial in self._trials}
         self._frontier = frontier(self._trials)
         self._several = len(study.directions) > 1

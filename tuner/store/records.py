@@ -9,8 +9,8 @@ from typing import Any
 from tuner.probe.metrics import measured
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
-from tuner.search.observed import COST, FAILURE, cost
-from tuner.search.trials import ERROR, RETRY, WARM, launch_digest
+from tuner.search.observed import COST, cost
+from tuner.search.trials import ERROR, FAILURE, RETRY, WARM, launch_digest
 from tuner.search.verdict import Verdict
 from tuner.study.cases import Case
 from tuner.study.space import Config

@@ -10,7 +10,7 @@ from tests_space import USUAL
 from tuner.search.frontier import Frontier
 from tuner.search.gain.sampler import GainSampler
 from tuner.search.observed import COST, MEMORY_SHARE, RUN_S, START_S, cost
-from tuner.search.trials import ERROR, MEMORY, PATIENCE, WARM, frontier, suggest
+from tuner.search.trials import ERROR, FAILURE, MEMORY, PATIENCE, WARM, frontier, suggest
 from tuner.study.space import Config, Parameter, Space
 
 SPACE = Space(
@@ -170,3 +170,18 @@ def test_what_a_probe_took_is_read_off_its_record(warm: bool) -> None:
     start_s = 30.0 if warm else 40.0
     assert cost(record) == {MEMORY_SHARE: 0.25, START_S: start_s, RUN_S: 70.0 - start_s}
     assert cost({"config": {}}) == {}
+
+
+@pytest.mark.parametrize(("crashes", "again"), [(2, False), (3, True)])
+def test_what_a_broken_trainer_failed_on_is_open_again_once_something_runs(crashes: int, again: bool) -> None:
+    rungs = Space((Parameter(name="num_envs", values=(64, 128, 256, 512)),))
+    search = Search(rungs, value=lambda config: float(config["num_envs"]) ** 0.5)
+    failed = []
+    for _ in range(crashes):
+        trial = search.study.ask()
+        failed.append(suggest(trial, search.space))
+        trial.set_user_attr(FAILURE, "crash")
+        search.study.tell(trial, state=TrialState.FAIL)
+    while not search.sampler.exhausted(search.study):
+        search.step()
+    assert any(config in search.asked for config in failed) is again

@@ -13,7 +13,7 @@ from tuner.search.gain.pool import Pool
 from tuner.search.observed import Observed
 from tuner.search.sampler import CaseSampler
 from tuner.search.siblings import Sibling
-from tuner.search.trials import PATIENCE, History, launched
+from tuner.search.trials import PATIENCE, History, launched, meaningful
 from tuner.study.space import Config, Space
 from tuner.study.spec import ProbeSpec
 
@@ -81,7 +81,8 @@ class GainSampler(CaseSampler):
 
     def _outlook(self, study: Study) -> Outlook:
         """Look at the study's trials; what was seen is kept as long as they stay as they are."""
-        trials = [one for one in study.get_trials(deepcopy=False) if launched(one.params) in self._pool.space]
+        known = meaningful(study.get_trials(deepcopy=False))
+        trials = [one for one in known if launched(one.params) in self._pool.space]
         state = [(one.number, one.state) for one in trials]
         if self._looked is None or self._looked[0] != state:
             sign = 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
