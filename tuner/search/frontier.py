@@ -23,6 +23,8 @@ class OutOfMemory:
     config: Config
     violation: float
     """Memory missing, in GiB; always above 0."""
+    ignored: frozenset[str] = MEMORYLESS
+    """Parameters that the need does not hang on."""
 
 
 def out_of_memory(config: Config, failure: Failure) -> OutOfMemory:
@@ -42,13 +44,13 @@ class Frontier:
         scaled = (
             OutOfMemory(one.config, one.violation * _ratio(config.get(LADDER), one.config.get(LADDER)))
             for one in self._known
-            if _needs_no_less(config, one.config)
+            if _needs_no_less(config, one.config, one.ignored)
         )
         return max(scaled, key=lambda one: one.violation, default=None)
 
 
-def _needs_no_less(config: Mapping[str, Value], than: Mapping[str, Value]) -> bool:
-    others = (config.keys() | than.keys()) - MEMORYLESS.union(GROWING)
+def _needs_no_less(config: Mapping[str, Value], than: Mapping[str, Value], ignored: frozenset[str]) -> bool:
+    others = (config.keys() | than.keys()) - ignored.union(GROWING)
     return all(config.get(name) == than.get(name) for name in others) and all(
         _ratio(config.get(name), than.get(name)) >= 1.0 for name in GROWING
     )

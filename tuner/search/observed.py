@@ -7,7 +7,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.probe.result import FailureKind
-from tuner.search.frontier import Frontier, OutOfMemory
+from tuner.search.frontier import MEMORYLESS, Frontier, OutOfMemory
 from tuner.search.growth import Line
 from tuner.search.siblings import Cost, Sibling, amounts
 from tuner.search.trials import ERROR, FAILURE, MEMORY, is_eligible, launched
@@ -17,7 +17,12 @@ COST = "cost"
 """User attribute of a trial that gave a number: what its probe took, as `cost` gives it."""
 MEMORY_SHARE, START_S, RUN_S = "memory_share", "start_s", "run_s"
 """Of a probe: the share of a device's memory in use at its peak, the seconds until it was ready, and those after."""
-_WALLS = (FailureKind.HOST_OOM, FailureKind.TOO_SLOW)
+_WALLS: Mapping[Any, frozenset[str]] = {
+    FailureKind.GPU_OOM: MEMORYLESS,
+    FailureKind.HOST_OOM: frozenset({"update_epochs"}),
+    FailureKind.TOO_SLOW: MEMORYLESS,  # nearly always a start, which hangs on the environments
+}
+"""Failures that show where memory or time ends → the parameters that this does not hang on."""
 
 
 def cost(record: Mapping[str, Any]) -> dict[str, float]:
@@ -86,8 +91,9 @@ class Observed:
         if trial.state == TrialState.PRUNED and digest in self.seen:
             self.seen[digest].eligible = False
         missing_gib = (trial.constraints or {}).get(MEMORY, 0.0)
-        if missing_gib > 0.0 or trial.user_attrs.get(FAILURE) in _WALLS:
-            self._walls.append(OutOfMemory(config, missing_gib or 1.0))
+        kind = FailureKind.GPU_OOM if missing_gib > 0.0 else trial.user_attrs.get(FAILURE)
+        if (ignored := _WALLS.get(kind)) is not None:
+            self._walls.append(OutOfMemory(config, missing_gib or 1.0, ignored))
 
 
 def _number(trial: FrozenTrial) -> float | None:

@@ -10,7 +10,7 @@ from tests_space import USUAL
 from tuner.search.frontier import Frontier
 from tuner.search.gain.sampler import GainSampler
 from tuner.search.observed import COST, MEMORY_SHARE, RUN_S, START_S, cost
-from tuner.search.trials import ERROR, FAILURE, MEMORY, PATIENCE, WARM, frontier, suggest
+from tuner.search.trials import ERROR, FAILURE, MEMORY, PATIENCE, WARM, distribution, frontier, suggest
 from tuner.study.space import Config, Parameter, Space
 
 SPACE = Space(
@@ -185,3 +185,17 @@ def test_what_a_broken_trainer_failed_on_is_open_again_once_something_runs(crash
     while not search.sampler.exhausted(search.study):
         search.step()
     assert any(config in search.asked for config in failed) is again
+
+
+@pytest.mark.parametrize(("kind", "closed"), [("too_slow", True), ("host_oom", False)])
+def test_workers_hold_host_memory_and_are_no_part_of_a_start(kind: str, closed: bool) -> None:
+    space = Space((Parameter(name="num_envs", values=(64, 128)), Parameter(name="num_workers", values=(0, 4))))
+    search = Search(space, value=lambda config: float(config["num_envs"]))
+    trial = search.study.ask(fixed_distributions={one.name: distribution(one) for one in space.parameters})
+    failed = dict(trial.params)
+    trial.set_user_attr(FAILURE, kind)
+    search.study.tell(trial, state=TrialState.PRUNED)
+    while not search.sampler.exhausted(search.study):
+        search.step()
+    like_it = [config for config in search.asked if config["num_envs"] == failed["num_envs"]]
+    assert (like_it == []) is closed
