@@ -9,8 +9,8 @@ from tests_loop import CASE, bounded, opened
 from tests_table import FITS, SPACE, TRAINER, MadeUp, readings, recorded, study, workbench
 
 from tuner.errors import StudyError
-from tuner.job import Ending
-from tuner.recording import budget, plan_recording, recording_bench
+from tuner.job import Ending, budget
+from tuner.recording import plan_recording, recording_bench
 from tuner.replay.table import Table
 from tuner.search.trials import PATIENCE
 from tuner.store.records import IDENTITY

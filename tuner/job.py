@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
+from tuner.probe.protocols import Clock
 from tuner.probe.result import Blame, Failure, ProbeResult
 from tuner.search.beginning import SiblingsFirst
 from tuner.search.calibration import CalibrationSampler
@@ -26,6 +27,8 @@ CRASHES_AFTER_A_RESULT = 6
 """This many unexplained failures in a row stop a case: three configs, each in a session and by the plain command."""
 HOST_FAILURES_IN_A_ROW = 4
 """This many stop it when the machine is at fault: two configs tried twice, or one that waits for a busy card."""
+
+HOUR_S = 3600.0
 
 Siblings = Callable[[], Sequence[Sibling]]
 """Looks up the cases like one case; asked only where they matter."""
@@ -142,6 +145,12 @@ class Job:
     """Whether a clear loser ends early and the best is measured again cold, or each config counts for its own sake."""
     open_session: Callable[[], str | None] = lambda: None
     """The key of the session that is open now, if one is."""
+
+
+def budget(clock: Clock, hours: float | None) -> Callable[[], bool]:
+    """Give what tells whether so many hours, from now on, are over; never where `hours` is None."""
+    start_s = clock.now()
+    return lambda: hours is not None and clock.now() - start_s >= hours * HOUR_S
 
 
 def recovering(job: Job) -> Job:

@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from tuner.export.header import Circumstances
 from tuner.export.table import columns
 from tuner.job import CaseOutcome, Job
 from tuner.loop import calibrated, optimise
-from tuner.probe.protocols import Clock
 from tuner.search.design import in_sessions, spread
 from tuner.search.ordered import OrderedSampler
 from tuner.study.cases import Case
@@ -22,7 +21,6 @@ from tuner.workbench import Workbench
 
 DATABASE = "record.db"
 """Beside the study's own database, so that a search and a recording never mix."""
-_HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,12 +109,6 @@ def _job(job: Job, recording: Recording) -> Job:
         trials=sys.maxsize if calibrated_too else len(recording.configs),
         sampler=lambda space, *_: OrderedSampler(space, recording.configs),
     )
-
-
-def budget(clock: Clock, hours: float | None) -> Callable[[], bool]:
-    """Give what tells whether so many hours, from now on, are over; never where `hours` is None."""
-    start_s = clock.now()
-    return lambda: hours is not None and clock.now() - start_s >= hours * _HOUR_S
 
 
 def _commit(root: str) -> str | None:

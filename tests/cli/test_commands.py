@@ -23,6 +23,15 @@ def test_optimize_resumes_and_then_has_nothing_left_to_do(tuner: Tuner, tmp_path
     assert best[1].startswith("walk\twalk\tok\t\t16\t")
 
 
+def test_a_study_without_time_left_starts_nothing_and_loses_nothing(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path)
+    assert tuner("optimize", "--study", study, "--hours", 0)[0] == 0
+    tuner("optimize", "--study", study, "--n-trials", 1)
+    before = tuner("status", "--study", study)[1]
+    assert tuner("optimize", "--study", study, "--hours", 0)[0] == 0
+    assert tuner("status", "--study", study)[1] == before
+
+
 def test_a_best_at_the_end_of_the_ladder_is_pointed_out(tuner: Tuner, tmp_path: Path) -> None:
     _, out, _ = tuner("optimize", "--study", study_file(tmp_path), "--n-trials", 2)
     assert "walk: the best is the largest rung, 16" in out

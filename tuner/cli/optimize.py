@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.front import front_tables
-from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, chosen_cases, database_url
+from tuner.cli.options import RUNS, Cases, Devices, Hours, Runs, Storage, Study, chosen_cases, database_url
 from tuner.cli.show import at_the_top, learning_changed, open_console, replayed, replaying, summary_table, written
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.errors import StudyError
@@ -15,7 +15,9 @@ from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.summary import summarise
 from tuner.export.write import export_study
+from tuner.job import budget
 from tuner.loop import optimise
+from tuner.probe.clock import MonotonicClock
 from tuner.replay.bench import replay_bench
 from tuner.replay.prober import ReplayedProber
 from tuner.replay.table import Table
@@ -34,6 +36,7 @@ def optimize(
     cases: Cases = None,
     n_trials: Trials = None,
     devices: Devices = None,
+    hours: Hours = None,
     replay: Replay = None,
     storage: Storage = None,
     runs: Runs = RUNS,
@@ -41,6 +44,7 @@ def optimize(
     """Run a study, or resume it: the same command goes on where the last one ended."""
     if replay and (cases or devices):
         raise StudyError("--replay takes case and devices from the table; leave out --cases and --devices")
+    over = budget(MonotonicClock(), hours)
     console = open_console()
     if replay:
         table = Table.load(replay)
@@ -53,10 +57,11 @@ def optimize(
     chosen = chosen_cases(bench, cases)
     url = database_url(storage, bench.folder)
     with at_work(console, bench, chosen, url, prober) as job:
-        outcomes = optimise(replace(job, trials=n_trials), chosen)
+        limited = replace(job, trials=n_trials, interrupted=lambda: job.interrupted() or over())
+        outcomes = optimise(limited, chosen)
         interrupted = job.interrupted()
     if not outcomes:
-        raise typer.Exit(EXIT_INTERRUPTED)
+        raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
     reader = StudyReader(connect(url), bench.spec.name)
     rows = summarise(reader)
     for table in (summary_table(rows), *front_tables(reader)):

@@ -17,6 +17,7 @@ Cases = Annotated[
 ]
 Devices = Annotated[str | None, typer.Option(help="auto, cpu:RANKS or CUDA indices (0,1); default: the study's.")]
 Storage = Annotated[str | None, typer.Option(help="SQLAlchemy URL of the database; default: a file in runs/STUDY.")]
+Hours = Annotated[float | None, typer.Option(min=0, help="Stop after so long; the same command goes on.")]
 Runs = Annotated[Path, typer.Option(help="Folder of all studies' databases, probes and exports.")]
 
 RUNS = Path("runs")

@@ -6,21 +6,21 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, chosen_cases, database_url
+from tuner.cli.options import RUNS, Cases, Devices, Hours, Runs, Storage, Study, chosen_cases, database_url
 from tuner.cli.show import open_console, recorded, written
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.errors import StudyError
 from tuner.export.database import connect
 from tuner.export.ladders import fixed_rungs
 from tuner.export.table import TABLE_SUFFIX, export_tables
+from tuner.job import budget
 from tuner.probe.clock import MonotonicClock
-from tuner.recording import DATABASE, budget, plan_recording, record_cases, recording_bench
+from tuner.recording import DATABASE, plan_recording, record_cases, recording_bench
 from tuner.replay.table import Table
 from tuner.workbench import Prober, open_workbench
 
 Grid = Annotated[bool, typer.Option("--grid", help="Every config of the space; the default.")]
 Count = Annotated[int | None, typer.Option("--configs", min=1, help="So many configs that fill the space.")]
-Hours = Annotated[float | None, typer.Option(min=0, help="Stop after so long; the same command goes on.")]
 Out = Annotated[Path | None, typer.Option(help="Folder of the tables; default: runs/STUDY/tables.")]
 
 
