@@ -19,7 +19,7 @@ from tuner.probe.process import Process
 from tuner.probe.protocols import Line, RunningTrainer
 from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import FailureKind, ProbeResult
-from tuner.probe.run import ENOUGH, Stop, run
+from tuner.probe.run import ENOUGH, NEARLY, Stop, run
 from tuner.probe.session import Sessions
 from tuner.study.spec import ProbeSpec
 from tuner.testing.clock import FakeClock
@@ -105,10 +105,16 @@ def test_configs_of_one_key_share_a_started_trainer(bench: Bench) -> None:
     assert bench.sessions.open_key == "small"
 
 
-def test_no_iteration_is_begun_that_will_not_be_measured(bench: Bench) -> None:
-    assert bench.probe(bench.plan(iteration_s=0.3)).ok
+def nearly(known: ProbeResult | None) -> str | None:
+    return NEARLY if known and known.window_s and known.iterations == 2 else None
+
+
+@pytest.mark.parametrize(("stop", "iterations"), [(lambda _: None, PATIENT.iterations), (nearly, 4)])
+def test_no_iteration_is_begun_that_will_not_be_measured(bench: Bench, stop: Stop, iterations: int) -> None:
+    result = bench.probe(bench.plan(iteration_s=0.3), stop=stop)
+    assert (result.ok, result.iterations) == (True, iterations - PATIENT.warmup_iterations)
     told = (bench.folder / "0000/session/progress.jsonl").read_text().splitlines()
-    assert [json.loads(line)["type"] for line in told] == ["ready", *["iteration"] * PATIENT.iterations, "done"]
+    assert [json.loads(line)["type"] for line in told] == ["ready", *["iteration"] * iterations, "done"]
 
 
 def test_each_run_has_its_own_files_and_the_session_keeps_its_own(bench: Bench) -> None:
