@@ -28,7 +28,7 @@ CRASHES_AFTER_A_RESULT = 6
 HOST_FAILURES_IN_A_ROW = 4
 """This many stop it when the machine is at fault: two configs tried twice, or one that waits for a busy card."""
 
-HOUR_S = 3600.0
+_HOUR_S = 3600.0
 
 Siblings = Callable[[], Sequence[Sibling]]
 """Looks up the cases like one case; asked only where they matter."""
@@ -150,7 +150,7 @@ class Job:
 def budget(clock: Clock, hours: float | None) -> Callable[[], bool]:
     """Give what tells whether so many hours, from now on, are over; never where `hours` is None."""
     start_s = clock.now()
-    return lambda: hours is not None and clock.now() - start_s >= hours * HOUR_S
+    return lambda: hours is not None and clock.now() - start_s >= hours * _HOUR_S
 
 
 def recovering(job: Job) -> Job:

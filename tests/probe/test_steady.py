@@ -89,7 +89,6 @@ def test_a_small_error_or_a_clear_loss_is_enough() -> None:
     assert known_well_enough(50.0, 5.0, target=1.0, best=70.0)
     assert not known_well_enough(50.0, 5.0, target=1.0, best=60.0)
     assert not known_well_enough(90.0, 5.0, target=1.0, best=60.0)
-    assert not known_well_enough(50.0, None, target=1.0, best=99.0)
 
 
 @given(st.integers(1, 9), st.floats(0.1, 10))

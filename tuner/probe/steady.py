@@ -69,8 +69,6 @@ def error_of_mean(values: Sequence[float], errors: Sequence[float | None]) -> fl
     return max((error for error in (of_errors, of_scatter) if error is not None), default=None)
 
 
-def known_well_enough(value: float, error: float | None, *, target: float, best: float | None) -> bool:
+def known_well_enough(value: float, error: float, *, target: float, best: float | None) -> bool:
     """Tell whether more iterations would change nothing: the error is below `target`, or the probe clearly loses."""
-    if error is None:
-        return False
     return error <= target or (best is not None and best - value >= CLEARLY_WORSE * error)

@@ -74,12 +74,12 @@ def frontier(trials: Sequence[FrozenTrial]) -> Frontier:
 def meaningful(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """Leave out the failures from before a trainer that was broken at first has been mended, once something has run."""
     first = next((place for place, one in enumerate(trials) if one.state == TrialState.COMPLETE), 0)
-    broken = {one.number for one in trials[:first] if one.state == TrialState.FAIL and _has_failed(one)}
+    broken = {one.number for one in trials[:first] if one.state == TrialState.FAIL and has_failed(one)}
     return [one for one in trials if one.number not in broken] if len(broken) >= BROKEN_AFTER else list(trials)
 
 
-def _has_failed(trial: FrozenTrial) -> bool:
-    """Tell whether a trial failed by itself, rather than with the tuner that ran it."""
+def has_failed(trial: FrozenTrial) -> bool:
+    """Tell whether a trial failed by itself: neither the user nor the end of the tuner stopped it."""
     return trial.user_attrs.get(FAILURE) not in {None, FailureKind.INTERRUPTED}
 
 

@@ -18,6 +18,7 @@ from tuner.search.trials import (
     ORIGIN,
     RETRY,
     frontier,
+    has_failed,
     is_eligible,
     launch_digest,
     same_launch,
@@ -117,10 +118,7 @@ class CaseStudy:
         """How many of the last ended trials failed through no fault of their config, one after another."""
         with self._database.reported():
             ended = [trial for trial in self._study.get_trials(deepcopy=False) if trial.state.is_finished()]
-        failed = (
-            trial.state == TrialState.FAIL and trial.user_attrs.get(PROBE, {}).get("status") != "interrupted"
-            for trial in reversed(ended)
-        )
+        failed = (trial.state == TrialState.FAIL and has_failed(trial) for trial in reversed(ended))
         return sum(1 for _ in takewhile(bool, failed))
 
     @property
@@ -195,7 +193,7 @@ class CaseStudy:
             number=trial.number,
             config=config,
             attempt=len(same),
-            cold=confirms or any(map(_has_failed, same)),
+            cold=confirms or any(RETRY in one.user_attrs and has_failed(one) for one in same),
             confirms=confirms,
             origin=origin,
         )
@@ -242,8 +240,3 @@ class CaseStudy:
         storage.set_trial_user_attr(trial._trial_id, PROBE, record)
         storage.set_trial_user_attr(trial._trial_id, RETRY, True)
         self._study.tell(trial.number, state=TrialState.FAIL)
-
-
-def _has_failed(trial: FrozenTrial) -> bool:
-    """Tell whether a trial has failed by itself and is to be tried again."""
-    return bool(trial.user_attrs.get(RETRY)) and trial.user_attrs.get(PROBE, {}).get("status") != _DROPPED["status"]
