@@ -105,7 +105,7 @@ def test_a_table_without_its_header(copied: Path) -> None:
 
 def test_a_header_without_its_table(copied: Path) -> None:
     copied.unlink()
-    refused(copied, "walk.parquet", "cannot be read")
+    refused(copied, "there is no table", "walk.parquet", "`tuner record`")
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 but not really PAR1", b"case\tstatus\n"])
@@ -130,8 +130,9 @@ def test_a_table_cut_off(copied: Path) -> None:
         (lambda header: header["space"].pop("num_workers"), ["walk.parquet", "num_workers"]),
         (lambda header: header["space"]["num_envs"].update(ladder=[8, 16]), ["num_envs", "no config of the space"]),
         (lambda header: header["trainer"].pop("name"), ["name"]),
+        (lambda header: header.update(devices=[]), ["devices", "at least 1 item"]),
     ],
-    ids=["version", "no-space", "objective", "unknown-key", "rows", "columns", "configs", "trainer"],
+    ids=["version", "no-space", "objective", "unknown-key", "rows", "columns", "configs", "trainer", "devices"],
 )
 def test_a_header_that_does_not_fit(copied: Path, edit: Callable[[dict[str, Any]], object], words: list[str]) -> None:
     edited(copied, edit)
@@ -152,9 +153,20 @@ def test_a_header_that_is_no_json(copied: Path) -> None:
         (lambda frame: frame.assign(devices="[{}]"), ["device"]),
         (lambda frame: frame.assign(devices="many"), ["walk.parquet"]),
         (lambda frame: frame.head(0), ["0 row(s)"]),
+        (lambda frame: frame.assign(total_s=None), ["has no total_s"]),
+        (lambda frame: frame.assign(total_s=float("inf")), ["has no total_s"]),
+        (lambda frame: frame.assign(colour="blue"), ["walk.parquet", "differ in the column(s) colour"]),
     ],
-    ids=["column", "type", "failure", "device", "devices", "empty"],
+    ids=["column", "type", "failure", "device", "devices", "empty", "no-time", "infinite-time", "surplus"],
 )
 def test_rows_that_do_not_fit(copied: Path, edit: Callable[[pd.DataFrame], pd.DataFrame], words: list[str]) -> None:
     rewritten(copied, edit)
     refused(copied, *words)
+
+
+def test_a_number_that_is_not_finite_is_unknown(copied: Path) -> None:
+    rewritten(copied, lambda frame: frame.assign(devices=frame["devices"].str.replace(r"[\d.]+", "NaN", regex=True)))
+    table = Table.load(copied)
+    rows = [row.result for row in map(table.find, table.configs) if row]
+    assert [one for one in rows if one.ok]
+    assert all(measured(one)["min_avg_util"] is None for one in rows)

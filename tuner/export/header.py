@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pydantic import field_serializer
+from pydantic import Field, field_serializer
 
 from tuner import __version__
 from tuner.export.records import CaseRecord
@@ -32,7 +32,7 @@ class Header(Strict):
     """In the words of a study file."""
     machine: dict[str, str]
     """Cards, driver, CPU and memory; nothing that names the machine."""
-    devices: tuple[Device, ...]
+    devices: tuple[Device, ...] = Field(min_length=1)
     source: str
     """What measured utilisation."""
     trainer: dict[str, str]

@@ -17,9 +17,13 @@ from tuner.probe.metrics import OBJECTIVES
 from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.search.frontier import Frontier, out_of_memory
 from tuner.search.trials import PATIENCE
+from tuner.store.records import finite
 from tuner.study.parameter import ParameterSpec
 from tuner.study.space import Config, Space, Value, config_digest
 from tuner.study.spec import StudySpec
+
+_NEVER_UNKNOWN = ("started_at", "total_s", "iterations", "warm", "devices")
+"""Columns that every probe has a value in."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,9 +60,15 @@ class Table:
     def load(cls, path: Path) -> "Table":
         """Read a Parquet file and the JSON header beside it. Raises StudyError saying what is wrong with which."""
         header = _header(path.with_suffix(HEADER_SUFFIX))
+        wanted = columns(header.space)
         try:
-            rows = pq.read_table(path).cast(columns(header.space)).to_pylist()
+            read = pq.read_table(path)
+            if other := sorted(set(wanted.names) ^ set(read.column_names)):
+                raise ValueError(f"it and its header differ in the column(s) {', '.join(other)}")
+            rows = read.select(wanted.names).cast(wanted).to_pylist()
             table = cls(header, [_recorded(row, header.space) for row in rows])
+        except FileNotFoundError as error:
+            raise StudyError(f"there is no table {path}; give the .parquet file that `tuner record` wrote") from error
         except (OSError, ValueError, TypeError, KeyError, NotImplementedError) as error:  # pyarrow's are among them
             raise StudyError(f"table {path} cannot be read: {error}; write it anew with `tuner record`") from error
         if strange := [one for one in table.configs if one not in table.space]:
@@ -104,7 +114,10 @@ def _header(path: Path) -> Header:
 
 
 def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Recorded:
-    """Read a row. Raises TypeError, KeyError or ValueError where it is damaged."""
+    """Read a row; numbers that are not finite are unknown. Raises TypeError or ValueError where it is damaged."""
+    row = finite(row)
+    if lost := [name for name in _NEVER_UNKNOWN if row[name] is None]:
+        raise ValueError(f"trial {row['trial']} has no {', '.join(lost)}")
     failure = (
         Failure(
             kind=FailureKind(row["failure_kind"]),
@@ -129,7 +142,7 @@ def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Rec
         samples_per_s_se=row["samples_per_s_se"],
         busy_spread_pct=row["busy_spread"],
         alloc_retries=None if row["alloc_retries"] is None else int(row["alloc_retries"]),
-        devices=tuple(DeviceSummary(**device) for device in json.loads(row["devices"])),
+        devices=tuple(DeviceSummary(**device) for device in finite(json.loads(row["devices"]))),
         failure=failure,
         warm=row["warm"],
         ready_s=row["ready_s"],

@@ -47,19 +47,20 @@ def probe_record(
         "session_key": plan.session_key if plan and plan.request is not None else None,
         "out_dir": _within(folder, str(plan.slot.out_dir)) if plan and launched else "",
     }
-    return _finite(record)
+    return finite(record)
 
 
 def _within(folder: Path, path: str) -> str:
     return str(Path(path).relative_to(folder)) if path and Path(path).is_relative_to(folder) else path
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Give a value of JSON with None for each number in it that is not finite."""
     match value:
         case dict():
-            return {key: _finite(part) for key, part in value.items()}
+            return {key: finite(part) for key, part in value.items()}
         case list() | tuple():
-            return [_finite(part) for part in value]
+            return [finite(part) for part in value]
         case float() if not math.isfinite(value):
             return None
         case _:
