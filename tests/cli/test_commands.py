@@ -128,8 +128,10 @@ def test_a_study_without_a_root_says_what_stands_in(tuner: Tuner, tmp_path: Path
     study_file(tmp_path).rename(tmp_path / "studies/demo.yaml")
     real = "trainer: {name: mimickit}\nfallback: demo\nspace: {num_envs: {ladder: [8]}}\n"
     (tmp_path / "studies/real.yaml").write_text(real)
-    assert "its fallback demo stands in" in tuner("optimize", "--study", asked, "--n-trials", 1)[1]
-    assert "stands in" not in tuner("optimize", "--study", "demo", "--n-trials", 1)[1]
+    once = ("--n-trials", 1)
+    for command in (("optimize", *once), ("status",), ("export",), ("cases",), ("plan",)):
+        assert "its fallback demo stands in" in tuner(*command, "--study", asked)[1]
+        assert "stands in" not in tuner(*command, "--study", "demo")[1]
 
 
 def test_parameters_that_the_trainer_cannot_vary_are_named(tuner: Tuner, tmp_path: Path) -> None:

@@ -7,24 +7,24 @@ import typer
 
 from tuner.cli.front import front_tables
 from tuner.cli.options import RUNS, Runs, Storage, Study, storage_url
-from tuner.cli.show import ladder, learning_changed, open_console, summary_table, written
+from tuner.cli.show import ladder, learning_changed, load_shown, open_console, summary_table, written
 from tuner.export.dashboard import LOOPBACK, serve
 from tuner.export.database import connect
 from tuner.export.ladders import fixed_rungs
 from tuner.export.query import StudyReader
 from tuner.export.summary import summarise
 from tuner.export.write import export_study
-from tuner.study.load import load
 
 Port = Annotated[int, typer.Option(min=1, max=65535, help="On this machine's loopback interface.")]
 
 
 def status(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
     """Show where a study stands."""
-    spec = load(study)
+    console = open_console()
+    spec = load_shown(console, study)
     engine = connect(storage_url(storage, spec, runs))
     reader = StudyReader(engine, spec.name)
-    console, rows = open_console(), summarise(reader)
+    rows = summarise(reader)
     for table in (summary_table(rows), *front_tables(reader)):
         console.print(table)
     for line in (*starmap(ladder, fixed_rungs(engine, spec.name).items()), *learning_changed(rows)):
@@ -33,13 +33,15 @@ def status(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
 
 def export(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
     """Write a study's tables: best_by_case, case_manifest, method_summary, trials; pareto, of several objectives."""
-    spec = load(study)
+    console = open_console()
+    spec = load_shown(console, study)
     folder = (runs / spec.name).resolve()
-    written(open_console(), export_study(storage_url(storage, spec, runs), spec.name, folder))
+    written(console, export_study(storage_url(storage, spec, runs), spec.name, folder))
 
 
 def dashboard(study: Study, storage: Storage = None, port: Port = 8080, runs: Runs = RUNS) -> None:
     """Serve optuna-dashboard on a study's database, to this machine only, until Ctrl-C."""
-    spec = load(study)
+    console = open_console()
+    spec = load_shown(console, study)
     announcement = f"dashboard of {spec.name}: http://{LOOPBACK}:{port}/ (Ctrl-C ends it)"
-    serve(storage_url(storage, spec, runs), port, ready=lambda: open_console().print(announcement))
+    serve(storage_url(storage, spec, runs), port, ready=lambda: console.print(announcement))

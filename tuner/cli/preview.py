@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from tuner.cli.options import DATABASE, RUNS, Cases, Devices, Runs, Storage, Study, chosen_cases, database_url
-from tuner.cli.show import cut_ladders, open_console, to_be_made
+from tuner.cli.show import cut_ladders, load_shown, open_console, stand_in, to_be_made
 from tuner.errors import StudyError
 from tuner.export.database import connect
 from tuner.export.ladders import fixed_rungs
@@ -18,7 +18,6 @@ from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
 from tuner.search.calibration import calibration_configs
 from tuner.study.cases import select
-from tuner.study.load import load
 from tuner.study.space import LADDER, Config, Parameter, Space, Value
 from tuner.study.spec import StudySpec
 from tuner.trainers.base import open_trainer
@@ -31,7 +30,8 @@ Settings = Annotated[
 
 def cases(study: Study) -> None:
     """List the cases that the study's trainer knows; those that the study asks for are marked."""
-    spec = load(study)
+    console = open_console()
+    spec = load_shown(console, study)
     known = open_trainer(spec.trainer).cases()
     chosen = {case.name for case in select(known, spec.cases)}
     table = Table("", "case", "method", "mode", "agent_config", "env_config")
@@ -39,7 +39,7 @@ def cases(study: Study) -> None:
         mark = "*" if case.name in chosen else "" if case.trainable else "not trainable"
         options = case.options
         table.add_row(mark, case.name, case.method, case.mode, options.get("agent_config"), options.get("env_config"))
-    open_console().print(table)
+    console.print(table)
 
 
 def plan(
@@ -52,6 +52,8 @@ def plan(
 ) -> None:
     """Print one config's files, environment and command per case as a shell script; start nothing."""
     bench = _with_fixed_rungs(open_workbench(study, devices=devices, runs=runs), storage)
+    for line in stand_in(bench.spec, study):
+        typer.echo(f"# {line}")
     for case in chosen_cases(bench, cases):
         space = bench.space_for(case)
         for line in cut_ladders(bench, [case]):

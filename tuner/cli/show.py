@@ -13,8 +13,9 @@ from tuner.job import CaseOutcome, Ending
 from tuner.probe.result import FailureKind
 from tuner.replay.table import Table as RecordedTable
 from tuner.study.cases import Case
-from tuner.study.load import stands_in, unmatched
+from tuner.study.load import load, stands_in, unmatched
 from tuner.study.space import LADDER, Config
+from tuner.study.spec import StudySpec
 from tuner.trainers.parameters import LadderEnd, ladder_end
 from tuner.units import duration
 from tuner.workbench import Workbench, not_searched
@@ -38,13 +39,28 @@ def open_console() -> Console:
     return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=PLAIN_WIDTH)
 
 
+def load_shown(console: Console, study: str) -> StudySpec:
+    """Load a study, and say so where its fallback stands in for it. Raises StudyError."""
+    spec = load(study)
+    for line in stand_in(spec, study):
+        console.print(line, markup=False)
+    return spec
+
+
+def stand_in(spec: StudySpec, asked_for: str) -> list[str]:
+    """Say which study stands in for the one asked for, if one does."""
+    if not stands_in(spec, asked_for):
+        return []
+    return [
+        f"{asked_for}: trainer.root is empty (is MIMICKIT_ROOT set?); "
+        f"its fallback {spec.name} stands in, recorded under its own name"
+    ]
+
+
 def introduction(console: Console, bench: Workbench, cases: Sequence[Case], shown_url: str) -> None:
     """Say what will run, on what, and what will not be searched."""
-    if stands_in(bench.spec, bench.asked_for):
-        console.print(
-            f"{bench.asked_for}: trainer.root is empty (is MIMICKIT_ROOT set?); its fallback "
-            f"[bold]{bench.spec.name}[/bold] stands in, recorded under its own name"
-        )
+    for line in stand_in(bench.spec, bench.asked_for):
+        console.print(line, markup=False)
     models = ", ".join(f"{device.label} {device.model}" for device in bench.devices)
     console.print(f"study {bench.spec.name}: {len(cases)} case(s), trainer {bench.trainer.name}", markup=False)
     console.print(f"devices {models}, measured by {bench.source.label}", markup=False)
