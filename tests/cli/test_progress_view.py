@@ -34,7 +34,7 @@ def told(result: ProbeResult, *objectives: str, bound: str = ">= 10", origin: st
 
 def test_samples_stand_beside_utilisation(plan: ProbePlan) -> None:
     result = replace(measured(plan, 61.25), samples_per_s=15000.4)
-    assert told(result) == "#7 num_envs=32: ok 61.2, 15000 samples/s * (20.0 s)"
+    assert told(result) == "#7 num_envs=32: ok 61.2, 15000 samples/s, best so far (20.0 s)"
 
 
 def test_an_objective_that_was_not_measured_is_named(plan: ProbePlan) -> None:

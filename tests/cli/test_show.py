@@ -48,6 +48,7 @@ def test_a_best_that_changes_learning_says_so(best: Best | None, lines: list[str
 
 def test_a_best_read_several_times_says_so() -> None:
     table = summary_table([summary(BEST), summary(replace(BEST, readings=3)), summary(None)])
+    assert table.columns[2].header == "best min_avg_util"
     assert list(table.columns[2].cells) == ["87.0", "87.0 (mean of 3)", ""]
 
 

@@ -3,7 +3,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.export.records import CaseRecord, Tally, commonest_failure, finished, status_of
+from tuner.export.records import CaseRecord, Tally, commonest_failure, finished, status_of, status_without_best
 
 STATUSES = st.sampled_from([None, "ok", "pruned", "gpu_oom", "nccl", "hang"])
 TALLIES = st.lists(st.builds(Tally, state=st.just("FAIL"), status=STATUSES, trials=st.integers(1, 5)))
@@ -18,16 +18,20 @@ def test_the_commonest_failure_has_most_trials_whatever_the_order(tallies: list[
     found = commonest_failure(tallies)
     shuffled = random.sample(tallies, len(tallies))
     assert commonest_failure(shuffled) == found
-    if counts:
-        assert found in counts
-        assert counts[found or ""] == max(counts.values())
-    else:
-        assert found == ("pruned" if any(tally.status == "pruned" for tally in tallies) else None)
+    assert (found in counts) == bool(counts)
+    assert counts[found or ""] == max(counts.values(), default=0)
 
 
 def test_equally_common_failures_are_taken_by_name() -> None:
     tallies = [Tally(state="FAIL", status=kind, trials=2) for kind in ("nccl", "hang")]
     assert commonest_failure(tallies) == "hang"
+
+
+def test_a_case_without_a_best_has_the_status_of_what_stood_in_the_way() -> None:
+    failed, pruned, runs = (Tally(state="FAIL", status=status, trials=1) for status in ("hang", "pruned", None))
+    assert status_without_best([pruned, failed, runs]) == "hang"
+    assert status_without_best([pruned, runs]) == "pruned"
+    assert status_without_best([runs]) == status_without_best([]) == "no_trials"
 
 
 def test_trials_that_run_or_wait_are_not_finished() -> None:

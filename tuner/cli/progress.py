@@ -50,7 +50,7 @@ class ProgressView:
     def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
         """Write the trial's line."""
         self.close()
-        best = " *" if verdict.value is not None and verdict.value == incumbent else ""
+        best = ", best so far" if verdict.value is not None and verdict.value == incumbent else ""
         number = f" {_numbers(result, *verdict.values)}" if verdict.values else ""
         reason = result.failure.detail if result.failure else result.stopped
         unfit = f"not eligible as best, {verdict.ineligible}" if verdict.ineligible else None

@@ -139,25 +139,25 @@ def complaint(outcome: CaseOutcome) -> str | None:
 
 def summary_table(rows: Iterable[CaseSummary]) -> Table:
     """Lay out one row per case."""
+    shown = list(rows)
+    best = " ".join(["best", *dict.fromkeys(row.objective for row in shown)])
     table = Table(
-        "case", "status", "best", "num_envs", "variant", "samples/s", "trial", "ok", "pruned", "failed", "running"
+        "case", "status", best, "num_envs", "variant", "samples/s", "trial", "ok", "pruned", "failed", "running"
     )
-    for row in rows:
-        best = row.best
-        cells = [row.case, row.status]
-        cells += (
-            [
-                _value(best),
-                _number(best.num_envs),
-                best.variant or "",
-                _number(best.samples_per_s),
-                f"#{best.trial}",
-            ]
-            if best
-            else [""] * 5
-        )
-        table.add_row(*cells, str(row.ok), str(row.pruned), str(row.failed), str(row.running))
+    for row in shown:
+        counts = map(str, (row.ok, row.pruned, row.failed, row.running))
+        table.add_row(row.case, row.status, *(_best_cells(row.best) if row.best else [""] * 5), *counts)
     return table
+
+
+def _best_cells(best: Best) -> list[str]:
+    return [
+        _value(best),
+        _number(best.num_envs),
+        best.variant or "",
+        _number(best.samples_per_s),
+        f"#{best.trial}",
+    ]
 
 
 def safe_rungs(study: StudyReader) -> list[str]:
@@ -207,7 +207,7 @@ def learning_changed(rows: Iterable[CaseSummary]) -> list[str]:
 def _beside_default(best: Best) -> str:
     if best.vs_default is None:
         return "has no default measured at its rung beside it"
-    return f"makes {best.vs_default:.2g} of default's samples/s"
+    return f"makes {best.vs_default:.2f} of default's samples/s"
 
 
 def written(console: Console, paths: Sequence[Path]) -> None:

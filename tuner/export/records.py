@@ -120,13 +120,15 @@ def finished(tallies: Iterable[Tally]) -> int:
 
 
 def commonest_failure(tallies: Iterable[Tally]) -> str | None:
-    """Give the failure kind of most trials, the first by name among equals.
-
-    Probes stopped by the pruner have not failed: `pruned` is given only where nothing failed; None where all went well.
-    """
+    """Give the failure kind of most trials, the first by name among equals; the pruner's stops are no failures."""
     counts: Counter[str] = Counter()
     for tally in tallies:
-        if tally.status and tally.status != OK:
+        if tally.status and tally.status not in (OK, PRUNED):
             counts[tally.status] += tally.trials
-    failures = sorted(counts.keys() - {PRUNED}) or sorted(counts)
-    return max(failures, key=counts.__getitem__, default=None)
+    return max(sorted(counts), key=counts.__getitem__, default=None)
+
+
+def status_without_best(tallies: Sequence[Tally]) -> str:
+    """Give the status of a case without a best: its commonest failure, `pruned` where nothing failed, `no_trials`."""
+    pruned = PRUNED if any(tally.status == PRUNED for tally in tallies) else None
+    return commonest_failure(tallies) or pruned or NO_TRIALS

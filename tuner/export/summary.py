@@ -7,13 +7,12 @@ from tuner.export.query import StudyReader
 from tuner.export.records import (
     FINISHED,
     INELIGIBLE,
-    NO_TRIALS,
     OK,
     PRUNED,
     RUNNING,
     CaseRecord,
     Tally,
-    commonest_failure,
+    status_without_best,
 )
 from tuner.study.space import LADDER
 
@@ -45,6 +44,7 @@ class CaseSummary:
     status: str
     """`ok` once a probe gave a value, else the commonest failure, or `no_trials`."""
     objective: str
+    """What the best has most of; of several, the first-named."""
     best: Best | None
     ok: int
     pruned: int
@@ -62,8 +62,8 @@ def _summary(case: CaseRecord, best: Best | None, tallies: Sequence[Tally]) -> C
     over = [tally for tally in tallies if tally.state in FINISHED]
     return CaseSummary(
         case=case.name,
-        status=OK if best else commonest_failure(tallies) or NO_TRIALS,
-        objective=case.objective,
+        status=OK if best else status_without_best(tallies),
+        objective=case.objectives[0],
         best=best,
         ok=sum(tally.trials for tally in over if tally.status in (OK, INELIGIBLE)),
         pruned=sum(tally.trials for tally in over if tally.status == PRUNED),

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from tuner.export.query import StudyReader
-from tuner.export.records import NO_TRIALS, commonest_failure, finished
+from tuner.export.records import commonest_failure, finished, status_without_best
 from tuner.export.rounding import rounded
 from tuner.export.rows import best_columns, best_row, front_columns, front_row, trial_columns, trial_row
 from tuner.study.space import LADDER
@@ -38,7 +38,7 @@ def best_by_case(study: StudyReader) -> pd.DataFrame:
     rows = []
     for case in study.cases:
         tallies, best = study.tallies[case.name], study.best.get(case.name)
-        row = {"case": case.name, "method": case.method, "status": commonest_failure(tallies) or NO_TRIALS}
+        row = {"case": case.name, "method": case.method, "status": status_without_best(tallies)}
         if best:
             row = best_row(case, best, study.vs_default.get(case.name))
         rows.append(row | {"trials": finished(tallies)})
