@@ -125,6 +125,11 @@ def test_a_target_that_is_no_positive_number(tuner: Tuner, tmp_path: Path, trial
     refused(tuner("optimize", "--study", study_file(tmp_path), "--n-trials", trials), "--n-trials")
 
 
+@pytest.mark.parametrize("option", ["--cases", "--devices", "--storage"])
+def test_an_option_left_empty_does_not_mean_the_default(tuner: Tuner, tmp_path: Path, option: str) -> None:
+    refused(tuner("optimize", "--study", study_file(tmp_path), option, ""), option, "empty", "leave the option out")
+
+
 def test_a_full_disk_keeps_what_was_measured(tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_file(tmp_path)
     assert tuner("optimize", "--study", study, "--n-trials", 1)[0] == 0

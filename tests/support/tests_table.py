@@ -10,7 +10,7 @@ from tests_loop import CASE, Quiet, bench, opened, spec
 from tuner.export.table import export_tables
 from tuner.job import CaseOutcome, Job
 from tuner.probe.plan import ProbePlan
-from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
+from tuner.probe.result import STOPPED, DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.probe.run import ENOUGH, INTERRUPTED, NEARLY, Stop, heeded
 from tuner.probe.steady import Block, standard_error
 from tuner.recording import plan_recording, record_cases, recording_bench
@@ -102,7 +102,7 @@ class MadeUp:
             result = _after(blank, total / count, values[:count])
             reason = stop(result)
             if reason == INTERRUPTED:
-                return replace(blank, failure=Failure(kind=FailureKind.INTERRUPTED, rule="user", detail="stopped"))
+                return replace(blank, failure=STOPPED)
             if reason and reason != NEARLY:
                 return result if reason == ENOUGH else replace(result, stopped=reason)
         return result

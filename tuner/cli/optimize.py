@@ -8,7 +8,16 @@ import typer
 
 from tuner.cli.front import front_tables
 from tuner.cli.options import RUNS, Cases, Devices, Hours, Runs, Storage, Study, chosen_cases, database_url
-from tuner.cli.show import at_the_top, learning_changed, open_console, replayed, replaying, summary_table, written
+from tuner.cli.show import (
+    at_the_top,
+    learning_changed,
+    open_console,
+    out_of_time,
+    replayed,
+    replaying,
+    summary_table,
+    written,
+)
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.errors import StudyError
 from tuner.export.database import connect
@@ -60,6 +69,8 @@ def optimize(
         limited = replace(job, trials=n_trials, interrupted=lambda: job.interrupted() or over())
         outcomes = optimise(limited, chosen)
         interrupted = job.interrupted()
+    if hours is not None and over():
+        console.print(out_of_time(hours))
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
     reader = StudyReader(connect(url), bench.spec.name)

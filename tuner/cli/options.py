@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from sqlalchemy import URL
@@ -11,12 +11,27 @@ from tuner.study.cases import Case, select
 from tuner.study.spec import StudySpec
 from tuner.workbench import Workbench
 
+Text = TypeVar("Text", str, list[str])
+
+
+def _given(text: Text | None) -> Text | None:
+    """Refuse an option whose value is empty, as an unset shell variable leaves it."""
+    if text is not None and not "".join(text).strip(", "):
+        raise typer.BadParameter("it is empty; leave the option out for the default")
+    return text
+
+
 Study = Annotated[str, typer.Option("--study", "-s", help="A name in studies/, or a path to a .yaml file.")]
 Cases = Annotated[
-    list[str] | None, typer.Option(help="Globs of cases, one each time or several with commas; default: the study's.")
+    list[str] | None,
+    typer.Option(callback=_given, help="Globs of cases, one each time or several with commas; default: the study's."),
 ]
-Devices = Annotated[str | None, typer.Option(help="auto, cpu:RANKS or CUDA indices (0,1); default: the study's.")]
-Storage = Annotated[str | None, typer.Option(help="SQLAlchemy URL of the database; default: a file in runs/STUDY.")]
+Devices = Annotated[
+    str | None, typer.Option(callback=_given, help="auto, cpu:RANKS or CUDA indices (0,1); default: the study's.")
+]
+Storage = Annotated[
+    str | None, typer.Option(callback=_given, help="SQLAlchemy URL of the database; default: a file in runs/STUDY.")
+]
 Hours = Annotated[float | None, typer.Option(min=0, help="Stop after so long; the same command goes on.")]
 Runs = Annotated[Path, typer.Option(help="Folder of all studies' databases, probes and exports.")]
 

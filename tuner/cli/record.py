@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.options import RUNS, Cases, Devices, Hours, Runs, Storage, Study, chosen_cases, database_url
-from tuner.cli.show import open_console, recorded, written
+from tuner.cli.show import open_console, out_of_time, recorded, written
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.errors import StudyError
 from tuner.export.database import connect
@@ -50,6 +50,8 @@ def record(
         limited = replace(job, bench=bench, interrupted=lambda: job.interrupted() or over())
         recordings, outcomes = record_cases(limited, recordings)
         interrupted = job.interrupted()
+    if hours is not None and over():
+        console.print(out_of_time(hours))
     if interrupted and not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)
     described = {one.case.name: one.circumstances for one in recordings}

@@ -210,6 +210,11 @@ def _beside_default(best: Best) -> str:
     return f"makes {best.vs_default:.2f} of default's samples/s"
 
 
+def out_of_time(hours: float) -> str:
+    """Say that the budget of `--hours` is spent."""
+    return f"the {hours:g} hour(s) are over; the same command goes on"
+
+
 def written(console: Console, paths: Sequence[Path]) -> None:
     """Say which files were written, relative to the working directory where they lie below it."""
     here = Path.cwd()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tuner.devices.cards import Occupancy, Occupant
 from tuner.probe.protocols import Clock
-from tuner.probe.result import Failure, FailureKind
+from tuner.probe.result import STOPPED, Failure, FailureKind
 
 TOLERATED_SHARE = 0.1
 """Of a card's memory: what is held when a study opens, by a desktop say, counts as belonging there up to this much."""
@@ -71,7 +71,7 @@ def wait_until_idle(
     end_s = clock.now() + limit_s
     while found := obstacles(read(), at_open):
         if interrupted():
-            return Failure(kind=FailureKind.INTERRUPTED, rule="user", detail="stopped by the user")
+            return STOPPED
         if clock.now() >= end_s:
             detail = f"{'; '.join(obstacle.text for obstacle in found)}; waited {limit_s:g} s"
             return Failure(kind=FailureKind.GPU_BUSY, rule=found[0].rule, detail=detail)

@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.probe.last_words import EXCEPTION, last_words
 from tuner.probe.lines import MAX_LINE_BYTES
-from tuner.probe.result import Failure, FailureKind
+from tuner.probe.result import STOPPED, Failure, FailureKind
 from tuner.probe.rules import BREACH, KILLED, RULES, SESSION
 from tuner.units import BYTES_PER_MIB, MIB_PER_GIB
 
@@ -50,7 +50,7 @@ class End(StrEnum):
     STOPPED = "stopped"
     """The pruner said so."""
     INTERRUPTED = "interrupted"
-    """The user said so."""
+    """It was asked to: by the user, or because time is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def classify(
     the others, if one had.
     """
     if end is End.INTERRUPTED:
-        return Failure(kind=FailureKind.INTERRUPTED, rule="user", detail="stopped by the user")
+        return STOPPED
     if (end is End.HANG and evidence.fatal_t_s is not None) or (end is End.OUT_OF_TIME and evidence.certain):
         end = End.FATAL  # its peers kept on talking
     if end is End.EXITED and evidence.told:

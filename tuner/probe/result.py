@@ -75,6 +75,10 @@ class Failure:
     """Memory that was asked for beyond what was free, where the message names sizes."""
 
 
+STOPPED = Failure(kind=FailureKind.INTERRUPTED, rule="request", detail="stopped on request")
+"""A probe that was asked to end before it had anything to tell: by Ctrl-C, or because its time is over."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
     """The end of one iteration, as the trainer reports it."""

@@ -5,13 +5,12 @@ from dataclasses import replace
 
 from tuner.probe.metrics import error, value
 from tuner.probe.plan import ProbePlan
-from tuner.probe.result import Failure, FailureKind, ProbeResult, unlaunched
+from tuner.probe.result import STOPPED, Failure, FailureKind, ProbeResult, unlaunched
 from tuner.probe.run import ENOUGH, INTERRUPTED, NEARLY, Stop, heeded
 from tuner.replay.reading import cut_short, error_of, restated
 from tuner.replay.table import Recorded, Table
 from tuner.study.spec import ProbeSpec
 
-_STOPPED_BY_USER = Failure(kind=FailureKind.INTERRUPTED, rule="user", detail="stopped by the user")
 _NOT_RECORDED = Failure(
     kind=FailureKind.INVALID_CONFIG, rule="not recorded", detail="the table does not hold this config"
 )
@@ -41,7 +40,7 @@ class ReplayedProber:
     def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
         """Probe once, in no time."""
         if stop(None) == INTERRUPTED:
-            return unlaunched(plan.config, _STOPPED_BY_USER, plan.digest)
+            return unlaunched(plan.config, STOPPED, plan.digest)
         recorded = self._table.find(plan.config)
         if recorded is None:
             return unlaunched(plan.config, _NOT_RECORDED, plan.digest)
@@ -96,7 +95,7 @@ class ReplayedProber:
 def _ended(so_far: ProbeResult, reason: str | None, limits: ProbeSpec) -> ProbeResult | None:
     """Give the result of a probe that is over after an iteration, None where it goes on."""
     if reason == INTERRUPTED:
-        return replace(so_far, failure=_STOPPED_BY_USER, window_s=None, samples_per_s=None, devices=())
+        return replace(so_far, failure=STOPPED, window_s=None, samples_per_s=None, devices=())
     if reason not in {None, NEARLY, ENOUGH}:
         return replace(so_far, stopped=reason)
     done = so_far.iterations + limits.warmup_iterations
