@@ -32,6 +32,17 @@ def test_a_folder_that_cannot_be_written_is_a_problem() -> None:
     assert "/proc/self is not writable" in found.text
 
 
+@pytest.mark.parametrize("locked", ["runs", "runs/study.db", "runs/study.db.lock"])
+def test_what_writing_to_a_database_takes_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locked: str
+) -> None:
+    url = f"sqlite:///{tmp_path / 'runs/study.db'}"
+    Database(url).close()
+    monkeypatch.setattr("os.access", lambda place, mode: place != tmp_path / locked)
+    found = check_storage(url)
+    assert (found.level, f"{tmp_path / locked} is not writable" in found.text) == (Level.PROBLEM, True)
+
+
 def test_another_database_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "other.db") as other:
         other.execute("create table songs (name text)")

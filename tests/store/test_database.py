@@ -23,11 +23,6 @@ def test_a_missing_sqlite_file_is_created_with_its_folder(tmp_path: Path) -> Non
     assert (tmp_path / "runs/demo/study.db").is_file()
 
 
-@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
-def test_a_database_in_memory_is_refused_before_anything_is_measured(url: str) -> None:
-    assert "would be gone" in refusal(url)
-
-
 def test_what_was_written_is_there_when_opened_again(url: str) -> None:
     with opened(url) as database:
         case_study(database)
@@ -70,27 +65,15 @@ def test_a_file_that_is_no_database_is_refused_untouched(tmp_path: Path) -> None
 
 
 def test_a_folder_or_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    assert "unable to open database file" in refusal(f"sqlite:///{tmp_path}")
+    message = refusal(f"sqlite:///{tmp_path}")
+    assert "unable to open database file" in message
+    assert "its folder can be written to" in message
     (tmp_path / "file").touch()
     assert "file" in refusal(f"sqlite:///{tmp_path / 'file/study.db'}")
 
 
-@pytest.mark.parametrize(
-    ("url", "word"),
-    [
-        ("nonsense", "'nonsense' is not usable"),
-        ("", "'' is not usable"),
-        ("foo://u:secret@host/db", "foo"),
-        ("postgresql+nothing://u:secret@host/db", "nothing"),
-        ("postgresql://u:secret@host:port/db", "port"),
-        ("sqlite+pysqlcipher://u:secret@/db", "sqlcipher"),
-    ],
-)
-def test_a_url_that_makes_no_sense_is_refused(url: str, word: str) -> None:
-    message = refusal(url)
-    assert word in message
-    assert "e.g. sqlite:///" in message
-    assert "secret" not in message
+def test_a_url_that_makes_no_sense_is_refused() -> None:
+    assert "its form is sqlite:///PATH" in refusal("nonsense")
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from pathlib import Path
 from sqlalchemy import inspect
 
 from tuner.checkup.finding import Finding, fine, problem, warning
-from tuner.export.database import connect, engine_at, reading, shown
+from tuner.export.database import connect, engine_at, reading
 from tuner.units import MIB_PER_GIB, mib
+from tuner.urls import shown
 
 
 def check_storage(url: str) -> Finding:
@@ -19,10 +20,10 @@ def check_storage(url: str) -> Finding:
     engine = engine_at(url)
     if engine.dialect.name == "sqlite":
         file = Path(engine.url.database or "")
-        place = file if file.is_file() else _nearest(file.parent)
-        if not os.access(place, os.W_OK):
-            return problem("storage", f"{place} is not writable; name another database with --storage")
-        if place != file:
+        for place in (_nearest(file.parent), file, Path(f"{file}.lock")):
+            if place.exists() and not os.access(place, os.W_OK):
+                return problem("storage", f"{place} is not writable; name another database with --storage")
+        if not file.exists():
             return fine("storage", f"{file} will be created")
     with reading(engine) as connection:
         empty = not inspect(connection).get_table_names()

@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import (
     JSON,
-    URL,
     ColumnElement,
     Connection,
     DateTime,
@@ -19,13 +18,13 @@ from sqlalchemy import (
     column,
     create_engine,
     inspect,
-    make_url,
     table,
     type_coerce,
 )
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import DBAPIError
 
 from tuner.errors import StoreError
+from tuner.urls import checked_url, shown
 
 STUDIES = table("studies", column("study_id"), column("study_name", String))
 FACTS = table("study_user_attributes", column("study_id"), column("key"), column("value_json"))
@@ -54,7 +53,7 @@ def connect(url: str) -> Engine:
     engine = engine_at(url)
     file = engine.url.database or ""
     if engine.dialect.name == "sqlite" and not file.startswith("file:") and not Path(file).is_file():
-        raise StoreError(f"there is no study database {file or ':memory:'} yet; `tuner optimize` creates it")
+        raise StoreError(f"there is no study database {file} yet; `tuner optimize` creates it")
     with reading(engine) as connection:
         _check_tables(connection)
     return engine
@@ -67,20 +66,8 @@ def packed(engine: Engine) -> ColumnElement[Any]:
 
 
 def engine_at(url: str) -> Engine:
-    """Give an engine without connecting. Raises StoreError for a URL that no driver here understands."""
-    try:
-        return create_engine(url, poolclass=NullPool)
-    except (ArgumentError, ValueError) as error:
-        form = "sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME"
-        reason = str(error) if isinstance(error, NoSuchModuleError) else "it is no database URL"
-        raise StoreError(f"the storage URL cannot be used: {reason}; its form is {form}") from error
-    except ModuleNotFoundError as error:
-        raise StoreError(f"{shown(url)} needs the package {error.name}; install it beside the tuner") from error
-
-
-def shown(url: str | URL) -> str:
-    """Write a database URL without its password and its options."""
-    return make_url(url).set(query={}).render_as_string(hide_password=True)
+    """Give an engine without connecting. Raises StoreError for a URL that cannot be used."""
+    return create_engine(checked_url(url), poolclass=NullPool)
 
 
 def _check_tables(connection: Connection) -> None:

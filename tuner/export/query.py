@@ -24,7 +24,6 @@ from tuner.export.database import (
     VALUES,
     packed,
     reading,
-    shown,
 )
 from tuner.export.pooled import pooled
 from tuner.export.readings import readings
@@ -33,6 +32,7 @@ from tuner.search.front import front
 from tuner.search.standing import best
 from tuner.search.trials import same_launch
 from tuner.study.space import LADDER, Config
+from tuner.urls import shown
 
 PAGE_TRIALS = 1000
 """Trials fetched at a time: on SQLite a read holds writers up, so none may last longer than a page."""

@@ -8,13 +8,12 @@ import optuna
 from filelock import FileLock
 from optuna.storages import RDBStorage
 from sqlalchemy import Connection, create_engine, func, inspect, select
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from tuner.errors import StoreError
+from tuner.urls import checked_url, shown
 
 _LOCK_S = 120
-_EXAMPLE = "sqlite:///runs/x/study.db"
 _ADVISORY_LOCK = 0x74756E65  # "tune": one lock for all studies of a PostgreSQL database
 
 
@@ -27,10 +26,8 @@ class Database:
         Raises StoreError when it is out of reach, in memory alone, or holds something else.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._url = _parse(url)
-        self.shown_url = self._url.set(query={}).render_as_string(hide_password=True)
-        if self._url.get_backend_name() == "sqlite" and self._url.database in {None, "", ":memory:"}:
-            raise StoreError(f"database {self.shown_url} would be gone with this process; name a file: {_EXAMPLE}")
+        self._url = checked_url(url)
+        self.shown_url = shown(self._url)
         with self.reported():
             self._make_folder()
             with self.lock():
@@ -64,13 +61,17 @@ class Database:
             yield
         except (SQLAlchemyError, OSError, TimeoutError, optuna.exceptions.StorageInternalError) as error:
             reason = str(error.__cause__ or error).splitlines()[0]
-            raise StoreError(
-                f"database {self.shown_url}: {reason}; check the URL, the server and free space"
-            ) from error
+            raise StoreError(f"database {self.shown_url}: {reason}; {self._advice}") from error
         except optuna.exceptions.UpdateFinishedTrialError as error:
             raise StoreError(
                 f"database {self.shown_url}: another worker took this trial back and asks it again; run again to resume"
             ) from error
+
+    @property
+    def _advice(self) -> str:
+        if self._url.get_backend_name() == "sqlite":
+            return "see that its folder can be written to and has room, and that no other program holds it"
+        return "check the URL, the server and free space"
 
     def _make_folder(self) -> None:
         if self._url.get_backend_name() == "sqlite" and self._url.database:
@@ -100,12 +101,3 @@ class Database:
                 yield connection
         finally:
             engine.dispose()
-
-
-def _parse(url: str) -> URL:
-    try:
-        parsed = make_url(url)
-        parsed.get_dialect().import_dbapi()
-    except (ArgumentError, ValueError, ImportError) as error:
-        raise StoreError(f"storage URL {url.rpartition('@')[2]!r} is not usable: {error}; e.g. {_EXAMPLE}") from error
-    return parsed

@@ -1,0 +1,38 @@
+"""The URL of a study database: checked before anything is opened, shown without its password."""
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from tuner.errors import StoreError
+
+_FORM = "sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME"
+
+
+def checked_url(url: str) -> URL:
+    """Read the URL of a database that a driver here understands and that outlives this process.
+
+    Raises StoreError for any other; its messages never show a password.
+    """
+    try:
+        parsed = make_url(url)
+        parsed.get_dialect().import_dbapi()
+    except ModuleNotFoundError as error:
+        raise StoreError(f"{shown(url)} needs the package {error.name}; install it beside the tuner") from error
+    except (ArgumentError, ValueError, ImportError) as error:
+        reason = str(error) if isinstance(error, NoSuchModuleError | ImportError) else "it is no database URL"
+        raise StoreError(f"the storage URL cannot be used: {reason}; its form is {_FORM}") from error
+    if parsed.get_backend_name() == "sqlite":
+        _check_file(parsed)
+    return parsed
+
+
+def shown(url: str | URL) -> str:
+    """Write a database URL without its password and its options."""
+    return make_url(url).set(query={}).render_as_string(hide_password=True)
+
+
+def _check_file(url: URL) -> None:
+    if url.database in {None, "", ":memory:"}:
+        raise StoreError(f"database {shown(url)} would be gone with this process; name a file: sqlite:///PATH")
+    if url.database and url.database.startswith("~"):
+        raise StoreError(f"database {shown(url)}: nothing expands the ~ in a URL; write the path out")
