@@ -47,7 +47,7 @@ def _studies(dashboard: subprocess.Popen[str], port: int) -> list[dict[str, Any]
 def test_a_taken_port_is_named(database: "FilledDatabase") -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(DashboardError, match=f"cannot listen on port {port}: .*choose another port"):
+        with pytest.raises(DashboardError, match=f"cannot listen on port {port}: .*choose another with --port"):
             serve(database.url, port)
 
 
