@@ -88,8 +88,14 @@ def test_all_errors_come_at_once_with_their_paths() -> None:
     [
         ("", ["holds no mapping"]),
         ("- 1\n", ["holds no mapping"]),
-        ("name: [\n", ["cannot be read", "line 2"]),
-        (HEAD + SPACE + "space:\n  num_envs: {ladder: [4]}\n", ["cannot be read", 'duplicate key "space"']),
+        ("name: [\n", ["cannot be read: line 2: expected the node content, but found"]),
+        ("name: &a [*a]\n", ["aliases holds itself"]),
+        (HEAD + f"space: {'[' * 3000}", ["nested too deeply"]),
+        (HEAD + SPACE + "devices: 0\n", ["devices: should be text; put it in quotes (found 0)"]),
+        (
+            HEAD + SPACE + "space:\n  num_envs: {ladder: [4]}\n",
+            ["cannot be read: line 5: found", 'duplicate key "space"'],
+        ),
         (HEAD + "space:\n  num_envs: {ladder: [4]}\n  num_envs: {ladder: [8]}\n", ['duplicate key "num_envs"']),
         (HEAD + SPACE + "objective: !!python/name:os.system\n", ["cannot be read", "tag"]),
         (HEAD + SPACE + "objective: 2026-13-45\n", ["cannot be read", "month"]),

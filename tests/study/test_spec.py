@@ -55,6 +55,7 @@ def test_a_parameter_has_finitely_many_values(parameter: dict[str, Any], values:
         ({"range": [1, 1_000_000_000]}, "1000000000 values, 1000 at most"),
         ({"choices": [1], "step": 2}, "only a range takes step"),
         ({"choices": [True]}, "write a number or a word"),
+        ({"choices": [1.0, float("nan")]}, "write a finite number"),
         ({"ladder": [8], "setp": 2}, "setp"),
         ({"ladder": "fast"}, r"ladder\n.*write rungs such as \[256, 512, 1024\], or auto"),
         ({"ladder": 8}, r"ladder\n.*valid tuple"),

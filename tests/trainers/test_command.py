@@ -146,7 +146,7 @@ def test_another_command_is_another_fingerprint():
         ({"command": "say 'it"}, r"trainer\.options\.command: No closing quotation"),
         ({"command": "train {num_envs"}, r"trainer\.options\.command: expected '}'"),
         ({"command": "train {0}"}, r"'\{0\}' holds a placeholder that is not a plain \{name\}"),
-        ({"command": ["train", 3]}, r"trainer\.options\.command\.1: .*valid string \(found 3\)"),
+        ({"command": ["train", 3]}, r"trainer\.options\.command\.1: .*should be text; put it in quotes \(found 3\)"),
         ({"env": {"A": "{"}}, r"trainer\.options\.env: "),
         ({"session": "serve {num_envs"}, r"trainer\.options\.session: expected '}'"),
         ({"session": "serve {lr} {num_envs}"}, r"trainer\.options\.session: lr: in neither command nor env"),

@@ -50,4 +50,6 @@ def _check_free(port: int) -> None:
         try:
             probe.bind((LOOPBACK, port))
         except (OSError, OverflowError) as error:
-            raise DashboardError(f"the dashboard cannot listen on port {port}: {error}; choose another with --port") from error
+            raise DashboardError(
+                f"the dashboard cannot listen on port {port}: {error}; choose another with --port"
+            ) from error

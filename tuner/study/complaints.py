@@ -8,6 +8,7 @@ from pydantic_core import ErrorDetails
 
 _IN_WORDS = {
     "missing": "is required",
+    "string_type": "should be text; put it in quotes",
     "tuple_type": "should be a list, such as [a, b]",
     "dict_type": "should be a mapping of keys to values",
     "model_type": "should be a mapping of keys to values",

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from tuner.errors import StudyError
 from tuner.study.complaints import complaints
@@ -40,7 +40,10 @@ def stands_in(spec: StudySpec, study: str, environ: Mapping[str, str] = os.envir
 
 def _load(path: Path, environ: Mapping[str, str]) -> StudySpec:
     errors: list[str] = []
-    raw = _expand(_read(path), environ, "", errors)
+    try:
+        raw = _expand(_read(path), environ, "", errors)
+    except RecursionError as error:
+        raise StudyError(f"study file {path} is nested too deeply, or one of its aliases holds itself") from error
     if not isinstance(raw, dict):
         raise StudyError(f"{path} holds no mapping; a study file starts with `name:`")
     raw.setdefault("name", path.stem)
@@ -105,6 +108,9 @@ def _overridden(raw: dict[str, Any], override: Override) -> dict[str, Any]:
 def _read(path: Path) -> Any:
     try:
         return YAML(typ="safe").load(path.read_text(encoding="utf-8"))
+    except MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise StudyError(f"study file {path} cannot be read: line {line}: {error.problem}") from error
     except (YAMLError, ValueError, OSError) as error:  # ValueError: not UTF-8, or a date such as 2026-13-45
         raise StudyError(f"study file {path} cannot be read: {error}") from error
 

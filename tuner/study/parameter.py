@@ -1,5 +1,6 @@
 """One parameter as study files spell it: a ladder, written or `auto`, choices, or a range."""
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -31,6 +32,8 @@ PositiveInt = Annotated[int, Field(ge=1)]
 def _word_or_number(given: object) -> object:
     if isinstance(given, bool) or not isinstance(given, int | float | str):
         raise ValueError("write a number or a word, words such as true and null in quotes")
+    if isinstance(given, float) and not math.isfinite(given):
+        raise ValueError("write a finite number")
     return given
 
 
