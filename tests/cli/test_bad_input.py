@@ -120,6 +120,13 @@ def test_an_objective_that_these_devices_do_not_tell(tuner: Tuner, tmp_path: Pat
     assert "#3" not in answer[1]
 
 
+def test_a_trainer_that_crashes_says_where_to_read_why(tuner: Tuner, tmp_path: Path) -> None:
+    trainer = {"name": "command", "options": {"command": "false {num_envs}", "cases": ["walk"]}}
+    study = study_file(tmp_path, trainer=trainer, space={"num_envs": {"ladder": [4, 8, 12]}})
+    refused(tuner("optimize", "--study", study), "case walk: crash", "the newest console.log under probes/walk")
+    assert list((tmp_path / "runs/demo/probes/walk").glob("*/console.log"))
+
+
 @pytest.mark.parametrize("trials", ["0", "-3", "many"])
 def test_a_target_that_is_no_positive_number(tuner: Tuner, tmp_path: Path, trials: str) -> None:
     refused(tuner("optimize", "--study", study_file(tmp_path), "--n-trials", trials), "--n-trials")

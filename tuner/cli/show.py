@@ -133,7 +133,7 @@ def complaint(outcome: CaseOutcome) -> str | None:
         return f"case {outcome.case.name}: {outcome.why}; name another objective, or let the trainer tell its samples"
     if outcome.failure is None:
         return None
-    remedy = REMEDIES.get(outcome.failure.kind, "read the console.log of the last probe")
+    remedy = REMEDIES.get(outcome.failure.kind, f"read the newest console.log under probes/{outcome.case.name}")
     return f"case {outcome.case.name}: {outcome.failure.kind}: {outcome.failure.detail}; {remedy}"
 
 
