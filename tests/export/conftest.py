@@ -14,6 +14,8 @@ from optuna.trial import TrialState
 from sqlalchemy import NullPool, create_engine, make_url, text
 from tests_postgresql import private_server
 
+from tuner.store.records import CASE, PROBE
+
 STATES = {"ok": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "gpu_oom": TrialState.PRUNED}
 FACTS = {
     "mode": "train",
@@ -39,7 +41,7 @@ class FilledDatabase:
         known = {"case": name, "method": name.partition("_")[0], **FACTS, **facts}
         directions = [StudyDirection.MAXIMIZE] * len(known["objective"].split(","))
         case = optuna.create_study(storage=self.storage, study_name=f"{study}/{name}", directions=directions)
-        case.set_user_attr("case", known)
+        case.set_user_attr(CASE, known)
         return case
 
     def add(
@@ -79,7 +81,7 @@ class FilledDatabase:
             "out_dir": f"runs/pi_plus/{trial.number}",
         }
         record |= probe
-        trial.set_user_attr("probe", record)
+        trial.set_user_attr(PROBE, record)
         values = [min(utils), record["samples_per_s"]][: len(case.directions)] if status == "ok" else None
         case.tell(trial, values, state=STATES.get(status, TrialState.FAIL))
         return trial

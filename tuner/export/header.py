@@ -10,11 +10,9 @@ from tuner import __version__
 from tuner.export.records import CaseRecord
 from tuner.probe.metrics import METRICS
 from tuner.probe.plan import Device
+from tuner.study.cases import FILES
 from tuner.study.parameter import ParameterSpec, Strict
 from tuner.study.spec import ProbeSpec
-
-FILES = ("agent_config", "env_config", "engine_config")
-"""Facts of a case that name the trainer's files."""
 
 
 class Header(Strict):

@@ -11,13 +11,14 @@ from tuner.export.query import StudyReader
 from tuner.export.records import commonest_failure, finished, status_without_best
 from tuner.export.rounding import rounded
 from tuner.export.rows import best_columns, best_row, front_columns, front_row, trial_columns, trial_row
+from tuner.study.cases import FILES
 from tuner.study.space import LADDER
 
 CHUNK_TRIALS = 5000
 """Rows of `trials.tsv` that are in memory at a time."""
 
 _UTIL = "min_avg_util"
-_MANIFEST = ("case", "method", "mode", "agent_config", "env_config", "engine_config", "trainer")
+_MANIFEST = ("case", "method", "mode", *FILES, "trainer")
 _SUMMARY = (
     "method",
     "cases",

@@ -12,7 +12,7 @@ from tuner.probe.result import ProbeResult
 from tuner.search.observed import COST, cost
 from tuner.search.trials import ERROR, FAILURE, RETRY, WARM, launch_digest
 from tuner.search.verdict import Verdict
-from tuner.study.cases import Case
+from tuner.study.cases import FILES, Case
 from tuner.study.space import Config
 
 PROBE = "probe"
@@ -78,7 +78,7 @@ def case_record(
         "case": case.name,
         "method": case.method,
         "mode": case.mode,
-        **{name: case.options.get(name, "") for name in ("agent_config", "env_config", "engine_config")},
+        **{name: case.options.get(name, "") for name in FILES},
         **{name: identity[name] for name in ("trainer", "source", "devices", "objective")},
         "defaults": list(defaults),
         "learning": sorted(learning),

@@ -6,6 +6,9 @@ from fnmatch import fnmatchcase
 
 from tuner.errors import StudyError
 
+FILES = ("agent_config", "env_config", "engine_config")
+"""Options of a case that name the trainer's files."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:

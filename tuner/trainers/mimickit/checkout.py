@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import TrainerError
-from tuner.study.cases import Case
+from tuner.study.cases import FILES, Case
 from tuner.trainers.mimickit import args
 
 SET_ROOT = "set MIMICKIT_ROOT, or trainer.root in the study file, to the root of a MimicKit checkout"
@@ -49,6 +49,5 @@ class Checkout:
             name=path.stem.removesuffix("_args"),
             mode=mode,
             trainable=mode == "train" and "agent_config" in first,
-            options={"arg_file": path.as_posix()}
-            | {key: first.get(key, "") for key in ("agent_config", "env_config", "engine_config")},
+            options={"arg_file": path.as_posix()} | {key: first.get(key, "") for key in FILES},
         )
