@@ -14,6 +14,7 @@ from tuner.export.header import Circumstances, Header
 from tuner.export.query import StudyReader
 from tuner.export.table import columns, export_tables
 from tuner.probe.metrics import METRICS
+from tuner.probe.plan import Device
 from tuner.study.spec import ParameterSpec, ProbeSpec
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ CIRCUMSTANCES = Circumstances(
     space={"num_envs": ParameterSpec(ladder=(8, 16)), "batch_size": ParameterSpec(choices=(1, 0.5))},
     limits=ProbeSpec(),
     machine={"cpu": "x"},
-    devices=(),
+    devices=(Device(name="cpu:0", model="x"),),
     commit=None,
 )
 
