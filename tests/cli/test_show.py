@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from tests_loop import bench, bounded, spec
 
-from tuner.cli.show import at_the_top, introduction, learning_changed, summary_table
+from tuner.cli.show import at_the_top, introduction, learning_changed, print_tables, summary_table
 from tuner.export.summary import Best, CaseSummary
 from tuner.study.cases import Case
 
@@ -50,6 +50,23 @@ def test_a_best_read_several_times_says_so() -> None:
     table = summary_table([summary(BEST), summary(replace(BEST, readings=3)), summary(None)])
     assert table.columns[2].header == "best min_avg_util"
     assert list(table.columns[2].cells) == ["87.0", "87.0 (mean of 3)", ""]
+
+
+def test_a_narrow_terminal_cuts_nothing_off() -> None:
+    console = Console(file=StringIO(), width=70, soft_wrap=True)
+    rows = [replace(summary(BEST), case="deepmimic_pi_plus_ppo", pruned=2), summary(None)]
+    with console.capture() as shown:
+        print_tables(console, summary_table(rows))
+    lines = shown.get().splitlines()
+    cells = zip(*(line.split("│") for line in lines if "│" in line), strict=True)
+    assert {"deepmimic_pi_plus_ppowalk", "hiutil"} <= {"".join(map(str.strip, column)) for column in cells}
+    assert max(map(len, lines)) <= 70
+    assert "…" not in shown.get()
+
+
+def test_trials_are_counted_by_what_became_of_them() -> None:
+    table = summary_table([summary(None), replace(summary(None), ok=0), replace(summary(None), failed=3, running=1)])
+    assert list(table.columns[-1].cells) == ["1 ok", "", "1 ok, 3 failed, 1 running"]
 
 
 CASES = [Case(name=name) for name in ("walk", "run", "fly")]

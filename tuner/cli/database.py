@@ -7,7 +7,7 @@ import typer
 
 from tuner.cli.front import front_tables
 from tuner.cli.options import RUNS, Runs, Storage, Study, storage_url
-from tuner.cli.show import ladder, learning_changed, load_shown, open_console, summary_table, written
+from tuner.cli.show import ladder, learning_changed, load_shown, open_console, print_tables, summary_table, written
 from tuner.export.dashboard import LOOPBACK, serve
 from tuner.export.database import connect
 from tuner.export.ladders import fixed_rungs
@@ -25,8 +25,7 @@ def status(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
     engine = connect(storage_url(storage, spec, runs))
     reader = StudyReader(engine, spec.name)
     rows = summarise(reader)
-    for table in (summary_table(rows), *front_tables(reader)):
-        console.print(table)
+    print_tables(console, summary_table(rows), *front_tables(reader))
     for line in (*starmap(ladder, fixed_rungs(engine, spec.name).items()), *learning_changed(rows)):
         console.print(line, markup=False)
 

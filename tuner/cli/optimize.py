@@ -13,6 +13,7 @@ from tuner.cli.show import (
     learning_changed,
     open_console,
     out_of_time,
+    print_tables,
     replayed,
     replaying,
     summary_table,
@@ -75,8 +76,7 @@ def optimize(
         raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
     reader = StudyReader(connect(url), bench.spec.name)
     rows = summarise(reader)
-    for table in (summary_table(rows), *front_tables(reader)):
-        console.print(table)
+    print_tables(console, summary_table(rows), *front_tables(reader))
     for hint in (*learning_changed(rows), *at_the_top(bench, chosen, rows)):
         console.print(hint, markup=False)
     if isinstance(prober, ReplayedProber):

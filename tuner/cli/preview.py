@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from tuner.cli.options import DATABASE, RUNS, Cases, Devices, Runs, Storage, Study, chosen_cases, database_url
-from tuner.cli.show import cut_ladders, load_shown, open_console, stand_in, to_be_made
+from tuner.cli.show import cut_ladders, load_shown, open_console, print_tables, stand_in, to_be_made
 from tuner.errors import StudyError
 from tuner.export.database import connect
 from tuner.export.ladders import fixed_rungs
@@ -39,7 +39,7 @@ def cases(study: Study) -> None:
         mark = "*" if case.name in chosen else "" if case.trainable else "not trainable"
         options = case.options
         table.add_row(mark, case.name, case.method, case.mode, options.get("agent_config"), options.get("env_config"))
-    console.print(table)
+    print_tables(console, table)
 
 
 def plan(

@@ -3,7 +3,7 @@
 import typer
 
 from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, chosen_cases, database_url
-from tuner.cli.show import open_console, safe_rungs, summary_table, written
+from tuner.cli.show import open_console, print_tables, safe_rungs, summary_table, written
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
@@ -32,7 +32,7 @@ def recover(
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)
     reader = StudyReader(connect(url), bench.spec.name)
-    console.print(summary_table(summarise(reader)))
+    print_tables(console, summary_table(summarise(reader)))
     for line in safe_rungs(reader):
         console.print(line, markup=False)
     written(console, export_study(url, bench.spec.name, bench.folder))

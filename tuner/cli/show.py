@@ -39,6 +39,14 @@ def open_console() -> Console:
     return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=PLAIN_WIDTH)
 
 
+def print_tables(console: Console, *tables: Table) -> None:
+    """Show tables that fold what is too long for the terminal, rather than cut it off."""
+    for table in tables:
+        for column in table.columns:
+            column.overflow = "fold"
+        console.print(table, soft_wrap=False)
+
+
 def load_shown(console: Console, study: str) -> StudySpec:
     """Load a study, and say so where its fallback stands in for it. Raises StudyError."""
     spec = load(study)
@@ -141,13 +149,15 @@ def summary_table(rows: Iterable[CaseSummary]) -> Table:
     """Lay out one row per case."""
     shown = list(rows)
     best = " ".join(["best", *dict.fromkeys(row.objective for row in shown)])
-    table = Table(
-        "case", "status", best, "num_envs", "variant", "samples/s", "trial", "ok", "pruned", "failed", "running"
-    )
+    table = Table("case", "status", best, LADDER, "variant", "samples/s", "trial", "trials")
     for row in shown:
-        counts = map(str, (row.ok, row.pruned, row.failed, row.running))
-        table.add_row(row.case, row.status, *(_best_cells(row.best) if row.best else [""] * 5), *counts)
+        table.add_row(row.case, row.status, *(_best_cells(row.best) if row.best else [""] * 5), _counts(row))
     return table
+
+
+def _counts(row: CaseSummary) -> str:
+    counts = {"ok": row.ok, "pruned": row.pruned, "failed": row.failed, "running": row.running}
+    return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 
 def _best_cells(best: Best) -> list[str]:
