@@ -168,12 +168,14 @@ def test_a_case_it_does_not_know_is_named() -> None:
 
 
 def test_unknown_options_are_named() -> None:
-    with pytest.raises(TrainerError, match="depth, width unknown"):
+    with pytest.raises(
+        TrainerError, match=r"options\.width: unknown key; known: hidden_units\n.*options\.depth: unknown key"
+    ):
         trainer(width=3, depth=2)
 
 
 def test_an_option_of_the_wrong_kind_is_named() -> None:
-    with pytest.raises(TrainerError, match="hidden_units 'wide'"):
+    with pytest.raises(TrainerError, match=r"options\.hidden_units: .* \(found 'wide'\)"):
         trainer(hidden_units="wide")
 
 

@@ -4,7 +4,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tuner.probe.plan import Device
+from tuner.probe.plan import Device, Slot
+
+SPARE_ITERATIONS = 2
+"""Beyond what a probe measures: the tuner ends it itself, a command run by hand ends by this count."""
 
 
 def device_names(devices: Sequence[Device]) -> tuple[str, ...]:
@@ -13,6 +16,11 @@ def device_names(devices: Sequence[Device]) -> tuple[str, ...]:
     CUDA_VISIBLE_DEVICES shows a trainer no GPUs but its own, so they count from `cuda:0`; CPU shares are all `cpu`.
     """
     return tuple(f"cuda:{rank}" if device.is_gpu else "cpu" for rank, device in enumerate(devices))
+
+
+def iterations(slot: Slot) -> int:
+    """Give how many iterations a trainer is told to run at most."""
+    return slot.limits.most_iterations + SPARE_ITERATIONS
 
 
 def interpreter(python: str) -> str:

@@ -10,14 +10,11 @@ from tuner.study.cases import Case
 from tuner.study.parameter import Strict
 from tuner.study.space import LADDER, VARIANT, Config
 from tuner.study.spec import TrainerSpec
-from tuner.trainers.launch import device_names, interpreter
+from tuner.trainers.launch import device_names, interpreter, iterations
 from tuner.trainers.mimickit import agent, packages
 from tuner.trainers.mimickit.checkout import Checkout
 from tuner.trainers.options import checked
 from tuner.trainers.parameters import LEARNING, LadderEnd
-
-SPARE_ITERATIONS = 2
-"""The tuner ends a probe itself; `--max_samples` lies this much further, for whoever runs the command by hand."""
 
 PROGRESS = LinePatterns(
     patterns=(r"\|\s+Iteration\s+\|\s+(?P<iteration>\d+)\s+\|", r"\|\s+Samples\s+\|\s+(?P<samples>\d+)\s+\|")
@@ -80,7 +77,7 @@ class MimicKitTrainer:
                 *("--agent_config", str(agent_file)),
                 *("--mode", "train"),
                 *("--logger", "txt"),  # a probe is not reported to the experiment tracker that a case may name
-                *("--max_samples", str(samples_per_iter * _iterations(slot))),
+                *("--max_samples", str(samples_per_iter * iterations(slot))),
                 *("--out_dir", str(train_dir)),
             ),
             cwd=checkout.root,
@@ -108,7 +105,7 @@ class MimicKitTrainer:
             expected=(),
             request={
                 "config": {name: choice for name, choice in config.items() if name in self.accepts},
-                "iterations": _iterations(slot),
+                "iterations": iterations(slot),
                 "agent_config": cold.agent_config,
                 "out_dir": str(slot.out_dir / "train"),
             },
@@ -139,10 +136,6 @@ class MimicKitTrainer:
 
     def _engine(self, case: Case) -> str:
         return self._options.engine_config or case.options["engine_config"]
-
-
-def _iterations(slot: Slot) -> int:
-    return slot.limits.most_iterations + SPARE_ITERATIONS
 
 
 def _num_envs(config: Config) -> int:

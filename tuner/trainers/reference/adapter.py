@@ -7,20 +7,26 @@ from dataclasses import replace
 from tuner.errors import TrainerError
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.study.cases import Case
+from tuner.study.parameter import PositiveInt, Strict
 from tuner.study.space import LADDER, VARIANT, Config
 from tuner.study.spec import TrainerSpec
 from tuner.trainers.dependencies import Dependencies
-from tuner.trainers.launch import device_names, interpreter
+from tuner.trainers.launch import device_names, interpreter, iterations
+from tuner.trainers.options import checked
 from tuner.trainers.parameters import LEARNING
 from tuner.trainers.reference.agent import CASES, default_hidden_units, whole
 from tuner.trainers.reference.settings import RunSettings, run_settings
 
-SPARE_ITERATIONS = 2
-"""Run beyond what a probe measures: the tuner ends a probe itself, a command run by hand ends by this count."""
+
+class Options(Strict):
+    """What `trainer.options` may hold."""
+
+    hidden_units: PositiveInt | None = None
+    """Per hidden layer; by default what suits the device."""
 
 
 class ReferenceTrainer:
-    """The trainer that ships with the package; its one option is `hidden_units`, the width of hidden layers."""
+    """The trainer that ships with the package."""
 
     name = "reference"
     accepts = frozenset({LADDER, VARIANT, "update_epochs", "batch_size", "num_workers", "prefetch_factor"})
@@ -29,13 +35,8 @@ class ReferenceTrainer:
 
     def __init__(self, spec: TrainerSpec) -> None:
         """Take the study's `trainer` part. Raises TrainerError for an option it does not know or cannot use."""
-        unknown = sorted(set(spec.options) - {"hidden_units"})
-        if unknown:
-            raise TrainerError(f"trainer.options: {', '.join(unknown)} unknown to reference; it takes hidden_units")
-        if "hidden_units" in spec.options:
-            whole(spec.options, "hidden_units", default=1)
+        self._options = checked(Options, spec)
         self._python = interpreter(spec.python or sys.executable)
-        self._options = dict(spec.options)
         self.dependencies = Dependencies(python=self._python, modules=("tuner", "numpy", "torch"))
 
     def cases(self) -> list[Case]:
@@ -47,7 +48,7 @@ class ReferenceTrainer:
         if case.name not in CASES:
             raise TrainerError(f"case {case.name!r} is unknown to the reference trainer; it knows {', '.join(CASES)}")
         out_dir = slot.out_dir / "train"
-        settings = run_settings(config, hidden_units=self._hidden_units(slot), iterations=_iterations(slot))
+        settings = run_settings(config, hidden_units=self._hidden_units(slot), iterations=iterations(slot))
         return ProbePlan(
             config=config,
             argv=(
@@ -83,13 +84,13 @@ class ReferenceTrainer:
             expected=(),
             request={
                 "config": {name: value for name, value in config.items() if name in self.accepts},
-                "iterations": _iterations(slot),
+                "iterations": iterations(slot),
             },
         )
 
     def fingerprint(self) -> dict[str, str]:
         """Name the trainer and the options given."""
-        return {"name": self.name, **{option: str(value) for option, value in sorted(self._options.items())}}
+        return {"name": self.name, **{option: str(value) for option, value in self._options if value is not None}}
 
     def _command(self, module: str, case: Case, config: Config, slot: Slot) -> tuple[str, ...]:
         return (
@@ -101,7 +102,7 @@ class ReferenceTrainer:
         )
 
     def _hidden_units(self, slot: Slot) -> int:
-        return whole(self._options, "hidden_units", default=default_hidden_units(device_names(slot.devices)[0]))
+        return self._options.hidden_units or default_hidden_units(device_names(slot.devices)[0])
 
 
 def _labels(method: str) -> dict[str, str]:
@@ -114,10 +115,6 @@ def _labels(method: str) -> dict[str, str]:
 
 def _num_envs(config: Config) -> int:
     return whole(config, LADDER, default=1024)
-
-
-def _iterations(slot: Slot) -> int:
-    return slot.limits.most_iterations + SPARE_ITERATIONS
 
 
 def _arguments(settings: RunSettings) -> Iterator[str]:
