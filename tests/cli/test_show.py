@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 from tests_loop import bench, bounded, spec
 
-from tuner.cli.show import at_the_top, introduction, learning_changed, print_tables, summary_table
+from tuner.cli.show import at_the_top, introduction, learning_changed, without_success
+from tuner.cli.tables import print_tables, summary_table
 from tuner.export.summary import Best, CaseSummary
 from tuner.study.cases import Case
 
@@ -44,6 +45,13 @@ def summary(best: Best | None) -> CaseSummary:
 )
 def test_a_best_that_changes_learning_says_so(best: Best | None, lines: list[str]) -> None:
     assert learning_changed([summary(best)]) == lines
+
+
+def test_a_case_in_which_nothing_has_run_is_told_what_to_do() -> None:
+    failed = [replace(summary(None), status=status) for status in ("gpu_oom", "interrupted", "no_trials")]
+    assert without_success([summary(BEST), *failed]) == [
+        "walk: no config has run (gpu_oom); `tuner recover` looks for one that does"
+    ]
 
 
 def test_a_best_read_several_times_says_so() -> None:

@@ -7,7 +7,15 @@ import typer
 
 from tuner.cli.front import front_tables
 from tuner.cli.options import RUNS, Runs, Storage, Study, storage_url
-from tuner.cli.show import ladder, learning_changed, load_shown, open_console, print_tables, summary_table, written
+from tuner.cli.show import (
+    ladder,
+    learning_changed,
+    load_shown,
+    open_console,
+    without_success,
+    written,
+)
+from tuner.cli.tables import print_tables, summary_table
 from tuner.export.dashboard import LOOPBACK, serve
 from tuner.export.database import connect
 from tuner.export.ladders import fixed_rungs
@@ -26,7 +34,11 @@ def status(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
     reader = StudyReader(engine, spec.name)
     rows = summarise(reader)
     print_tables(console, summary_table(rows), *front_tables(reader))
-    for line in (*starmap(ladder, fixed_rungs(engine, spec.name).items()), *learning_changed(rows)):
+    for line in (
+        *starmap(ladder, fixed_rungs(engine, spec.name).items()),
+        *without_success(rows),
+        *learning_changed(rows),
+    ):
         console.print(line, markup=False)
 
 

@@ -13,12 +13,12 @@ from tuner.cli.show import (
     learning_changed,
     open_console,
     out_of_time,
-    print_tables,
     replayed,
     replaying,
-    summary_table,
+    without_success,
     written,
 )
+from tuner.cli.tables import print_tables, summary_table
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.errors import StudyError
 from tuner.export.database import connect
@@ -77,7 +77,7 @@ def optimize(
     reader = StudyReader(connect(url), bench.spec.name)
     rows = summarise(reader)
     print_tables(console, summary_table(rows), *front_tables(reader))
-    for hint in (*learning_changed(rows), *at_the_top(bench, chosen, rows)):
+    for hint in (*without_success(rows), *learning_changed(rows), *at_the_top(bench, chosen, rows)):
         console.print(hint, markup=False)
     if isinstance(prober, ReplayedProber):
         console.print(replayed(bench, prober.spent_s), markup=False)

@@ -10,7 +10,8 @@ import typer
 from rich.table import Table
 
 from tuner.cli.options import DATABASE, RUNS, Cases, Devices, Runs, Storage, Study, chosen_cases, database_url
-from tuner.cli.show import cut_ladders, load_shown, open_console, print_tables, stand_in, to_be_made
+from tuner.cli.show import cut_ladders, load_shown, open_console, stand_in, to_be_made
+from tuner.cli.tables import print_tables
 from tuner.errors import StudyError
 from tuner.export.database import connect
 from tuner.export.ladders import fixed_rungs

@@ -3,7 +3,8 @@
 import typer
 
 from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, chosen_cases, database_url
-from tuner.cli.show import open_console, print_tables, safe_rungs, summary_table, written
+from tuner.cli.show import open_console, safe_rungs, written
+from tuner.cli.tables import print_tables, summary_table
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.export.database import connect
 from tuner.export.query import StudyReader

@@ -1,12 +1,12 @@
-"""What commands say: what will run, tables, hints, what to mend."""
+"""What commands say: what will run, hints, what to mend."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from tuner.export.query import StudyReader
+from tuner.export.records import INTERRUPTED, NO_TRIALS
 from tuner.export.summary import Best, CaseSummary
 from tuner.export.tables import safe_num_envs
 from tuner.job import CaseOutcome, Ending
@@ -37,14 +37,6 @@ def open_console() -> Console:
     """Give a console that fits the terminal, or is wide enough for a table elsewhere."""
     console = Console(highlight=False, soft_wrap=True)
     return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=PLAIN_WIDTH)
-
-
-def print_tables(console: Console, *tables: Table) -> None:
-    """Show tables that fold what is too long for the terminal, rather than cut it off."""
-    for table in tables:
-        for column in table.columns:
-            column.overflow = "fold"
-        console.print(table, soft_wrap=False)
 
 
 def load_shown(console: Console, study: str) -> StudySpec:
@@ -145,31 +137,6 @@ def complaint(outcome: CaseOutcome) -> str | None:
     return f"case {outcome.case.name}: {outcome.failure.kind}: {outcome.failure.detail}; {remedy}"
 
 
-def summary_table(rows: Iterable[CaseSummary]) -> Table:
-    """Lay out one row per case."""
-    shown = list(rows)
-    best = " ".join(["best", *dict.fromkeys(row.objective for row in shown)])
-    table = Table("case", "status", best, LADDER, "variant", "samples/s", "trial", "trials")
-    for row in shown:
-        table.add_row(row.case, row.status, *(_best_cells(row.best) if row.best else [""] * 5), _counts(row))
-    return table
-
-
-def _counts(row: CaseSummary) -> str:
-    counts = {"ok": row.ok, "pruned": row.pruned, "failed": row.failed, "running": row.running}
-    return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-
-
-def _best_cells(best: Best) -> list[str]:
-    return [
-        _value(best),
-        _number(best.num_envs),
-        best.variant or "",
-        _number(best.samples_per_s),
-        f"#{best.trial}",
-    ]
-
-
 def safe_rungs(study: StudyReader) -> list[str]:
     """Name the `num_envs` that is safe for every case of each method, and of all methods."""
     groups: dict[str, list[str]] = {}
@@ -204,6 +171,15 @@ def _beyond(bench: Workbench, case: Case, top: int) -> str:
     return f"{longer}, up to {end.num_envs}: {end.reason}"
 
 
+def without_success(rows: Iterable[CaseSummary]) -> list[str]:
+    """Say in which cases nothing has run although it was tried, and what to do."""
+    return [
+        f"{row.case}: no config has run ({row.status}); `tuner recover` looks for one that does"
+        for row in rows
+        if row.best is None and row.status not in {NO_TRIALS, INTERRUPTED}
+    ]
+
+
 def learning_changed(rows: Iterable[CaseSummary]) -> list[str]:
     """Say in which cases the best changes what is learnt, and what it makes of default's samples/s."""
     return [
@@ -230,12 +206,3 @@ def written(console: Console, paths: Sequence[Path]) -> None:
     here = Path.cwd()
     shown = [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
     console.print(f"wrote {', '.join(map(str, shown))}", markup=False)
-
-
-def _value(best: Best) -> str:
-    of_several = f" (mean of {best.readings})" if best.readings > 1 else ""
-    return f"{_number(best.value, 1)}{of_several}"
-
-
-def _number(value: float | None, digits: int = 0) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
