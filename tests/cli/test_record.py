@@ -1,6 +1,7 @@
 """`tuner record` with a tiny real trainer, and `tuner optimize --replay` on its table."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -47,6 +48,28 @@ def test_without_time_a_recording_says_what_is_left(tuner: Tuner, tmp_path: Path
     tuner("record", "--study", study, "--configs", 1)
     code, out, _ = tuner("record", "--study", study, "--hours", 0)
     assert (code, "walk: 1 config(s) recorded, 2 of 3 left" in out) == (0, True)
+
+
+def test_what_was_recorded_can_be_written_later_without_the_trainer(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path, space=LADDER)
+    code, _, err = tuner("export", "--study", study, "--recorded")
+    assert (code, "record.db" in err) == (2, True)
+    tuner("record", "--study", study)
+    tables = tmp_path / "runs/demo/tables"
+    written = {path.name: path.read_bytes() for path in tables.iterdir()}
+    shutil.rmtree(tables)
+    elsewhere = study_file(tmp_path, space=LADDER, trainer={"name": "mimickit", "root": "nowhere"})
+    code, out, err = tuner("export", "--study", elsewhere, "--recorded")
+    assert (code, err) == (0, "")
+    assert "wrote runs/demo/tables/walk.parquet, runs/demo/tables/walk.json" in out
+    assert {path.name: path.read_bytes() for path in tables.iterdir()} == written
+
+
+def test_a_database_without_a_recording_has_no_table_to_write(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path, space=LADDER)
+    tuner("optimize", "--study", study, "--n-trials", 1)
+    code, _, err = tuner("export", "--study", study, "--recorded", "--storage", "sqlite:///runs/demo/study.db")
+    assert (code, "tuner record" in err) == (2, True)
 
 
 def test_grid_and_sample_exclude_each_other(tuner: Tuner, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tuner.export.ladders import fixed_rungs
 from tuner.export.table import TABLE_SUFFIX, export_tables
 from tuner.job import budget
 from tuner.probe.clock import MonotonicClock
-from tuner.recording import DATABASE, plan_recording, record_cases, recording_bench
+from tuner.recording import DATABASE, TABLES, plan_recording, record_cases, recording_bench
 from tuner.replay.table import Table
 from tuner.workbench import Prober, open_workbench
 
@@ -52,8 +52,7 @@ def record(
         interrupted = job.interrupted()
     if interrupted and not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)
-    described = {one.case.name: one.circumstances for one in recordings}
-    paths = export_tables(url, bench.spec.name, (out or searched.folder / "tables").resolve(), described)
+    paths = export_tables(url, bench.spec.name, (out or searched.folder / TABLES).resolve())
     tables = {path.stem: Table.load(path) for path in paths if path.suffix == TABLE_SUFFIX}
     for one in recordings:
         console.print(recorded(one.case, one.configs, tables.get(one.case.name)), markup=False)

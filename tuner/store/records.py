@@ -67,11 +67,12 @@ def _finite(value: Any) -> Any:
 
 
 def case_record(
-    case: Case, identity: Mapping[str, Any], *, defaults: Sequence[Config], learning: Iterable[str]
+    case: Case, identity: Mapping[str, Any], *, defaults: Sequence[Config], learning: Iterable[str], **more: Any
 ) -> dict[str, Any]:
     """Pack a case: what the manifest shows, what its values were measured with and what they are compared with.
 
-    `defaults` are the default configs of all rungs, `learning` the parameters that change what is learnt.
+    `defaults` are the default configs of all rungs, `learning` the parameters that change what is learnt, and `more`
+    is kept beside them.
     """
     return {
         "case": case.name,
@@ -81,6 +82,7 @@ def case_record(
         **{name: identity[name] for name in ("trainer", "source", "devices", "objective")},
         "defaults": list(defaults),
         "learning": sorted(learning),
+        **more,
     }
 
 
