@@ -100,6 +100,23 @@ def test_a_table_is_replayed_with_the_same_exports(tuner: Tuner, tmp_path: Path,
     assert (code, "nothing left to do" in out, "simulated: 0 s" in out) == (0, True, True)
 
 
+def test_another_recording_of_a_case_is_replayed_in_a_folder_of_its_own(
+    tuner: Tuner, tmp_path: Path, table: Path
+) -> None:
+    study = study_file(tmp_path)
+    replay = ("optimize", "--study", study, "--replay", table)
+    assert tuner(*replay)[0] == 0
+    header = tmp_path / table.with_suffix(".json")
+    facts = json.loads(header.read_text())
+    header.write_text(json.dumps(facts | {"date": "2031-01-01T00:00:00Z"}))
+    code, _, err = tuner(*replay)
+    assert code == 2
+    assert f"trainer.recorded: was '{facts['date']}', is '2031-01-01T00:00:00Z'" in err
+    assert "another --runs folder" in err
+    code, out, _ = tuner(*replay, "--runs", "runs/again")
+    assert (code, "wrote runs/again/demo-replay/best_by_case.tsv" in out) == (0, True)
+
+
 @pytest.mark.parametrize("option", [("--cases", "walk"), ("--devices", "cpu:2")])
 def test_case_and_devices_of_a_replay_are_the_table_s(
     tuner: Tuner, tmp_path: Path, table: Path, option: tuple[str, str]

@@ -9,7 +9,7 @@ from typing import Any
 from tuner.probe.metrics import measured
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
-from tuner.search.observed import COST, cost
+from tuner.search.observed import COST, RAN, cost, mostly_ran
 from tuner.search.trials import ERROR, FAILURE, RETRY, WARM, launch_digest
 from tuner.search.verdict import Verdict
 from tuner.study.cases import Case
@@ -95,4 +95,5 @@ def facts(verdict: Verdict, record: dict[str, Any]) -> dict[str, Any]:
         ERROR: verdict.error,
         COST: cost(record) if measured else None,
         FAILURE: None if measured else verdict.status,
+        RAN: not measured and mostly_ran(record),
     }
