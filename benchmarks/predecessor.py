@@ -6,7 +6,7 @@
 launch of the trainer's plain command. It is over with its eighth iteration, which is success, when the command exits,
 or after 420 s. Nothing that `tuner` knows helps: no rung is left out because the trainer or the memory cannot take it,
 and a run that hangs, such as one whose ranks wait for a dead one, costs its 420 s. Utilisation is read by the old rule
-(once a second, the first 20 left out) and, of the same run, over the window.
+(once a second, the first 20 left out) and, of the same run, over the window; on CPU ranks the two may differ in kind.
 
 Three things favour the predecessor. It let a trainer that was asked for eight iterations end by itself; here the run is
 ended at its eighth mark, without its last test rollout (8 to 12 s of MimicKit) and the files it writes, which cost
@@ -80,7 +80,7 @@ def row(attempt: Attempt) -> list[str]:
 
 def conclusion(attempts: Sequence[Attempt]) -> str:
     """Say what the procedure chose, what that is worth by the window, and what all of it cost."""
-    spent = f"{len(attempts)} probes, {sum(one.device_s for one in attempts):,.0f} device-seconds"
+    spent = f"probes: {len(attempts)}, device-seconds: {sum(one.device_s for one in attempts):,.0f}"
     best = winner(attempts)
     if best is None:
         return f"no winner; {spent}"

@@ -158,5 +158,5 @@ def test_a_real_command_is_probed_from_the_top(tmp_path: Path, capsys: pytest.Ca
         for rung, outcome in (("32", "host_oom"), ("16", "ok"))
     ]
     assert "winner: hiutil 16" in shown[-1][0]
-    assert "; 4 probes" in shown[-1][0]
+    assert "; probes: 4, " in shown[-1][0]
     assert psutil.Process().children(recursive=True) == []
