@@ -18,6 +18,7 @@ from statistics import fmean, median, stdev
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
+import old_rule
 import typer
 from probing import Bench, Listening, chosen, window_of
 from rich import box
@@ -26,25 +27,13 @@ from rich.table import Table
 
 from tuner.devices.base import describe_machine
 from tuner.probe.metrics import error, value
-from tuner.probe.result import DeviceSample, ProbeResult
+from tuner.probe.result import ProbeResult
 from tuner.study.cases import select
 from tuner.study.space import Config
 from tuner.workbench import Prober, open_workbench
 
-SKIPPED_S = 20
 MANY = 10_000
 WARM, COLD = "warm", "cold"
-
-
-def predecessor(samples: list[DeviceSample], devices: int) -> float | None:
-    """Read utilisation as one reading a second with the first 20 left out: the least mean over devices, in percent."""
-    means = []
-    for device in range(devices):
-        seconds = {int(one.t_s): one.util_pct for one in samples if one.device == device and one.util_pct is not None}
-        kept = [util for second, util in seconds.items() if second >= SKIPPED_S]
-        if kept:
-            means.append(fmean(kept))
-    return min(means, default=None)
 
 
 def rows(
@@ -65,7 +54,7 @@ def rows(
                 yield [_named(config), way, f"{result.failure.kind}: {result.failure.detail}"]
                 continue
             found.append(result)
-            old.append(predecessor(source.samples, len(source.devices)) if way == COLD else None)
+            old.append(old_rule.reading(source.samples, len(source.devices)) if way == COLD else None)
         if reference is not None and len(found) > 1:
             read = [reading for reading in old if reading is not None]
             yield [_named(config), way, *_figures(bench, found, reference), f"{fmean(read):.1f}" if read else ""]

@@ -70,6 +70,23 @@ def test_the_space_can_be_exhausted(tmp_path: Path) -> None:
     assert outcome.why == "every config has been probed or cannot fit"
 
 
+@pytest.mark.parametrize(("start_up_s", "epochs"), [(None, [30]), (5.0, [20, 30])])
+def test_a_rung_too_slow_to_start_is_left_and_one_too_slow_to_run_is_tried_with_less(
+    tmp_path: Path, start_up_s: float | None, epochs: list[int]
+) -> None:
+    space = {"num_envs": {"ladder": [64]}, "update_epochs": {"choices": [30, 20, 40]}}
+
+    def slow(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        if plan.config["update_epochs"] == 20:
+            return busy(plan, stop)
+        return replace(failed(plan, FailureKind.TOO_SLOW), start_up_s=start_up_s)
+
+    command = {"command": "train {num_envs} {update_epochs}", "cases": ["walk"]}
+    study = spec(trainer={"name": "command", "options": command}, space=space, search={"sampler": "gain"})
+    _, watcher = optimised(tmp_path, slow, study=study)
+    assert sorted({int(config["update_epochs"]) for config in watcher.launched}) == epochs
+
+
 def test_what_must_run_out_of_memory_is_never_launched(tmp_path: Path) -> None:
     def small_card(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return failed(plan, FailureKind.GPU_OOM) if int(plan.config["num_envs"]) > 8 else busy(plan, stop)

@@ -1,10 +1,10 @@
 """What optimising a study needs, who watches it, and how the work on a case can end."""
 
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from tuner.probe.protocols import Clock
 from tuner.probe.result import Blame, Failure, ProbeResult
@@ -145,6 +145,8 @@ class Job:
     """Whether a clear loser ends early and the best is measured again cold, or each config counts for its own sake."""
     open_session: Callable[[], str | None] = lambda: None
     """The key of the session that is open now, if one is."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """What the study of each case keeps about it, beside what every study does; JSON."""
 
 
 def budget(clock: Clock, hours: float | None) -> Callable[[], bool]:

@@ -92,7 +92,10 @@ class _CaseWork:
             pruner=build_pruner(self._spec.pruner, self._spec.probe.iterations),
             objectives=self._spec.objectives,
             identity=identity,
-            case=case_record(case, identity, defaults=space.defaults(), learning=learning(bench.trainer)),
+            case={
+                **case_record(case, identity, defaults=space.defaults(), learning=learning(bench.trainer)),
+                **job.about,
+            },
             confirm=job.competing,
         )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.devices.base import describe_machine
-from tuner.export.header import Circumstances
+from tuner.export.header import RECORDING, Circumstances
 from tuner.export.table import columns
 from tuner.job import CaseOutcome, Job
 from tuner.loop import calibrated, optimise
@@ -21,6 +21,8 @@ from tuner.workbench import Workbench
 
 DATABASE = "record.db"
 """Beside the study's own database, so that a search and a recording never mix."""
+TABLES = "tables"
+"""Folder of a study's tables, in its own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +69,7 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> Recording
             space=known,
             limits=spec.probe,
             machine=describe_machine(bench.source),
-            devices=bench.devices,
+            devices=tuple(replace(device, uuid=None) for device in bench.devices),
             commit=_commit(bench.spec.trainer.root),
         ),
     )
@@ -108,6 +110,7 @@ def _job(job: Job, recording: Recording) -> Job:
         competing=False,
         trials=sys.maxsize if calibrated_too else len(recording.configs),
         sampler=lambda space, *_: OrderedSampler(space, recording.configs),
+        about={RECORDING: recording.circumstances.model_dump(mode="json")},
     )
 
 

@@ -148,6 +148,22 @@ def test_a_full_disk_keeps_what_was_measured(tuner: Tuner, tmp_path: Path, monke
     assert "1 of 2 trials done" in out
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("optimize", "--runs"), ("recover", "--runs"), ("record", "--runs"), ("record", "--out")],
+    ids=" ".join,
+)
+def test_a_folder_that_cannot_be_written_is_noticed_before_the_first_probe(
+    tuner: Tuner, tmp_path: Path, command: tuple[str, str]
+) -> None:
+    (tmp_path / "taken").write_text("a file")
+    elsewhere = f"sqlite:///{tmp_path / 'study.db'}"
+    answer = tuner(command[0], "--study", study_file(tmp_path), "--storage", elsewhere, command[1], "taken/here")
+    refused(answer, f"cannot write {tmp_path / 'taken/here'}", "Not a directory", "choose another folder")
+    assert answer[1] == ""
+    assert not (tmp_path / "study.db").exists()
+
+
 def test_a_study_that_was_never_run(tuner: Tuner, tmp_path: Path) -> None:
     for command in ("status", "export", "dashboard"):
         answer = tuner(command, "--study", study_file(tmp_path))

@@ -1,6 +1,7 @@
 """`tuner record` with a tiny real trainer, and `tuner optimize --replay` on its table."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -50,6 +51,28 @@ def test_without_time_a_recording_says_what_is_left(tuner: Tuner, tmp_path: Path
     assert "the 0 hour(s) are over; the same command goes on" in out
 
 
+def test_what_was_recorded_can_be_written_later_without_the_trainer(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path, space=LADDER)
+    code, _, err = tuner("export", "--study", study, "--recorded")
+    assert (code, "record.db" in err) == (2, True)
+    tuner("record", "--study", study)
+    tables = tmp_path / "runs/demo/tables"
+    written = {path.name: path.read_bytes() for path in tables.iterdir()}
+    shutil.rmtree(tables)
+    elsewhere = study_file(tmp_path, space=LADDER, trainer={"name": "mimickit", "root": "nowhere"})
+    code, out, err = tuner("export", "--study", elsewhere, "--recorded")
+    assert (code, err) == (0, "")
+    assert "wrote runs/demo/tables/walk.parquet, runs/demo/tables/walk.json" in out
+    assert {path.name: path.read_bytes() for path in tables.iterdir()} == written
+
+
+def test_a_database_without_a_recording_has_no_table_to_write(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path, space=LADDER)
+    tuner("optimize", "--study", study, "--n-trials", 1)
+    code, _, err = tuner("export", "--study", study, "--recorded", "--storage", "sqlite:///runs/demo/study.db")
+    assert (code, "tuner record" in err) == (2, True)
+
+
 def test_grid_and_sample_exclude_each_other(tuner: Tuner, tmp_path: Path) -> None:
     code, _, err = tuner("record", "--study", study_file(tmp_path), "--grid", "--configs", 2)
     assert (code, "--grid" in err, "--configs" in err) == (2, True, True)
@@ -76,6 +99,23 @@ def test_a_table_is_replayed_with_the_same_exports(tuner: Tuner, tmp_path: Path,
     assert best[1].startswith("walk\twalk\tok\t\t16\t")
     code, out, _ = tuner("optimize", "--study", study, "--replay", table, "--n-trials", 3)
     assert (code, "nothing left to do" in out, "simulated: 0 s" in out) == (0, True, True)
+
+
+def test_another_recording_of_a_case_is_replayed_in_a_folder_of_its_own(
+    tuner: Tuner, tmp_path: Path, table: Path
+) -> None:
+    study = study_file(tmp_path)
+    replay = ("optimize", "--study", study, "--replay", table)
+    assert tuner(*replay)[0] == 0
+    header = tmp_path / table.with_suffix(".json")
+    facts = json.loads(header.read_text())
+    header.write_text(json.dumps(facts | {"date": "2031-01-01T00:00:00Z"}))
+    code, _, err = tuner(*replay)
+    assert code == 2
+    assert f"trainer.recorded: was '{facts['date']}', is '2031-01-01T00:00:00Z'" in err
+    assert "another --runs folder" in err
+    code, out, _ = tuner(*replay, "--runs", "runs/again")
+    assert (code, "wrote runs/again/demo-replay/best_by_case.tsv" in out) == (0, True)
 
 
 @pytest.mark.parametrize("option", [("--cases", "walk"), ("--devices", "cpu:2")])

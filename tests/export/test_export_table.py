@@ -19,6 +19,7 @@ from tuner.study.spec import ParameterSpec, ProbeSpec
 
 if TYPE_CHECKING:
     from conftest import FilledDatabase
+    from optuna import Study
 
 CIRCUMSTANCES = Circumstances(
     space={"num_envs": ParameterSpec(ladder=(8, 16)), "batch_size": ParameterSpec(choices=(1, 0.5))},
@@ -29,9 +30,13 @@ CIRCUMSTANCES = Circumstances(
 )
 
 
-def exported(database: "FilledDatabase", folder: Path, *cases: str) -> list[str]:
-    paths = export_tables(database.url, "pi_plus", folder, dict.fromkeys(cases or ("walk",), CIRCUMSTANCES))
-    return [path.name for path in paths]
+def case(database: "FilledDatabase", name: str = "walk") -> "Study":
+    """Start a case that is being recorded."""
+    return database.case(name, recording=CIRCUMSTANCES.model_dump(mode="json"))
+
+
+def exported(database: "FilledDatabase", folder: Path) -> list[str]:
+    return [path.name for path in export_tables(database.url, "pi_plus", folder)]
 
 
 def rows(folder: Path, case: str = "walk") -> list[dict[str, Any]]:
@@ -84,14 +89,14 @@ def test_the_header_says_how_it_was_recorded(tmp_path: Path) -> None:
 def test_invalidity_is_told_in_the_words_of_t4(
     database: "FilledDatabase", tmp_path: Path, status: str, launched: bool, word: str
 ) -> None:
-    database.add(database.case("walk"), {"num_envs": 8}, status=status, utils=(50.0,), launched=launched)
+    database.add(case(database), {"num_envs": 8}, status=status, utils=(50.0,), launched=launched)
     exported(database, tmp_path)
     (row,) = rows(tmp_path)
     assert (row["status"], row["invalidity"], row["launched"]) == (status, word, launched)
 
 
 def test_a_failure_keeps_its_rule_and_detail(database: "FilledDatabase", tmp_path: Path) -> None:
-    database.add(database.case("walk"), {"num_envs": 8}, status="nccl", detail="no route")
+    database.add(case(database), {"num_envs": 8}, status="nccl", detail="no route")
     exported(database, tmp_path)
     (row,) = rows(tmp_path)
     assert (row["failure_kind"], row["failure_rule"], row["failure_detail"], row["failure_rank"]) == (
@@ -104,35 +109,31 @@ def test_a_failure_keeps_its_rule_and_detail(database: "FilledDatabase", tmp_pat
 
 
 def test_what_runs_or_was_interrupted_has_no_row(database: "FilledDatabase", tmp_path: Path) -> None:
-    case = database.case("walk")
-    database.add(case, {"num_envs": 8}, utils=(50.0,))
-    database.add(case, {"num_envs": 16}, status="interrupted")
-    case.ask()
+    walk = case(database)
+    database.add(walk, {"num_envs": 8}, utils=(50.0,))
+    database.add(walk, {"num_envs": 16}, status="interrupted")
+    walk.ask()
     exported(database, tmp_path)
     assert [row["num_envs"] for row in rows(tmp_path)] == [8]
 
 
 def test_a_series_is_read_step_by_step(any_database: "FilledDatabase") -> None:
     first, second = any_database.case("walk"), any_database.case("run")
-    for case, steps in ((first, {2: 50.0, 3: 52.0}), (second, {1: 7.0}), (first, {})):
-        trial = case.ask()
+    for one, steps in ((first, {2: 50.0, 3: 52.0}), (second, {1: 7.0}), (first, {})):
+        trial = one.ask()
         for step, value in steps.items():
             trial.report(value, step)
     reader = StudyReader(connect(any_database.url), "pi_plus")
     assert reader.series == {("walk", 0): [None, 50.0, 52.0], ("run", 0): [7.0]}
 
 
-def test_each_case_asked_for_has_a_table_of_its_own(database: "FilledDatabase", tmp_path: Path) -> None:
-    for name in ("walk", "run", "jump", "rest"):
-        case = database.case(name)
-        if name != "rest":
-            database.add(case, {"num_envs": 16, "batch_size": 0.5}, utils=(50.0,))
-    assert exported(database, tmp_path, "walk", "run", "rest") == [
-        "walk.parquet",
-        "walk.json",
-        "run.parquet",
-        "run.json",
-    ]
+def test_each_case_that_was_recorded_and_has_rows_has_a_table_of_its_own(
+    database: "FilledDatabase", tmp_path: Path
+) -> None:
+    for one in (case(database, "walk"), case(database, "run"), database.case("jump")):
+        database.add(one, {"num_envs": 16, "batch_size": 0.5}, utils=(50.0,))
+    case(database, "rest")
+    assert exported(database, tmp_path) == ["walk.parquet", "walk.json", "run.parquet", "run.json"]
     assert rows(tmp_path, "run")[0]["batch_size"] == 0.5
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from tuner.errors import OutputError, StoreError
-from tuner.export.write import EXPORTERS, export_study
+from tuner.export.write import EXPORTERS, export_study, prepare_folder
 
 if TYPE_CHECKING:
     from conftest import FilledDatabase
@@ -92,6 +92,13 @@ def test_a_folder_that_cannot_be_made_is_named(filled: "FilledDatabase", tmp_pat
     (tmp_path / "taken").write_text("a file", encoding="utf-8")
     with pytest.raises(OutputError, match=r"cannot write .*taken: .*choose another folder"):
         export_study(filled.url, "pi_plus", tmp_path / "taken")
+
+
+def test_a_folder_is_made_and_seen_to_take_files(tmp_path: Path) -> None:
+    prepare_folder(tmp_path / "new" / "folder")
+    assert not list((tmp_path / "new" / "folder").iterdir())
+    with pytest.raises(OutputError, match="cannot write /proc: "):
+        prepare_folder(Path("/proc"))
 
 
 def test_an_unknown_study_writes_nothing(filled: "FilledDatabase", tmp_path: Path) -> None:

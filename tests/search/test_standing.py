@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.search.standing import Reading, best, ways
+from tuner.search.standing import Reading, best, incumbent, ways
 
 
 def reading(trial: int, launch: str, value: float | None, *, warm: bool = False, error: float | None = None) -> Reading:
@@ -66,6 +66,18 @@ def test_what_a_cold_reading_says_no_session_gainsays() -> None:
     told = [reading(0, "a", 80.0, warm=True), reading(1, "b", 70.0, warm=True), reading(2, "a", None)]
     cold, warm = ways(told)
     assert (list(cold), list(warm)) == ([], ["b"])
+
+
+def test_a_lucky_reading_is_no_more_to_beat_than_its_mean() -> None:
+    assert incumbent([reading(0, "a", 90.0), reading(1, "b", 85.0), reading(2, "a", 70.0)]) == 85.0
+
+
+def test_what_is_to_beat_counts_sessions_until_they_are_measured_cold() -> None:
+    told = [reading(0, "a", 80.0, warm=True), reading(1, "b", 70.0, warm=True), reading(2, "c", 60.0)]
+    assert incumbent(told) == 80.0
+    assert incumbent([*told, reading(3, "a", 50.0)]) == 70.0
+    assert incumbent([*told, reading(3, "a", None)]) == 70.0
+    assert incumbent([]) is None
 
 
 def test_errors_shrink_with_readings_that_agree_and_grow_with_their_scatter() -> None:

@@ -134,6 +134,16 @@ def test_the_incumbent_is_the_best_complete_value(study: CaseStudy) -> None:
     assert study.incumbent == 61.5
 
 
+def test_what_a_session_flattered_is_the_incumbent_only_until_it_is_confirmed(study: CaseStudy) -> None:
+    asked = ask(study, 1)
+    study.tell(asked, ok(60.0), {"status": "ok", "config": asked.config, "metrics": {}, "warm": True})
+    assert study.incumbent == 60.0
+    again = ask(study, 1)
+    assert (again.config, again.confirms) == (asked.config, True)
+    tell(study, again, ok(50.0))
+    assert study.incumbent == 50.0
+
+
 def test_failures_that_no_config_is_to_blame_for_count_only_in_a_row(study: CaseStudy) -> None:
     counts = []
     for verdict in (CRASH, CRASH, ok(50.0), CRASH, OUT_OF_MEMORY, CRASH, CRASH, CRASH):

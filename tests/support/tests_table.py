@@ -159,8 +159,8 @@ def recorded(
             interrupted=interrupted,
             open_session=lambda: prober.open_session,
         )
-        (recording,), (outcome,) = record_cases(job, [recording])
-    export_tables(f"sqlite:///{folder / 'study.db'}", "demo", folder, {CASE.name: recording.circumstances})
+        _, (outcome,) = record_cases(job, [recording])
+    export_tables(f"sqlite:///{folder / 'study.db'}", "demo", folder)
     return outcome, watcher
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.front import front_tables
-from tuner.cli.options import RUNS, Runs, Storage, Study, storage_url
+from tuner.cli.options import RUNS, Runs, Storage, Study, database_url, storage_url
 from tuner.cli.show import (
     ladder,
     learning_changed,
@@ -16,14 +16,22 @@ from tuner.cli.show import (
     written,
 )
 from tuner.cli.tables import print_tables, summary_table
+from tuner.errors import StoreError
 from tuner.export.dashboard import LOOPBACK, serve
 from tuner.export.database import connect
 from tuner.export.ladders import fixed_rungs
 from tuner.export.query import StudyReader
 from tuner.export.summary import summarise
+from tuner.export.table import export_tables
 from tuner.export.write import export_study
+from tuner.recording import DATABASE, TABLES
+from tuner.urls import shown
 
 Port = Annotated[int, typer.Option(min=1, max=65535, help="On this machine's loopback interface.")]
+
+Recorded = Annotated[
+    bool, typer.Option("--recorded", help="The tables of what `tuner record` has measured so far, instead.")
+]
 
 
 def status(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
@@ -42,12 +50,18 @@ def status(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
         console.print(line, markup=False)
 
 
-def export(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
+def export(study: Study, recorded: Recorded = False, storage: Storage = None, runs: Runs = RUNS) -> None:
     """Write a study's tables: best_by_case, case_manifest, method_summary, trials; pareto, of several objectives."""
     console = open_console()
     spec = load_shown(console, study)
     folder = (runs / spec.name).resolve()
-    written(console, export_study(storage_url(storage, spec, runs), spec.name, folder))
+    if recorded:
+        paths = export_tables(url := database_url(storage, folder, DATABASE), spec.name, folder / TABLES)
+        if not paths:
+            raise StoreError(f"{shown(url)} holds nothing that `tuner record` has measured; record the study first")
+    else:
+        paths = export_study(storage_url(storage, spec, runs), spec.name, folder)
+    written(console, paths)
 
 
 def dashboard(study: Study, storage: Storage = None, port: Port = 8080, runs: Runs = RUNS) -> None:

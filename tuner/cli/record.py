@@ -13,9 +13,10 @@ from tuner.errors import StudyError
 from tuner.export.database import connect
 from tuner.export.ladders import fixed_rungs
 from tuner.export.table import TABLE_SUFFIX, export_tables
+from tuner.export.write import prepare_folder
 from tuner.job import budget
 from tuner.probe.clock import MonotonicClock
-from tuner.recording import DATABASE, plan_recording, record_cases, recording_bench
+from tuner.recording import DATABASE, TABLES, plan_recording, record_cases, recording_bench
 from tuner.replay.table import Table
 from tuner.workbench import Prober, open_workbench
 
@@ -44,6 +45,8 @@ def record(
     bench = recording_bench(searched)
     chosen = chosen_cases(bench, cases)
     url = database_url(storage, searched.folder, DATABASE)
+    folder = (out or searched.folder / TABLES).resolve()
+    prepare_folder(folder)
     with at_work(console, bench, chosen, url, Prober(bench)) as job:
         bench = replace(bench, rungs=fixed_rungs(connect(url), bench.spec.name))
         recordings = [plan_recording(bench, case, count) for case in chosen]
@@ -54,8 +57,7 @@ def record(
         console.print(out_of_time(hours))
     if interrupted and not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)
-    described = {one.case.name: one.circumstances for one in recordings}
-    paths = export_tables(url, bench.spec.name, (out or searched.folder / "tables").resolve(), described)
+    paths = export_tables(url, bench.spec.name, folder)
     tables = {path.stem: Table.load(path) for path in paths if path.suffix == TABLE_SUFFIX}
     for one in recordings:
         console.print(recorded(one.case, one.configs, tables.get(one.case.name)), markup=False)

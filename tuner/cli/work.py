@@ -12,6 +12,7 @@ from rich.console import Console
 from tuner.cli.progress import ProgressView
 from tuner.cli.show import complaint, introduction
 from tuner.errors import TunerError
+from tuner.export.write import prepare_folder
 from tuner.job import CaseOutcome, Job
 from tuner.replay.prober import ReplayedProber
 from tuner.store.database import Database
@@ -25,7 +26,11 @@ EXIT_INTERRUPTED = 130
 def at_work(
     console: Console, bench: Workbench, cases: Sequence[Case], url: str, prober: Prober | ReplayedProber
 ) -> Iterator[Job]:
-    """Introduce a study and give the job on it; nothing stays open afterwards."""
+    """Introduce a study and give the job on it; nothing stays open afterwards.
+
+    Raises OutputError or StoreError where its folder or its database cannot be used.
+    """
+    prepare_folder(bench.folder)
     database = Database(url)
     introduction(console, bench, cases, database.shown_url)
     view = ProgressView(console)

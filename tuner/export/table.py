@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from tuner.errors import StudyError
 from tuner.export.database import connect
-from tuner.export.header import Circumstances, header
+from tuner.export.header import RECORDING, header
 from tuner.export.query import StudyReader
 from tuner.export.records import FINISHED, INTERRUPTED, OK, CaseRecord, TrialRecord
 from tuner.export.write import write_files
@@ -60,8 +60,8 @@ _INVALIDITY = {
 }
 
 
-def export_tables(url: str, study: str, folder: Path, circumstances: Mapping[str, Circumstances]) -> list[Path]:
-    """Write CASE.parquet and CASE.json for each case in `circumstances` that has rows; give the files' paths.
+def export_tables(url: str, study: str, folder: Path) -> list[Path]:
+    """Write CASE.parquet and CASE.json for each case that was recorded and has rows; give the files' paths.
 
     A row stands for each trial that has ended, those aside that were interrupted: they are asked again.
     Raises StoreError when the study cannot be read, OutputError when a file cannot be written.
@@ -73,8 +73,8 @@ def export_tables(url: str, study: str, folder: Path, circumstances: Mapping[str
             ended.setdefault(trial.case, []).append(trial)
     files: dict[str, Iterable[bytes]] = {}
     for case in reader.cases:
-        if case.name in circumstances and case.name in ended:
-            files |= _files(reader, case, ended[case.name], circumstances[case.name])
+        if RECORDING in case.facts and case.name in ended:
+            files |= _files(reader, case, ended[case.name])
     return write_files(folder, files)
 
 
@@ -95,15 +95,11 @@ def _type(name: str, parameter: ParameterSpec) -> pa.DataType:
     return _TEXT if str in kinds else _NUMBER if float in kinds else _WHOLE
 
 
-def _files(
-    reader: StudyReader, case: CaseRecord, trials: list[TrialRecord], circumstances: Circumstances
-) -> Iterator[tuple[str, list[bytes]]]:
+def _files(reader: StudyReader, case: CaseRecord, trials: list[TrialRecord]) -> Iterator[tuple[str, list[bytes]]]:
     rows = [_row(trial, reader.series.get((case.name, trial.number), [])) for trial in trials]
-    table = pa.Table.from_pylist(rows, schema=columns(circumstances.space))
+    facts = header(case, reader.study, rows=len(rows), date=max(row["started_at"] or "" for row in rows))
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    date = max(row["started_at"] or "" for row in rows)
-    facts = header(case, reader.study, circumstances, rows=len(rows), date=date)
+    pq.write_table(pa.Table.from_pylist(rows, schema=columns(facts.space)), sink)
     yield f"{case.name}{TABLE_SUFFIX}", [sink.getvalue().to_pybytes()]
     yield f"{case.name}{HEADER_SUFFIX}", [facts.model_dump_json(indent=2, exclude_none=True).encode(), b"\n"]
 

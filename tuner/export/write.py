@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from uuid import uuid4
 
 import pandas as pd
@@ -38,13 +39,19 @@ def export_study(url: str, study: str, folder: Path) -> list[Path]:
     return write_files(folder, {name: map(str.encode, exporter(reader)) for name, exporter in exporters.items()})
 
 
+def prepare_folder(folder: Path) -> None:
+    """Make `folder` where it is missing and see that it takes files. Raises OutputError where it does not."""
+    with _explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=folder).close()
+
+
 def write_files(folder: Path, files: Mapping[str, Iterable[bytes]]) -> list[Path]:
     """Write files, name → pieces of content, into `folder`, which is made where it is missing; give their paths.
 
     Nothing is replaced before everything is written. Raises OutputError when a file cannot be written.
     """
-    with _explained(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    prepare_folder(folder)
     with ExitStack() as stack:
         staged = {folder / name: stack.enter_context(_staged(folder / name, pieces)) for name, pieces in files.items()}
         for path, temporary in staged.items():

@@ -16,15 +16,27 @@ UNKNOWN_OVERSHOOT_GIB = 1.0
 """Taken for an out-of-memory failure that names no size."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Need:
+    """What the need for something hangs on; only configs that agree in all other parameters are compared."""
+
+    growing: tuple[str, ...] = GROWING
+    """More of these needs no less."""
+    ignored: frozenset[str] = MEMORYLESS
+    """It does not hang on these."""
+
+
+DEVICE_MEMORY = Need()
+
+
 @dataclass(frozen=True, slots=True)
 class OutOfMemory:
-    """A config known to run out of device memory, and by how much."""
+    """A config known to run out of device memory, or of what else `need` tells, and by how much."""
 
     config: Config
     violation: float
     """Memory missing, in GiB; always above 0."""
-    ignored: frozenset[str] = MEMORYLESS
-    """Parameters that the need does not hang on."""
+    need: Need = DEVICE_MEMORY
 
 
 def out_of_memory(config: Config, failure: Failure) -> OutOfMemory:
@@ -44,15 +56,15 @@ class Frontier:
         scaled = (
             OutOfMemory(one.config, one.violation * _ratio(config.get(LADDER), one.config.get(LADDER)))
             for one in self._known
-            if _needs_no_less(config, one.config, one.ignored)
+            if _needs_no_less(config, one.config, one.need)
         )
         return max(scaled, key=lambda one: one.violation, default=None)
 
 
-def _needs_no_less(config: Mapping[str, Value], than: Mapping[str, Value], ignored: frozenset[str]) -> bool:
-    others = (config.keys() | than.keys()) - ignored.union(GROWING)
+def _needs_no_less(config: Mapping[str, Value], than: Mapping[str, Value], need: Need) -> bool:
+    others = (config.keys() | than.keys()) - need.ignored.union(need.growing)
     return all(config.get(name) == than.get(name) for name in others) and all(
-        _ratio(config.get(name), than.get(name)) >= 1.0 for name in GROWING
+        _ratio(config.get(name), than.get(name)) >= 1.0 for name in need.growing
     )
 
 

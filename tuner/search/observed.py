@@ -7,22 +7,26 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.probe.result import FailureKind
-from tuner.search.frontier import MEMORYLESS, Frontier, OutOfMemory
+from tuner.search.frontier import DEVICE_MEMORY, MEMORYLESS, Frontier, Need, OutOfMemory
 from tuner.search.growth import Line
 from tuner.search.siblings import Cost, Sibling, amounts
 from tuner.search.trials import ERROR, FAILURE, MEMORY, is_eligible, launched
-from tuner.study.space import Config, Space, config_digest
+from tuner.study.space import LADDER, Config, Space, config_digest
 
 COST = "cost"
 """User attribute of a trial that gave a number: what its probe took, as `cost` gives it."""
 MEMORY_SHARE, START_S, RUN_S = "memory_share", "start_s", "run_s"
 """Of a probe: the share of a device's memory in use at its peak, the seconds until it was ready, and those after."""
-_WALLS: Mapping[Any, frozenset[str]] = {
-    FailureKind.GPU_OOM: MEMORYLESS,
-    FailureKind.HOST_OOM: frozenset({"update_epochs"}),
-    FailureKind.TOO_SLOW: MEMORYLESS,  # nearly always a start, which hangs on the environments
+RAN = "ran"
+"""User attribute of a failed trial: most of its time went by after its start."""
+_RUN = Need(growing=(LADDER, "update_epochs"), ignored=frozenset())
+"""Seconds of iterations; how they hang on the size of a minibatch, or on a command's own parameters, is left open."""
+_NEEDS: Mapping[Any, Need] = {
+    FailureKind.GPU_OOM: DEVICE_MEMORY,
+    FailureKind.HOST_OOM: Need(ignored=frozenset({"update_epochs"})),
+    FailureKind.TOO_SLOW: Need(growing=(LADDER,), ignored=MEMORYLESS | {"batch_size"}),  # nearly always a start
 }
-"""Failures that show where memory or time ends → the parameters that this does not hang on."""
+"""Failures that show where memory or time ends → what the need for it hangs on."""
 
 
 def cost(record: Mapping[str, Any]) -> dict[str, float]:
@@ -35,6 +39,12 @@ def cost(record: Mapping[str, Any]) -> dict[str, float]:
         RUN_S: None if start_s is None or total_s is None else total_s - start_s,
     }
     return {name: amount for name, amount in took.items() if amount}
+
+
+def mostly_ran(record: Mapping[str, Any]) -> bool:
+    """Tell whether more of a probe's time went by after its start than until then."""
+    took = cost(record)
+    return took.get(RUN_S, 0.0) > took.get(START_S, 0.0)
 
 
 @dataclass(slots=True)
@@ -92,8 +102,9 @@ class Observed:
             self.seen[digest].eligible = False
         missing_gib = (trial.constraints or {}).get(MEMORY, 0.0)
         kind = FailureKind.GPU_OOM if missing_gib > 0.0 else trial.user_attrs.get(FAILURE)
-        if (ignored := _WALLS.get(kind)) is not None:
-            self._walls.append(OutOfMemory(config, missing_gib or 1.0, ignored))
+        need = _RUN if kind == FailureKind.TOO_SLOW and RAN in trial.user_attrs else _NEEDS.get(kind)
+        if need is not None:
+            self._walls.append(OutOfMemory(config, missing_gib or 1.0, need))
 
 
 def _number(trial: FrozenTrial) -> float | None:

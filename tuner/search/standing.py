@@ -65,6 +65,16 @@ def best(readings: Iterable[Reading]) -> Standing | None:
     return max((cold or warm).values(), key=lambda one: one.values[0], default=None)
 
 
+def incumbent(readings: Iterable[Reading]) -> float | None:
+    """Give the highest mean of the first objective; None where no config may be the best.
+
+    A config counts by its cold readings or, before it has any, by those of sessions: it is what a running probe has to
+    beat, not yet what is called the best.
+    """
+    cold, warm = ways(readings)
+    return max((one.values[0] for one in {**warm, **cold}.values()), default=None)
+
+
 def _known(readings: Mapping[Hashable, Sequence[Reading]]) -> Standings:
     """Leave out what could not be the best, and take the mean of the rest."""
     return {

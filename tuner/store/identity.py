@@ -12,7 +12,8 @@ def check_identity(known: dict[str, Any], now: dict[str, Any], *, study: str, sh
         raise StoreError(
             f"study {study} in {shown_url} was started with other settings:\n"
             + "\n".join(changed)
-            + "\nrestore them to resume it, or give the study file another `name:` to start anew"
+            + "\nrestore them to resume it, or give another --runs folder (and --storage, where you name one) "
+            "or the study file another `name:` to start anew"
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from tuner.probe.metrics import measured
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
-from tuner.search.observed import COST, cost
+from tuner.search.observed import COST, RAN, cost, mostly_ran
 from tuner.search.trials import ERROR, FAILURE, RETRY, WARM, launch_digest
 from tuner.search.verdict import Verdict
 from tuner.study.cases import FILES, Case
@@ -68,11 +68,12 @@ def finite(value: Any) -> Any:
 
 
 def case_record(
-    case: Case, identity: Mapping[str, Any], *, defaults: Sequence[Config], learning: Iterable[str]
+    case: Case, identity: Mapping[str, Any], *, defaults: Sequence[Config], learning: Iterable[str], **more: Any
 ) -> dict[str, Any]:
     """Pack a case: what the manifest shows, what its values were measured with and what they are compared with.
 
-    `defaults` are the default configs of all rungs, `learning` the parameters that change what is learnt.
+    `defaults` are the default configs of all rungs, `learning` the parameters that change what is learnt, and `more`
+    is kept beside them.
     """
     return {
         "case": case.name,
@@ -82,6 +83,7 @@ def case_record(
         **{name: identity[name] for name in ("trainer", "source", "devices", "objective")},
         "defaults": list(defaults),
         "learning": sorted(learning),
+        **more,
     }
 
 
@@ -94,4 +96,5 @@ def facts(verdict: Verdict, record: dict[str, Any]) -> dict[str, Any]:
         ERROR: verdict.error,
         COST: cost(record) if measured else None,
         FAILURE: None if measured else verdict.status,
+        RAN: not measured and mostly_ran(record),
     }

@@ -12,6 +12,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from tuner.search.calibration import RUNGS
 from tuner.search.frontier import Frontier
 from tuner.search.sampler import CaseSampler, Price, free
+from tuner.search.standing import incumbent
 from tuner.search.telling import tell
 from tuner.search.trials import (
     CONFIRMS,
@@ -19,8 +20,8 @@ from tuner.search.trials import (
     RETRY,
     frontier,
     has_failed,
-    is_eligible,
     launch_digest,
+    readings,
     same_launch,
     suggest,
 )
@@ -100,12 +101,12 @@ class CaseStudy:
 
     @property
     def incumbent(self) -> float | None:
-        """The best objective of an eligible config so far; None where there are several objectives."""
+        """The best mean of an eligible config so far, as `standing.incumbent` gives it; None of several objectives."""
         if self._several:
             return None
         with self._database.reported():
-            complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        return max((one.value for one in complete if one.value is not None and is_eligible(one)), default=None)
+            trials = self._study.get_trials(deepcopy=False)
+        return incumbent(readings(trials))
 
     @property
     def has_run(self) -> bool:

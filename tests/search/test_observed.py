@@ -1,0 +1,66 @@
+"""What failed probes close: configs that need no less of what ran out."""
+
+import pytest
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from tuner.search.observed import RAN, Observed, mostly_ran
+from tuner.search.trials import FAILURE, distribution
+from tuner.study.space import Config, Parameter, Space
+
+SPACE = Space(
+    (
+        Parameter(name="num_envs", values=(32, 64, 128)),
+        Parameter(name="batch_size", values=(1, 2, 4)),
+        Parameter(name="update_epochs", values=(20, 30, 40)),
+        Parameter(name="num_workers", values=(0, 4)),
+    )
+)
+MIDDLE: Config = {"num_envs": 64, "batch_size": 2, "update_epochs": 30, "num_workers": 0}
+
+
+def failure(kind: str, *facts: str) -> FrozenTrial:
+    """Give a probe of the config in the middle that failed."""
+    return create_trial(
+        state=TrialState.PRUNED,
+        params=MIDDLE,
+        distributions={one.name: distribution(one) for one in SPACE.parameters},
+        user_attrs={FAILURE: kind, **dict.fromkeys(facts, True)},
+    )
+
+
+def closed(trial: FrozenTrial) -> list[Config]:
+    walls = Observed([trial]).walls
+    return [config for config in SPACE.configs() if walls.beyond(config)]
+
+
+def test_a_start_that_was_too_slow_closes_its_rung_and_those_above() -> None:
+    assert closed(failure("too_slow")) == [config for config in SPACE.configs() if int(config["num_envs"]) >= 64]
+
+
+def test_iterations_that_were_too_slow_leave_fewer_updates_open() -> None:
+    assert closed(failure("too_slow", RAN)) == [
+        config
+        for config in SPACE.configs()
+        if int(config["num_envs"]) >= 64
+        and int(config["update_epochs"]) >= 30
+        and (config["batch_size"], config["num_workers"]) == (2, 0)
+    ]
+
+
+def test_a_crash_closes_nothing_but_itself() -> None:
+    assert closed(failure("crash", RAN)) == []
+
+
+@pytest.mark.parametrize(
+    ("record", "ran"),
+    [
+        ({"total_s": 420.0}, False),
+        ({"total_s": 420.0, "start_up_s": 60.0}, True),
+        ({"total_s": 420.0, "start_up_s": 400.0}, False),
+        ({"total_s": 420.0, "warm": True, "ready_s": None}, False),
+        ({"total_s": 420.0, "warm": True, "ready_s": 0.0}, True),
+    ],
+    ids=["no iteration", "iterations", "hardly any", "session not ready", "session open"],
+)
+def test_what_took_the_time_is_read_off_the_record(record: dict[str, object], ran: bool) -> None:
+    assert mostly_ran(record) is ran
