@@ -93,13 +93,19 @@ def _record(job: Job, recording: Recording) -> tuple[Recording, list[CaseOutcome
     if job.interrupted():
         return recording, []
     case = recording.case
-    ready, calibration = calibrated(job, case)
+    noting = _noting(job, recording)
+    ready, calibration = calibrated(noting, case)
     if calibration and calibration.stopped:
         job.watcher.case_ended(calibration)
         return recording, [calibration]
-    if ready is not job:
+    if ready is not noting:
         recording = plan_recording(ready.bench, case, recording.count)
-    return recording, optimise(_job(ready, recording), [case])
+    return recording, optimise(_job(_noting(ready, recording), recording), [case])
+
+
+def _noting(job: Job, recording: Recording) -> Job:
+    """Give the job with the circumstances of the recording for its study to keep."""
+    return replace(job, about={RECORDING: recording.circumstances.model_dump(mode="json")})
 
 
 def _job(job: Job, recording: Recording) -> Job:
@@ -110,7 +116,6 @@ def _job(job: Job, recording: Recording) -> Job:
         competing=False,
         trials=sys.maxsize if calibrated_too else len(recording.configs),
         sampler=lambda space, *_: OrderedSampler(space, recording.configs),
-        about={RECORDING: recording.circumstances.model_dump(mode="json")},
     )
 
 
