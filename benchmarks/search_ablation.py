@@ -5,6 +5,7 @@ python benchmarks/search_ablation.py --invented plateau --invented edge --seeds 
 
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
@@ -91,6 +92,14 @@ class ReadOnce(Outlook):
         self._open[self._seen] = False
 
 
+class Gambling(Outlook):
+    @cached_property
+    def _runs(self) -> Floats:
+        runs = self._costs.runs.copy()
+        runs[self._seen] = 1.0
+        return runs
+
+
 class NoNeighbours(Outlook):
     @property
     def _pending(self) -> list[int]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -135,6 +144,7 @@ ENTRIES = (
     Entry(without="memory model", outlook=looking(costs=NoMemory)),
     Entry(without="dominance", outlook=NoFrontier),
     Entry(without="memory model, dominance", outlook=type("Blind", (NoFrontier,), {"costs": NoMemory})),
+    Entry(without="unlikely fits left out", outlook=Gambling),
     Entry(without="time limit foreseen", outlook=looking(costs=NoTimeLimit)),
     Entry(without="price in seconds", outlook=looking(costs=NoSeconds)),
     Entry(without="open session cheaper", outlook=looking(costs=NoOpenSession)),

@@ -128,6 +128,17 @@ def test_what_may_not_run_does_not_stop_the_search_from_being_sure_of_the_rest()
     assert best["num_envs"] == FITS
 
 
+def test_what_hardly_fits_is_not_tried_however_much_it_promises() -> None:
+    rungs = Parameter(name="num_envs", values=(1024, 2048, 4096, 5800, 8192))
+    space = Space((rungs, *SPACE.parameters[1:]))
+    search = Search(space, fits=5000, value=lambda config: 1e-4 * float(config["num_envs"]) ** 2)
+    search.run()
+    assert {config["num_envs"] for config in search.asked} <= {1024, 2048, 4096}
+    best = search.sampler.best(search.study)
+    assert best is not None
+    assert best["num_envs"] == 4096
+
+
 def test_what_is_believed_to_be_the_best_is_measured_cold_once() -> None:
     search = Search(warm=True)
     search.run()

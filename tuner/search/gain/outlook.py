@@ -23,6 +23,9 @@ TRIFLE = 1e-5
 """What one more reading gains at most when nothing is left to gain, as a share of the best."""
 LIKELY = 0.5
 """Probability of fitting into memory and time from which on a neighbour of the best is looked at before the end."""
+UNLIKELY = 0.1
+"""Below this probability a config counts as one that does not fit, once another has run: a launch that fails takes as
+long as several probes in a session, and tells next to nothing."""
 BEGIN = 0.5
 """Where on the ladder the first probe is made."""
 
@@ -138,5 +141,7 @@ class Outlook:
     def _runs(self) -> Floats:
         """Give the probability that each config fits into memory and time; 1 where it has run."""
         runs = self._costs.runs.copy()
+        if self._rivals:
+            runs[runs < UNLIKELY] = 0.0
         runs[self._seen] = 1.0
         return runs
