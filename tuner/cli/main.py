@@ -5,7 +5,7 @@ import sys
 import typer
 from rich.console import Console
 
-from tuner.cli import database, doctor, optimize, preview, record, recover
+from tuner.cli import database, doctor, optimize, plan, preview, record, recover
 from tuner.errors import TunerError
 
 app = typer.Typer(
@@ -22,7 +22,7 @@ for command in (
     database.status,
     database.export,
     preview.cases,
-    preview.plan,
+    plan.plan,
     database.dashboard,
     preview.schema,
 ):

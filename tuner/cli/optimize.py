@@ -1,5 +1,6 @@
 """`tuner optimize`: run or resume a study."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -82,4 +83,6 @@ def optimize(
     if isinstance(prober, ReplayedProber):
         console.print(replayed(bench, prober.spent_s), markup=False)
     written(console, export_study(url, bench.spec.name, bench.folder))
+    if replay is None and any(row.best for row in rows):
+        console.print(f"to train with the best: tuner plan --study {shlex.quote(study)} --best", markup=False)
     conclude(outcomes, interrupted=interrupted)
