@@ -85,4 +85,4 @@ def optimize(
     written(console, export_study(url, bench.spec.name, bench.folder))
     if replay is None and any(row.best for row in rows):
         console.print(f"to train with the best: tuner plan --study {shlex.quote(study)} --best", markup=False)
-    conclude(outcomes, interrupted=interrupted)
+    conclude(outcomes, rows, interrupted=interrupted)
