@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,10 @@ def test_cases_marks_those_the_study_asks_for(tuner: Tuner, tmp_path: Path) -> N
     marked = [line for line in out.splitlines() if "*" in line]
     assert len(marked) == 1
     assert "walk" in marked[0]
+
+
+def test_the_version_is_told_without_a_command(tuner: Tuner) -> None:
+    assert tuner("--version") == (0, f"tuner {version('tuner')}\n", "")
 
 
 def test_schema_is_json_schema(tuner: Tuner) -> None:

@@ -1,10 +1,12 @@
 """The command `tuner`: its groups put together, and every error a user can cause turned into exit code 2."""
 
 import sys
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from tuner import __version__
 from tuner.cli import database, doctor, optimize, plan, preview, record, recover
 from tuner.errors import TunerError
 
@@ -27,6 +29,22 @@ for command in (
     preview.schema,
 ):
     app.command()(command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tuner {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+]
+
+
+@app.callback()
+def _of_every_command(version: Version = False) -> None:
+    """Take the options that stand before a command."""
 
 
 def main() -> None:
