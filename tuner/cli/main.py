@@ -1,7 +1,9 @@
 """The command `tuner`: its groups put together, and every error a user can cause turned into exit code 2."""
 
+import errno
+import os
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -9,6 +11,8 @@ from rich.console import Console
 from tuner import __version__
 from tuner.cli import database, doctor, optimize, plan, preview, record, recover
 from tuner.errors import TunerError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 app = typer.Typer(
     help="Find the launch settings that keep the GPUs of a training run busiest.",
@@ -52,7 +56,16 @@ def main() -> None:
     try:
         app()
     except TunerError as error:
-        Console(stderr=True).print(f"tuner: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(2)
+        _refuse(str(error))
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what it still holds would fail again
+        _refuse(f"the output cannot be written: {error.strerror}; free some disk space, then run the command again")
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _refuse(message: str) -> NoReturn:
+    Console(stderr=True).print(f"tuner: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+    sys.exit(2)
