@@ -1,6 +1,5 @@
 """`tuner optimize`: run or resume a study."""
 
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -84,5 +83,5 @@ def optimize(
         console.print(replayed(bench, prober.spent_s), markup=False)
     written(console, export_study(url, bench.spec.name, bench.folder))
     if replay is None and any(row.best for row in rows):
-        console.print(f"to train with the best: tuner plan --study {shlex.quote(study)} --best", markup=False)
+        console.print("`tuner plan --best` prints the best as a script to train with")
     conclude(outcomes, rows, interrupted=interrupted)
