@@ -1,6 +1,9 @@
 """Every error a user can cause: one clear message, exit code 2, no traceback."""
 
+import os
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -146,6 +149,28 @@ def test_a_full_disk_keeps_what_was_measured(tuner: Tuner, tmp_path: Path, monke
     code, out, _ = tuner("optimize", "--study", study, "--n-trials", 2)
     assert code == 0
     assert "1 of 2 trials done" in out
+
+
+TUNER = [sys.executable, "-c", "from tuner.cli.main import main; main()"]
+
+
+@pytest.mark.parametrize("command", [["cases"], ["schema"], ["plan"]], ids=" ".join)
+def test_output_to_a_full_disk_is_refused(tmp_path: Path, command: list[str]) -> None:
+    arguments = command if command == ["schema"] else [*command, "--study", str(study_file(tmp_path))]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*TUNER, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "No space left on device; free some disk space" in done.stderr
+
+
+@pytest.mark.parametrize("command", [["cases"], ["schema"]], ids=" ".join)
+def test_a_reader_that_has_seen_enough_ends_the_command_quietly(tmp_path: Path, command: list[str]) -> None:
+    arguments = command if command == ["schema"] else [*command, "--study", str(study_file(tmp_path))]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed:
+        done = subprocess.run([*TUNER, *arguments], stdout=closed, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,18 @@ def test_a_study_without_time_left_starts_nothing_and_loses_nothing(tuner: Tuner
     before = tuner("status", "--study", study)[1]
     assert tuner("optimize", "--study", study, "--hours", 0)[0] == 0
     assert tuner("status", "--study", study)[1] == before
+
+
+def test_a_study_in_which_nothing_runs_ends_in_exit_code_1(tuner: Tuner, tmp_path: Path) -> None:
+    command = "sh -c 'echo torch.OutOfMemoryError: CUDA out of memory. {num_envs}; exit 1'"
+    full = study_file(tmp_path, trainer={"name": "command", "options": {"command": command, "cases": ["run", "walk"]}})
+    code, out, err = tuner("optimize", "--study", full)
+    assert (code, err) == (1, "")
+    assert "walk: no config has run (gpu_oom); `tuner recover` looks for one\n" in out
+    code, out, _ = tuner("optimize", "--study", full)
+    assert (code, "nothing left to do" in out) == (1, True)
+    assert tuner("recover", "--study", full)[0] == 1
+    assert tuner("status", "--study", full)[0] == 0
 
 
 def test_a_best_at_the_end_of_the_ladder_is_pointed_out(tuner: Tuner, tmp_path: Path) -> None:
@@ -109,6 +122,10 @@ def test_cases_marks_those_the_study_asks_for(tuner: Tuner, tmp_path: Path) -> N
     marked = [line for line in out.splitlines() if "*" in line]
     assert len(marked) == 1
     assert "walk" in marked[0]
+
+
+def test_the_version_is_told_without_a_command(tuner: Tuner) -> None:
+    assert tuner("--version") == (0, f"tuner {version('tuner')}\n", "")
 
 
 def test_schema_is_json_schema(tuner: Tuner) -> None:

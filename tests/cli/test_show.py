@@ -47,10 +47,11 @@ def test_a_best_that_changes_learning_says_so(best: Best | None, lines: list[str
     assert learning_changed([summary(best)]) == lines
 
 
-def test_a_case_in_which_nothing_has_run_is_told_what_to_do() -> None:
-    failed = [replace(summary(None), status=status) for status in ("gpu_oom", "interrupted", "no_trials")]
-    assert without_success([summary(BEST), *failed]) == [
-        "walk: no config has run (gpu_oom); `tuner recover` looks for one that does"
+def test_a_case_without_a_best_is_told_what_to_do() -> None:
+    failed = [replace(summary(None), status=status, ok=0) for status in ("gpu_oom", "interrupted", "no_trials")]
+    assert without_success([summary(BEST), *failed, replace(summary(None), status="ineligible")]) == [
+        "walk: no config has run (gpu_oom); `tuner recover` looks for one",
+        "walk: no config that ran may be the best (ineligible); `tuner recover` looks for one",
     ]
 
 

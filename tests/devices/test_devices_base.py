@@ -3,7 +3,7 @@ from functools import partial
 
 import pytest
 
-from tuner.devices.base import describe_machine, device_variables, open_devices
+from tuner.devices.base import MOST_RANKS_PER_CORE, describe_machine, device_variables, open_devices
 from tuner.devices.cpu import usable_cores
 from tuner.devices.nvml import Nvml
 from tuner.errors import DeviceError
@@ -45,6 +45,13 @@ def test_cpu_ranks_need_no_driver(spec: str, ranks: int):
     source = open_devices(spec, connect=no_driver)
     assert source.label == "process_cpu"
     assert [device.name for device in source.devices] == [f"cpu:{rank}" for rank in range(ranks)]
+
+
+def test_far_more_cpu_ranks_than_cores_are_refused():
+    most = MOST_RANKS_PER_CORE * usable_cores()
+    assert len(open_devices(f"cpu:{most}").devices) == most
+    with pytest.raises(DeviceError, match=rf"{most + 1} ranks on {usable_cores()} core.*name cpu:{most} at most"):
+        open_devices(f"cpu:{most + 1}")
 
 
 def test_auto_without_a_driver_or_a_visible_card_takes_two_cpu_ranks():

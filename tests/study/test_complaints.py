@@ -24,10 +24,21 @@ def said(**changes: object) -> list[str]:
         ({"space": {"num_envs": {"ladder": 8}}}, "space.num_envs.ladder: should be a list, such as [a, b] (found 8)"),
         ({"space": {"num_envs": [8]}}, "space.num_envs: should be a mapping of keys to values (found [8])"),
         ({"space": {}}, "space: is empty"),
+        ({"name": "my study"}, "name: takes letters and digits, and - _ . after the first (found 'my study')"),
+        (
+            {"devices": "cpu:0"},
+            "devices: is none of: auto, cpu, cpu:RANKS, or CUDA indices such as 0,1 (found 'cpu:0')",
+        ),
+        ({"environment": {"variables": {"A": "\0"}}}, "environment.variables.A: holds a NUL character, which no "),
     ],
 )
 def test_an_error_says_what_was_found_and_what_there_may_be(changes: dict[str, object], text: str) -> None:
     assert any(line.startswith(text) for line in said(**changes))
+
+
+def test_a_name_that_no_variable_can_have_is_refused_in_words() -> None:
+    (line,) = said(environment={"variables": {"1ST": "x"}})
+    assert line.endswith(": takes letters, digits and _, and begins with no digit (found '1ST')")
 
 
 def test_a_value_of_a_wrong_kind_is_one_error() -> None:

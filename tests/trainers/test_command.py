@@ -1,4 +1,5 @@
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -49,6 +50,12 @@ def test_parameters_that_do_not_count_are_left_out_with_their_flags(tmp_path):
     argv = plan(trainer(), make_slot(tmp_path, port=40123), num_envs=8, num_workers=0).argv
 
     assert argv == ("train", "--envs", "8", "--workers", "0", "--on", "cpu,cpu", "--port", "40123")
+
+
+def test_a_command_to_train_with_has_the_programs_own_number_of_iterations(tmp_path):
+    source = trainer(command="train --iterations {iterations} --port {port}")
+
+    assert plan(source, replace(make_slot(tmp_path, port=40123), to_train=True)).argv == ("train", "--port", "40123")
 
 
 def test_it_accepts_what_it_has_placeholders_for_and_declines_the_other_standard_parameters():

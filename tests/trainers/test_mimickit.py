@@ -87,6 +87,16 @@ def test_the_command_runs_the_case_on_all_devices_until_the_tuner_ends_it(tmp_pa
     assert list(map(str, plan.files)) == [plan.agent_config] == [str(tmp_path / "agent.yaml")]
 
 
+def test_a_command_to_train_with_has_no_end_and_the_loggers_of_the_case(tmp_path):
+    probe, training = (
+        trainer().plan(case("amp_toy"), CONFIG, replace(make_slot(tmp_path), to_train=to_train))
+        for to_train in (False, True)
+    )
+
+    assert flags(probe).keys() - flags(training).keys() == {"--logger", "--max_samples"}
+    assert flags(training).items() <= flags(probe).items()
+
+
 def test_the_agent_file_is_written_as_the_config_wants_it(tmp_path):
     plan = trainer().plan(case("amp_toy"), CONFIG | {"update_epochs": 30}, make_slot(tmp_path))
 

@@ -1,12 +1,18 @@
 """The command `tuner`: its groups put together, and every error a user can cause turned into exit code 2."""
 
+import errno
+import os
 import sys
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 
-from tuner.cli import database, doctor, optimize, preview, record, recover
+from tuner import __version__
+from tuner.cli import database, doctor, optimize, plan, preview, record, recover
 from tuner.errors import TunerError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 app = typer.Typer(
     help="Find the launch settings that keep the GPUs of a training run busiest.",
@@ -22,11 +28,27 @@ for command in (
     database.status,
     database.export,
     preview.cases,
-    preview.plan,
+    plan.plan,
     database.dashboard,
     preview.schema,
 ):
     app.command()(command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tuner {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+]
+
+
+@app.callback()
+def _of_every_command(version: Version = False) -> None:
+    """Take the options that stand before a command."""
 
 
 def main() -> None:
@@ -34,7 +56,16 @@ def main() -> None:
     try:
         app()
     except TunerError as error:
-        Console(stderr=True).print(f"tuner: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(2)
+        _refuse(str(error))
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what it still holds would fail again
+        _refuse(f"the output cannot be written: {error.strerror}; free some disk space, then run the command again")
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _refuse(message: str) -> NoReturn:
+    Console(stderr=True).print(f"tuner: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+    sys.exit(2)

@@ -82,4 +82,6 @@ def optimize(
     if isinstance(prober, ReplayedProber):
         console.print(replayed(bench, prober.spent_s), markup=False)
     written(console, export_study(url, bench.spec.name, bench.folder))
-    conclude(outcomes, interrupted=interrupted)
+    if replay is None and any(row.best for row in rows):
+        console.print("`tuner plan --best` prints the best as a script to train with")
+    conclude(outcomes, rows, interrupted=interrupted)

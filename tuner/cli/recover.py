@@ -33,8 +33,9 @@ def recover(
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)
     reader = StudyReader(connect(url), bench.spec.name)
-    print_tables(console, summary_table(summarise(reader)))
+    rows = summarise(reader)
+    print_tables(console, summary_table(rows))
     for line in safe_rungs(reader):
         console.print(line, markup=False)
     written(console, export_study(url, bench.spec.name, bench.folder))
-    conclude(outcomes, interrupted=interrupted)
+    conclude(outcomes, rows, interrupted=interrupted)

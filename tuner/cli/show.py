@@ -172,9 +172,10 @@ def _beyond(bench: Workbench, case: Case, top: int) -> str:
 
 
 def without_success(rows: Iterable[CaseSummary]) -> list[str]:
-    """Say in which cases nothing has run although it was tried, and what to do."""
+    """Say which cases have no best although they were tried, and what to do."""
     return [
-        f"{row.case}: no config has run ({row.status}); `tuner recover` looks for one that does"
+        f"{row.case}: no config {'that ran may be the best' if row.ok else 'has run'} ({row.status}); "
+        "`tuner recover` looks for one"
         for row in rows
         if row.best is None and row.status not in {NO_TRIALS, INTERRUPTED}
     ]

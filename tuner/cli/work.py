@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from types import FrameType
 
@@ -10,8 +10,9 @@ import typer
 from rich.console import Console
 
 from tuner.cli.progress import ProgressView
-from tuner.cli.show import complaint, introduction
+from tuner.cli.show import complaint, introduction, without_success
 from tuner.errors import TunerError
+from tuner.export.summary import CaseSummary
 from tuner.export.write import prepare_folder
 from tuner.job import CaseOutcome, Job
 from tuner.replay.prober import ReplayedProber
@@ -19,6 +20,7 @@ from tuner.store.database import Database
 from tuner.study.cases import Case
 from tuner.workbench import Prober, Workbench
 
+EXIT_WITHOUT_BEST = 1
 EXIT_INTERRUPTED = 130
 
 
@@ -49,12 +51,19 @@ def at_work(
             database.close()
 
 
-def conclude(outcomes: Sequence[CaseOutcome], *, interrupted: bool) -> None:
-    """End the command as its cases ended. Raises TunerError saying what to mend where one stopped early."""
+def conclude(outcomes: Sequence[CaseOutcome], rows: Iterable[CaseSummary] = (), *, interrupted: bool) -> None:
+    """End the command as its cases ended and, where a best is looked for, as `rows` show them.
+
+    Raises TunerError saying what to mend where one stopped early.
+    """
     if interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
     if complaints := [text for outcome in outcomes if (text := complaint(outcome))]:
         raise TunerError("\n".join(complaints))
+    worked_on = {outcome.case.name for outcome in outcomes}
+    shown = [row for row in rows if row.case in worked_on]
+    if without_success(shown) and not any(row.best for row in shown):
+        raise typer.Exit(EXIT_WITHOUT_BEST)
 
 
 @contextmanager

@@ -17,6 +17,8 @@ from tuner.probe.protocols import DeviceSource
 from tuner.units import MIB_PER_GIB, mib
 
 _DEFAULT_CPU_RANKS = 2
+MOST_RANKS_PER_CORE = 8
+"""Far more than make sense; each rank is a process of its own, and a slip of the keyboard starts no thousands."""
 
 Connect = Callable[[], Nvml]
 CudaOrder = Callable[[Sequence[str]], Sequence[str]]
@@ -26,10 +28,11 @@ def open_devices(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = vis
     """Open the devices that a study names: `auto`, `cpu`, `cpu:RANKS`, or CUDA indices such as `0,1`.
 
     `auto` takes every card that CUDA shows, and two CPU ranks where there is none.
-    Raises DeviceError when `spec` is none of these, names a card that is not there, or the driver does not answer.
+    Raises DeviceError when `spec` is none of these, names a card that is not there or far more ranks than there are
+    cores, or the driver does not answer.
     """
     if cpu := re.fullmatch(r"cpu(?::([1-9]\d*))?", spec):
-        return CpuSource(int(cpu[1] or _DEFAULT_CPU_RANKS))
+        return _open_cpu(int(cpu[1] or _DEFAULT_CPU_RANKS))
     if spec == "auto":
         return _open_all(connect, cuda_order)
     if re.fullmatch(r"\d+(,\d+)*", spec):
@@ -43,6 +46,13 @@ def _open_all(connect: Connect, cuda_order: CudaOrder) -> DeviceSource:
         if uuids := cuda_order(nvml.uuids()):
             return NvmlSource(nvml, uuids)
     return CpuSource(_DEFAULT_CPU_RANKS)
+
+
+def _open_cpu(ranks: int) -> DeviceSource:
+    cores = usable_cores()
+    if ranks > (most := MOST_RANKS_PER_CORE * cores):
+        raise DeviceError(f"devices cpu:{ranks} asks for {ranks} ranks on {cores} core(s); name cpu:{most} at most")
+    return CpuSource(ranks)
 
 
 def _open_cards(indices: Sequence[int], connect: Connect, cuda_order: CudaOrder) -> DeviceSource:

@@ -47,6 +47,8 @@ class Slot:
     limits: ProbeSpec
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables that the study and the topology ask for."""
+    to_train: bool = False
+    """Whether the command is for training, by hand: without what makes a run a probe, such as its end."""
 
     @property
     def console(self) -> Path:

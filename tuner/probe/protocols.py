@@ -35,6 +35,7 @@ class Trainer(Protocol):
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Decide everything about one probe; reads the trainer's files, writes and starts nothing.
 
+        Where the slot is to train in, the same launch goes on for as long as the trainer's own settings say.
         Raises TrainerError when the case's files cannot be used with this config.
         """
         ...

@@ -6,6 +6,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from tuner.study import forms
+
 _IN_WORDS = {
     "missing": "is required",
     "string_type": "should be text; put it in quotes",
@@ -33,7 +35,8 @@ def _complaint(part: ErrorDetails, model: type[BaseModel], above: Sequence[str])
     if part["type"] == "extra_forbidden":
         return f"{where}: unknown key; known: {', '.join(_keys(model, part['loc'][:-1]))}"
     found = "" if isinstance(part["input"], dict) else f" (found {part['input']!r})"
-    return f"{where}: {_IN_WORDS.get(part['type']) or part['msg'].removeprefix('Value error, ')}{found}"
+    wrong = _IN_WORDS.get(part["type"]) or forms.IN_WORDS.get(part.get("ctx", {}).get("pattern", ""))
+    return f"{where}: {wrong or part['msg'].removeprefix('Value error, ')}{found}"
 
 
 def _keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:

@@ -6,15 +6,16 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from tuner.study.constraints import Bound, Constraint, read_constraint
+from tuner.study.forms import DEVICES, NAME, NO_NUL, VARIABLE
 from tuner.study.objectives import Objective, read_objectives
 from tuner.study.parameter import AUTO, ParameterSpec, PositiveInt, Strict
 from tuner.study.space import DEFAULT, LADDER, VARIANT, Space
 
 Seconds = Annotated[float, Field(gt=0)]
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+Name = Annotated[str, StringConstraints(pattern=NAME)]
 Variables = dict[
-    Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")],
-    Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")],
+    Annotated[str, StringConstraints(pattern=VARIABLE)],
+    Annotated[str, StringConstraints(pattern=NO_NUL)],
 ]
 """Environment variables, as every system takes them."""
 
@@ -137,7 +138,7 @@ class StudySpec(Strict):
     trainer: TrainerSpec
     fallback: Name | None = Field(default=None, description="the study to run when trainer.root is empty")
     cases: tuple[str, ...] = Field(default=("*",), min_length=1, description="globs over the trainer's cases")
-    devices: Annotated[str, StringConstraints(pattern=r"^(auto|cpu(:[1-9]\d*)?|\d+(,\d+)*)$")] = Field(
+    devices: Annotated[str, StringConstraints(pattern=DEVICES)] = Field(
         default="auto", description="auto, cpu:RANKS, or CUDA indices such as 0,1"
     )
     space: dict[str, ParameterSpec] = Field(min_length=1)

@@ -84,6 +84,9 @@ def _check_plan(trainer: Trainer, case: Case, config: Config, slot: Slot) -> Pro
         _holds(path.is_relative_to(slot.out_dir), f"{path} lies in the out dir")
     _holds(slot.console not in plan.files and slot.progress not in plan.files, "the tuner's own files are left to it")
     _holds(bool(plan.session_key), "a plan has a session key")
+    training = trainer.plan(case, config, replace(slot, to_train=True))
+    _holds(training.files == plan.files, "a config is trained with the files that it was probed with")
+    _holds(set(training.argv) <= set(plan.argv), "a command to train with has nothing that a probe's has not")
     return plan
 
 

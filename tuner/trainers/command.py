@@ -10,7 +10,8 @@
 
 A placeholder is a parameter of the study or one of `case out_dir port devices ranks iterations python`. A word whose
 parameter does not count in a config is left out together with the flag before it, so that the program's own default
-holds. Instead of `progress`, the program can write to the file named in TUNER_PROGRESS: see `tuner/progress.py`.
+holds; so is `iterations` in a command to train with. Instead of `progress`, the program can write to the file named in
+TUNER_PROGRESS: see `tuner/progress.py`.
 
 With a `session`, one started program serves many configs, as `docs/sessions.md` describes; those that agree in the
 parameters which this command line and `env` name can share it:
@@ -202,13 +203,14 @@ class CommandTrainer:
 
     def _values(self, case: Case, config: Config, slot: Slot) -> dict[str, object]:
         devices = device_names(slot.devices)
+        limit = {} if slot.to_train else {"iterations": slot.limits.most_iterations}
         return {
             **config,
+            **limit,
             "case": case.name,
             "out_dir": slot.out_dir,
             "port": slot.port,
             "devices": ",".join(devices),
             "ranks": len(devices),
-            "iterations": slot.limits.most_iterations,
             "python": self._python,
         }

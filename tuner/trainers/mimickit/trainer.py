@@ -69,6 +69,10 @@ class MimicKitTrainer:
         shipped = checkout.read(base_agent)
         agent_file, train_dir = slot.out_dir / "agent.yaml", slot.out_dir / "train"
         samples_per_iter = _num_envs(config) * len(slot.devices) * agent.steps_per_iter(shipped, base_agent)
+        of_a_probe = (
+            *("--logger", "txt"),  # a probe is not reported to the experiment tracker that a case may name
+            *("--max_samples", str(samples_per_iter * iterations(slot))),
+        )
         return ProbePlan(
             config=config,
             argv=(
@@ -76,8 +80,7 @@ class MimicKitTrainer:
                 *self._env_arguments(case, config, slot),
                 *("--agent_config", str(agent_file)),
                 *("--mode", "train"),
-                *("--logger", "txt"),  # a probe is not reported to the experiment tracker that a case may name
-                *("--max_samples", str(samples_per_iter * iterations(slot))),
+                *(() if slot.to_train else of_a_probe),
                 *("--out_dir", str(train_dir)),
             ),
             cwd=checkout.root,

@@ -54,6 +54,7 @@ class ReferenceTrainer:
             argv=(
                 *self._command("tuner.trainers.reference", case, config, slot),
                 *_arguments(settings),
+                *(() if slot.to_train else ("--iterations", str(settings.iterations))),
                 *("--out-dir", str(out_dir)),
             ),
             cwd=slot.out_dir,
@@ -124,4 +125,3 @@ def _arguments(settings: RunSettings) -> Iterator[str]:
     yield from ("--num-workers", str(settings.num_workers))
     if settings.prefetch_factor is not None:
         yield from ("--prefetch-factor", str(settings.prefetch_factor))
-    yield from ("--iterations", str(settings.iterations))

@@ -1,0 +1,150 @@
+"""`tuner plan`: a config's files, environment and command for each case, as a shell script; nothing is started."""
+
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tuner.cli.options import DATABASE, RUNS, Cases, Devices, Runs, Storage, Study, chosen_cases, database_url
+from tuner.cli.show import cut_ladders, stand_in, to_be_made
+from tuner.errors import StoreError, StudyError
+from tuner.export.database import connect
+from tuner.export.ladders import fixed_rungs
+from tuner.export.query import StudyReader
+from tuner.export.records import CaseRecord, TrialRecord
+from tuner.probe.plan import ProbePlan, Slot
+from tuner.probe.port import reserved_port
+from tuner.search.calibration import calibration_configs
+from tuner.search.trials import PATIENCE
+from tuner.study.cases import Case
+from tuner.study.space import LADDER, Config, Parameter, Space, Value
+from tuner.workbench import Workbench, open_workbench
+
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="name=value, once per parameter; the rest as in the first probe.")
+]
+Best = Annotated[bool, typer.Option("--best", help="The best config found, to train with: no probe's limit.")]
+
+Planned = Iterator[tuple[Case, Config, list[str]]]
+"""A case, the config to launch, and what is to be said of it."""
+
+
+def plan(
+    study: Study,
+    cases: Cases = None,
+    best: Best = False,
+    settings: Settings = None,
+    devices: Devices = None,
+    storage: Storage = None,
+    runs: Runs = RUNS,
+) -> None:
+    """Print one config's files, environment and command per case as a shell script; start nothing."""
+    if best and settings:
+        raise StudyError("--best prints the config that was found and --set one of your own; give one of the two")
+    bench = _with_fixed_rungs(open_workbench(study, devices=devices, runs=runs), storage)
+    chosen = chosen_cases(bench, cases)
+    planned = _found(bench, chosen, storage) if best else _as_set(bench, chosen, settings or [])
+    for line in stand_in(bench.spec, study):
+        typer.echo(f"# {line}")
+    for case, config, remarks in planned:
+        for line in remarks:
+            typer.echo(f"# {line}")
+        typer.echo(f"# {case.name}: {json.dumps(config)}")
+        typer.echo(_script(_launch(bench, case, config, to_train=best)))
+
+
+def _with_fixed_rungs(bench: Workbench, storage: str | None) -> Workbench:
+    """Give the bench with the rungs that the study has made for `auto` ladders, where it has a database."""
+    if storage is None and not (bench.folder / DATABASE).is_file():
+        return bench
+    return replace(bench, rungs=fixed_rungs(connect(database_url(storage, bench.folder)), bench.spec.name))
+
+
+def _found(bench: Workbench, cases: Sequence[Case], storage: str | None) -> Planned:
+    """Give the best config of each case that has one. Raises StoreError where none has."""
+    reader = StudyReader(connect(database_url(storage, bench.folder)), bench.spec.name)
+    without = [case.name for case in cases if case.name not in reader.best]
+    if len(without) == len(cases):
+        raise StoreError(f"no best config yet for {', '.join(without)}; `tuner status` shows where the study stands")
+    for name in without:
+        typer.echo(f"{name}: left out, it has no best config yet", err=True)
+    records = {record.name: record for record in reader.cases}
+    for case in cases:
+        if trial := reader.best.get(case.name):
+            config = {name: value for name, value in trial.config.items() if name != PATIENCE}
+            here = bench.identity_for(case)["devices"]
+            yield case, config, [f"{case.name}: {line}" for line in _origin(records[case.name], trial, here)]
+
+
+def _origin(case: CaseRecord, trial: TrialRecord, here: list[str]) -> Iterator[str]:
+    """Say which trial a best config comes from, what it came to, and on which devices, where not on those `here`."""
+    objective = case.objectives[0]
+    error = trial.metrics.get(f"{objective}_se")
+    value = f"{trial.value:.1f}" if error is None else f"{trial.value:.1f} ± {error:.1f}"
+    of_several = f", mean of {trial.readings}" if trial.readings > 1 else ""
+    yield f"trial #{trial.number}: {objective} {value}{of_several}"
+    if (there := case.facts.get("devices") or here) != here:
+        yield f"measured on {', '.join(there)}, launched here on {', '.join(here)}"
+
+
+def _as_set(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) -> Planned:
+    """Give each case's first config with the settings put in. Raises StudyError for a setting outside the space."""
+    for case in cases:
+        space = bench.space_for(case)
+        first, remarks = space.seeds(1), cut_ladders(bench, [case])
+        if bench.calibrates(case):
+            first = calibration_configs(space)
+            remarks.append(f"{case.name}: {to_be_made([int(config[LADDER]) for config in first])}")
+        yield case, _config(space, first[0], settings), remarks
+
+
+def _launch(bench: Workbench, case: Case, config: Config, *, to_train: bool) -> ProbePlan:
+    with reserved_port() as port:
+        slot = Slot(
+            devices=bench.devices,
+            out_dir=bench.folder / ("best" if to_train else "plans") / case.name,
+            port=port,
+            limits=bench.spec_for(case).probe,
+            variables=bench.variables,
+            to_train=to_train,
+        )
+    return bench.trainer.plan(case, config, slot)
+
+
+def _config(space: Space, first: Config, settings: Sequence[str]) -> Config:
+    """Give the first config with the settings put in. Raises StudyError for a setting outside the space."""
+    wanted = dict(_setting(text, space) for text in settings)
+
+    def pick(parameter: Parameter) -> Value:
+        return wanted.get(parameter.name, first.get(parameter.name, parameter.values[0]))
+
+    config = space.draw(pick)
+    if idle := wanted.keys() - config.keys():
+        raise StudyError(f"--set {', '.join(sorted(idle))}: its condition does not hold beside {json.dumps(config)}")
+    return config
+
+
+def _setting(text: str, space: Space) -> tuple[str, Value]:
+    name, _, written = text.partition("=")
+    for value in space.values(name):
+        if str(value) == written:
+            return name, value
+    if name not in space.names:
+        raise StudyError(f"--set {text}: no parameter {name!r} is searched; name one of {', '.join(space.names)}")
+    raise StudyError(f"--set {text}: {name} takes one of: {', '.join(map(str, space.values(name)))}")
+
+
+def _script(plan: ProbePlan) -> str:
+    """Write a plan as shell commands that do by hand what a probe does."""
+    lines = [f"mkdir -p {shlex.quote(str(plan.slot.out_dir))}"]
+    for path, text in plan.files.items():
+        lines += [f"mkdir -p {shlex.quote(str(path.parent))}", f"cat > {shlex.quote(str(path))} <<'END_OF_FILE'"]
+        lines += [text.rstrip("\n"), "END_OF_FILE"]
+    lines += [f"cd {shlex.quote(str(Path(plan.cwd)))}"]
+    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in plan.env.items())
+    lines += [f"{variables} {shlex.join(plan.argv)}".strip()]
+    return "\n".join(lines) + "\n"
