@@ -69,7 +69,7 @@ class Observed:
         self.seen: dict[str, Seen] = {}
         """By digest."""
         self.closed: set[str] = set()
-        """Digests of what runs now or has failed."""
+        """Digests of what runs now or has failed, and has given no number since."""
         self._costs: list[Cost] = []
         self._walls: list[OutOfMemory] = []
         for trial in trials:
@@ -88,6 +88,7 @@ class Observed:
         if number is None:
             self._note_failure(trial, config)
             return
+        self.closed.discard(digest)
         one = self.seen.setdefault(digest, Seen(config))
         one.values.append(sign * number)
         one.errors.append(trial.user_attrs.get(ERROR))
