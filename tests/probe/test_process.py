@@ -58,6 +58,14 @@ def test_the_exit_code_is_the_trainer_s_own(tmp_path: Path, code: str, expected:
     assert process.exit_code() == expected
 
 
+def test_the_exit_code_is_known_to_a_tuner_whose_parent_did_not_care(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    process = Process(plan(tmp_path, "raise SystemExit(3)"), MonotonicClock())
+    everything_said(process)
+    signal.signal(signal.SIGCHLD, before)
+    assert process.exit_code() == 3
+
+
 def test_files_are_written_into_a_fresh_folder(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/old").touch()
