@@ -189,3 +189,35 @@ def test_gain_ends_by_itself_and_its_best_is_measured_cold(tmp_path: Path) -> No
     assert outcome.why
     (cold,) = [config for config, warm in probed if not warm]
     assert best(tmp_path)["config"] == cold
+
+
+TOP: Config = {"num_envs": 64, "agent_variant": "hiutil"}
+
+
+@pytest.mark.parametrize("kind", [FailureKind.CRASH, FailureKind.NCCL])
+def test_gain_measures_the_next_best_where_the_plain_command_fails_on_the_best(
+    tmp_path: Path, kind: FailureKind
+) -> None:
+    def top_fails_cold(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        util = float(plan.config["num_envs"]) + 20.0 * (plan.config["agent_variant"] == "hiutil")
+        return failed(plan, kind) if plan.config == TOP and plan.request is None else measured(plan, util)
+
+    study = spec(search={"trials": 30, "sampler": "gain"})
+    _, _, probed = optimised(tmp_path, top_fails_cold, study=study)
+    assert (TOP, False) in probed
+    assert best(tmp_path)["config"] != TOP
+    assert best(tmp_path)["warm"] is False
+
+
+@pytest.mark.parametrize("sampler", ["gain", "tpe"])
+def test_a_confirmation_that_the_machine_spoils_is_made_again(tmp_path: Path, sampler: str) -> None:
+    cold: list[Config] = []
+
+    def spoiled_once(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        if plan.request is None:
+            cold.append(plan.config)
+        return failed(plan, FailureKind.NCCL) if len(cold) == 1 else busy(plan, stop)
+
+    optimised(tmp_path, spoiled_once, study=spec(search={"trials": 8, "sampler": sampler}))
+    assert cold[0] == cold[1]
+    assert (best(tmp_path)["config"], best(tmp_path)["warm"]) == (cold[0], False)

@@ -178,7 +178,7 @@ class _CaseWork:
         failed = result.failure is not None and result.failure.kind.blame in _NOT_THE_CONFIG
         if result.warm:
             self._sessions_failed = self._sessions_failed + 1 if failed else 0
-        elif failed and asked.attempt:
+        elif failed:
             self._sessions_failed = 0  # the plain command fails on it, too
         return judge(
             result,

@@ -58,6 +58,14 @@ def test_the_exit_code_is_the_trainer_s_own(tmp_path: Path, code: str, expected:
     assert process.exit_code() == expected
 
 
+def test_the_exit_code_is_known_to_a_tuner_whose_parent_did_not_care(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    process = Process(plan(tmp_path, "raise SystemExit(3)"), MonotonicClock())
+    everything_said(process)
+    signal.signal(signal.SIGCHLD, before)
+    assert process.exit_code() == 3
+
+
 def test_files_are_written_into_a_fresh_folder(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/old").touch()
@@ -73,6 +81,11 @@ def test_progress_records_are_read_from_the_file(tmp_path: Path) -> None:
     process = Process(replace(asked, argv=(*asked.argv, str(progress))), MonotonicClock())
     (text,) = everything_said(process)
     assert '"iteration": 4' in text
+
+
+def test_a_progress_record_ends_at_a_newline_and_at_nothing_else(tmp_path: Path) -> None:
+    code = "open('out/progress.jsonl', 'wb').write(b'one\\xe2\\x80\\xa8record\\n')"
+    assert everything_said(Process(plan(tmp_path, code), MonotonicClock())) == ["one\u2028record"]
 
 
 WRITE_ANEW = """
@@ -177,6 +190,23 @@ def test_kill_9_of_the_tuner_takes_the_trainer_with_it(tmp_path: Path) -> None:
     assert gone(guard.pid)
 
 
+LAUNCHER = """
+import os, subprocess, time
+print("pids", os.getppid(), os.getpid(), subprocess.Popen(["sleep", "1000"]).pid)
+time.sleep(1000)
+"""
+
+
+def test_kill_9_of_the_guard_takes_the_trainer_with_it_and_is_noticed(tmp_path: Path) -> None:
+    process = Process(plan(tmp_path, LAUNCHER), MonotonicClock())
+    guard, *trainer = (psutil.Process(int(word)) for word in said(process, "pids").split()[1:])
+    guard.kill()
+    everything_said(process)
+    assert process.exit_code() == process.end() == -1
+    psutil.wait_procs(trainer, timeout=30)
+    assert all(gone(one.pid) for one in trainer)
+
+
 def test_no_file_descriptor_is_left(tmp_path: Path) -> None:
     def open_files() -> int:
         return psutil.Process(os.getpid()).num_fds()
@@ -206,6 +236,11 @@ def test_a_full_disk_is_a_clear_error_and_ends_the_trainer(tmp_path: Path, monke
         said(process, "never")
     process.end()
     assert gone(process.pid)
+
+
+def test_a_disk_that_fills_up_before_the_start_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=f"^{tmp_path}/out cannot be written: No space left"):
+        Process(replace(plan(tmp_path, "pass"), files={Path("/dev/full"): "x"}), MonotonicClock())
 
 
 def test_an_out_dir_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:

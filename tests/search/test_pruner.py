@@ -89,6 +89,13 @@ def test_a_probe_near_the_best_runs_to_its_end() -> None:
     assert stopped_at(study, [54.5] * ITERATIONS) is None
 
 
+def test_a_lucky_reading_of_the_best_is_no_more_to_beat_than_its_mean() -> None:
+    study = make_study(GuardedPruner(ALWAYS, patience=1, margin_pct=10))
+    study.tell(study.ask(), 80.0)  # read 60 before
+    assert stopped_at(study, [64.0] * ITERATIONS) is None
+    assert stopped_at(study, [56.0] * ITERATIONS) == 1
+
+
 def test_one_good_iteration_ends_the_waiting() -> None:
     study = make_study(GuardedPruner(ALWAYS, patience=3, margin_pct=10))
     assert stopped_at(study, [20.0, 20.0, 58.0, 20.0, 20.0, 20.0]) == 6

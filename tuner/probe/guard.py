@@ -38,6 +38,7 @@ def main() -> None:
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGTERM, lambda *_: None)  # a handler, unlike SIG_IGN, is not inherited by the trainer
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # inherited as SIG_IGN, it would keep exit codes from all of us
     with socket.socket(fileno=0) as tuner:
         try:
             trainer = subprocess.Popen(

@@ -108,6 +108,7 @@ class ProbePlan:
         """Name the plan by 12 hexadecimal digits; the out dir and the port do not count."""
         files = sorted((str(path), text) for path, text in self.files.items())
         parts = [self.argv, sorted(self.env.items()), files, *([self.request] if self.request is not None else [])]
-        text = json.dumps(parts).replace(str(self.slot.out_dir), "OUT")
+        out_dir = json.dumps(str(self.slot.out_dir))[1:-1]  # as it stands inside the other texts, escapes and all
+        text = json.dumps(parts).replace(out_dir, "OUT")
         text = re.sub(rf"(?<!\d){self.slot.port}(?!\d)", "PORT", text)
         return hashlib.sha256(text.encode()).hexdigest()[:12]

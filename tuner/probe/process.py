@@ -3,9 +3,11 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from tuner.errors import OutputError, TrainerError
@@ -80,6 +82,9 @@ class Process:
     def _finish(self) -> None:
         last = self._messages.readline()
         self._exit = json.loads(last)["exit"] if last else -1
+        if not last:  # the guard was killed: the trainer died with it, but not what that had started
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
         self._close()
 
     def _close(self) -> None:
@@ -123,7 +128,7 @@ class _Tail:
             return []
         whole, newline, _ = chunk.rpartition(b"\n")
         self._offset += len(chunk) if len(chunk) == MAX_TAIL_BYTES and not newline else len(whole) + len(newline)
-        return whole.decode(errors="replace").splitlines()
+        return [line.decode(errors="replace") for line in whole.splitlines()]  # of bytes: at no other ends of lines
 
 
 def prepare(plan: ProbePlan) -> None:
@@ -136,8 +141,8 @@ def prepare(plan: ProbePlan) -> None:
             path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise OutputError(
-            f"{error.filename} cannot be written: {error.strerror}; free some space and resume"
-        ) from error
+            f"{error.filename or plan.slot.out_dir} cannot be written: {error.strerror}; free some space and resume"
+        ) from error  # what fails once a file is open, as on a full disk, does not name it
 
 
 def _start_guard(plan: ProbePlan) -> tuple["subprocess.Popen[bytes]", socket.socket, int]:

@@ -40,20 +40,20 @@ class Watch:
 
     def feed(self, lines: Sequence[Line], now_s: float) -> bool:
         """Take lines and the time into account; tell whether an iteration has been completed on all ranks."""
-        before = len(self.marks)
+        before, told_before = len(self.marks), len(self.progress)
         for line in lines:
             self._last_line_s = line.t_s
             self._first_line_s = line.t_s if self._first_line_s is None else self._first_line_s
-            if mark := self._reader.feed(line):
-                self.progress.append(mark)
+            if report := self._reader.feed(line):
+                self.progress.append(report)
             if line.stream == "console":
                 self.evidence.feed(line.text, line.t_s)
             elif (told := record(line.text)).get("type") == "failed":
                 self.evidence.tell(told, line.t_s)
-            if mark:
-                known, self.marks = len(self.marks), marks(self.progress, self._ranks)
-                if len(self.marks) > max(known, 1):
-                    self.evidence.forget(before_s=self.marks[-2].t_s)
+        if len(self.progress) > told_before:
+            self.marks = marks(self.progress, self._ranks)
+            if len(self.marks) > max(before, 1):
+                self.evidence.forget(before_s=self.marks[-2].t_s)
         self._close_blocks(now_s)
         return len(self.marks) > before
 

@@ -10,7 +10,7 @@ from tuner.probe.result import FailureKind
 from tuner.search.frontier import DEVICE_MEMORY, MEMORYLESS, Frontier, Need, OutOfMemory
 from tuner.search.growth import Line
 from tuner.search.siblings import Cost, Sibling, amounts
-from tuner.search.trials import ERROR, FAILURE, MEMORY, is_eligible, launched
+from tuner.search.trials import ERROR, FAILURE, MEMORY, RETRY, WARM, is_eligible, launched
 from tuner.study.space import LADDER, Config, Space, config_digest
 
 COST = "cost"
@@ -69,7 +69,7 @@ class Observed:
         self.seen: dict[str, Seen] = {}
         """By digest."""
         self.closed: set[str] = set()
-        """Digests of what runs now or has failed."""
+        """Digests of what runs now or has failed, and has given no number since."""
         self._costs: list[Cost] = []
         self._walls: list[OutOfMemory] = []
         for trial in trials:
@@ -88,6 +88,7 @@ class Observed:
         if number is None:
             self._note_failure(trial, config)
             return
+        self.closed.discard(digest)
         one = self.seen.setdefault(digest, Seen(config))
         one.values.append(sign * number)
         one.errors.append(trial.user_attrs.get(ERROR))
@@ -98,13 +99,19 @@ class Observed:
     def _note_failure(self, trial: FrozenTrial, config: Config) -> None:
         digest = config_digest(config)
         self.closed.add(digest)
-        if trial.state == TrialState.PRUNED and digest in self.seen:
+        if digest in self.seen and _cannot_be_the_best(trial):
             self.seen[digest].eligible = False
         missing_gib = (trial.constraints or {}).get(MEMORY, 0.0)
         kind = FailureKind.GPU_OOM if missing_gib > 0.0 else trial.user_attrs.get(FAILURE)
         need = _RUN if kind == FailureKind.TOO_SLOW and RAN in trial.user_attrs else _NEEDS.get(kind)
         if need is not None:
             self._walls.append(OutOfMemory(config, missing_gib or 1.0, need))
+
+
+def _cannot_be_the_best(failed: FrozenTrial) -> bool:
+    """Tell whether a failure is the config's own, or what the plain command comes to for good."""
+    for_good = failed.state == TrialState.FAIL and not {WARM, RETRY} & failed.user_attrs.keys()
+    return failed.state == TrialState.PRUNED or for_good
 
 
 def _number(trial: FrozenTrial) -> float | None:

@@ -2,9 +2,10 @@
 
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
-from tuner.search.trials import PATIENCE, is_eligible
+from tuner.search.standing import incumbent
+from tuner.search.trials import PATIENCE, readings
 from tuner.study.spec import PrunerSpec
 
 
@@ -13,8 +14,8 @@ class GuardedPruner(BasePruner):
 
     Utilisation lies on a plateau: Hyperband alone stopped half of the configs within 3 % of the best, so a probe is
     stopped only after `patience` iterations in a row (the trial's own `pruner_patience` where that is searched) at more
-    than `margin_pct` percent below the best eligible trial. Optuna's PatientPruner waits for values that get worse,
-    which on a plateau is noise.
+    than `margin_pct` percent below the incumbent. Optuna's PatientPruner waits for values that get worse, which on a
+    plateau is noise.
     """
 
     def __init__(self, inner: BasePruner, *, patience: int, margin_pct: float) -> None:
@@ -27,9 +28,7 @@ class GuardedPruner(BasePruner):
         """Tell whether the trial should stop after its last reported value (the objective so far, maximised)."""
         if self._inner.prune(study, trial):  # asked at every step, and answers yes only at the end of a rung
             self._advised.add(trial.number)
-        complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        eligible = [one for one in complete if is_eligible(one)]
-        best = max((one.value for one in eligible if one.value is not None), default=None)
+        best = incumbent(readings(study.get_trials(deepcopy=False)))
         if trial.number not in self._advised or best is None:
             return False
         patience = trial.params.get(PATIENCE, self._patience)

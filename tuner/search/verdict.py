@@ -72,8 +72,9 @@ def judge(
 
     A config that leaves less than `headroom_pct` of a device's memory free, or whose allocator had to retry, is ok but
     not eligible as best: it may fail in a longer run. Nor is one that misses one of the `constraints`; `default` holds
-    the metrics of the default variant at its rung. `attempt` counts the probes of this config, this one included.
-    A failure that nobody can explain, of a probe that a session served, is tried again with the plain command.
+    the metrics of the default variant at its rung. `attempt` counts the probes of this config that came to nothing,
+    this one included. A failure that nobody can explain, of a probe that a session served, is tried again with the
+    plain command.
     """
     if result.failure is not None:
         return _failed(result, result.failure, attempt)

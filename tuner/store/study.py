@@ -42,7 +42,7 @@ class Asked:
     number: int
     config: Config
     attempt: int
-    """How often this config has been asked for, this time included."""
+    """How often this config has been asked for without coming to anything, this time included."""
     cold: bool
     """Whether the trainer's plain command is to measure it, because a session has failed or shown it to be the best."""
     confirms: bool = False
@@ -193,7 +193,7 @@ class CaseStudy:
         return Asked(
             number=trial.number,
             config=config,
-            attempt=len(same),
+            attempt=1 + sum(one.state == TrialState.FAIL for one in same),
             cold=confirms or any(RETRY in one.user_attrs and has_failed(one) for one in same),
             confirms=confirms,
             origin=origin,
