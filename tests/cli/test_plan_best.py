@@ -21,7 +21,9 @@ def study(tmp_path: Path) -> Path:
 
 def test_the_best_is_printed_with_where_it_comes_from_and_without_a_probes_end(tuner: Tuner, study: Path) -> None:
     _, out, _ = tuner("optimize", "--study", study, "--n-trials", 1)
-    assert out.endswith("\n`tuner plan --best` prints the best as a script to train with\n")
+    assert " ".join(out.split()).endswith(
+        f"`tuner plan --study {study} --best` prints the best as a script to train with"
+    )
     code, out, err = tuner("plan", "--study", study, "--best")
     assert (code, err) == (0, "")
     origin, config, *script = out.splitlines()

@@ -83,5 +83,5 @@ def optimize(
         console.print(replayed(bench, prober.spent_s), markup=False)
     written(console, export_study(url, bench.spec.name, bench.folder))
     if replay is None and any(row.best for row in rows):
-        console.print("`tuner plan --best` prints the best as a script to train with")
+        console.print(f"`tuner plan --study {study} --best` prints the best as a script to train with", markup=False)
     conclude(outcomes, rows, interrupted=interrupted)
