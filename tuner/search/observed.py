@@ -10,7 +10,7 @@ from tuner.probe.result import FailureKind
 from tuner.search.frontier import DEVICE_MEMORY, MEMORYLESS, Frontier, Need, OutOfMemory
 from tuner.search.growth import Line
 from tuner.search.siblings import Cost, Sibling, amounts
-from tuner.search.trials import ERROR, FAILURE, MEMORY, RETRY, WARM, is_eligible, launched
+from tuner.search.trials import ERROR, FAILURE, MEMORY, is_eligible, launched, stands_cold
 from tuner.study.space import LADDER, Config, Space, config_digest
 
 COST = "cost"
@@ -110,8 +110,7 @@ class Observed:
 
 def _cannot_be_the_best(failed: FrozenTrial) -> bool:
     """Tell whether a failure is the config's own, or what the plain command comes to for good."""
-    for_good = failed.state == TrialState.FAIL and not {WARM, RETRY} & failed.user_attrs.keys()
-    return failed.state == TrialState.PRUNED or for_good
+    return failed.state == TrialState.PRUNED or (failed.state == TrialState.FAIL and stands_cold(failed))
 
 
 def _number(trial: FrozenTrial) -> float | None:

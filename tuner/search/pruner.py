@@ -28,8 +28,10 @@ class GuardedPruner(BasePruner):
         """Tell whether the trial should stop after its last reported value (the objective so far, maximised)."""
         if self._inner.prune(study, trial):  # asked at every step, and answers yes only at the end of a rung
             self._advised.add(trial.number)
+        if trial.number not in self._advised:
+            return False
         best = incumbent(readings(study.get_trials(deepcopy=False)))
-        if trial.number not in self._advised or best is None:
+        if best is None:
             return False
         patience = trial.params.get(PATIENCE, self._patience)
         recent = [trial.intermediate_values[step] for step in sorted(trial.intermediate_values)[-patience:]]

@@ -83,6 +83,11 @@ def has_failed(trial: FrozenTrial) -> bool:
     return trial.user_attrs.get(FAILURE) not in {None, FailureKind.INTERRUPTED}
 
 
+def stands_cold(trial: FrozenTrial) -> bool:
+    """Tell whether a trial was launched without a session and is not asked again."""
+    return not {WARM, RETRY} & trial.user_attrs.keys()
+
+
 class History:
     """What a study has probed so far; a trial dropped before its config was whole does not count."""
 
@@ -145,8 +150,7 @@ class History:
 
     def _tried_cold(self) -> set[Hashable]:
         """Give what has been launched without a session, but for what was interrupted there and is asked again."""
-        cold = (trial for trial in self._trials if not {WARM, RETRY} & trial.user_attrs.keys())
-        return {_launch(trial.params) for trial in cold}
+        return {_launch(trial.params) for trial in self._trials if stands_cold(trial)}
 
 
 def readings(trials: Iterable[FrozenTrial]) -> Iterator[Reading]:
