@@ -11,9 +11,9 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint const
 optimize: $(VENV)/installed
 	$(BIN)/tuner optimize --study $(STUDY)
 
-## test: install with the tools, then run the tests
+## test: install with the tools, then run the tests, four at a time: most of them wait for processes
 test: $(VENV)/installed-dev
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 4
 
 ## check: what must pass before each commit
 check: lint test

@@ -25,12 +25,12 @@ def plan(tmp_path: Path, code: str, **env: str) -> ProbePlan:
     return replace(blank, argv=(sys.executable, "-u", "-c", code), cwd=tmp_path, env=env)
 
 
-def said(process: Process, word: str) -> str:
-    """Read until a line with `word` comes."""
-    while True:
-        for line in process.lines(1.0):
-            if word in line.text:
-                return line.text
+def said(process: Process, word: str) -> list[str]:
+    """Read until a line with `word` comes; give every line so far and those that came along with it."""
+    texts: list[str] = []
+    while not any(word in text for text in texts):
+        texts += [line.text for line in process.lines(1.0)]
+    return texts
 
 
 def everything_said(process: Process) -> list[str]:
@@ -122,9 +122,10 @@ def test_a_progress_record_without_end_is_skipped(tmp_path: Path, monkeypatch: p
 STUBBORN = """
 import os, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-child = "import time; print('child up', flush=True); time.sleep(1000)"  # SIG_IGN is inherited
-pid = subprocess.Popen([sys.executable, "-c", child], start_new_session=True).pid
-print("pids", os.getpid(), pid)
+code = "import time; print('up', flush=True); time.sleep(1000)"  # SIG_IGN is inherited
+child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE)
+child.stdout.readline()
+print("pids", os.getpid(), child.pid)
 time.sleep(1000)
 """
 
@@ -132,8 +133,8 @@ time.sleep(1000)
 def test_end_reaches_what_ignores_term_and_has_left_the_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.probe.process.TERM_GRACE_S", 0.2)
     process = Process(plan(tmp_path, STUBBORN), MonotonicClock())
-    pids = [int(word) for word in said(process, "pids").split()[1:]]
-    said(process, "child up")
+    (told,) = said(process, "pids")
+    pids = [int(word) for word in told.split()[1:]]
     assert process.end() == -signal.SIGKILL
     assert all(gone(pid) for pid in pids)
 
@@ -157,8 +158,9 @@ time.sleep(1000)
 
 def test_the_guard_tells_of_a_killed_process_that_nobody_collects(tmp_path: Path) -> None:
     process = Process(plan(tmp_path, KILLED_CHILD), MonotonicClock())
-    pid = said(process, "child").split()[1]
-    assert said(process, "[tuner]") == f"[tuner] process {pid} was killed by SIGKILL"
+    told = said(process, "[tuner]")
+    pid = told[0].split()[1]
+    assert told[-1] == f"[tuner] process {pid} was killed by SIGKILL"
     process.end()
 
 
@@ -199,7 +201,8 @@ time.sleep(1000)
 
 def test_kill_9_of_the_guard_takes_the_trainer_with_it_and_is_noticed(tmp_path: Path) -> None:
     process = Process(plan(tmp_path, LAUNCHER), MonotonicClock())
-    guard, *trainer = (psutil.Process(int(word)) for word in said(process, "pids").split()[1:])
+    (told,) = said(process, "pids")
+    guard, *trainer = (psutil.Process(int(word)) for word in told.split()[1:])
     guard.kill()
     everything_said(process)
     assert process.exit_code() == process.end() == -1
