@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests_loop import CASE, Quiet, WithSessions, bench, busy, failed, measured, opened, reader, spec, states, watched
 
-from tuner.job import CaseOutcome, Ending, Job
+from tuner.job import CaseOutcome, Ending, Job, recovering
 from tuner.loop import optimise
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import FailureKind, ProbeResult
@@ -26,6 +26,7 @@ def optimised(
     study: StudySpec | None = None,
     open_session: Callable[[], str | None] = lambda: None,
     interrupted: Callable[[], bool] = lambda: False,
+    recover: bool = False,
 ) -> tuple[CaseOutcome, Quiet, Probed]:
     """Run a study; give what was probed, and whether in a session."""
     probed: Probed = []
@@ -46,7 +47,7 @@ def optimised(
             interrupted=interrupted,
             open_session=open_session,
         )
-        (outcome,) = optimise(job, [CASE])
+        (outcome,) = optimise(recovering(job) if recover else job, [CASE])
     return outcome, watcher, probed
 
 
@@ -207,6 +208,40 @@ def test_gain_measures_the_next_best_where_the_plain_command_fails_on_the_best(
     assert (TOP, False) in probed
     assert best(tmp_path)["config"] != TOP
     assert best(tmp_path)["warm"] is False
+
+
+@pytest.mark.parametrize("kind", [FailureKind.CRASH, FailureKind.GPU_OOM])
+@pytest.mark.parametrize("sampler", ["gain", "tpe"])
+def test_what_only_sessions_can_run_is_not_exported_as_the_best(
+    tmp_path: Path, sampler: str, kind: FailureKind
+) -> None:
+    cold: list[Config] = []
+
+    def fails_cold(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        if plan.request is not None:
+            return busy(plan, stop)
+        cold.append(plan.config)
+        return failed(plan, kind)
+
+    study = spec(search={"trials": 8, "sampler": sampler})
+    optimised(tmp_path, fails_cold, study=study, interrupted=lambda: bool(cold))
+    assert best(tmp_path)["config"] != cold[0]
+    assert best(tmp_path)["warm"] is True
+    _, _, probed = optimised(tmp_path, busy, study=study)
+    assert probed[-1] == (best(tmp_path)["config"], False)
+    assert cold[0] not in [config for config, _ in probed]
+
+
+def test_recovery_goes_on_where_the_plain_command_fails_on_what_a_session_ran(tmp_path: Path) -> None:
+    def small_card(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        most = 16 if plan.request is None else 64
+        return failed(plan, FailureKind.CRASH) if int(plan.config["num_envs"]) > most else busy(plan, stop)
+
+    outcome, _, probed = optimised(tmp_path, small_card, recover=True)
+    assert outcome.why == "a config has run"
+    assert [tuple(config.values()) for config, warm in probed if not warm][-1] == (16, "hiutil")
+    assert best(tmp_path)["value"] == 16.0
+    assert reader(tmp_path).largest_ok == {CASE.name: 16}
 
 
 @pytest.mark.parametrize("sampler", ["gain", "tpe"])

@@ -14,7 +14,7 @@ from tuner.search.gain.sampler import GainSampler
 from tuner.search.recovery import RecoverySampler
 from tuner.search.sampler import CaseSampler, ConfigSampler
 from tuner.search.siblings import Sibling
-from tuner.search.trials import BROKEN_AFTER
+from tuner.search.standing import BROKEN_AFTER
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database
 from tuner.store.study import Asked

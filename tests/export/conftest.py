@@ -14,6 +14,7 @@ from optuna.trial import TrialState
 from sqlalchemy import NullPool, create_engine, make_url, text
 from tests_postgresql import private_server
 
+from tuner.search.trials import RETRY
 from tuner.store.records import CASE, PROBE
 
 STATES = {"ok": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "gpu_oom": TrialState.PRUNED}
@@ -52,6 +53,7 @@ class FilledDatabase:
         utils: tuple[float, ...] = (),
         status: str = "ok",
         detail: str = "",
+        retry: bool = False,
         **probe: Any,
     ) -> optuna.trial.Trial:
         """Tell about a finished probe whose devices were busy `utils` percent; `probe` replaces parts of its record.
@@ -82,6 +84,8 @@ class FilledDatabase:
         }
         record |= probe
         trial.set_user_attr(PROBE, record)
+        if retry:
+            trial.set_user_attr(RETRY, True)
         values = [min(utils), record["samples_per_s"]][: len(case.directions)] if status == "ok" else None
         case.tell(trial, values, state=STATES.get(status, TrialState.FAIL))
         return trial

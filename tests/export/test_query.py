@@ -64,6 +64,19 @@ def test_the_best_has_the_highest_mean_of_its_cold_readings(any_database: "Fille
     assert best.probe["out_dir"] == "runs/pi_plus/7"
 
 
+def test_what_the_plain_command_fails_on_for_good_is_neither_best_nor_safe(any_database: "FilledDatabase") -> None:
+    case = any_database.case("add_pi_plus")
+    for rung, util in ((256, 60.0), (512, 70.0), (1024, 80.0)):
+        any_database.add(case, {"num_envs": rung}, utils=(util, util), digest=str(rung), warm=True)
+    any_database.add(case, {"num_envs": 1024}, status="crash", digest="1024")
+    any_database.add(case, {"num_envs": 512}, status="port_in_use", digest="512", retry=True)
+    study = reader(any_database)
+    assert (study.best["add_pi_plus"].number, study.largest_ok) == (1, {"add_pi_plus": 512})
+    any_database.add(case, {"num_envs": 1024}, utils=(75.0, 75.0), digest="1024")
+    study = reader(any_database)
+    assert (study.best["add_pi_plus"].number, study.largest_ok) == (5, {"add_pi_plus": 1024})
+
+
 def test_tallies_count_states_statuses_and_seconds(any_database: "FilledDatabase") -> None:
     case = any_database.case("add_pi_plus")
     any_database.case("amp_pi_plus")

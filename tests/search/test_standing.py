@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.search.standing import Reading, best, incumbent, ways
+from tuner.search.standing import BROKEN_AFTER, FAIL, PRUNED, Reading, best, eligible, incumbent, ways
 
 
 def reading(trial: int, launch: str, value: float | None, *, warm: bool = False, error: float | None = None) -> Reading:
@@ -85,3 +85,59 @@ def test_errors_shrink_with_readings_that_agree_and_grow_with_their_scatter() ->
     assert cold["a"].error == pytest.approx(0.5**0.5)
     cold, _ = ways([reading(0, "a", 50.0, error=1.0), reading(1, "a", 70.0, error=1.0)])
     assert cold["a"].error == pytest.approx(10.0)
+
+
+def failure(trial: int, launch: str, *, warm: bool = False, retry: bool = False) -> Reading:
+    return Reading(trial=trial, launch=launch, state=FAIL, warm=warm, retry=retry, failure="crash")
+
+
+def out_of_memory(trial: int, launch: str, *, warm: bool = False) -> Reading:
+    return Reading(trial=trial, launch=launch, state=PRUNED, warm=warm, failure="gpu_oom")
+
+
+WARM_TWO = [reading(0, "a", 80.0, warm=True), reading(1, "b", 70.0, warm=True)]
+
+
+@pytest.mark.parametrize("failed", [failure(2, "a"), out_of_memory(2, "a")], ids=["crash", "out of memory"])
+def test_what_the_plain_command_fails_on_for_good_is_not_the_best(failed: Reading) -> None:
+    found = best([*WARM_TWO, failed])
+    assert found is not None
+    assert found.trials == (1,)
+    assert incumbent([*WARM_TWO, failed]) == 70.0
+    assert list(eligible([*WARM_TWO, failed])) == ["b"]
+
+
+def test_a_cold_success_undoes_earlier_failures_and_a_warm_one_does_not() -> None:
+    failed = [*WARM_TWO, failure(2, "a"), out_of_memory(3, "b")]
+    assert best([*failed, reading(4, "a", 90.0, warm=True)]) is None
+    found = best([*failed, reading(4, "a", 60.0), reading(5, "b", 50.0)])
+    assert found is not None
+    assert (found.trials, found.values) == ((4,), (60.0,))
+
+
+def test_readings_on_both_sides_of_a_failure_count_and_one_after_them_rules_them_out() -> None:
+    told = [reading(0, "a", 80.0), failure(1, "a"), reading(2, "a", 60.0)]
+    found = best(told)
+    assert found is not None
+    assert (found.trials, found.values) == ((0, 2), (70.0,))
+    assert best([*told, failure(3, "a")]) is None
+
+
+@pytest.mark.parametrize("failed", [failure(2, "a", retry=True), failure(2, "a", warm=True)], ids=["again", "session"])
+def test_a_failure_that_the_config_is_not_to_blame_for_says_nothing(failed: Reading) -> None:
+    found = best([*WARM_TWO, failed])
+    assert found is not None
+    assert found.trials == (0,)
+
+
+def test_out_of_memory_in_a_session_rules_out_what_sessions_read_before() -> None:
+    assert list(eligible([*WARM_TWO, out_of_memory(2, "a", warm=True)])) == ["b"]
+    assert list(eligible([out_of_memory(0, "a", warm=True), reading(1, "a", 80.0, warm=True)])) == ["a"]
+    cold = reading(2, "a", 60.0)
+    assert incumbent([WARM_TWO[0], cold, out_of_memory(3, "a", warm=True)]) == 60.0
+
+
+@pytest.mark.parametrize(("failures", "found"), [(BROKEN_AFTER - 1, False), (BROKEN_AFTER, True)])
+def test_what_a_broken_trainer_failed_on_is_not_held_against_it(failures: int, found: bool) -> None:
+    told = [failure(trial, "a") for trial in range(failures)]
+    assert bool(best([*told, reading(10, "a", 80.0, warm=True)])) is found

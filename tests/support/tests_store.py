@@ -80,9 +80,10 @@ def ask(study: CaseStudy, target: int = MANY) -> Asked:
     return asked
 
 
-def tell(study: CaseStudy, asked: Asked, verdict: Verdict) -> None:
+def tell(study: CaseStudy, asked: Asked, verdict: Verdict, **probe: Any) -> None:
+    """Tell a verdict; `probe` goes into the record."""
     record = {"status": verdict.status, "config": asked.config, "digest": launch_digest(asked.config), "metrics": {}}
-    study.tell(asked, verdict, record)
+    study.tell(asked, verdict, record | probe)
 
 
 def probe(study: CaseStudy, verdict: Verdict, count: int = 1) -> list[Config]:

@@ -41,6 +41,8 @@ VALUES = table("trial_values", column("trial_id"), column("objective"), column("
 STEPS = table("trial_intermediate_values", column("trial_id"), column("step"), column("intermediate_value"))
 PROBES = table("trial_user_attributes", column("trial_id"), column("key"), column("value_json"))
 PROBE_OF_TRIAL = and_(PROBES.c.trial_id == TRIALS.c.trial_id, PROBES.c.key == "probe")
+RETRIES = PROBES.alias("retries")
+RETRY_OF_TRIAL = and_(RETRIES.c.trial_id == TRIALS.c.trial_id, RETRIES.c.key == "retry")
 STATE = cast(TRIALS.c.state, String)
 """Of a trial; the column has an enum type of its own on PostgreSQL."""
 

@@ -29,15 +29,13 @@ from tuner.export.pooled import pooled
 from tuner.export.readings import readings
 from tuner.export.records import COMPLETE, INELIGIBLE, OK, PRUNED, CaseRecord, Tally, TrialRecord, status_of
 from tuner.search.front import front
-from tuner.search.standing import best
+from tuner.search.standing import Reading, best, eligible
 from tuner.search.trials import same_launch
 from tuner.study.space import LADDER, Config
 from tuner.urls import shown
 
 PAGE_TRIALS = 1000
 """Trials fetched at a time: on SQLite a read holds writers up, so none may last longer than a page."""
-
-_value_of_trial = and_(VALUES.c.trial_id == TRIALS.c.trial_id, VALUES.c.objective == 0)
 
 
 class StudyReader:
@@ -87,18 +85,23 @@ class StudyReader:
     def _leaders(self) -> dict[str, list[TrialRecord]]:
         """The best config or, of several objectives, the front of each case that has one."""
         leaders: dict[str, list[TrialRecord]] = {}
-        with reading(self._engine) as connection:
-            for known in self.cases:
-                told = readings(connection, known.study_id)
-                chosen = front(told) if len(known.objectives) > 1 else filter(None, [best(told)])
-                if members := [pooled(self._told(connection, one.trials)) for one in chosen]:
-                    leaders[known.name] = members
+        for known in self.cases:
+            told = self._readings[known.study_id]
+            chosen = front(told) if len(known.objectives) > 1 else filter(None, [best(told)])
+            if members := [pooled(self._told(one.trials)) for one in chosen]:
+                leaders[known.name] = members
         return leaders
 
-    def _told(self, connection: Connection, trials: Sequence[int]) -> list[TrialRecord]:
-        """Read trials whole, by their ids."""
+    @cached_property
+    def _readings(self) -> dict[int, list[Reading]]:
+        """What the trials of each case say of its configs."""
+        with reading(self._engine) as connection:
+            return {study_id: readings(connection, study_id) for study_id in self._names}
+
+    def _told(self, trials: Sequence[int]) -> list[TrialRecord]:
         query = _whole_trials().where(TRIALS.c.trial_id.in_(trials)).order_by(TRIALS.c.trial_id)
-        return [self._trial(row) for row in connection.execute(query)]
+        with reading(self._engine) as connection:
+            return [self._trial(row) for row in connection.execute(query)]
 
     @cached_property
     def vs_default(self) -> dict[str, float]:
@@ -133,17 +136,17 @@ class StudyReader:
 
     @cached_property
     def largest_ok(self) -> dict[str, int]:
-        """The largest `num_envs` at which a config of the case has run, for each case that has one."""
+        """The largest `num_envs` at which an eligible config has run, for each case that has one."""
+        ran = {trial for told in self._readings.values() for one in eligible(told).values() for trial in one.trials}
         rung = self._probe["config"][LADDER].as_integer()
         query = (
-            select(TRIALS.c.study_id, func.max(rung))
+            select(TRIALS.c.study_id, TRIALS.c.trial_id, rung)
             .join_from(TRIALS, PROBES, PROBE_OF_TRIAL)
             .where(TRIALS.c.study_id.in_(list(self._names)), STATE == COMPLETE, rung.is_not(None))
-            .where(self._probe["ineligible"].as_string().is_(None))
-            .group_by(TRIALS.c.study_id)
+            .order_by(rung)
         )
         with reading(self._engine) as connection:
-            return {self._names[study_id]: largest for study_id, largest in connection.execute(query)}
+            return {self._names[study_id]: most for study_id, trial, most in connection.execute(query) if trial in ran}
 
     @cached_property
     def tallies(self) -> dict[str, list[Tally]]:
@@ -211,7 +214,6 @@ class StudyReader:
 
     @property
     def _probe(self) -> ColumnElement[Any]:
-        """The packed record of a trial as a JSON column."""
         return packed(self._engine)
 
     def _trial(self, row: Row[Any]) -> TrialRecord:
@@ -227,9 +229,10 @@ class StudyReader:
 
 
 def _whole_trials() -> Select[Any]:
+    first_value = and_(VALUES.c.trial_id == TRIALS.c.trial_id, VALUES.c.objective == 0)
     return (
         select(*TRIALS.c, VALUES.c.value, PROBES.c.value_json)
-        .outerjoin_from(TRIALS, VALUES, _value_of_trial)
+        .outerjoin_from(TRIALS, VALUES, first_value)
         .outerjoin(PROBES, PROBE_OF_TRIAL)
     )
 

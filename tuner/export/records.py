@@ -15,9 +15,7 @@ INELIGIBLE = "ineligible"
 NO_TRIALS = "no_trials"
 RUNNING = "RUNNING"
 COMPLETE = "COMPLETE"
-JUDGED = (COMPLETE, "PRUNED")
-"""The states of trials that say something of their config."""
-FINISHED = (*JUDGED, "FAIL")
+FINISHED = (COMPLETE, "PRUNED", "FAIL")
 """The states, as the database spells them, of trials that are over."""
 
 

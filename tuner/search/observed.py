@@ -10,7 +10,8 @@ from tuner.probe.result import FailureKind
 from tuner.search.frontier import DEVICE_MEMORY, MEMORYLESS, Frontier, Need, OutOfMemory
 from tuner.search.growth import Line
 from tuner.search.siblings import Cost, Sibling, amounts
-from tuner.search.trials import ERROR, FAILURE, MEMORY, is_eligible, launched, stands_cold
+from tuner.search.standing import eligible
+from tuner.search.trials import ERROR, MEMORY, failure, launch_key, launched, readings
 from tuner.study.space import LADDER, Config, Space, config_digest
 
 COST = "cost"
@@ -54,7 +55,8 @@ class Seen:
     config: Config
     values: list[float] = field(default_factory=list)
     errors: list[float | None] = field(default_factory=list)
-    eligible: bool = True
+    eligible: bool = False
+    """As `standing.eligible` says."""
 
 
 class Observed:
@@ -72,8 +74,12 @@ class Observed:
         """Digests of what runs now or has failed, and has given no number since."""
         self._costs: list[Cost] = []
         self._walls: list[OutOfMemory] = []
-        for trial in trials:
+        told = list(trials)
+        for trial in told:
             self._note(trial, launched(trial.params), sign)
+        known = eligible(readings(told))
+        for one in self.seen.values():
+            one.eligible = launch_key(one.config) in known
         self.walls = Frontier(self._walls)
         """Where memory or time ends: beyond it, a config needs no less of either than one that ran out of it."""
 
@@ -92,25 +98,16 @@ class Observed:
         one = self.seen.setdefault(digest, Seen(config))
         one.values.append(sign * number)
         one.errors.append(trial.user_attrs.get(ERROR))
-        one.eligible &= trial.state == TrialState.COMPLETE and is_eligible(trial)
         if took := trial.user_attrs.get(COST):
             self._costs.append((config, took))
 
     def _note_failure(self, trial: FrozenTrial, config: Config) -> None:
-        digest = config_digest(config)
-        self.closed.add(digest)
-        if digest in self.seen and _cannot_be_the_best(trial):
-            self.seen[digest].eligible = False
+        self.closed.add(config_digest(config))
         missing_gib = (trial.constraints or {}).get(MEMORY, 0.0)
-        kind = FailureKind.GPU_OOM if missing_gib > 0.0 else trial.user_attrs.get(FAILURE)
+        kind = failure(trial)
         need = _RUN if kind == FailureKind.TOO_SLOW and RAN in trial.user_attrs else _NEEDS.get(kind)
         if need is not None:
             self._walls.append(OutOfMemory(config, missing_gib or 1.0, need))
-
-
-def _cannot_be_the_best(failed: FrozenTrial) -> bool:
-    """Tell whether a failure is the config's own, or what the plain command comes to for good."""
-    return failed.state == TrialState.PRUNED or (failed.state == TrialState.FAIL and stands_cold(failed))
 
 
 def _number(trial: FrozenTrial) -> float | None:

@@ -3,10 +3,10 @@
 from itertools import product
 
 from optuna.study import Study
-from optuna.trial import TrialState
 
 from tuner.search.ordered import OrderedSampler
-from tuner.search.trials import is_eligible
+from tuner.search.standing import eligible
+from tuner.search.trials import readings
 from tuner.study.space import LADDER, VARIANT, Config, Space, Value
 
 
@@ -38,4 +38,4 @@ class RecoverySampler(OrderedSampler):
 
 
 def _succeeded(study: Study) -> bool:
-    return any(map(is_eligible, study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))))
+    return bool(eligible(readings(study.get_trials(deepcopy=False))))

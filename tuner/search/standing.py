@@ -1,29 +1,52 @@
-"""What a study knows of each config, from all its readings. Pure."""
+"""What a study knows of each config, from all its trials, and which may be the best. Pure."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from tuner.probe.result import FailureKind
 from tuner.probe.steady import error_of_mean
 
 Values = tuple[float, ...]
 """Each objective, maximised."""
 
+COMPLETE, PRUNED, FAIL = "COMPLETE", "PRUNED", "FAIL"
+"""The states of trials that have ended, as Optuna names them."""
+BROKEN_AFTER = 3
+"""This many failures before anything has run say that the trainer was broken, and nothing of the configs."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """What one trial has shown of its config."""
+    """What one trial that has ended has shown of its config."""
 
     trial: int
     """Whatever number its reader knows it by."""
     launch: Hashable
     """What trials of the same config have in common."""
-    warm: bool
+    state: str = COMPLETE
+    warm: bool = False
     """Whether a session served it."""
-    values: Values | None
+    failure: str | None = None
+    """The kind of its failure; None where the probe ran, be it until the pruner stopped it."""
+    retry: bool = False
+    """Whether it failed and its config is asked again."""
+    values: Values | None = None
     """None where the config cannot be the best."""
     error: float | None = None
     """Standard error of the first objective."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it failed for good: by its config's own fault, or by the plain command and is not asked again."""
+        if self.state == FAIL:
+            return not (self.warm or self.retry)
+        return self.state == PRUNED and self.failure is not None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it says anything of its config: a failure through no fault of that and not for good does not."""
+        return self.failed or self.state != FAIL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,15 +68,24 @@ Standings = Mapping[Hashable, Standing]
 def ways(readings: Iterable[Reading]) -> tuple[Standings, Standings]:
     """Give what is known of each config from its cold readings, and what from those of sessions.
 
-    One that could not be the best in a single reading is not among them, nor among those of sessions where a cold
-    reading said so.
+    Readings come in the order of their trials. One that was not eligible in a single reading is not among them, nor one
+    that failed for good and gave no number since; nor among those of sessions where the cold readings say so.
     """
+    told = list(readings)
+    excused = broken(told)
     cold: dict[Hashable, list[Reading]] = {}
     warm: dict[Hashable, list[Reading]] = {}
-    for one in readings:
-        (warm if one.warm else cold).setdefault(one.launch, []).append(one)
+    for one in told:
+        if one.counts and one.trial not in excused:
+            (warm if one.warm else cold).setdefault(one.launch, []).append(one)
     known = _known(cold)
     return known, {launch: one for launch, one in _known(warm).items() if launch in known or launch not in cold}
+
+
+def eligible(readings: Iterable[Reading]) -> Standings:
+    """Give what is known of each config that may be the best: from its cold readings or, before it has any, others."""
+    cold, warm = ways(readings)
+    return {**warm, **cold}
 
 
 def best(readings: Iterable[Reading]) -> Standing | None:
@@ -66,28 +98,38 @@ def best(readings: Iterable[Reading]) -> Standing | None:
 
 
 def incumbent(readings: Iterable[Reading]) -> float | None:
-    """Give the highest mean of the first objective; None where no config may be the best.
+    """Give the highest mean of the first objective among the eligible; None where there are none.
 
-    A config counts by its cold readings or, before it has any, by those of sessions: it is what a running probe has to
-    beat, not yet what is called the best.
+    It is what a running probe has to beat, not yet what is called the best.
     """
-    cold, warm = ways(readings)
-    return max((one.values[0] for one in {**warm, **cold}.values()), default=None)
+    return max((one.values[0] for one in eligible(readings).values()), default=None)
+
+
+def broken(readings: Sequence[Reading]) -> set[int]:
+    """Give the trials that failed before a trainer that was broken at first had been mended: once something has run."""
+    first = next((place for place, one in enumerate(readings) if one.state == COMPLETE), 0)
+    failed = {one.trial for one in readings[:first] if one.state == FAIL and is_failure(one.failure)}
+    return failed if len(failed) >= BROKEN_AFTER else set()
+
+
+def is_failure(kind: str | None) -> bool:
+    """Tell whether a probe failed by itself: neither the user nor the end of the tuner stopped it."""
+    return kind not in {None, FailureKind.INTERRUPTED}
 
 
 def _known(readings: Mapping[Hashable, Sequence[Reading]]) -> Standings:
-    """Leave out what could not be the best, and take the mean of the rest."""
-    return {
-        launch: _mean(same, [one.values for one in same if one.values is not None])
-        for launch, same in readings.items()
-        if all(one.values is not None for one in same)
-    }
+    """Leave out what may not be the best."""
+    return {launch: one for launch, same in readings.items() if (one := _standing(same))}
 
 
-def _mean(readings: Sequence[Reading], values: Sequence[Values]) -> Standing:
-    first = [each[0] for each in values]
+def _standing(same: Sequence[Reading]) -> Standing | None:
+    """Take the mean of a config's readings; None where the last one failed, or one was not eligible."""
+    ran = [one for one in same if not one.failed]
+    values = [one.values for one in ran if one.values is not None]
+    if same[-1].failed or len(values) < len(ran):
+        return None
     return Standing(
-        trials=tuple(one.trial for one in readings),
+        trials=tuple(one.trial for one in ran),
         values=tuple(map(fmean, zip(*values, strict=True))),
-        error=error_of_mean(first, [one.error for one in readings]),
+        error=error_of_mean([each[0] for each in values], [one.error for one in ran]),
     )

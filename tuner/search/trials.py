@@ -10,7 +10,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from tuner.probe.result import FailureKind
 from tuner.search.front import front
 from tuner.search.frontier import Frontier, OutOfMemory
-from tuner.search.standing import Reading, Standing, ways
+from tuner.search.standing import Reading, Standing, broken, is_failure, ways
 from tuner.study.space import Config, Parameter, Space, Value, config_digest
 
 PATIENCE = "pruner_patience"
@@ -31,9 +31,6 @@ MEMORY = "memory_gib"
 """Constraint of a trial: device memory missing, in GiB."""
 ELIGIBLE = "eligible"
 """Constraint of a complete trial that may not be the best."""
-
-BROKEN_AFTER = 3
-"""This many failures before anything has run say that the trainer was broken, and nothing of the configs."""
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:
@@ -73,19 +70,19 @@ def frontier(trials: Sequence[FrozenTrial]) -> Frontier:
 
 def meaningful(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """Leave out the failures from before a trainer that was broken at first has been mended, once something has run."""
-    first = next((place for place, one in enumerate(trials) if one.state == TrialState.COMPLETE), 0)
-    broken = {one.number for one in trials[:first] if one.state == TrialState.FAIL and has_failed(one)}
-    return [one for one in trials if one.number not in broken] if len(broken) >= BROKEN_AFTER else list(trials)
+    excused = broken(list(readings(trials)))
+    return [trial for place, trial in enumerate(trials) if place not in excused]
 
 
 def has_failed(trial: FrozenTrial) -> bool:
     """Tell whether a trial failed by itself: neither the user nor the end of the tuner stopped it."""
-    return trial.user_attrs.get(FAILURE) not in {None, FailureKind.INTERRUPTED}
+    return is_failure(failure(trial))
 
 
-def stands_cold(trial: FrozenTrial) -> bool:
-    """Tell whether a trial was launched without a session and is not asked again."""
-    return not {WARM, RETRY} & trial.user_attrs.keys()
+def failure(trial: FrozenTrial) -> str | None:
+    """Give the kind of a trial's failure; None where nothing tells that it failed."""
+    missing_gib = (trial.constraints or {}).get(MEMORY, 0.0)
+    return FailureKind.GPU_OOM if missing_gib > 0.0 else trial.user_attrs.get(FAILURE)
 
 
 class History:
@@ -93,13 +90,13 @@ class History:
 
     def __init__(self, study: Study, space: Space) -> None:
         self._trials = [trial for trial in meaningful(study.get_trials(deepcopy=False)) if _is_whole(trial, space)]
-        self._probed = {_launch(trial.params) for trial in self._trials}
+        self._probed = {launch_key(trial.params) for trial in self._trials}
         self._frontier = frontier(self._trials)
         self._several = len(study.directions) > 1
 
     def is_new(self, config: Config) -> bool:
         """Tell whether the config has never been launched and may fit into memory."""
-        return _launch(config) not in self._probed and self._frontier.beyond(config) is None
+        return launch_key(config) not in self._probed and self._frontier.beyond(config) is None
 
     def is_over(self, config: Config) -> bool:
         """Tell whether a probe of the config has ended and is not to be repeated, or it cannot fit into memory."""
@@ -125,13 +122,12 @@ class History:
         trainer's plain command. Of several readings of a config their mean counts. What sessions read too high, where
         both were measured, is taken off: it also holds how much the luckiest of many readings flatters its config.
         """
-        tried = self._tried_cold()
         if self._several:
-            return self._unconfirmed_member(tried)
+            return self._unconfirmed_member()
         cold, warm = ways(readings(self._trials))
         flattery = [_value(one) - _value(cold[launch]) for launch, one in warm.items() if launch in cold]
         best = max(cold.values(), key=_value, default=None)
-        top = max((one for launch, one in warm.items() if launch not in tried), key=_value, default=None)
+        top = max((one for launch, one in warm.items() if launch not in cold), key=_value, default=None)
         if top is None:
             return None
         usual = sum(flattery) / max(len(flattery), 2)  # one config alone may be an exception
@@ -139,37 +135,32 @@ class History:
             return None
         return dict(self._trials[top.trials[-1]].params)
 
-    def tried_cold(self, config: Config) -> bool:
-        """Tell whether the config has been launched without a session."""
-        return _launch(config) in self._tried_cold()
+    def is_confirmed(self, config: Config) -> bool:
+        """Tell whether the config may be the best by what the trainer's plain command has shown."""
+        cold, _ = ways(readings(self._trials))
+        return launch_key(config) in cold
 
-    def _unconfirmed_member(self, tried: set[Hashable]) -> Config | None:
-        """Give a config of the Pareto front that has not been tried cold."""
-        members = (self._trials[one.trials[-1]].params for one in front(readings(self._trials)))
-        return next((dict(config) for config in members if _launch(config) not in tried), None)
-
-    def _tried_cold(self) -> set[Hashable]:
-        """Give what has been launched without a session, but for what was interrupted there and is asked again."""
-        return {_launch(trial.params) for trial in self._trials if stands_cold(trial)}
+    def _unconfirmed_member(self) -> Config | None:
+        """Give a config of the Pareto front that sessions alone have measured."""
+        members = (self._trials[one.trials[-1]] for one in front(readings(self._trials)))
+        return next((dict(newest.params) for newest in members if WARM in newest.user_attrs), None)
 
 
 def readings(trials: Iterable[FrozenTrial]) -> Iterator[Reading]:
-    """Give what the trials, known by their places, say of their configs."""
+    """Give what the trials that have ended, known by their places, say of their configs."""
     for place, trial in enumerate(trials):
-        if trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
-            counts = trial.state == TrialState.COMPLETE and is_eligible(trial)
+        if trial.state.is_finished():
+            may_be_best = trial.state == TrialState.COMPLETE and not (trial.constraints or {}).get(ELIGIBLE)
             yield Reading(
                 trial=place,
-                launch=_launch(trial.params),
+                launch=launch_key(trial.params),
+                state=trial.state.name,
                 warm=WARM in trial.user_attrs,
-                values=tuple(trial.values) if counts else None,
+                failure=failure(trial),
+                retry=RETRY in trial.user_attrs,
+                values=tuple(trial.values) if may_be_best else None,
                 error=trial.user_attrs.get(ERROR),
             )
-
-
-def is_eligible(trial: FrozenTrial) -> bool:
-    """Tell whether a complete trial may be the best."""
-    return not (trial.constraints or {}).get(ELIGIBLE)
 
 
 def _value(one: Standing) -> float:
@@ -187,7 +178,7 @@ def _is_whole(trial: FrozenTrial, space: Space) -> bool:
 
 def same_launch(config: Config, other: Config) -> bool:
     """Tell whether two configs launch the same probe."""
-    return _launch(config) == _launch(other)
+    return launch_key(config) == launch_key(other)
 
 
 def launch_digest(config: Config) -> str:
@@ -200,6 +191,6 @@ def launched(config: Config) -> Config:
     return {name: value for name, value in config.items() if name != PATIENCE}
 
 
-def _launch(config: Config) -> Hashable:
+def launch_key(config: Config) -> Hashable:
     """Give what configs that launch the same probe have in common."""
     return frozenset(launched(config).items())

@@ -59,7 +59,7 @@ class GainSampler(CaseSampler):
     def unconfirmed(self, study: Study) -> Config | None:
         """Give what is believed to be the best, where a session alone has measured it."""
         best = self.best(study)
-        if best is None or History(study, self._space).tried_cold(best):
+        if best is None or History(study, self._space).is_confirmed(best):
             return None
         return self._whole(best, len(study.get_trials(deepcopy=False)))
 

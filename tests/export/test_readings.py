@@ -1,0 +1,36 @@
+"""The database says of each trial what the search reads off the same trial."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests_store import CRASH, NAME, OUT_OF_MEMORY, RETRY, ask, case_study, ok, opened, stored, tell
+
+from tuner.export.database import connect, reading
+from tuner.export.readings import readings as from_database
+from tuner.search.trials import readings as from_trials
+from tuner.search.verdict import State, Verdict
+
+STOPPED = Verdict(state=State.PRUNED, status="pruned")
+INTERRUPTED = Verdict(state=State.FAIL, status="interrupted", retry=True)
+NOT_ELIGIBLE = Verdict(state=State.COMPLETE, status="ok", value=70.0, ineligible="too little memory stayed free")
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_search_and_exports_read_the_same(tmp_path: Path, warm: bool) -> None:
+    verdicts = (CRASH, RETRY, INTERRUPTED, ok(50.0), ok(60.0), NOT_ELIGIBLE, STOPPED, OUT_OF_MEMORY)
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    with opened(url) as database:
+        study = case_study(database)
+        for verdict in verdicts:
+            tell(study, ask(study), verdict, warm=warm, ineligible=verdict.ineligible)
+        ask(study)  # runs, and has said nothing yet
+        told = list(from_trials(stored(database)))
+        study_id = database.storage.get_study_id_from_name(NAME)
+    with reading(connect(url)) as connection:
+        found = from_database(connection, study_id)
+    assert [one.failed for one in found] == [not warm, False, False, False, False, False, False, True]
+    assert len({one.launch for one in found}) == len({one.launch for one in told})
+    assert [replace(one, trial=0, launch=None) for one in found] == [
+        replace(one, trial=0, launch=None, error=None) for one in told
+    ]
