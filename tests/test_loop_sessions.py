@@ -244,15 +244,20 @@ def test_recovery_goes_on_where_the_plain_command_fails_on_what_a_session_ran(tm
     assert reader(tmp_path).largest_ok == {CASE.name: 16}
 
 
+@pytest.mark.parametrize("kinds", [(FailureKind.NCCL,), (FailureKind.PORT_IN_USE, FailureKind.NCCL)])
 @pytest.mark.parametrize("sampler", ["gain", "tpe"])
-def test_a_confirmation_that_the_machine_spoils_is_made_again(tmp_path: Path, sampler: str) -> None:
+def test_a_confirmation_that_the_machine_spoils_is_made_again(
+    tmp_path: Path, sampler: str, kinds: tuple[FailureKind, ...]
+) -> None:
     cold: list[Config] = []
 
-    def spoiled_once(plan: ProbePlan, stop: Stop) -> ProbeResult:
+    def spoiled(plan: ProbePlan, stop: Stop) -> ProbeResult:
         if plan.request is None:
             cold.append(plan.config)
-        return failed(plan, FailureKind.NCCL) if len(cold) == 1 else busy(plan, stop)
+            if len(cold) <= len(kinds):
+                return failed(plan, kinds[len(cold) - 1])
+        return busy(plan, stop)
 
-    optimised(tmp_path, spoiled_once, study=spec(search={"trials": 8, "sampler": sampler}))
-    assert cold[0] == cold[1]
+    optimised(tmp_path, spoiled, study=spec(search={"trials": 8, "sampler": sampler}))
+    assert all(config == cold[0] for config in cold[: len(kinds) + 1])
     assert (best(tmp_path)["config"], best(tmp_path)["warm"]) == (cold[0], False)

@@ -128,6 +128,16 @@ def test_a_retry_comes_next_and_once() -> None:
     assert launch(config) not in {launch(config) for config in search.rest(busy)}
 
 
+def test_a_retry_that_was_asked_with_another_patience_is_not_due() -> None:
+    search = Search()
+    trial, config = search.ask()
+    trial.set_user_attr(RETRY, True)
+    search.study.tell(trial, state=TrialState.FAIL)
+    search.sampler.forced = {**config, PATIENCE: 5 - int(config[PATIENCE])}  # 2 or 3
+    search.study.tell(search.ask()[0], 50.0)
+    assert launch(search.ask()[1]) != launch(config)
+
+
 def test_a_retry_that_is_due_keeps_a_search_from_its_end() -> None:
     search = Search(Space((Parameter(name="num_envs", values=(8,)),)))
     trial, config = search.ask()

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import takewhile
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.study import Study
@@ -11,6 +12,7 @@ from tuner.probe.result import FailureKind
 from tuner.search.front import front
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.standing import Reading, Standing, broken, is_failure, ways
+from tuner.search.verdict import NOTHING_TOLD
 from tuner.study.space import Config, Parameter, Space, Value, config_digest
 
 PATIENCE = "pruner_patience"
@@ -85,6 +87,13 @@ def failure(trial: FrozenTrial) -> str | None:
     return FailureKind.GPU_OOM if missing_gib > 0.0 else trial.user_attrs.get(FAILURE)
 
 
+def failures_in_a_row(trials: Sequence[FrozenTrial], config: Config) -> int:
+    """Count the last trials of a config that failed, one after another, but for failures that say nothing of it."""
+    ended = [one for one in trials if one.state.is_finished() and same_launch(one.params, config)]
+    failed = takewhile(lambda one: one.state == TrialState.FAIL, reversed(ended))
+    return sum(has_failed(one) and failure(one) not in NOTHING_TOLD for one in failed)
+
+
 class History:
     """What a study has probed so far; a trial dropped before its config was whole does not count."""
 
@@ -109,9 +118,8 @@ class History:
     def due(self) -> Config | None:
         """Give the config of the first failed trial that is marked for retry and has not been asked again."""
         for position, trial in enumerate(self._trials):
-            if trial.user_attrs.get(RETRY) and all(
-                later.params != trial.params for later in self._trials[position + 1 :]
-            ):
+            later = self._trials[position + 1 :]
+            if RETRY in trial.user_attrs and not any(same_launch(one.params, trial.params) for one in later):
                 return dict(trial.params)
         return None
 

@@ -18,7 +18,7 @@ from tuner.study.spec import ProbeSpec
 _NOTHING_KNOWN: Mapping[str, float | None] = MappingProxyType({})
 HOST_ATTEMPTS = 2
 """A config that failed on a machine at fault is probed this often before it is left: it may be to blame after all."""
-_NOTHING_TOLD = {FailureKind.GPU_BUSY, FailureKind.GPU_LOST, FailureKind.PORT_IN_USE}
+NOTHING_TOLD = {FailureKind.GPU_BUSY, FailureKind.GPU_LOST, FailureKind.PORT_IN_USE}
 """Failures that say nothing of a config: it is due until it has been measured."""
 
 
@@ -72,7 +72,7 @@ def judge(
 
     A config that leaves less than `headroom_pct` of a device's memory free, or whose allocator had to retry, is ok but
     not eligible as best: it may fail in a longer run. Nor is one that misses one of the `constraints`; `default` holds
-    the metrics of the default variant at its rung. `attempt` counts the probes of this config that came to nothing,
+    the metrics of the default variant at its rung. `attempt` counts the probes of this config that failed in a row,
     this one included. A failure that nobody can explain, of a probe that a session served, is tried again with the
     plain command.
     """
@@ -116,7 +116,7 @@ def _failed(result: ProbeResult, failure: Failure, attempt: int) -> Verdict:
             )
             return Verdict(state=State.PRUNED, status=status, constraint=missing_gib)
         case Blame.HOST:
-            again = failure.kind in _NOTHING_TOLD or attempt < HOST_ATTEMPTS
+            again = failure.kind in NOTHING_TOLD or attempt < HOST_ATTEMPTS
             return Verdict(state=State.FAIL, status=status, retry=again)
         case Blame.NOBODY | Blame.SETUP:
             return Verdict(state=State.FAIL, status=status, retry=True)

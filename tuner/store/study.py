@@ -18,6 +18,7 @@ from tuner.search.trials import (
     CONFIRMS,
     ORIGIN,
     RETRY,
+    failures_in_a_row,
     frontier,
     has_failed,
     launch_digest,
@@ -42,7 +43,7 @@ class Asked:
     number: int
     config: Config
     attempt: int
-    """How often this config has been asked for without coming to anything, this time included."""
+    """How often in a row its config will have failed by itself where it fails now."""
     cold: bool
     """Whether the trainer's plain command is to measure it, because a session has failed or shown it to be the best."""
     confirms: bool = False
@@ -189,12 +190,13 @@ class CaseStudy:
             trial.set_user_attr(CONFIRMS, True)
         if origin:
             trial.set_user_attr(ORIGIN, origin)
-        same = [one for one in self._study.get_trials(deepcopy=False) if one.params == config]
+        trials = self._study.get_trials(deepcopy=False)
+        retried = [one for one in trials if RETRY in one.user_attrs and same_launch(one.params, config)]
         return Asked(
             number=trial.number,
             config=config,
-            attempt=1 + sum(one.state == TrialState.FAIL for one in same),
-            cold=confirms or any(RETRY in one.user_attrs and has_failed(one) for one in same),
+            attempt=1 + failures_in_a_row(trials, config),
+            cold=confirms or any(map(has_failed, retried)),
             confirms=confirms,
             origin=origin,
         )
