@@ -49,6 +49,14 @@ def test_a_best_for_other_devices_says_where_it_was_measured(tuner: Tuner, study
     assert re.search(r"^# walk: measured on cpu:0 .*, cpu:1 .*, launched here on cpu:0 ", out, re.MULTILINE)
 
 
+def test_a_best_that_would_be_launched_otherwise_now_says_so(tuner: Tuner, study: Path) -> None:
+    tuner("optimize", "--study", study, "--n-trials", 1)
+    changed = "# walk: measured otherwise than it is launched here"
+    assert changed not in tuner("plan", "--study", study, "--best")[1]
+    study.write_text(study.read_text().replace("--last", "--until"))
+    assert changed in tuner("plan", "--study", study, "--best")[1]
+
+
 def test_the_best_is_that_of_the_database_asked_for(tuner: Tuner, study: Path, tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path / 'elsewhere.db'}"
     tuner("optimize", "--study", study, "--n-trials", 1, "--storage", storage)

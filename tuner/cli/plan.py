@@ -54,7 +54,8 @@ def plan(
         for line in remarks:
             typer.echo(f"# {line}")
         typer.echo(f"# {case.name}: {json.dumps(config)}")
-        typer.echo(_script(_launch(bench, case, config, to_train=best)))
+        slot = _slot(bench, case, "best" if best else "plans", to_train=best)
+        typer.echo(_script(bench.trainer.plan(case, config, slot)))
 
 
 def _with_fixed_rungs(bench: Workbench, storage: str | None) -> Workbench:
@@ -76,19 +77,30 @@ def _found(bench: Workbench, cases: Sequence[Case], storage: str | None) -> Plan
     for case in cases:
         if trial := reader.best.get(case.name):
             config = {name: value for name, value in trial.config.items() if name != PATIENCE}
-            here = bench.identity_for(case)["devices"]
-            yield case, config, [f"{case.name}: {line}" for line in _origin(records[case.name], trial, here)]
+            origin = _origin(bench, case, records[case.name], trial)
+            yield case, config, [f"{case.name}: {line}" for line in origin]
 
 
-def _origin(case: CaseRecord, trial: TrialRecord, here: list[str]) -> Iterator[str]:
-    """Say which trial a best config comes from, what it came to, and on which devices, where not on those `here`."""
-    objective = case.objectives[0]
+def _origin(bench: Workbench, case: Case, record: CaseRecord, trial: TrialRecord) -> Iterator[str]:
+    """Say which trial a best config comes from, what it came to, and what is different now."""
+    objective = record.objectives[0]
     error = trial.metrics.get(f"{objective}_se")
     value = f"{trial.value:.1f}" if error is None else f"{trial.value:.1f} ± {error:.1f}"
     of_several = f", mean of {trial.readings}" if trial.readings > 1 else ""
     yield f"trial #{trial.number}: {objective} {value}{of_several}"
-    if (there := case.facts.get("devices") or here) != here:
+    here = bench.identity_for(case)["devices"]
+    if (there := record.facts.get("devices") or here) != here:
         yield f"measured on {', '.join(there)}, launched here on {', '.join(here)}"
+    elif not _is_launched_alike(bench, case, trial):
+        yield "measured otherwise than it is launched here: its command, environment or files have changed since"
+
+
+def _is_launched_alike(bench: Workbench, case: Case, trial: TrialRecord) -> bool:
+    """Tell whether a probe of the trial's config would be launched now as it was; also where nothing tells."""
+    measured, config = trial.probe.get("plan_digest"), dict(trial.config)
+    slot = _slot(bench, case, "plans")
+    plan = (bench.trainer.warm_plan if trial.probe.get("warm") else bench.trainer.plan)(case, config, slot)
+    return not measured or plan is None or plan.digest == measured
 
 
 def _as_set(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) -> Planned:
@@ -102,17 +114,16 @@ def _as_set(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) ->
         yield case, _config(space, first[0], settings), remarks
 
 
-def _launch(bench: Workbench, case: Case, config: Config, *, to_train: bool) -> ProbePlan:
+def _slot(bench: Workbench, case: Case, folder: str, *, to_train: bool = False) -> Slot:
     with reserved_port() as port:
-        slot = Slot(
+        return Slot(
             devices=bench.devices,
-            out_dir=bench.folder / ("best" if to_train else "plans") / case.name,
+            out_dir=bench.folder / folder / case.name,
             port=port,
             limits=bench.spec_for(case).probe,
             variables=bench.variables,
             to_train=to_train,
         )
-    return bench.trainer.plan(case, config, slot)
 
 
 def _config(space: Space, first: Config, settings: Sequence[str]) -> Config:

@@ -145,6 +145,7 @@ class ProbeResult:
 
     config: Config
     plan_digest: str
+    """Of the plan that came to this; empty where none was made."""
     started_at: str
     """UTC, ISO 8601."""
     total_s: float
