@@ -202,3 +202,10 @@ def test_a_case_without_success_can_be_recovered(tmp_path: Path) -> None:
     _, _, probed = optimised(tmp_path, trading, recover=True)
     assert probed == [({"num_envs": 64, "agent_variant": "hiutil"}, False)]
     assert front(tmp_path) == [(64, "hiutil", False)]
+
+
+def test_the_rungs_of_an_auto_ladder_are_made_for_several_objectives_too(tmp_path: Path) -> None:
+    space = {"num_envs": {"ladder": "auto", "min": 8, "max": 64}, "agent_variant": {"choices": ["hiutil", "default"]}}
+    outcome, watcher, _ = optimised(tmp_path, trading, study=pareto(space=space))
+    assert watcher.fixed == [(8, 16, 32, 64)]
+    assert outcome.ending is Ending.TARGET

@@ -111,8 +111,8 @@ class Observed:
 
 
 def _number(trial: FrozenTrial) -> float | None:
-    """Give what a trial read; where a pruner stopped it, what it had read by then."""
+    """Give what a trial read of the first objective; where a pruner stopped it, what it had read by then."""
     if trial.state == TrialState.COMPLETE:
-        return trial.value
+        return trial.values[0]
     stopped_at = max(trial.intermediate_values, default=None) if trial.state == TrialState.PRUNED else None
     return None if stopped_at is None else trial.intermediate_values[stopped_at]
