@@ -185,15 +185,15 @@ class _CaseWork:
             *self._spec.objectives,
             headroom_pct=self._spec.probe.headroom_pct,
             constraints=self._constraints,
-            default=self._default_readings(result) if self._compares else {},
+            default=self._default_metrics(result) if self._compares else {},
             attempt=asked.attempt,
         )
 
-    def _default_readings(self, result: ProbeResult) -> Mapping[str, float | None]:
+    def _default_metrics(self, result: ProbeResult) -> Mapping[str, float | None]:
         """Give the metrics of the default variant at a result's rung: its own where it is that."""
         if self._is_default(result.config):
             return measured(result)
-        return self._study.readings(self._space.default_at(result.config.get(LADDER)))
+        return self._study.metrics_of(self._space.default_at(result.config.get(LADDER)))
 
     def _is_default(self, config: Config) -> bool:
         """Tell whether constraints compare other configs with this one."""

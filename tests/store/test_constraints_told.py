@@ -27,15 +27,15 @@ def test_constraints_are_told_with_how_far_they_are_missed(database: Database, s
 
 def test_the_newest_readings_of_a_config_count_whatever_its_patience(study: CaseStudy) -> None:
     first = ask(study)
-    assert study.readings(first.config) == {}
+    assert study.metrics_of(first.config) == {}
     study.tell(first, ok(50.0), {"status": "ok", "config": first.config, "metrics": {"samples_per_s": 900.0}})
     patient = {**first.config, "pruner_patience": 2}
     assert patient != first.config
-    assert study.readings(patient) == {"samples_per_s": 900.0}
-    assert study.readings({**first.config, "num_envs": 8}) == {}
+    assert study.metrics_of(patient) == {"samples_per_s": 900.0}
+    assert study.metrics_of({**first.config, "num_envs": 8}) == {}
 
 
 def test_a_failed_probe_leaves_no_readings(study: CaseStudy) -> None:
     asked = ask(study)
     tell(study, asked, CRASH)
-    assert study.readings(asked.config) == {}
+    assert study.metrics_of(asked.config) == {}

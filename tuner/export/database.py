@@ -24,6 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 
 from tuner.errors import StoreError
+from tuner.search.trials import RETRY
 from tuner.urls import checked_url, shown
 
 STUDIES = table("studies", column("study_id"), column("study_name", String))
@@ -42,7 +43,7 @@ STEPS = table("trial_intermediate_values", column("trial_id"), column("step"), c
 PROBES = table("trial_user_attributes", column("trial_id"), column("key"), column("value_json"))
 PROBE_OF_TRIAL = and_(PROBES.c.trial_id == TRIALS.c.trial_id, PROBES.c.key == "probe")
 RETRIES = PROBES.alias("retries")
-RETRY_OF_TRIAL = and_(RETRIES.c.trial_id == TRIALS.c.trial_id, RETRIES.c.key == "retry")
+RETRY_OF_TRIAL = and_(RETRIES.c.trial_id == TRIALS.c.trial_id, RETRIES.c.key == RETRY)
 STATE = cast(TRIALS.c.state, String)
 """Of a trial; the column has an enum type of its own on PostgreSQL."""
 

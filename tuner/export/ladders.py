@@ -5,6 +5,7 @@ import json
 from sqlalchemy import Engine, and_, func, select
 
 from tuner.export.database import FACTS, STUDIES, reading
+from tuner.search.calibration import RUNGS
 
 
 def fixed_rungs(engine: Engine, study: str) -> dict[str, tuple[int, ...]]:
@@ -12,7 +13,7 @@ def fixed_rungs(engine: Engine, study: str) -> dict[str, tuple[int, ...]]:
     prefix = f"{study}/"
     query = (
         select(STUDIES.c.study_name, FACTS.c.value_json)
-        .join_from(STUDIES, FACTS, and_(FACTS.c.study_id == STUDIES.c.study_id, FACTS.c.key == "rungs"))
+        .join_from(STUDIES, FACTS, and_(FACTS.c.study_id == STUDIES.c.study_id, FACTS.c.key == RUNGS))
         .where(func.substr(STUDIES.c.study_name, 1, len(prefix)) == prefix)
         .order_by(STUDIES.c.study_id)
     )

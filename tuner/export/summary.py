@@ -42,7 +42,7 @@ class CaseSummary:
 
     case: str
     status: str
-    """`ok` once a probe gave a value, else the commonest failure, or `no_trials`."""
+    """`ok` where there is a best, else the commonest failure, `pruned` or `no_trials`."""
     objective: str
     """What the best has most of; of several, the first-named."""
     best: Best | None

@@ -83,7 +83,10 @@ def ways(readings: Iterable[Reading]) -> tuple[Standings, Standings]:
 
 
 def eligible(readings: Iterable[Reading]) -> Standings:
-    """Give what is known of each config that may be the best: from its cold readings or, before it has any, others."""
+    """Give what is known of each config that may be the best.
+
+    That is from its cold readings or, before it has any, from those of sessions.
+    """
     cold, warm = ways(readings)
     return {**warm, **cold}
 

@@ -15,8 +15,8 @@ from tuner.store.records import IDENTITY
 
 RECORDED = "recorded"
 """In a trainer's fingerprint: when the table was recorded that stands in for it; each case has a table of its own."""
-_SHARED = ("trainer", "objective", "constraints", "source", "devices")
-"""Of a case's identity, what its siblings must have in common with it for their values to mean the same."""
+_SHARED = ("objective", "constraints", "source", "devices")
+"""Of a case's identity, what its siblings must have in common with it, beside the trainer, to be compared with it."""
 
 
 def siblings(database: Database, study: str, case: str, identity: Mapping[str, Any]) -> list[Sibling]:
@@ -52,4 +52,4 @@ def sibling(case: str, trials: Iterable[FrozenTrial]) -> Sibling | None:
 
 def _shared(identity: Mapping[str, Any]) -> list[Any]:
     trainer = {name: fact for name, fact in identity.get("trainer", {}).items() if name != RECORDED}
-    return [trainer, *(identity.get(part) for part in _SHARED[1:])]
+    return [trainer, *(identity.get(part) for part in _SHARED)]

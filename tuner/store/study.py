@@ -143,7 +143,7 @@ class CaseStudy:
         with self._database.reported():
             return frontier(self._study.get_trials(deepcopy=False))
 
-    def readings(self, config: Config) -> Mapping[str, float | None]:
+    def metrics_of(self, config: Config) -> Mapping[str, float | None]:
         """Give the metrics of the newest probe that came to a number for this config, empty where none has."""
         with self._database.reported():
             complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
