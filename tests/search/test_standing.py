@@ -1,3 +1,4 @@
+from dataclasses import replace
 from statistics import fmean
 
 import pytest
@@ -98,7 +99,13 @@ def out_of_memory(trial: int, launch: str, *, warm: bool = False) -> Reading:
 WARM_TWO = [reading(0, "a", 80.0, warm=True), reading(1, "b", 70.0, warm=True)]
 
 
-@pytest.mark.parametrize("failed", [failure(2, "a"), out_of_memory(2, "a")], ids=["crash", "out of memory"])
+UNNAMED = replace(failure(2, "a"), failure=None)
+"""As an older version told it."""
+
+
+@pytest.mark.parametrize(
+    "failed", [failure(2, "a"), out_of_memory(2, "a"), UNNAMED], ids=["crash", "out of memory", "unnamed"]
+)
 def test_what_the_plain_command_fails_on_for_good_is_not_the_best(failed: Reading) -> None:
     found = best([*WARM_TWO, failed])
     assert found is not None

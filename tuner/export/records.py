@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from tuner.search import standing
 from tuner.study.space import LADDER, VARIANT, Config, Value
 
 OK = "ok"
@@ -14,8 +15,8 @@ INTERRUPTED = "interrupted"
 INELIGIBLE = "ineligible"
 NO_TRIALS = "no_trials"
 RUNNING = "RUNNING"
-COMPLETE = "COMPLETE"
-FINISHED = (COMPLETE, "PRUNED", "FAIL")
+COMPLETE = standing.COMPLETE
+FINISHED = (standing.COMPLETE, standing.PRUNED, standing.FAIL)
 """The states, as the database spells them, of trials that are over."""
 
 

@@ -109,7 +109,7 @@ def incumbent(readings: Iterable[Reading]) -> float | None:
 
 
 def broken(readings: Sequence[Reading]) -> set[int]:
-    """Give the trials that failed before a trainer that was broken at first had been mended: once something has run."""
+    """Give the failures from before a trainer that was broken at first had been mended; none before a first run."""
     first = next((place for place, one in enumerate(readings) if one.state == COMPLETE), 0)
     failed = {one.trial for one in readings[:first] if one.state == FAIL and is_failure(one.failure)}
     return failed if len(failed) >= BROKEN_AFTER else set()

@@ -110,7 +110,7 @@ class History:
     def is_over(self, config: Config) -> bool:
         """Tell whether a probe of the config has ended and is not to be repeated, or it cannot fit into memory."""
         ended = any(
-            trial.state.is_finished() and not trial.user_attrs.get(RETRY) and same_launch(trial.params, config)
+            trial.state.is_finished() and RETRY not in trial.user_attrs and same_launch(trial.params, config)
             for trial in self._trials
         )
         return ended or self._frontier.beyond(config) is not None
@@ -118,8 +118,9 @@ class History:
     def due(self) -> Config | None:
         """Give the config of the first failed trial that is marked for retry and has not been asked again."""
         for position, trial in enumerate(self._trials):
-            later = self._trials[position + 1 :]
-            if RETRY in trial.user_attrs and not any(same_launch(one.params, trial.params) for one in later):
+            if RETRY in trial.user_attrs and not any(
+                same_launch(later.params, trial.params) for later in self._trials[position + 1 :]
+            ):
                 return dict(trial.params)
         return None
 
@@ -181,7 +182,7 @@ def _noise(one: Standing, other: Standing) -> float:
 
 
 def _is_whole(trial: FrozenTrial, space: Space) -> bool:
-    return bool(trial.params) and (not trial.user_attrs.get(RETRY) or trial.params in space)
+    return bool(trial.params) and (RETRY not in trial.user_attrs or trial.params in space)
 
 
 def same_launch(config: Config, other: Config) -> bool:

@@ -73,7 +73,7 @@ def _check_ladder_end(trainer: Trainer, case: Case) -> None:
 def _check_plan(trainer: Trainer, case: Case, config: Config, slot: Slot) -> ProbePlan:
     before = dict(config)
     plan = trainer.plan(case, config, slot)
-    moved = trainer.plan(case, config, replace(slot, out_dir=slot.out_dir / "elsewhere", port=slot.port + 1))
+    moved = trainer.plan(case, config, _moved(slot))
     _holds(plan == trainer.plan(case, config, slot), "planning twice gives equal plans")
     _holds(plan.digest == moved.digest, "out dir and port do not count in the digest")
     _holds(plan.config == before == config and plan.slot == slot, "the plan holds its config and slot")
@@ -99,13 +99,19 @@ def _check_sessions(trainer: Trainer, case: Case, plans: Sequence[ProbePlan]) ->
         _holds((key is None) == (warm is None), "a config has a session key if and only if it has a warm plan")
         if key is None or warm is None:
             continue
-        request = warm.request or {}
+        request, moved = warm.request or {}, trainer.warm_plan(case, config, _moved(cold.slot))
+        _holds(moved is not None and moved.digest == warm.digest, "nor do they in that of a warm plan")
         _holds(warm.session_key == key, "the warm plan holds the session key")
         _holds(started.setdefault(key, warm.argv) == warm.argv, "configs with equal keys start the same command")
         _holds({"config", "iterations"} <= request.keys(), "a request holds config and iterations")
         _holds(request["config"].items() <= config.items(), "a request's config is that of the probe")
         _holds(not warm.progress.patterns, "a session tells progress by messages alone")
         _holds(warm.digest != cold.digest, "warm and cold plans have different digests")
+
+
+def _moved(slot: Slot) -> Slot:
+    """Give a slot that differs in what does not count: where it writes and where its ranks meet."""
+    return replace(slot, out_dir=slot.out_dir / "elsewhere", port=slot.port + 1)
 
 
 def _is_text(table: Mapping[str, str]) -> bool:
