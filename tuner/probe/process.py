@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -27,7 +26,7 @@ class Process:
     """A started trainer behind its guard, with its console and its progress file."""
 
     def __init__(self, plan: ProbePlan, clock: Clock) -> None:
-        """Write the plan's files into a fresh out dir and start its command.
+        """Write the plan's files and start its command.
 
         Raises OutputError when files cannot be written, TrainerError when the command cannot be started.
         """
@@ -132,10 +131,9 @@ class _Tail:
 
 
 def prepare(plan: ProbePlan) -> None:
-    """Make a fresh out dir and write the plan's files. Raises OutputError when they cannot be written."""
+    """Write the plan's files, the out dir first where it is not there. Raises OutputError when they cannot be."""
     try:
-        shutil.rmtree(plan.slot.out_dir, ignore_errors=True)
-        plan.slot.out_dir.mkdir(parents=True)
+        plan.slot.out_dir.mkdir(parents=True, exist_ok=True)
         for path, text in plan.files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
