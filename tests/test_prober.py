@@ -12,6 +12,7 @@ from tests_cli import study_file
 
 from tuner.devices.cards import Occupancy
 from tuner.devices.idle import LEAK_MIB
+from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.plan import Device, ProbePlan
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.study.spec import ProbeSpec
@@ -79,12 +80,15 @@ def test_a_failure_ends_it_and_says_that_it_was_warm(prober: Prober, probe: Prob
     assert probe().ok
 
 
-def on_card(monkeypatch: pytest.MonkeyPatch, prober: Prober, *used_mib: float) -> None:
-    """Have a card read so much memory in use, look after look, the last one for ever."""
-    readings = [replace(FREE, mem_used_mib=mib) for mib in used_mib]
+def on_card(monkeypatch: pytest.MonkeyPatch, prober: Prober, *used_mib: float | DeviceError) -> None:
+    """Have a card read so much memory in use, or fail, look after look, the last one for ever."""
+    answers = list(used_mib)
 
     def occupancy() -> list[Occupancy]:
-        return [readings.pop(0) if len(readings) > 1 else readings[0]]
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, DeviceError):
+            raise answer
+        return [replace(FREE, mem_used_mib=answer)]
 
     monkeypatch.setattr(prober, "_cards", SimpleNamespace(occupancy=occupancy))
     monkeypatch.setattr(prober, "_at_open", [FREE])
@@ -97,6 +101,24 @@ def test_a_session_that_leaks_is_ended(prober: Prober, probe: Probe, monkeypatch
         assert probe().ok
         kept.append(prober.open_session)
     assert kept == ["small", "small", None]
+
+
+def test_cards_that_do_not_answer_between_two_runs_cost_the_session_and_no_result(
+    prober: Prober, probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_card(monkeypatch, prober, 600.0, DeviceError("cuda:0 does not answer"), 600.0)
+    assert probe().ok
+    assert prober.open_session is None
+    assert probe().ok
+
+
+def test_a_card_that_is_lost_between_two_probes_is_told_as_a_failure(
+    prober: Prober, probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_card(monkeypatch, prober, DeviceLostError("cuda:0 is gone"))
+    lost = probe()
+    assert lost.failure is not None
+    assert (lost.failure.kind, lost.failure.detail, lost.launched) == (FailureKind.GPU_LOST, "cuda:0 is gone", False)
 
 
 def test_the_memory_of_the_open_session_keeps_nobody_waiting(

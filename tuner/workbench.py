@@ -10,7 +10,7 @@ from tuner.devices.base import device_variables, open_devices
 from tuner.devices.cards import Cards, Occupancy
 from tuner.devices.idle import grown, wait_until_idle
 from tuner.devices.topology import links, nccl_variables
-from tuner.errors import StudyError
+from tuner.errors import DeviceError, StudyError
 from tuner.probe.clock import MonotonicClock
 from tuner.probe.metrics import check_metrics
 from tuner.probe.plan import Device, ProbePlan
@@ -164,7 +164,7 @@ class Prober:
         return self._sessions.open_key
 
     def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
-        """Probe once. Raises OutputError, TrainerError or DeviceError when the tuner's own side fails."""
+        """Probe once. Raises OutputError or TrainerError when the tuner's own side fails."""
         warm = plan.request is not None
         if not (warm and plan.session_key == self.open_session):
             self.close()
@@ -193,8 +193,11 @@ class Prober:
         )
 
     def _leaks(self) -> bool:
-        """Tell whether the open session holds more memory between two runs than after its first one."""
-        now = self._cards.occupancy() if self.open_session else []
+        """Tell whether the open session holds more memory between two runs than after its first one, or may do so."""
+        try:
+            now = self._cards.occupancy() if self.open_session else []
+        except DeviceError:
+            return True
         if self._after_first is None:
             self._after_first = now
         return grown(now, self._after_first)

@@ -77,7 +77,10 @@ class DeviceSource(Protocol):
         ...
 
     def sample(self, t_s: float) -> Sequence[DeviceSample]:
-        """Read every device once, stamping the readings with `t_s`. Raises DeviceError when a device is lost."""
+        """Read every device once, stamping the readings with `t_s`.
+
+        Raises DeviceError when one cannot be read now, DeviceLostError when it never will be.
+        """
         ...
 
 
@@ -152,7 +155,12 @@ class Recorder(Protocol):
         ...
 
     def samples(self) -> list[DeviceSample]:
-        """Give the readings so far. Raises DeviceError when a device was lost meanwhile."""
+        """Give the readings so far; those that failed are missing."""
+        ...
+
+    @property
+    def lost(self) -> str | None:
+        """Why the devices cannot be read any more; None while they can."""
         ...
 
     def stop(self) -> None:
