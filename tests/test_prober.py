@@ -1,5 +1,6 @@
 """The real prober over a real session: what it keeps open, what it ends, and what it waits for."""
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ from tuner.devices.idle import LEAK_MIB
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.plan import Device, ProbePlan
 from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.run import INTERRUPTED
 from tuner.study.spec import ProbeSpec
 from tuner.testing.trainer import scripted_plan
 from tuner.workbench import Prober, open_workbench
@@ -28,8 +30,14 @@ Probe = Callable[..., ProbeResult]
 
 
 @pytest.fixture
-def prober(tmp_path: Path) -> Iterator[Prober]:
-    prober = Prober(open_workbench(str(study_file(tmp_path))))
+def said() -> list[str]:
+    """What the user is told."""
+    return []
+
+
+@pytest.fixture
+def prober(tmp_path: Path, said: list[str]) -> Iterator[Prober]:
+    prober = Prober(open_workbench(str(study_file(tmp_path))), said.append)
     yield prober
     prober.close()
     assert psutil.Process().children(recursive=True) == []
@@ -130,3 +138,39 @@ def test_the_memory_of_the_open_session_keeps_nobody_waiting(
     busy = probe(key="large")
     assert busy.failure is not None
     assert (busy.failure.kind, busy.launched) == (FailureKind.GPU_BUSY, False)
+
+
+STOPS_ITS_GUARD = """
+import os, signal, time
+while not os.path.exists("go"): time.sleep(0.01)
+os.kill(os.getppid(), signal.SIGSTOP)
+print("stopped", flush=True)
+time.sleep(1000)
+"""
+
+
+def test_no_probe_starts_beside_one_that_cannot_be_ended_and_the_user_hears_of_it(
+    prober: Prober, probe: Probe, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.probe.process.TERM_GRACE_S", 0.1)
+    monkeypatch.setattr("tuner.probe.process.KILL_S", 0.1)
+    hanging = scripted_plan(tmp_path / "hanging", [Device(name="cpu:0", model="x")], LIMITS)
+
+    def stop(_: ProbeResult | None) -> str | None:
+        (tmp_path / "hanging/go").touch()
+        return INTERRUPTED if "stopped" in hanging.slot.console.read_text() else None
+
+    prober(replace(hanging, argv=(sys.executable, "-c", STOPS_ITS_GUARD)), stop)
+    (guard,) = psutil.Process().children()
+    (trainer,) = guard.children()
+    left = rf"pid {trainer.pid} \(state \w\)"
+    (told,) = said
+    assert re.fullmatch(f"{left} outlives its probe and cannot be killed; no other probe starts before .*", told)
+    refused = probe(warm=False)
+    assert refused.failure is not None
+    assert (refused.failure.kind, refused.launched) == (FailureKind.GPU_BUSY, False)
+    assert re.match(f"{left} of an earlier probe cannot be killed; waited ", refused.failure.detail)
+    guard.resume()
+    guard.wait(60)
+    assert probe().ok
+    assert len(said) == 1

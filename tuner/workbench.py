@@ -149,8 +149,10 @@ class Prober:
     What the cards hold when it is made counts as belonging there. Close it to end the session that is still open.
     """
 
-    def __init__(self, bench: Workbench) -> None:
-        """Raises DeviceError when a card is lost."""
+    def __init__(self, bench: Workbench, say: Callable[[str], None] = lambda _: None) -> None:
+        """`say` tells the user what keeps the tuner waiting. Raises DeviceError when a card cannot be read."""
+        self._say = say
+        self._said = False
         self._source = bench.source
         self._clock = MonotonicClock()
         self._cards = Cards(bench.devices)
@@ -175,12 +177,20 @@ class Prober:
         result = replace(result, warm=warm, ready_s=self._sessions.ready_s)
         if result.failure or self._leaks():
             self.close()
+        self._say_what_is_left()
         return result
 
     def close(self) -> None:
         """End the open session, if there is one, and wait for it."""
         self._sessions.close()
         self._after_first = None
+        self._say_what_is_left()
+
+    def _say_what_is_left(self) -> None:
+        left = self._sessions.left
+        if left and not self._said:
+            self._say(f"{left} outlives its probe and cannot be killed; no other probe starts before it has ended")
+        self._said = left is not None
 
     def _wait_until_idle(self, plan: ProbePlan, stop: Stop) -> Failure | None:
         return wait_until_idle(
@@ -190,6 +200,7 @@ class Prober:
             clock=self._clock,
             sleep=time.sleep,
             interrupted=lambda: stop(None) == INTERRUPTED,
+            left=lambda: self._sessions.left,
         )
 
     def _leaks(self) -> bool:

@@ -158,6 +158,30 @@ def test_a_probe_s_own_remains_are_seen_through_nvml_until_they_are_gone() -> No
     assert clock.now() == pytest.approx(2.0, abs=0.2)
 
 
+def test_what_is_left_of_an_earlier_probe_is_waited_for_without_cards_too() -> None:
+    clock = FakeClock()
+
+    def waited_for(seconds: float, interrupted: Callable[[], bool] = lambda: False) -> Failure | None:
+        left_s = clock.now() + seconds
+        return wait_until_idle(
+            tuple,
+            (),
+            limit_s=30.0,
+            clock=clock,
+            sleep=clock.advance,
+            interrupted=interrupted,
+            left=lambda: "pid 7 (state D)" if clock.now() < left_s else None,
+        )
+
+    assert waited_for(2.0) is None
+    assert clock.now() == pytest.approx(2.0, abs=0.2)
+    detail = "pid 7 (state D) of an earlier probe cannot be killed; waited 30 s"
+    assert waited_for(math.inf) == Failure(kind=FailureKind.GPU_BUSY, rule="own process", detail=detail)
+    failure = waited_for(math.inf, interrupted=lambda: True)
+    assert failure is not None
+    assert failure.kind is FailureKind.INTERRUPTED
+
+
 class Reading:
     """A card that cannot be read at first: it fails so often with this error."""
 

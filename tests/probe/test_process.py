@@ -1,6 +1,7 @@
 """Real processes: everything a probe starts is ended, whatever it does and however the tuner ends."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -134,6 +135,23 @@ def test_end_reaches_what_ignores_term_and_has_left_the_group(tmp_path: Path, mo
     pids = [int(word) for word in told.split()[1:]]
     assert process.end() == -signal.SIGKILL
     assert all(gone(pid) for pid in pids)
+
+
+def test_what_does_not_end_is_given_up_and_named_until_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.probe.process.TERM_GRACE_S", 0.1)
+    monkeypatch.setattr("tuner.probe.process.KILL_S", 0.1)
+    process = Process(plan(tmp_path, "import time; print('up'); time.sleep(1000)"), MonotonicClock())
+    said(process, "up")
+    assert process.left is None
+    (guard,) = psutil.Process().children()
+    guard.suspend()
+    assert process.end() == process.end() == -1
+    assert re.fullmatch(rf"pid {process.pid} \(state \w\)", process.left or "")
+    guard.resume()
+    while process.left:
+        pass
+    assert process.exit_code() == process.end() == -signal.SIGTERM
+    assert gone(process.pid)
 
 
 def test_what_a_trainer_leaves_behind_ends_with_it(tmp_path: Path) -> None:

@@ -63,14 +63,16 @@ def wait_until_idle(
     clock: Clock,
     sleep: Callable[[float], None],
     interrupted: Callable[[], bool],
+    left: Callable[[], str | None] = lambda: None,
 ) -> Failure | None:
     """Wait up to `limit_s` for the cards that `read` gives to be free: None once they are, else what keeps them busy.
 
+    `left` names the processes of an earlier probe that still live; with these, nothing is free, CPU ranks neither.
     Returns at the first look where they are free already, as CPU ranks always are, or where one is gone for good.
     """
     end_s = clock.now() + limit_s
     try:
-        while found := _not_free(read, at_open):
+        while found := _not_free(read, at_open, left()):
             if interrupted():
                 return STOPPED
             if clock.now() >= end_s:
@@ -81,10 +83,13 @@ def wait_until_idle(
     return None
 
 
-def _not_free(read: Callable[[], Sequence[Occupancy]], at_open: Sequence[Occupancy]) -> Failure | None:
+def _not_free(
+    read: Callable[[], Sequence[Occupancy]], at_open: Sequence[Occupancy], left: str | None
+) -> Failure | None:
     """Look once. Raises DeviceLostError."""
+    own = [Obstacle(rule="own process", text=f"{left} of an earlier probe cannot be killed")] if left else []
     try:
-        found = obstacles(read(), at_open)
+        found = [*own, *obstacles(read(), at_open)]
     except DeviceLostError:
         raise
     except DeviceError as error:

@@ -18,6 +18,8 @@ from tuner.units import BYTES_PER_MIB
 
 TERM_GRACE_S = 3.0
 """Between TERM and KILL."""
+KILL_S = 10.0
+"""After KILL; what still lives then hangs inside the kernel, and the tuner stays free to tell of it and to end."""
 MAX_TAIL_BYTES = BYTES_PER_MIB
 """Read from the progress file at once; a record that does not fit is skipped."""
 
@@ -33,6 +35,7 @@ class Process:
         self._clock = clock
         self._origin_s = clock.now()
         self._exit: int | None = None
+        self._given_up_at_s: float | None = None
         prepare(plan)
         self._tail = _Tail(plan.slot.progress)
         self._guard, self._socket, pipe = _start_guard(plan)
@@ -71,12 +74,22 @@ class Process:
         return self.end()
 
     def end(self) -> int:
-        """End every process of the probe and wait for it."""
+        """End every process of the probe and wait for it; -1 where one outlives that, which `left` then names."""
+        if self._given_up_at_s is None:
+            self._given_up_at_s = self._clock.now() + TERM_GRACE_S + KILL_S
         if self._exit is None:
             self._socket.shutdown(socket.SHUT_WR)
-            self._guard.wait()
-            self._finish()
+            with suppress(subprocess.TimeoutExpired):
+                self._guard.wait(max(0.0, self._given_up_at_s - self._clock.now()))
+                self._finish()
         return self._exit if self._exit is not None else -1
+
+    @property
+    def left(self) -> str | None:
+        """Name the processes that have outlived `end`; None when none have, or no more."""
+        if self._given_up_at_s is None or self.exit_code() is not None:
+            return None
+        return guard.named(self._guard.pid) or f"pid {self._guard.pid} (their guard)"
 
     def _finish(self) -> None:
         last = self._messages.readline()

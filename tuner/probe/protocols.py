@@ -130,7 +130,10 @@ class RunningTrainer(Protocol):
         ...
 
     def end(self) -> int:
-        """End every process of the probe (TERM, then KILL) and wait for it; give the exit code. Harmless to repeat."""
+        """End every process of the probe (TERM, then KILL) and wait for it; give the exit code. Harmless to repeat.
+
+        One that nothing can kill is given up after some seconds.
+        """
         ...
 
 

@@ -52,7 +52,8 @@ def heeded(stop: Stop) -> Stop:
 def run(plan: ProbePlan, *, launch: Launch, recorder: Recorder, clock: Clock, stop: Stop) -> ProbeResult:
     """Probe once; give the result, whatever happens to the trainer.
 
-    Nothing of the trainer is left running when this returns or raises, but for a session that is in good health.
+    Nothing of the trainer is left running when this returns or raises, but for a session that is in good health, or a
+    process that nothing can kill.
     Raises OutputError or TrainerError when the tuner's own side fails.
     """
     return _Probe(plan, recorder, clock).run(launch, stop)
