@@ -1,10 +1,15 @@
 """What the guard does about processes that do not end, in a fake clock's time."""
 
+import os
 import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from tuner.probe.guard import NAMED_EVERY_S, SLOW_S, Descendants, end_all
+from tuner.probe.guard import NAMED_EVERY_S, SLOW_S, Descendants, descendants, end_all, named
 from tuner.testing.clock import FakeClock
 
 GRACE_S = 3.0
@@ -57,3 +62,38 @@ def test_what_nothing_can_kill_is_waited_for_and_named_now_and_then() -> None:
     assert {line for _, line in said} == {"\n[tuner] waiting for what KILL has not ended: pid 7 (state D)\n"}
     assert left.signals[-1][1] == signal.SIGKILL
     assert left.looks < 2000
+
+
+CUT_NAME = "import sys; open('/proc/self/comm', 'wb').write(b'sim-\\xe3\\x83'); print(); sys.stdin.read()"
+
+
+@contextmanager
+def started(code: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Give a process that has said something; it ends with the block."""
+    with subprocess.Popen([sys.executable, "-u", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def test_a_name_that_is_cut_in_the_middle_of_a_character_hides_no_process() -> None:
+    with started(CUT_NAME) as process:
+        assert process.pid in descendants(os.getpid())
+        assert f"pid {process.pid} (state " in named(os.getpid())
+
+
+def test_a_process_of_another_user_keeps_no_other_from_its_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused, sent = list[int](), list[int]()
+
+    def kill(pid: int, number: int) -> None:
+        if not refused:
+            refused.append(pid)
+            raise PermissionError
+        sent.append(pid)
+
+    with started("print(); input()") as one, started("print(); input()") as other:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "kill", kill)
+            Descendants(one).signal(signal.SIGTERM)
+        assert {one.pid, other.pid} <= {*refused, *sent}

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -223,6 +224,28 @@ def test_kill_9_of_the_guard_takes_the_trainer_with_it_and_is_noticed(tmp_path: 
     assert process.exit_code() == process.end() == -1
     psutil.wait_procs(trainer, timeout=30)
     assert all(gone(one.pid) for one in trainer)
+
+
+ESCAPES = """
+import os, subprocess, time
+print("pids", os.getppid(), subprocess.Popen(["sleep", "1000"], start_new_session=True).pid)
+time.sleep(1000)
+"""
+
+
+def test_what_outlives_a_killed_guard_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.probe.console.CLOSE_S", 0.1)
+    process = Process(plan(tmp_path, ESCAPES), MonotonicClock())
+    (told,) = said(process, "pids")
+    guard, escaped = (psutil.Process(int(word)) for word in told.split()[1:])
+    guard.kill()
+    everything_said(process)
+    assert process.exit_code() == process.end() == -1
+    assert escaped.is_running()
+    escaped.kill()
+    for thread in threading.enumerate():
+        if thread.name == "console":
+            thread.join()
 
 
 def test_no_file_descriptor_is_left(tmp_path: Path) -> None:

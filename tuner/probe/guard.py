@@ -101,9 +101,9 @@ class Descendants:
         self._trainer = trainer
 
     def signal(self, number: int) -> None:
-        """Send each of them a signal."""
+        """Send each of them a signal; one of another user, as `sudo` makes them, takes none."""
         for pid in descendants(os.getpid()):
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
 
     def reap(self) -> bool:
@@ -165,8 +165,8 @@ def descendants(root: int) -> dict[int, list[str]]:
     children: dict[int, list[int]] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
-            # pathlib would double the start-up time of this script
-            with contextlib.suppress(OSError), open(f"/proc/{entry.name}/stat") as stat:  # noqa: PTH123
+            # pathlib would double the start-up time of this script; names are cut to 15 bytes, in mid-character too
+            with contextlib.suppress(OSError), open(f"/proc/{entry.name}/stat", errors="replace") as stat:  # noqa: PTH123
                 pid = int(entry.name)
                 fields[pid] = stat.read().rpartition(")")[2].split()
                 children.setdefault(int(fields[pid][PARENT]), []).append(pid)
