@@ -36,7 +36,6 @@ def run_folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-@pytest.mark.timeout(300)
 def test_the_notebook_plots_a_study(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_RUN", str(run_folder))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
