@@ -90,6 +90,7 @@ class Alternating:
 
     def __init__(self, recorder: SamplingRecorder, ways: Sequence[str], rounds: int, turn_s: float) -> None:
         self.source = recorder.source
+        self.lost = None
         self._recorder = recorder
         self._turn_s = turn_s
         self._left = [way for number in range(rounds) for way in (ways if number % 2 else reversed(ways))]

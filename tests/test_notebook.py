@@ -40,7 +40,9 @@ def test_the_notebook_plots_a_study(run_folder: Path, tmp_path: Path, monkeypatc
     monkeypatch.setenv("TUNER_RUN", str(run_folder))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     notebook = nbformat.read(shutil.copy(NOTEBOOK, tmp_path), as_version=4)
-    NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(
+        notebook, timeout=240, startup_timeout=240, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     assert sum("image/png" in output.get("data", {}) for output in outputs) == PLOTS
     assert [output for output in outputs if output.output_type == "stream"] == []

@@ -1,5 +1,6 @@
 """The real prober over a real session: what it keeps open, what it ends, and what it waits for."""
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,13 +13,17 @@ from tests_cli import study_file
 
 from tuner.devices.cards import Occupancy
 from tuner.devices.idle import LEAK_MIB
+from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.plan import Device, ProbePlan
 from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.run import INTERRUPTED
 from tuner.study.spec import ProbeSpec
 from tuner.testing.trainer import scripted_plan
 from tuner.workbench import Prober, open_workbench
 
-LIMITS = ProbeSpec(iterations=5, window_seconds=0.05, max_seconds=60, grace_seconds=0.4, idle_seconds=0.01)
+LIMITS = ProbeSpec(iterations=5, window_seconds=0.05, max_seconds=60, grace_seconds=10, idle_seconds=0.01)
+STRICT = LIMITS.model_copy(update={"grace_seconds": 0.4})
+"""For faults, which a busy machine cannot make look healthy."""
 FREE = Occupancy(
     device=Device(name="cuda:0", model="card", uuid="GPU-a", mem_total_mib=24_000.0), mem_used_mib=600.0, util_pct=0.0
 )
@@ -27,8 +32,14 @@ Probe = Callable[..., ProbeResult]
 
 
 @pytest.fixture
-def prober(tmp_path: Path) -> Iterator[Prober]:
-    prober = Prober(open_workbench(str(study_file(tmp_path))))
+def said() -> list[str]:
+    """What the user is told."""
+    return []
+
+
+@pytest.fixture
+def prober(tmp_path: Path, said: list[str]) -> Iterator[Prober]:
+    prober = Prober(open_workbench(str(study_file(tmp_path))), said.append)
     yield prober
     prober.close()
     assert psutil.Process().children(recursive=True) == []
@@ -40,7 +51,8 @@ def probe(prober: Prober, tmp_path: Path) -> Probe:
     numbers = iter(range(100))
 
     def once(fault: str = "none", *, key: str = "small", warm: bool = True) -> ProbeResult:
-        blank = scripted_plan(tmp_path / str(next(numbers)), [Device(name="cpu:0", model="x")], LIMITS)
+        limits = LIMITS if fault == "none" else STRICT
+        blank = scripted_plan(tmp_path / str(next(numbers)), [Device(name="cpu:0", model="x")], limits)
         request = {"config": {"fault": fault}, "iterations": 1000, "iteration_s": 0.02}
         serving: ProbePlan = replace(
             blank,
@@ -79,12 +91,15 @@ def test_a_failure_ends_it_and_says_that_it_was_warm(prober: Prober, probe: Prob
     assert probe().ok
 
 
-def on_card(monkeypatch: pytest.MonkeyPatch, prober: Prober, *used_mib: float) -> None:
-    """Have a card read so much memory in use, look after look, the last one for ever."""
-    readings = [replace(FREE, mem_used_mib=mib) for mib in used_mib]
+def on_card(monkeypatch: pytest.MonkeyPatch, prober: Prober, *used_mib: float | DeviceError) -> None:
+    """Have a card read so much memory in use, or fail, look after look, the last one for ever."""
+    answers = list(used_mib)
 
     def occupancy() -> list[Occupancy]:
-        return [readings.pop(0) if len(readings) > 1 else readings[0]]
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, DeviceError):
+            raise answer
+        return [replace(FREE, mem_used_mib=answer)]
 
     monkeypatch.setattr(prober, "_cards", SimpleNamespace(occupancy=occupancy))
     monkeypatch.setattr(prober, "_at_open", [FREE])
@@ -99,6 +114,24 @@ def test_a_session_that_leaks_is_ended(prober: Prober, probe: Probe, monkeypatch
     assert kept == ["small", "small", None]
 
 
+def test_cards_that_do_not_answer_between_two_runs_cost_the_session_and_no_result(
+    prober: Prober, probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_card(monkeypatch, prober, 600.0, DeviceError("cuda:0 does not answer"), 600.0)
+    assert probe().ok
+    assert prober.open_session is None
+    assert probe().ok
+
+
+def test_a_card_that_is_lost_between_two_probes_is_told_as_a_failure(
+    prober: Prober, probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_card(monkeypatch, prober, DeviceLostError("cuda:0 is gone"))
+    lost = probe()
+    assert lost.failure is not None
+    assert (lost.failure.kind, lost.failure.detail, lost.launched) == (FailureKind.GPU_LOST, "cuda:0 is gone", False)
+
+
 def test_the_memory_of_the_open_session_keeps_nobody_waiting(
     prober: Prober, probe: Probe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,3 +141,39 @@ def test_the_memory_of_the_open_session_keeps_nobody_waiting(
     busy = probe(key="large")
     assert busy.failure is not None
     assert (busy.failure.kind, busy.launched) == (FailureKind.GPU_BUSY, False)
+
+
+STOPS_ITS_GUARD = """
+import os, signal, time
+while not os.path.exists("go"): time.sleep(0.01)
+os.kill(os.getppid(), signal.SIGSTOP)
+print("stopped", flush=True)
+time.sleep(1000)
+"""
+
+
+def test_no_probe_starts_beside_one_that_cannot_be_ended_and_the_user_hears_of_it(
+    prober: Prober, probe: Probe, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.probe.process.TERM_GRACE_S", 0.1)
+    monkeypatch.setattr("tuner.probe.process.KILL_S", 0.1)
+    hanging = scripted_plan(tmp_path / "hanging", [Device(name="cpu:0", model="x")], LIMITS)
+
+    def stop(_: ProbeResult | None) -> str | None:
+        (tmp_path / "hanging/go").touch()
+        return INTERRUPTED if "stopped" in hanging.slot.console.read_text() else None
+
+    prober(replace(hanging, argv=(sys.executable, "-c", STOPS_ITS_GUARD)), stop)
+    (guard,) = psutil.Process().children()
+    (trainer,) = guard.children()
+    left = rf"pid {trainer.pid} \(state \w\)"
+    (told,) = said
+    assert re.fullmatch(f"{left} outlives its probe and cannot be killed; no other probe starts before .*", told)
+    refused = probe(warm=False)
+    assert refused.failure is not None
+    assert (refused.failure.kind, refused.launched) == (FailureKind.GPU_BUSY, False)
+    assert re.match(f"{left} of an earlier probe cannot be killed; waited ", refused.failure.detail)
+    guard.resume()
+    guard.wait(60)
+    assert probe().ok
+    assert len(said) == 1

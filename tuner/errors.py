@@ -5,6 +5,7 @@ TunerError
 ├── TrainerError    the trainer's files or options: no `args/` under its root, an unreadable agent file
 │   └── ConfigRefusedError  one config that this case cannot take; other configs may still be probed
 ├── DeviceError     the devices asked for: a card that is not there, a driver that does not answer
+│   └── DeviceLostError     a device that will not answer again before a reset
 ├── StoreError      the database: out of reach, of another schema, or holding a study that differs
 └── OutputError     what the tuner writes: a full disk, a folder without permission
 
@@ -30,6 +31,10 @@ class ConfigRefusedError(TrainerError):
 
 class DeviceError(TunerError):
     """The devices asked for cannot be used."""
+
+
+class DeviceLostError(DeviceError):
+    """A device is gone until somebody resets it; any other DeviceError of a reading may pass."""
 
 
 class StoreError(TunerError):

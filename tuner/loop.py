@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.job import CaseOutcome, Ending, Job, calibrating, given_up
 from tuner.probe.metrics import measured, value
+from tuner.probe.out_dir import reserved_out_dir
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
 from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult, unlaunched
@@ -136,9 +138,9 @@ class _CaseWork:
 
     def _probe_once(self, asked: Asked) -> ProbeResult:
         """Probe one config, or judge it without, and tell the study."""
-        with reserved_port() as port:
+        with reserved_port() as port, reserved_out_dir(self._out_dir(asked)) as out_dir:
             try:
-                plan = self._plan(asked, port)
+                plan = self._plan(asked, self._slot(out_dir, port))
             except TrainerError as refusal:
                 return self._refuse(asked, refusal)
             known = foregone(asked.config, self._study.frontier())
@@ -152,9 +154,9 @@ class _CaseWork:
         self._tell(asked, result, verdict, plan, launched=result.launched)
         return result
 
-    def _plan(self, asked: Asked, port: int) -> ProbePlan:
+    def _plan(self, asked: Asked, slot: Slot) -> ProbePlan:
         """Plan a run in a session where there may be one, else the trainer's plain command."""
-        trainer, slot = self._job.bench.trainer, self._slot(asked, port)
+        trainer = self._job.bench.trainer
         warm = self._spec.probe.warm and not asked.cold and self._sessions_failed < SESSION_FAILURES_IN_A_ROW
         plan = trainer.warm_plan(self._case, asked.config, slot) if warm else None
         return plan or trainer.plan(self._case, asked.config, slot)
@@ -227,10 +229,13 @@ class _CaseWork:
         rival = self._study.incumbent if competing else None
         return settled(so_far, objectives, self._spec.probe, rival)
 
-    def _slot(self, asked: Asked, port: int) -> Slot:
+    def _out_dir(self, asked: Asked) -> Path:
+        return self._job.bench.folder / "probes" / self._case.name / f"{asked.number:04d}"
+
+    def _slot(self, out_dir: Path, port: int) -> Slot:
         return Slot(
             devices=self._job.bench.devices,
-            out_dir=self._job.bench.folder / "probes" / self._case.name / f"{asked.number:04d}",
+            out_dir=out_dir,
             port=port,
             limits=self._spec.probe,
             variables=self._job.bench.variables,

@@ -10,7 +10,7 @@ from tuner.devices.base import device_variables, open_devices
 from tuner.devices.cards import Cards, Occupancy
 from tuner.devices.idle import grown, wait_until_idle
 from tuner.devices.topology import links, nccl_variables
-from tuner.errors import StudyError
+from tuner.errors import DeviceError, StudyError
 from tuner.probe.clock import MonotonicClock
 from tuner.probe.metrics import check_metrics
 from tuner.probe.plan import Device, ProbePlan
@@ -149,8 +149,10 @@ class Prober:
     What the cards hold when it is made counts as belonging there. Close it to end the session that is still open.
     """
 
-    def __init__(self, bench: Workbench) -> None:
-        """Raises DeviceError when a card is lost."""
+    def __init__(self, bench: Workbench, say: Callable[[str], None] = lambda _: None) -> None:
+        """`say` tells the user what keeps the tuner waiting. Raises DeviceError when a card cannot be read."""
+        self._say = say
+        self._said = False
         self._source = bench.source
         self._clock = MonotonicClock()
         self._cards = Cards(bench.devices)
@@ -164,7 +166,7 @@ class Prober:
         return self._sessions.open_key
 
     def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
-        """Probe once. Raises OutputError, TrainerError or DeviceError when the tuner's own side fails."""
+        """Probe once. Raises OutputError or TrainerError when the tuner's own side fails."""
         warm = plan.request is not None
         if not (warm and plan.session_key == self.open_session):
             self.close()
@@ -175,12 +177,20 @@ class Prober:
         result = replace(result, warm=warm, ready_s=self._sessions.ready_s)
         if result.failure or self._leaks():
             self.close()
+        self._say_what_is_left()
         return result
 
     def close(self) -> None:
         """End the open session, if there is one, and wait for it."""
         self._sessions.close()
         self._after_first = None
+        self._say_what_is_left()
+
+    def _say_what_is_left(self) -> None:
+        left = self._sessions.left
+        if left and not self._said:
+            self._say(f"{left} outlives its probe and cannot be killed; no other probe starts before it has ended")
+        self._said = left is not None
 
     def _wait_until_idle(self, plan: ProbePlan, stop: Stop) -> Failure | None:
         return wait_until_idle(
@@ -190,11 +200,15 @@ class Prober:
             clock=self._clock,
             sleep=time.sleep,
             interrupted=lambda: stop(None) == INTERRUPTED,
+            left=lambda: self._sessions.left,
         )
 
     def _leaks(self) -> bool:
-        """Tell whether the open session holds more memory between two runs than after its first one."""
-        now = self._cards.occupancy() if self.open_session else []
+        """Tell whether the open session holds more memory between two runs than after its first one, or may do so."""
+        try:
+            now = self._cards.occupancy() if self.open_session else []
+        except DeviceError:
+            return True
         if self._after_first is None:
             self._after_first = now
         return grown(now, self._after_first)

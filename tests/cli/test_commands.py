@@ -94,6 +94,24 @@ def test_a_folder_may_have_any_name(tuner: Tuner, tmp_path: Path) -> None:
     assert "ok" in tuner("status", "--study", study, "--runs", runs)[1]
 
 
+def logs(runs: Path) -> dict[str, str]:
+    return {path.parent.name: path.read_text() for path in (runs / "demo/probes/walk").glob("*/console.log")}
+
+
+def test_two_databases_share_a_runs_folder_and_lose_no_probe_s_files(tuner: Tuner, tmp_path: Path) -> None:
+    study, elsewhere = study_file(tmp_path), f"sqlite:///{tmp_path / 'other.db'}"
+    tuner("optimize", "--study", study, "--n-trials", 1)
+    before = logs(tmp_path / "runs")
+    assert before.keys() == {"0000"}
+    assert tuner("optimize", "--study", study, "--n-trials", 2, "--storage", elsewhere)[0] == 0
+    assert tuner("optimize", "--study", study, "--n-trials", 2)[0] == 0
+    after = logs(tmp_path / "runs")
+    assert after.keys() == {"0000", "0000-2", "0001", "0001-2"}
+    assert after["0000"] == before["0000"]
+    tuner("export", "--study", study, "--storage", elsewhere)
+    assert "\tprobes/walk/0000-2\t" in (tmp_path / "runs/demo/trials.tsv").read_text()
+
+
 def test_a_plan_run_by_hand_trains(tuner: Tuner, tmp_path: Path) -> None:
     options = {"command": "sh -c 'echo training {num_envs} > {out_dir}/done'", "cases": ["walk"]}
     study = study_file(tmp_path, trainer={"name": "command", "options": options})

@@ -35,6 +35,18 @@ def test_after_a_restart_a_new_interval_begins(card: FakeGpu):
     assert reader.read() is None
 
 
+def test_a_reading_that_fails_leaves_the_interval_as_it_was(card: FakeGpu):
+    nvml = FakeNvml(card)
+    reader = GpmReader(card, nvml)
+    reader.read()
+    for _ in range(3):
+        card.errors = {"nvmlGpmSampleGet": pynvml.NVML_ERROR_UNKNOWN}
+        with pytest.raises(nvml.NVMLError):
+            reader.read()
+        card.errors = {}
+        assert reader.read() is not None
+
+
 def test_a_metric_without_a_value_is_unknown(card: FakeGpu):
     card.gpm_pct = {SM: 21.8, DRAM: math.nan}
     reader = GpmReader(card, FakeNvml(card))

@@ -1,3 +1,4 @@
+import math
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from tuner.devices.base import device_variables, open_devices
 from tuner.devices.cards import Cards, Occupancy, Occupant
 from tuner.devices.idle import IDLE_UTIL_PCT, SLACK_MIB, TOLERATED_SHARE, obstacles, wait_until_idle
 from tuner.devices.nvml import Nvml, NvmlSource
+from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.clock import MonotonicClock
 from tuner.probe.plan import Device
 from tuner.probe.result import Failure, FailureKind
@@ -154,6 +156,61 @@ def test_a_probe_s_own_remains_are_seen_through_nvml_until_they_are_gone() -> No
     )
     assert failure is None
     assert clock.now() == pytest.approx(2.0, abs=0.2)
+
+
+def test_what_is_left_of_an_earlier_probe_is_waited_for_without_cards_too() -> None:
+    clock = FakeClock()
+
+    def waited_for(seconds: float, interrupted: Callable[[], bool] = lambda: False) -> Failure | None:
+        left_s = clock.now() + seconds
+        return wait_until_idle(
+            tuple,
+            (),
+            limit_s=30.0,
+            clock=clock,
+            sleep=clock.advance,
+            interrupted=interrupted,
+            left=lambda: "pid 7 (state D)" if clock.now() < left_s else None,
+        )
+
+    assert waited_for(2.0) is None
+    assert clock.now() == pytest.approx(2.0, abs=0.2)
+    detail = "pid 7 (state D) of an earlier probe cannot be killed; waited 30 s"
+    assert waited_for(math.inf) == Failure(kind=FailureKind.GPU_BUSY, rule="own process", detail=detail)
+    failure = waited_for(math.inf, interrupted=lambda: True)
+    assert failure is not None
+    assert failure.kind is FailureKind.INTERRUPTED
+
+
+class Reading:
+    """A card that cannot be read at first: it fails so often with this error."""
+
+    def __init__(self, error: DeviceError, times: float) -> None:
+        self._error = error
+        self._left = times
+
+    def __call__(self) -> list[Occupancy]:
+        self._left -= 1
+        if self._left >= 0:
+            raise self._error
+        return [FREE]
+
+
+@pytest.mark.parametrize(
+    ("error", "times", "detail", "took_s"),
+    [
+        (DeviceError("cuda:0 does not answer"), 5, None, 0.5),
+        (DeviceError("cuda:0 does not answer"), math.inf, "cuda:0 does not answer; waited 30 s", 30.0),
+        (DeviceLostError("cuda:0 is gone"), math.inf, "cuda:0 is gone", 0.0),
+    ],
+)
+def test_a_card_that_cannot_be_read_is_waited_for_unless_it_is_gone(
+    error: DeviceError, times: float, detail: str | None, took_s: float
+) -> None:
+    clock, read = FakeClock(), Reading(error, times)
+    failure = wait_until_idle(read, [FREE], limit_s=30.0, clock=clock, sleep=clock.advance, interrupted=lambda: False)
+    assert clock.now() == pytest.approx(took_s, abs=0.2)
+    assert failure == (None if detail is None else Failure(kind=FailureKind.GPU_LOST, rule="unreadable", detail=detail))
 
 
 HOLD = """

@@ -4,7 +4,7 @@ import pynvml
 import pytest
 
 from tuner.devices.nvml import NoDriverError, Nvml, NvmlSource
-from tuner.errors import DeviceError
+from tuner.errors import DeviceError, DeviceLostError
 from tuner.testing.contracts import check_device_source
 from tuner.testing.nvml import FakeGpu, FakeNvml
 
@@ -60,6 +60,26 @@ def test_a_lost_card_is_an_error_that_names_it():
     second.lost = True
     with pytest.raises(DeviceError, match=r"cuda:1 does not answer nvmlDeviceGetUtilizationRates"):
         source.sample(0.0)
+
+
+@pytest.mark.parametrize(
+    ("code", "gone"),
+    [
+        (pynvml.NVML_ERROR_GPU_IS_LOST, True),
+        (pynvml.NVML_ERROR_RESET_REQUIRED, True),
+        (pynvml.NVML_ERROR_UNKNOWN, False),
+        (pynvml.NVML_ERROR_TIMEOUT, False),
+    ],
+)
+def test_a_card_that_is_gone_is_told_from_one_that_may_answer_again(code: int, gone: bool):
+    card, other = two_cards()
+    source = NvmlSource(Nvml(FakeNvml(card, other)), ["GPU-a", "GPU-b"])
+    card.errors = {"nvmlDeviceGetPowerUsage": code}
+    with pytest.raises(DeviceError, match=r"cuda:0 does not answer nvmlDeviceGetPowerUsage") as caught:
+        source.sample(0.0)
+    assert isinstance(caught.value, DeviceLostError) == gone
+    card.errors = {}
+    assert source.sample(0.1)[0].power_w == 126.5
 
 
 def test_a_card_that_is_not_there_is_an_error_that_names_it():

@@ -13,6 +13,7 @@ import pytest
 
 from tuner.errors import StoreError
 from tuner.export.dashboard import DashboardError, serve
+from tuner.probe.port import reserved_port
 
 if TYPE_CHECKING:
     from conftest import FilledDatabase
@@ -22,10 +23,12 @@ SERVE = "import sys; from tuner.export.dashboard import serve; serve(sys.argv[1]
 
 def test_the_dashboard_shows_the_studies_until_interrupted(database: "FilledDatabase") -> None:
     database.case("add_pi_plus")
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        port = reserved.getsockname()[1]
-    command = [sys.executable, "-c", SERVE, database.url, str(port)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as dashboard:
+    with (
+        reserved_port() as port,
+        subprocess.Popen(
+            [sys.executable, "-c", SERVE, database.url, str(port)], stderr=subprocess.PIPE, text=True
+        ) as dashboard,
+    ):
         try:
             studies = _studies(dashboard, port)
         finally:

@@ -1,9 +1,11 @@
 """Real processes: everything a probe starts is ended, whatever it does and however the tuner ends."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,12 +68,9 @@ def test_the_exit_code_is_known_to_a_tuner_whose_parent_did_not_care(tmp_path: P
     assert process.exit_code() == 3
 
 
-def test_files_are_written_into_a_fresh_folder(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/old").touch()
+def test_files_are_written_first(tmp_path: Path) -> None:
     asked = replace(plan(tmp_path, "print(open('out/sub/a').read())"), files={tmp_path / "out/sub/a": "text"})
     assert everything_said(Process(asked, MonotonicClock())) == ["text"]
-    assert not (tmp_path / "out/old").exists()
 
 
 def test_progress_records_are_read_from_the_file(tmp_path: Path) -> None:
@@ -137,6 +136,23 @@ def test_end_reaches_what_ignores_term_and_has_left_the_group(tmp_path: Path, mo
     pids = [int(word) for word in told.split()[1:]]
     assert process.end() == -signal.SIGKILL
     assert all(gone(pid) for pid in pids)
+
+
+def test_what_does_not_end_is_given_up_and_named_until_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.probe.process.TERM_GRACE_S", 0.1)
+    monkeypatch.setattr("tuner.probe.process.KILL_S", 0.1)
+    process = Process(plan(tmp_path, "import time; print('up'); time.sleep(1000)"), MonotonicClock())
+    said(process, "up")
+    assert process.left is None
+    (guard,) = psutil.Process().children()
+    guard.suspend()
+    assert process.end() == process.end() == -1
+    assert re.fullmatch(rf"pid {process.pid} \(state \w\)", process.left or "")
+    guard.resume()
+    while process.left:
+        pass
+    assert process.exit_code() == process.end() == -signal.SIGTERM
+    assert gone(process.pid)
 
 
 def test_what_a_trainer_leaves_behind_ends_with_it(tmp_path: Path) -> None:
@@ -208,6 +224,28 @@ def test_kill_9_of_the_guard_takes_the_trainer_with_it_and_is_noticed(tmp_path: 
     assert process.exit_code() == process.end() == -1
     psutil.wait_procs(trainer, timeout=30)
     assert all(gone(one.pid) for one in trainer)
+
+
+ESCAPES = """
+import os, subprocess, time
+print("pids", os.getppid(), subprocess.Popen(["sleep", "1000"], start_new_session=True).pid)
+time.sleep(1000)
+"""
+
+
+def test_what_outlives_a_killed_guard_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.probe.console.CLOSE_S", 0.1)
+    process = Process(plan(tmp_path, ESCAPES), MonotonicClock())
+    (told,) = said(process, "pids")
+    guard, escaped = (psutil.Process(int(word)) for word in told.split()[1:])
+    guard.kill()
+    everything_said(process)
+    assert process.exit_code() == process.end() == -1
+    assert escaped.is_running()
+    escaped.kill()
+    for thread in threading.enumerate():
+        if thread.name == "console":
+            thread.join()
 
 
 def test_no_file_descriptor_is_left(tmp_path: Path) -> None:

@@ -1,14 +1,14 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from threading import Semaphore
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.errors import DeviceError
+from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.clock import MonotonicClock
 from tuner.probe.plan import Device
-from tuner.probe.recorder import SamplingRecorder, next_tick
+from tuner.probe.recorder import MOST_MISSED, SamplingRecorder, next_tick
 from tuner.probe.result import DeviceSample
 from tuner.testing.clock import FakeClock
 
@@ -17,15 +17,15 @@ PATIENCE_S = 30.0
 
 
 class CountedSource:
-    """Two devices; lets a test wait for readings, and can break at a given one."""
+    """Two devices; lets a test wait for readings, and can fail at given ones, counted from 1."""
 
     label = "counted"
     devices = (Device(name="cpu:0", model="fake"), Device(name="cpu:1", model="fake"))
 
-    def __init__(self, breaks_at: int | None = None) -> None:
+    def __init__(self, errors: Mapping[int, Exception] | None = None) -> None:
         self.pids: list[int] = []
         self.readings = 0
-        self._breaks_at = breaks_at
+        self._errors = errors or {}
         self._taken = Semaphore(0)
 
     def attach(self, pid: int) -> None:
@@ -34,8 +34,8 @@ class CountedSource:
     def sample(self, t_s: float) -> list[DeviceSample]:
         self.readings += 1
         self._taken.release()
-        if self.readings == self._breaks_at:
-            raise DeviceError("cuda:1 is lost")
+        if error := self._errors.get(self.readings):
+            raise error
         return [DeviceSample(t_s=t_s, device=device, util_pct=float(self.readings)) for device in range(2)]
 
     def wait_for(self, readings: int) -> None:
@@ -96,15 +96,44 @@ def test_start_begins_afresh(source: CountedSource):
     assert [sample.util_pct for sample in recorder.samples()] == [2.0, 2.0]
 
 
-def test_a_lost_device_is_told_when_the_samples_are_asked_for():
-    source = CountedSource(breaks_at=3)
+def recorded(source: CountedSource, readings: int) -> SamplingRecorder:
     recorder = SamplingRecorder(source, MonotonicClock(), interval_s=0.001)
     recorder.start(pid=1, origin_s=MonotonicClock().now())
-    source.wait_for(3)
+    source.wait_for(readings)
     recorder.stop()
-    with pytest.raises(DeviceError, match="cuda:1 is lost"):
-        recorder.samples()
+    return recorder
+
+
+FAILED = DeviceError("cuda:1 does not answer")
+
+
+def test_a_reading_that_fails_is_missing_and_the_recording_goes_on():
+    failing = [1, *range(3, 2 + MOST_MISSED), *range(5 + MOST_MISSED, 4 + 2 * MOST_MISSED)]
+    source = CountedSource(dict.fromkeys(failing, FAILED))
+    recorder = recorded(source, 5 + 2 * MOST_MISSED)
+    known = [sample.util_pct for sample in recorder.samples()[::2]]
+    assert known == [float(number) for number in range(1, source.readings + 1) if number not in failing]
+    assert recorder.lost is None
+
+
+def test_devices_that_stay_unreadable_are_lost_and_what_was_read_is_kept():
+    source = CountedSource(dict.fromkeys(range(3, 1000), FAILED))
+    recorder = recorded(source, 2 + MOST_MISSED)
+    assert recorder.lost == "cuda:1 does not answer"
+    assert source.readings == 2 + MOST_MISSED
+    assert [sample.util_pct for sample in recorder.samples()[::2]] == [1.0, 2.0]
+
+
+def test_a_device_that_is_gone_is_lost_at_once():
+    source = CountedSource({3: DeviceLostError("cuda:1 is gone")})
+    assert recorded(source, 3).lost == "cuda:1 is gone"
     assert source.readings == 3
+
+
+def test_a_recorder_that_breaks_does_not_pass_for_idle_devices():
+    recorder = recorded(CountedSource({3: ZeroDivisionError()}), 3)
+    with pytest.raises(ZeroDivisionError):
+        recorder.samples()
 
 
 def test_without_a_start_there_are_no_samples(source: CountedSource, recorder: SamplingRecorder):

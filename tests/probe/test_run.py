@@ -1,15 +1,15 @@
 """A whole probe with a scripted trainer: when it ends, and what comes of it."""
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from tuner.errors import DeviceError
 from tuner.probe.plan import Device, LinePatterns
 from tuner.probe.protocols import Line
-from tuner.probe.result import DeviceSample, FailureKind, ProbeResult
+from tuner.probe.result import DeviceSample, Failure, FailureKind, ProbeResult
 from tuner.probe.run import ENOUGH, INTERRUPTED, NEARLY, Stop, run
 from tuner.study.spec import ProbeSpec
 from tuner.testing.clock import FakeClock
@@ -32,11 +32,12 @@ def probe(
     exit_at_s: float | None = None,
     exit_code: int = 0,
     stop: Stop = lambda _: None,
+    lost_at_s: float = math.inf,
     **limits: float,
 ) -> tuple[ProbeResult, ScriptedTrainer]:
     clock = FakeClock()
     recording = Recording(devices=DEVICES, samples=READINGS, marks_s=(), total_s=600.0, exit_code=0)
-    recorder = ReplayedRecorder(ReplayedSource(recording), READINGS, clock)
+    recorder = ReplayedRecorder(ReplayedSource(recording), READINGS, clock, lost_at_s)
     script = [Line(t_s=t_s, text=text) for t_s, text in lines]
     trainer = ScriptedTrainer(clock, script, exit_at_s=exit_at_s, exit_code=exit_code)
     plan = scripted_plan(Path("out"), DEVICES, ProbeSpec.model_validate(limits), patterns)
@@ -196,19 +197,17 @@ def test_the_user_s_stop_is_an_interruption() -> None:
     assert trainer.ended_at_s is not None
 
 
-def test_a_lost_device_ends_the_trainer_before_it_is_reported() -> None:
-    class LostCard(ReplayedRecorder):
-        def samples(self) -> list[DeviceSample]:
-            raise DeviceError("cuda:1 is lost")
+def test_a_lost_device_ends_the_probe_and_is_its_failure() -> None:
+    result, trainer = probe(iterations(8), lost_at_s=40.0)
+    assert result.failure == Failure(kind=FailureKind.GPU_LOST, rule="unreadable", detail="cuda:1 is lost")
+    assert (result.iterations, result.window_s) == (4, None)
+    assert trainer.ended_at_s == pytest.approx(40.0, abs=0.1)
 
-    clock = FakeClock()
-    recording = Recording(devices=DEVICES, samples=READINGS, marks_s=(), total_s=0.0, exit_code=0)
-    trainer = ScriptedTrainer(clock, [Line(t_s=t_s, text=text) for t_s, text in iterations(8)])
-    plan = scripted_plan(Path("out"), DEVICES, ProbeSpec(), PATTERN)
-    recorder = LostCard(ReplayedSource(recording), READINGS, clock)
-    with pytest.raises(DeviceError, match="lost"):
-        run(plan, launch=trainer, recorder=recorder, clock=clock, stop=lambda _: None)
-    assert trainer.ended_at_s is not None
+
+def test_a_lost_device_explains_a_trainer_that_dies_of_it() -> None:
+    died = [*iterations(3), (40.0, "RuntimeError: CUDA error: unspecified launch failure")]
+    assert kind(probe(died, exit_at_s=40.0, exit_code=1)[0]) is FailureKind.CRASH
+    assert kind(probe(died, exit_at_s=40.0, exit_code=1, lost_at_s=40.0)[0]) is FailureKind.GPU_LOST
 
 
 def test_short_iterations_go_on_until_the_window_is_long_enough() -> None:

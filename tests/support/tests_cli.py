@@ -12,14 +12,13 @@ TRAINER = """
 import sys, time
 sys.path.insert(0, sys.argv[2])
 from progress import report
-envs = int(sys.argv[1])
-busy_s = [0.0, 0.0]
+envs, began_s = int(sys.argv[1]), time.monotonic()
 for iteration in range(100):
     time.sleep(0.02)
     print("iteration", iteration, flush=True)
     for rank in range(2):
-        busy_s[rank] += 0.02 * envs / 20
-        report(iteration=iteration, rank=rank, samples=envs * (iteration + 1), busy_s=busy_s[rank])
+        busy_s = (time.monotonic() - began_s) * envs / 20  # of the time that really passed, however busy the machine is
+        report(iteration=iteration, rank=rank, samples=envs * (iteration + 1), busy_s=busy_s)
 """
 
 

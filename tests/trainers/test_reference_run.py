@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from tuner.probe.plan import Device, Slot
+from tuner.probe.port import reserved_port
 from tuner.study.cases import Case
 from tuner.study.spec import ProbeSpec, TrainerSpec
 from tuner.trainers.reference.__main__ import settings_from
@@ -22,25 +23,23 @@ from tuner.trainers.reference.adapter import ReferenceTrainer
 from tuner.trainers.reference.rollout import STEPS_PER_ITERATION
 from tuner.trainers.reference.settings import run_settings
 
+PATIENCE_S = 100
+"""On a busy machine torch alone takes half a minute to load."""
 GIVEN = ["--case", "amp_pi_plus", "--master-port", "29500", "--out-dir", "out"]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def command(out_dir: Path, *arguments: str) -> list[str]:
-    trainer = [sys.executable, "-m", "tuner.trainers.reference", "--master-port", str(free_port())]
+def command(out_dir: Path, port: int, *arguments: str) -> list[str]:
+    trainer = [sys.executable, "-m", "tuner.trainers.reference", "--master-port", str(port)]
     return [*trainer, "--hidden-units", "16", "--out-dir", str(out_dir), *arguments]
 
 
 def train(out_dir: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "TUNER_PROGRESS": str(out_dir / "progress.jsonl")}
-    return subprocess.run(
-        command(out_dir, *arguments), env=env, cwd=out_dir, timeout=60, capture_output=True, text=True, check=False
-    )
+    with reserved_port() as port:
+        started = command(out_dir, port, *arguments)
+        return subprocess.run(
+            started, env=env, cwd=out_dir, timeout=PATIENCE_S, capture_output=True, text=True, check=False
+        )
 
 
 def test_two_ranks_train_to_the_end(tmp_path: Path) -> None:
@@ -77,13 +76,20 @@ def test_one_rank_trains_to_the_end(tmp_path: Path, case: str) -> None:
 
 def test_a_rank_that_dies_ends_the_run(tmp_path: Path) -> None:
     arguments = ("--case", "deepmimic_pi_plus_ppo", "--devices", "cpu", "cpu", "--num-envs", "4")
-    started = command(tmp_path, *arguments, "--iterations", "1000000")
-    with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as trainer:
+    with (
+        reserved_port() as port,
+        subprocess.Popen(
+            command(tmp_path, port, *arguments, "--iterations", "1000000"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as trainer,
+    ):
         assert trainer.stdout is not None
         assert trainer.stdout.readline().startswith("iteration 0 ")
         ranks = psutil.Process(trainer.pid).children()
         ranks[1].send_signal(signal.SIGKILL)
-        _, complaint = trainer.communicate(timeout=30)
+        _, complaint = trainer.communicate(timeout=PATIENCE_S)
     assert trainer.returncode == 1
     assert "process 1 terminated with signal SIGKILL" in complaint
     assert not any(rank.is_running() for rank in ranks)

@@ -133,7 +133,7 @@ def test_it_leaves_when_the_tuner_has_gone(tmp_path: Path) -> None:
             assert trainer.stdout is not None
             assert trainer.stdout.readline().startswith("iteration 0 ")
             pipe.close()
-            _, complaint = trainer.communicate(timeout=30)
+            _, complaint = trainer.communicate(timeout=100)
     assert (trainer.returncode, complaint) == (0, "")
 
 

@@ -63,7 +63,7 @@ def optimize(
         console.print(replaying(table, replay), markup=False)
     else:
         bench = open_workbench(study, devices=devices, runs=runs)
-        prober = Prober(bench)
+        prober = Prober(bench, console.print)
     chosen = chosen_cases(bench, cases)
     url = database_url(storage, bench.folder)
     with at_work(console, bench, chosen, url, prober) as job:

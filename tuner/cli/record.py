@@ -47,7 +47,7 @@ def record(
     url = database_url(storage, searched.folder, DATABASE)
     folder = (out or searched.folder / TABLES).resolve()
     prepare_folder(folder)
-    with at_work(console, bench, chosen, url, Prober(bench)) as job:
+    with at_work(console, bench, chosen, url, Prober(bench, console.print)) as job:
         bench = replace(bench, rungs=fixed_rungs(connect(url), bench.spec.name))
         recordings = [plan_recording(bench, case, count) for case in chosen]
         limited = replace(job, bench=bench, interrupted=lambda: job.interrupted() or over())

@@ -27,7 +27,7 @@ def recover(
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen = chosen_cases(bench, cases)
     url = database_url(storage, bench.folder)
-    with at_work(console, bench, chosen, url, Prober(bench)) as job:
+    with at_work(console, bench, chosen, url, Prober(bench, console.print)) as job:
         outcomes = optimise(recovering(job), chosen)
         interrupted = job.interrupted()
     if not outcomes:

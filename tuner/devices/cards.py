@@ -56,7 +56,7 @@ class Clocks:
 
 
 class Cards:
-    """The GPUs among `devices`; where there are none, nothing is asked. Raises DeviceError when a card is lost."""
+    """The GPUs among `devices`; without any, nothing is asked. Raises DeviceError when one does not answer."""
 
     def __init__(self, devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> None:
         self._devices = [device for device in devices if device.uuid is not None]

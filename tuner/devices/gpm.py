@@ -62,9 +62,9 @@ class GpmReader:
 
     def read(self) -> GpmReading | None:
         """Give the means since the last call; None from the first one, which only begins the interval."""
-        self._samples.reverse()
         older, newer = self._samples
         self._nvml.nvmlGpmSampleGet(self._handle, newer)
+        self._samples.reverse()  # now that it is taken: one that fails leaves the interval as it was
         if not self._started:
             self._started = True
             return None

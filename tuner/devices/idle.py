@@ -1,11 +1,12 @@
 """Waits until the cards are free: nobody else works on them, and their memory is back to what it was."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.devices.cards import Occupancy, Occupant
+from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.protocols import Clock
-from tuner.probe.result import STOPPED, Failure, FailureKind
+from tuner.probe.result import STOPPED, Failure, FailureKind, unreadable
 
 TOLERATED_SHARE = 0.1
 """Of a card's memory: what is held when a study opens, by a desktop say, counts as belonging there up to this much."""
@@ -62,21 +63,39 @@ def wait_until_idle(
     clock: Clock,
     sleep: Callable[[float], None],
     interrupted: Callable[[], bool],
+    left: Callable[[], str | None] = lambda: None,
 ) -> Failure | None:
     """Wait up to `limit_s` for the cards that `read` gives to be free: None once they are, else what keeps them busy.
 
-    Returns at the first look where they are free already, as CPU ranks always are. Raises DeviceError when a card is
-    lost.
+    `left` names the processes of an earlier probe that still live; with these, nothing is free, CPU ranks neither.
+    Returns at the first look where they are free already, as CPU ranks always are, or where one is gone for good.
     """
     end_s = clock.now() + limit_s
-    while found := obstacles(read(), at_open):
-        if interrupted():
-            return STOPPED
-        if clock.now() >= end_s:
-            detail = f"{'; '.join(obstacle.text for obstacle in found)}; waited {limit_s:g} s"
-            return Failure(kind=FailureKind.GPU_BUSY, rule=found[0].rule, detail=detail)
-        sleep(POLL_S)
+    try:
+        while found := _not_free(read, at_open, left()):
+            if interrupted():
+                return STOPPED
+            if clock.now() >= end_s:
+                return replace(found, detail=f"{found.detail}; waited {limit_s:g} s")
+            sleep(POLL_S)
+    except DeviceLostError as error:
+        return unreadable(str(error))
     return None
+
+
+def _not_free(
+    read: Callable[[], Sequence[Occupancy]], at_open: Sequence[Occupancy], left: str | None
+) -> Failure | None:
+    """Look once. Raises DeviceLostError."""
+    own = [Obstacle(rule="own process", text=f"{left} of an earlier probe cannot be killed")] if left else []
+    try:
+        found = [*own, *obstacles(read(), at_open)]
+    except DeviceLostError:
+        raise
+    except DeviceError as error:
+        return unreadable(str(error))
+    detail = "; ".join(obstacle.text for obstacle in found)
+    return Failure(kind=FailureKind.GPU_BUSY, rule=found[0].rule, detail=detail) if found else None
 
 
 def _held_by_others(card: Occupancy, before: Occupancy) -> str | None:

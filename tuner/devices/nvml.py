@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import pynvml
 
 from tuner.devices.gpm import GpmReader, GpmReading, has_gpm
-from tuner.errors import DeviceError
+from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.plan import Device
 from tuner.probe.result import DeviceSample
 from tuner.units import mib
@@ -26,6 +26,7 @@ _NOT_OFFERED = {
     pynvml.NVML_ERROR_NO_PERMISSION,
     pynvml.NVML_ERROR_NO_DATA,
 }
+_LOST = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED}
 _NOTHING = GpmReading()
 
 
@@ -48,14 +49,15 @@ class Nvml:
     def ask(self, subject: str, call: Callable[..., _Answer], *arguments: Any) -> _Answer | None:
         """Give `call`'s answer, None where the card or the driver does not offer it.
 
-        Raises DeviceError, naming `subject`, for everything else.
+        Raises DeviceLostError where the card is gone, DeviceError for everything else; both name `subject`.
         """
         try:
             return call(*arguments)
         except self.library.NVMLError as error:
             if error.value in _NOT_OFFERED:
                 return None
-            raise DeviceError(
+            kind = DeviceLostError if error.value in _LOST else DeviceError
+            raise kind(
                 f"{subject} does not answer {call.__name__} (NVML: {error}); see `nvidia-smi` and the kernel's log"
             ) from error
 
@@ -108,7 +110,7 @@ class NvmlSource:
             card.restart()
 
     def sample(self, t_s: float) -> list[DeviceSample]:
-        """Read every card once. Raises DeviceError when one is lost."""
+        """Read every card once; raises as the protocol says."""
         interval = int(t_s // self._gpm_interval_s)
         gpm_is_due, self._gpm_interval = interval != self._gpm_interval, interval
         return [card.sample(t_s, position, gpm_is_due) for position, card in enumerate(self._cards)]

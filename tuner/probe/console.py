@@ -17,6 +17,8 @@ WAITING_LINES = 10_000
 FULL_S = 0.1
 """How soon a wait for room notices that there is no bound any more."""
 CHUNK_BYTES = 1 << 16
+CLOSE_S = 10.0
+"""A pipe that stays open for longer is held by what has outlived a killed guard."""
 LEFT_OUT = b"\n[tuner: the rest of this log is left out]\n"
 
 
@@ -58,7 +60,7 @@ class Log:
 
 
 class Console:
-    """Reads a pipe in a thread of its own until its end."""
+    """Reads a pipe in a thread of its own until its end, and closes it then."""
 
     def __init__(self, pipe: int, log: Path, clock: Clock, origin_s: float) -> None:
         self._pipe = pipe
@@ -84,11 +86,10 @@ class Console:
         return lines
 
     def close(self) -> None:
-        """Wait for the end of the pipe; call it once every writer is gone."""
+        """Wait for the end of the pipe, but not for ever; call it once every writer is gone."""
         self._lines.maxsize = 0  # what is left is no more than a pipe holds, and a failure's name stands last
-        self._thread.join()
+        self._thread.join(CLOSE_S)
         self._closed = True
-        os.close(self._pipe)
 
     def _read(self) -> None:
         splitter = LineSplitter()
@@ -97,6 +98,7 @@ class Console:
             self._hand_on(splitter.feed(chunk))
         self._hand_on(splitter.close())
         self._log.close()
+        os.close(self._pipe)
 
     def _hand_on(self, texts: list[str]) -> None:
         now_s = self._clock.now() - self._origin_s

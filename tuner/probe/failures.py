@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.probe.last_words import EXCEPTION, last_words
 from tuner.probe.lines import MAX_LINE_BYTES
-from tuner.probe.result import STOPPED, Failure, FailureKind
+from tuner.probe.result import STOPPED, Failure, FailureKind, unreadable
 from tuner.probe.rules import BREACH, KILLED, RULES, SESSION
 from tuner.units import BYTES_PER_MIB, MIB_PER_GIB
 
@@ -49,6 +49,8 @@ class End(StrEnum):
     """The time limit."""
     STOPPED = "stopped"
     """The pruner said so."""
+    LOST = "lost"
+    """The devices could not be read any more."""
     INTERRUPTED = "interrupted"
     """It was asked to: by the user, or because time is over."""
 
@@ -184,12 +186,13 @@ def classify(
     measured: bool,
     oom_kills: int,
     behind: int | None = None,
+    lost: str | None = None,
 ) -> Failure | None:
     """Decide whether a probe failed and why; None when its window counts.
 
     `missing` names expected files that are not there, `measured` says whether there is a window, `oom_kills` counts
     processes that the kernel ended for want of memory while the probe ran, `behind` is the rank that had fallen behind
-    the others, if one had.
+    the others, if one had, and `lost` says why the devices could not be read any more, if they could not.
     """
     if end is End.INTERRUPTED:
         return STOPPED
@@ -201,6 +204,8 @@ def classify(
     out_of_memory = evidence.certain and named is not None and named.kind in OUT_OF_MEMORY
     if not out_of_memory and _ran_its_course(end, exit_code, missing, measured, behind):
         return None
+    if lost is not None and not out_of_memory:
+        return unreadable(lost)
     if oom_kills and (named is None or named.rule == KILLED):
         return Failure(kind=FailureKind.HOST_OOM, rule="kernel", detail=f"the kernel ended {oom_kills} process(es)")
     return named or _unexplained(end, exit_code, missing, behind, evidence.last_words())

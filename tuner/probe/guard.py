@@ -8,6 +8,7 @@ tuner asks for it, and when the tuner is gone (the socket closes), `kill -9` inc
 Over the socket it writes one JSON line `{"pid": …}` when the command runs, and `{"exit": code}` when nothing is left;
 `{"error": text}` when the command cannot be started. Beside what the command writes, it puts a line of its own for each
 process that a signal killed without anybody noticing: a rank that is killed says nothing, and its peers wait for ever.
+Another one names, now and then, what KILL does not end, such as a process that hangs in a driver; it waits for that.
 It imports the standard library alone.
 """
 
@@ -21,6 +22,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -29,6 +31,9 @@ STATE, PARENT, EXIT_STATUS = 0, 1, 49
 POLL_S = 0.01
 SCAN_S = 1.0
 """Between two looks for killed processes; one counts when nobody has collected it from one look to the next."""
+SLOW_S = 5.0
+"""After KILL; what takes longer to die is named, and looked at less often."""
+NAMED_EVERY_S = 60.0
 KILLING = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGKILL, signal.SIGSEGV}
 
 
@@ -52,7 +57,7 @@ def main() -> None:
             return
         _say(tuner, pid=trainer.pid)
         _wait_for_either(trainer, tuner)
-        end_all(trainer, grace_s)
+        end_all(Descendants(trainer), grace_s)
         _say(tuner, exit=trainer.returncode)
 
 
@@ -89,33 +94,59 @@ def _write(line: str) -> None:
             os.close(pipe)
 
 
-def end_all(trainer: "subprocess.Popen[bytes]", grace_s: float) -> None:
-    """End and reap every descendant: TERM, then KILL once `grace_s` has passed."""
-    deadline = time.monotonic() + grace_s
-    _signal_all(signal.SIGTERM)
-    while _reap(trainer):
-        if time.monotonic() >= deadline:
-            _signal_all(signal.SIGKILL)
-        time.sleep(POLL_S)
+class Descendants:
+    """All that this process has started, itself or through others; nobody else collects them."""
+
+    def __init__(self, trainer: "subprocess.Popen[bytes]") -> None:
+        self._trainer = trainer
+
+    def signal(self, number: int) -> None:
+        """Send each of them a signal; one of another user, as `sudo` makes them, takes none."""
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+    def reap(self) -> bool:
+        """Collect what has exited; tell whether any are left."""
+        try:
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return True
+                if pid == self._trainer.pid:
+                    self._trainer.returncode = os.waitstatus_to_exitcode(status)
+        except ChildProcessError:
+            return False
+
+    def named(self) -> str:
+        """Name those that are left."""
+        return named(os.getpid())
 
 
-def _reap(trainer: "subprocess.Popen[bytes]") -> bool:
-    """Collect what has exited; tell whether descendants are left."""
-    try:
-        while True:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                return True
-            if pid == trainer.pid:
-                trainer.returncode = os.waitstatus_to_exitcode(status)
-    except ChildProcessError:
-        return False
+def end_all(
+    left: Descendants,
+    grace_s: float,
+    *,
+    now: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+    write: Callable[[str], None] = _write,
+) -> None:
+    """End and reap every descendant: TERM, then KILL once `grace_s` has passed; name what outlives that."""
+    kill_s = now() + grace_s
+    name_s = slow_s = kill_s + SLOW_S
+    left.signal(signal.SIGTERM)
+    while left.reap():
+        if now() >= kill_s:
+            left.signal(signal.SIGKILL)
+        if now() >= name_s:
+            write(f"\n[tuner] waiting for what KILL has not ended: {left.named()}\n")
+            name_s += NAMED_EVERY_S
+        sleep(POLL_S if now() < slow_s else SCAN_S)
 
 
-def _signal_all(number: int) -> None:
-    for pid in descendants(os.getpid()):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
+def named(root: int) -> str:
+    """Name the processes below `root` with their states, see proc(5); in D, in the kernel, no signal reaches one."""
+    return ", ".join(f"pid {pid} (state {fields[STATE]})" for pid, fields in descendants(root).items())
 
 
 def killed(root: int) -> dict[int, str]:
@@ -134,8 +165,8 @@ def descendants(root: int) -> dict[int, list[str]]:
     children: dict[int, list[int]] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
-            # pathlib would double the start-up time of this script
-            with contextlib.suppress(OSError), open(f"/proc/{entry.name}/stat") as stat:  # noqa: PTH123
+            # pathlib would double the start-up time of this script; names are cut to 15 bytes, in mid-character too
+            with contextlib.suppress(OSError), open(f"/proc/{entry.name}/stat", errors="replace") as stat:  # noqa: PTH123
                 pid = int(entry.name)
                 fields[pid] = stat.read().rpartition(")")[2].split()
                 children.setdefault(int(fields[pid][PARENT]), []).append(pid)

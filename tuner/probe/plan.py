@@ -41,7 +41,7 @@ class Slot:
 
     devices: tuple[Device, ...]
     out_dir: Path
-    """Of this probe alone; absolute."""
+    """Of this probe alone, empty or not there yet; absolute."""
     port: int
     """A free TCP port for the ranks to meet at."""
     limits: ProbeSpec

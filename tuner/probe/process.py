@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +18,8 @@ from tuner.units import BYTES_PER_MIB
 
 TERM_GRACE_S = 3.0
 """Between TERM and KILL."""
+KILL_S = 10.0
+"""After KILL; what still lives then hangs inside the kernel, and the tuner stays free to tell of it and to end."""
 MAX_TAIL_BYTES = BYTES_PER_MIB
 """Read from the progress file at once; a record that does not fit is skipped."""
 
@@ -27,13 +28,14 @@ class Process:
     """A started trainer behind its guard, with its console and its progress file."""
 
     def __init__(self, plan: ProbePlan, clock: Clock) -> None:
-        """Write the plan's files into a fresh out dir and start its command.
+        """Write the plan's files and start its command.
 
         Raises OutputError when files cannot be written, TrainerError when the command cannot be started.
         """
         self._clock = clock
         self._origin_s = clock.now()
         self._exit: int | None = None
+        self._given_up_at_s: float | None = None
         prepare(plan)
         self._tail = _Tail(plan.slot.progress)
         self._guard, self._socket, pipe = _start_guard(plan)
@@ -72,12 +74,22 @@ class Process:
         return self.end()
 
     def end(self) -> int:
-        """End every process of the probe and wait for it."""
+        """End every process of the probe and wait for it; -1 where one outlives that, which `left` then names."""
+        if self._given_up_at_s is None:
+            self._given_up_at_s = self._clock.now() + TERM_GRACE_S + KILL_S
         if self._exit is None:
             self._socket.shutdown(socket.SHUT_WR)
-            self._guard.wait()
-            self._finish()
+            with suppress(subprocess.TimeoutExpired):
+                self._guard.wait(max(0.0, self._given_up_at_s - self._clock.now()))
+                self._finish()
         return self._exit if self._exit is not None else -1
+
+    @property
+    def left(self) -> str | None:
+        """Name the processes that have outlived `end`; None when none have, or no more."""
+        if self._given_up_at_s is None or self.exit_code() is not None:
+            return None
+        return guard.named(self._guard.pid) or f"pid {self._guard.pid} (their guard)"
 
     def _finish(self) -> None:
         last = self._messages.readline()
@@ -132,10 +144,9 @@ class _Tail:
 
 
 def prepare(plan: ProbePlan) -> None:
-    """Make a fresh out dir and write the plan's files. Raises OutputError when they cannot be written."""
+    """Write the plan's files, the out dir first where it is not there. Raises OutputError when they cannot be."""
     try:
-        shutil.rmtree(plan.slot.out_dir, ignore_errors=True)
-        plan.slot.out_dir.mkdir(parents=True)
+        plan.slot.out_dir.mkdir(parents=True, exist_ok=True)
         for path, text in plan.files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")

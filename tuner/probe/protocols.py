@@ -77,7 +77,10 @@ class DeviceSource(Protocol):
         ...
 
     def sample(self, t_s: float) -> Sequence[DeviceSample]:
-        """Read every device once, stamping the readings with `t_s`. Raises DeviceError when a device is lost."""
+        """Read every device once, stamping the readings with `t_s`.
+
+        Raises DeviceError when one cannot be read now, DeviceLostError when it never will be.
+        """
         ...
 
 
@@ -127,7 +130,10 @@ class RunningTrainer(Protocol):
         ...
 
     def end(self) -> int:
-        """End every process of the probe (TERM, then KILL) and wait for it; give the exit code. Harmless to repeat."""
+        """End every process of the probe (TERM, then KILL) and wait for it; give the exit code. Harmless to repeat.
+
+        One that nothing can kill is given up after some seconds.
+        """
         ...
 
 
@@ -152,7 +158,12 @@ class Recorder(Protocol):
         ...
 
     def samples(self) -> list[DeviceSample]:
-        """Give the readings so far. Raises DeviceError when a device was lost meanwhile."""
+        """Give the readings so far; those that failed are missing."""
+        ...
+
+    @property
+    def lost(self) -> str | None:
+        """Why the devices cannot be read any more; None while they can."""
         ...
 
     def stop(self) -> None:

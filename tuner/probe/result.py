@@ -79,6 +79,11 @@ STOPPED = Failure(kind=FailureKind.INTERRUPTED, rule="request", detail="stopped 
 """A probe that was asked to end before it had anything to tell: by Ctrl-C, or because its time is over."""
 
 
+def unreadable(why: str) -> Failure:
+    """Give the failure of a probe whose devices cannot be read."""
+    return Failure(kind=FailureKind.GPU_LOST, rule="unreadable", detail=why)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
     """The end of one iteration, as the trainer reports it."""

@@ -52,8 +52,9 @@ def heeded(stop: Stop) -> Stop:
 def run(plan: ProbePlan, *, launch: Launch, recorder: Recorder, clock: Clock, stop: Stop) -> ProbeResult:
     """Probe once; give the result, whatever happens to the trainer.
 
-    Nothing of the trainer is left running when this returns or raises, but for a session that is in good health.
-    Raises OutputError, TrainerError or DeviceError when the tuner's own side fails.
+    Nothing of the trainer is left running when this returns or raises, but for a session that is in good health, or a
+    process that nothing can kill.
+    Raises OutputError or TrainerError when the tuner's own side fails.
     """
     return _Probe(plan, recorder, clock).run(launch, stop)
 
@@ -97,6 +98,7 @@ class _Probe:
             measured=result.window_s is not None,
             oom_kills=_kernel_oom_kills() - oom_kills,
             behind=self._watch.behind(),
+            lost=self._recorder.lost,
         )
         result = replace(result, failure=failure, stopped=reason if end is End.STOPPED else None)
         return _without_number(result, len(self._watch.marks)) if failure else result
@@ -115,6 +117,8 @@ class _Probe:
                 return _ENDS.get(reason, End.STOPPED), reason
             if over := self._watch.over(self._now_s()):
                 return over, None
+            if self._recorder.lost is not None:
+                return End.LOST, None
             if reason == NEARLY or (advanced and self._watch.next_is_last()):
                 trainer.last_iteration()
             if exited:

@@ -34,6 +34,8 @@ class Sessions:
         self._clock = clock
         self._session: _Session | None = None
         self._run: SessionRun | None = None
+        self._process: Process | None = None
+        """Started last."""
 
     @property
     def open_key(self) -> str | None:
@@ -48,6 +50,11 @@ class Sessions:
         """
         return self._run.ready_s if self._run else None
 
+    @property
+    def left(self) -> str | None:
+        """Name the processes that have outlived the end of what was started last; None when there are none."""
+        return self._process.left if self._process else None
+
     def __call__(self, plan: ProbePlan) -> RunningTrainer:
         """Start the plan's command, or ask the open session for its run; see `Launch`."""
         origin_s = self._clock.now()
@@ -57,10 +64,12 @@ class Sessions:
         if plan.request is None or plan.session_key != self.open_key:
             self.close()
         if plan.request is None:
-            return Process(plan, self._clock)
+            self._process = Process(plan, self._clock)
+            return self._process
         prepare(plan)
         if self._session is None:
             self._session = _Session(plan, self._clock)
+            self._process = self._session.process
         self._run = SessionRun(plan, self._session, self._clock, origin_s)
         return self._run
 
@@ -166,6 +175,7 @@ class _Session:
         self.key = plan.session_key
         self.ready = False
         self.failed = False
+        self._ended = False
         self.requests = Requests(plan.slot.out_dir / "requests")
         slot = replace(plan.slot, out_dir=plan.slot.out_dir / "session")
         env = {**plan.env, PROGRESS: str(slot.progress), REQUESTS: str(self.requests.path)}
@@ -178,12 +188,13 @@ class _Session:
 
     @property
     def healthy(self) -> bool:
-        return not self.failed and self.process.exit_code() is None
+        return not (self.failed or self._ended) and self.process.exit_code() is None
 
     def lines(self, timeout_s: float) -> list[Line]:
         self.requests.flush()
         return self.process.lines(timeout_s)
 
     def end(self) -> None:
+        self._ended = True
         self.process.end()
         self.requests.close()

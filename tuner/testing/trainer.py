@@ -1,5 +1,6 @@
 """A trainer whose output is written down beforehand and told in a fake clock's time."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -78,8 +79,11 @@ class ScriptedTrainer:
 class ReplayedRecorder:
     """Gives recorded samples up to the clock's time."""
 
-    def __init__(self, source: DeviceSource, samples: Sequence[DeviceSample], clock: FakeClock) -> None:
+    def __init__(
+        self, source: DeviceSource, samples: Sequence[DeviceSample], clock: FakeClock, lost_at_s: float = math.inf
+    ) -> None:
         self.source = source
+        self._lost_at_s = lost_at_s
         self._samples = samples
         self._clock = clock
         self._origin_s = 0.0
@@ -90,11 +94,18 @@ class ReplayedRecorder:
 
     def samples(self) -> list[DeviceSample]:
         """Give what has been recorded by now."""
-        now_s = self._clock.now() - self._origin_s
-        return [sample for sample in self._samples if sample.t_s <= now_s]
+        return [sample for sample in self._samples if sample.t_s <= min(self._now_s(), self._lost_at_s)]
+
+    @property
+    def lost(self) -> str | None:
+        """Say that a card is lost from `lost_at_s` on."""
+        return "cuda:1 is lost" if self._now_s() >= self._lost_at_s else None
 
     def stop(self) -> None:
         """Nothing to stop."""
+
+    def _now_s(self) -> float:
+        return self._clock.now() - self._origin_s
 
 
 _NO_PATTERNS = LinePatterns()

@@ -17,7 +17,7 @@ from tuner.testing.faulty.rank import BUILD, SAMPLES, Rank, say
 
 MIDDLE = 4
 """The iteration at which a fault strikes in mid-training."""
-START_UP_S = 2.4
+START_UP_S = 6.0
 FLOOD_BYTES = "FLOOD_BYTES"
 """The environment variable that says how long a flood is."""
 

@@ -81,7 +81,7 @@ SCENARIOS: dict[str, Scenario] = {
     "not_utf8": _HEALTHY,
     "deleted_logs": _HEALTHY,
     "full_disk": Scenario(expected="OutputError", says="No space left", full_disk=True),
-    "slow_start": Scenario(expected=OK, limits=PATIENT.model_copy(update={"start_up_silence_seconds": 1.5})),
+    "slow_start": Scenario(expected=OK, limits=PATIENT.model_copy(update={"start_up_silence_seconds": 4})),
     "slow_iteration": Scenario(
         expected=OK,
         limits=STRICT.model_copy(update={"iterations": 10, "silence_seconds": 0.8, "grace_seconds": 0.1}),

@@ -1,0 +1,36 @@
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import OutputError
+from tuner.probe.out_dir import reserved_out_dir
+
+
+def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    for name in ("0007", "0007-2", "0007-3"):
+        with reserved_out_dir(tmp_path / "probes/walk/0007") as folder:
+            assert folder == tmp_path / "probes/walk" / name
+            assert list(folder.iterdir()) == []
+            (folder / "console.log").write_text(name)
+    assert (tmp_path / "probes/walk/0007/console.log").read_text() == "0007"
+
+
+def test_a_folder_that_stays_empty_goes_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        with reserved_out_dir(tmp_path / "0007") as folder:
+            assert folder == tmp_path / "0007"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_those_who_want_the_same_at_once_each_get_their_own(tmp_path: Path) -> None:
+    with ExitStack() as stack, ThreadPoolExecutor() as pool:
+        folders = pool.map(lambda _: stack.enter_context(reserved_out_dir(tmp_path / "a/b")), range(20))
+        assert len(set(folders)) == 20
+
+
+def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "walk").touch()
+    with pytest.raises(OutputError, match=f"^{tmp_path}/walk/0007 cannot be made: Not a directory"):
+        reserved_out_dir(tmp_path / "walk/0007").__enter__()
