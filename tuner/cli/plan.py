@@ -11,6 +11,7 @@ import typer
 
 from tuner.cli.options import DATABASE, RUNS, Cases, Devices, Runs, Storage, Study, chosen_cases, database_url
 from tuner.cli.show import cut_ladders, stand_in, to_be_made
+from tuner.cli.tables import reading
 from tuner.errors import StoreError, StudyError
 from tuner.export.database import connect
 from tuner.export.ladders import fixed_rungs
@@ -83,8 +84,7 @@ def _found(bench: Workbench, cases: Sequence[Case], storage: str | None) -> Plan
 def _origin(case: CaseRecord, trial: TrialRecord, here: list[str]) -> Iterator[str]:
     """Say which trial a best config comes from, what it came to, and on which devices, where not on those `here`."""
     objective = case.objectives[0]
-    error = trial.metrics.get(f"{objective}_se")
-    value = f"{trial.value:.1f}" if error is None else f"{trial.value:.1f} ± {error:.1f}"
+    value = "" if trial.value is None else reading(trial.value, trial.metrics.get(f"{objective}_se"))
     of_several = f", mean of {trial.readings}" if trial.readings > 1 else ""
     yield f"trial #{trial.number}: {objective} {value}{of_several}"
     if (there := case.facts.get("devices") or here) != here:

@@ -153,9 +153,9 @@ def safe_rungs(study: StudyReader) -> list[str]:
 
 def at_the_top(bench: Workbench, cases: Iterable[Case], rows: Iterable[CaseSummary]) -> list[str]:
     """Say which cases are best at their largest rung, and whether a longer ladder may do better."""
-    best = {row.case: row.best.num_envs for row in rows if row.best and row.best.num_envs is not None}
+    best = {row.case: row.best.config[LADDER] for row in rows if row.best and LADDER in row.best.config}
     return [
-        f"{case.name}: the best is the largest rung, {best[case.name]}; {_beyond(bench, case, best[case.name])}"
+        f"{case.name}: the best is the largest rung, {best[case.name]}; {_beyond(bench, case, int(best[case.name]))}"
         for case in cases
         if case.name in best and best[case.name] == max(bench.space_for(case).values(LADDER), default=None)
     ]
