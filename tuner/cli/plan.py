@@ -123,13 +123,17 @@ def _config(space: Space, first: Config, settings: Sequence[str]) -> Config:
         return wanted.get(parameter.name, first.get(parameter.name, parameter.values[0]))
 
     config = space.draw(pick)
-    if idle := wanted.keys() - config.keys():
-        raise StudyError(f"--set {', '.join(sorted(idle))}: its condition does not hold beside {json.dumps(config)}")
+    for parameter in space.parameters:
+        if parameter.name in wanted.keys() - config.keys():
+            needed = " and ".join(map(str, parameter.conditions))
+            raise StudyError(f"--set {parameter.name}: it counts only with {needed}; set that, too")
     return config
 
 
 def _setting(text: str, space: Space) -> tuple[str, Value]:
-    name, _, written = text.partition("=")
+    name, equals, written = text.partition("=")
+    if not equals:
+        raise StudyError(f"--set {text}: write {text}=VALUE")
     for value in space.values(name):
         if str(value) == written:
             return name, value
