@@ -106,7 +106,7 @@ def replaying(table: RecordedTable, path: Path) -> str:
 def replayed(bench: Workbench, spent_s: float) -> str:
     """Say what the probes of this time would have cost."""
     unit = "GPU-seconds" if bench.kind == "gpu" else "CPU rank-seconds"
-    return f"simulated: {spent_s:.0f} s ({duration(spent_s)}), {spent_s * len(bench.devices):.0f} {unit}"
+    return f"simulated: {duration(spent_s)}, {spent_s * len(bench.devices):.0f} {unit}"
 
 
 def recorded(case: Case, configs: Sequence[Config], table: RecordedTable | None) -> str:
