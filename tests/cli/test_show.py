@@ -1,14 +1,15 @@
 """What a person reads: what is left out, and at the end what the best changes and what lies beyond it."""
 
+import sys
 from dataclasses import replace
-from io import StringIO
+from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 from tests_loop import bench, bounded, spec
 
-from tuner.cli.show import at_the_top, introduction, learning_changed, without_success
+from tuner.cli.show import at_the_top, introduction, learning_changed, open_console, without_success
 from tuner.cli.tables import print_tables, summary_table
 from tuner.export.summary import Best, CaseSummary
 from tuner.study.cases import Case
@@ -88,6 +89,13 @@ def test_a_narrow_terminal_cuts_nothing_off() -> None:
     }
     assert max(map(len, lines)) <= 70
     assert "…" not in shown.get()
+
+
+def test_an_output_that_cannot_spell_a_letter_gets_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = BytesIO()
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(written, encoding="ascii", write_through=True))
+    open_console().print("61.2 ± 0.3")
+    assert written.getvalue() == b"61.2 ? 0.3\n"
 
 
 def test_trials_are_counted_by_what_became_of_them() -> None:

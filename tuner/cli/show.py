@@ -1,6 +1,8 @@
 """What commands say: what will run, hints, what to mend."""
 
+import sys
 from collections.abc import Iterable, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 
 from rich.console import Console
@@ -34,7 +36,9 @@ PLAIN_WIDTH = 160
 
 
 def open_console() -> Console:
-    """Give a console that fits the terminal, or is wide enough for a table elsewhere."""
+    """Give a console that fits the terminal, or is wide enough for a table elsewhere; what it cannot spell is a `?`."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     console = Console(highlight=False, soft_wrap=True)
     return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=PLAIN_WIDTH)
 
