@@ -139,6 +139,12 @@ def test_a_best_at_the_top_is_told_what_lies_beyond(tmp_path: Path, most: int, t
     assert lines == ([] if hint is None else [f"walk: the best is the largest rung, {top}; {hint}"])
 
 
+def test_at_the_end_of_an_auto_ladder_a_larger_max_is_the_hint(tmp_path: Path) -> None:
+    auto = spec(space={"num_envs": {"ladder": "auto", "min": 8, "max": 64}})
+    (line,) = at_the_top(bench(tmp_path, auto), CASES[:1], [summary(replace(BEST, config={"num_envs": 64}))])
+    assert line == "walk: the best is the largest rung, 64; a larger `max` (in a study of another name) may do better"
+
+
 def test_without_an_end_a_longer_ladder_is_the_hint(tmp_path: Path) -> None:
     rows = [summary(replace(BEST, config={"num_envs": 64})), replace(summary(None), case="run")]
     (line,) = at_the_top(bench(tmp_path, spec()), CASES, rows)

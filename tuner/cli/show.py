@@ -167,7 +167,8 @@ def at_the_top(bench: Workbench, cases: Iterable[Case], rows: Iterable[CaseSumma
 
 def _beyond(bench: Workbench, case: Case, top: int) -> str:
     """Say what a ladder beyond this rung may come to."""
-    end, longer = ladder_end(bench.trainer, case), "a longer ladder (in a study of another name) may do better"
+    more = "larger `max`" if bench.space_for(case).auto_bounds else "longer ladder"
+    end, longer = ladder_end(bench.trainer, case), f"a {more} (in a study of another name) may do better"
     if end is None:
         return longer
     if top >= end.num_envs:
