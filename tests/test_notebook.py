@@ -1,4 +1,5 @@
 import shutil
+from itertools import product
 from pathlib import Path
 
 import nbformat
@@ -9,42 +10,45 @@ from nbclient import NotebookClient
 from tuner.export.write import export_study
 
 NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "first_study.ipynb"
-PLOTS = 3
 
 
-@pytest.fixture
-def run_folder(tmp_path: Path) -> Path:
-    """The exports of a small study with two cases, both variants and an out-of-memory failure."""
+def exported(tmp_path: Path, *, rungs: tuple[int, ...] = (64, 128)) -> Path:
+    """Give the exports of a small study with two cases, both variants at each of the rungs that ran, and a failure."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path / 'study.db'}")
     for name, gain_pct in (("add_pi_plus", 0.0), ("amp_pi_plus", 9.0)):
         case = optuna.create_study(storage=storage, study_name=f"small/{name}", direction="maximize")
         case.set_user_attr("case", {"case": name, "objective": "min_avg_util"})
-        for variant, num_envs in (("default", 64), ("default", 128), ("hiutil", 64), ("hiutil", 128)):
+        for variant, num_envs in product(("default", "hiutil"), rungs):
             util_pct = gain_pct + num_envs / 2
             config = {"num_envs": num_envs, "agent_variant": variant}
             trial = case.ask()
-            trial.set_user_attr("probe", {"config": config, "status": "ok", "metrics": {"min_avg_util": util_pct}})
+            probe = {"config": config, "digest": f"{trial.number}", "metrics": {"min_avg_util": util_pct}}
+            trial.set_user_attr("probe", probe | {"status": "ok"})
             case.tell(trial, util_pct)
         trial = case.ask()
         failure = {"kind": "gpu_oom", "rule": "torch", "detail": "CUDA out of memory"}
         config = {"num_envs": 256, "agent_variant": "hiutil"}
-        trial.set_user_attr("probe", {"config": config, "status": "gpu_oom", "failure": failure})
+        probe = {"config": config, "digest": f"{trial.number}", "metrics": {"min_avg_util": None}}
+        trial.set_user_attr("probe", probe | {"status": "gpu_oom", "failure": failure})
         case.tell(trial, state=optuna.trial.TrialState.PRUNED)
     storage.engine.dispose()
     export_study(f"sqlite:///{tmp_path / 'study.db'}", "small", tmp_path / "run")
     return tmp_path / "run"
 
 
-def test_the_notebook_plots_a_study(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TUNER_RUN", str(run_folder))
+@pytest.mark.parametrize(("rungs", "plots"), [((64, 128), 3), ((), 1)], ids=["ran", "nothing ran"])
+def test_the_notebook_plots_a_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rungs: tuple[int, ...], plots: int
+) -> None:
+    monkeypatch.setenv("TUNER_RUN", str(exported(tmp_path, rungs=rungs)))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     notebook = nbformat.read(shutil.copy(NOTEBOOK, tmp_path), as_version=4)
     NotebookClient(
         notebook, timeout=240, startup_timeout=240, resources={"metadata": {"path": str(tmp_path)}}
     ).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    assert sum("image/png" in output.get("data", {}) for output in outputs) == PLOTS
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == plots
     assert [output for output in outputs if output.output_type == "stream"] == []
     assert any("CUDA out of memory" in output.get("data", {}).get("text/plain", "") for output in outputs)
 

@@ -89,6 +89,14 @@ def test_patience_is_searched_only_where_the_pruner_has_it(tmp_path: Path, prune
     assert not_searched(bench.spec, bench.trainer) == reasons
 
 
+def test_a_parameter_whose_condition_nothing_meets_is_said(tmp_path: Path) -> None:
+    epochs, workers = ({"choices": [20], "when": {"num_envs": rungs}} for rungs in ([7, 9], [8, 9]))
+    space = {**SPACE, "update_epochs": epochs, "num_workers": workers}
+    bench = opened(tmp_path, trainer={"name": "reference"}, space=space)
+    assert not_searched(bench.spec, bench.trainer) == {"update_epochs": "no config has num_envs=7 or 9"}
+    assert set(bench.space_for(WALK).names) == {"num_envs", "pruner_patience", "num_workers"}
+
+
 def test_several_objectives_go_without_a_pruner(tmp_path: Path) -> None:
     bench = opened(tmp_path, space=SPACE, objective="util,samples_per_s", pruner={"name": "hyperband", "patience": 7})
     spec = bench.spec_for(WALK)

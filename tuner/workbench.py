@@ -220,6 +220,7 @@ def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
     Raises TrainerError for a parameter that this trainer has never heard of.
     """
     _, declined = split_parameters(trainer, spec.space)
+    idle = {name: f"no config has {condition}" for name, condition in spec.build_space().idle.items()}
     if PATIENCE in spec.space and spec.pruner.name != "hyperband_patient":
-        return {**declined, PATIENCE: f"the pruner is {spec.pruner.name}"}
-    return declined
+        idle[PATIENCE] = f"the pruner is {spec.pruner.name}"
+    return idle | declined

@@ -196,6 +196,19 @@ def test_a_study_that_was_never_run(tuner: Tuner, tmp_path: Path) -> None:
         assert answer[1] == ""
 
 
+@pytest.mark.parametrize("command", ["status", "export", "plan", "dashboard", "optimize", "doctor"])
+def test_a_folder_that_cannot_be_reached(tuner: Tuner, tmp_path: Path, command: str) -> None:
+    answer = tuner(command, "--study", study_file(tmp_path), "--runs", tmp_path / ("a" * 300))
+    refused(answer, "aaa", "File name too long")
+
+
+def test_a_study_file_that_cannot_be_reached(tuner: Tuner, tmp_path: Path) -> None:
+    refused(tuner("cases", "--study", tmp_path / ("a" * 300 + ".yaml")), "is out of reach: File name too long")
+
+
 def test_a_setting_outside_the_space(tuner: Tuner, tmp_path: Path) -> None:
     refused(tuner("plan", "--study", study_file(tmp_path), "--set", "num_envs=7"), "num_envs=7", "8, 16")
+    refused(tuner("plan", "--study", study_file(tmp_path), "--set", "num_envs"), "write num_envs=VALUE")
     refused(tuner("plan", "--study", study_file(tmp_path), "--set", "depth=7"), "no parameter 'depth'", "num_envs")
+    answer = tuner("plan", "--study", "reference", "--devices", "cpu:2", "--set", "prefetch_factor=4")
+    refused(answer, "--set prefetch_factor", "only with num_workers of 1 or more")

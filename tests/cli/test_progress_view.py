@@ -37,6 +37,12 @@ def test_samples_stand_beside_utilisation(plan: ProbePlan) -> None:
     assert told(result) == "#7 num_envs=32: ok 61.2, 15000 samples/s, best so far (20.0 s)"
 
 
+def test_a_number_has_its_error(plan: ProbePlan) -> None:
+    result = replace(measured(plan, 61.25), samples_per_s=15000.4, samples_per_s_se=120.04)
+    assert "ok 15000.4 ± 120.0 (" in told(result, "samples_per_s")
+    assert "ok 15000.4 ± 120.0, 61.2 (" in told(result, "samples_per_s", "min_avg_util")
+
+
 def test_an_objective_that_was_not_measured_is_named(plan: ProbePlan) -> None:
     assert told(measured(plan, 61.25), "min_avg_sm") == "#7 num_envs=32: no_reading: no min_avg_sm (20.0 s)"
 

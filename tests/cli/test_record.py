@@ -98,7 +98,7 @@ def test_a_table_is_replayed_with_the_same_exports(tuner: Tuner, tmp_path: Path,
     best = (tmp_path / "runs/demo-replay/best_by_case.tsv").read_text().splitlines()
     assert best[1].startswith("walk\twalk\tok\t\t16\t")
     code, out, _ = tuner("optimize", "--study", study, "--replay", table, "--n-trials", 3)
-    assert (code, "nothing left to do" in out, "simulated: 0 s" in out) == (0, True, True)
+    assert (code, "nothing left to do" in out, "simulated: 0.0 s" in out) == (0, True, True)
 
 
 def test_another_recording_of_a_case_is_replayed_in_a_folder_of_its_own(

@@ -1,14 +1,15 @@
 """What a person reads: what is left out, and at the end what the best changes and what lies beyond it."""
 
+import sys
 from dataclasses import replace
-from io import StringIO
+from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 from tests_loop import bench, bounded, spec
 
-from tuner.cli.show import at_the_top, introduction, learning_changed, without_success
+from tuner.cli.show import at_the_top, introduction, learning_changed, open_console, without_success
 from tuner.cli.tables import print_tables, summary_table
 from tuner.export.summary import Best, CaseSummary
 from tuner.study.cases import Case
@@ -16,9 +17,9 @@ from tuner.study.cases import Case
 BEST = Best(
     trial=3,
     value=87.0,
+    error=None,
     readings=1,
-    num_envs=512,
-    variant="hiutil",
+    config={"num_envs": 512, "agent_variant": "hiutil", "update_epochs": 20},
     samples_per_s=9000.0,
     vs_default=0.2143,
     changes_learning=("update_epochs", "batch_size"),
@@ -27,7 +28,15 @@ BEST = Best(
 
 def summary(best: Best | None) -> CaseSummary:
     return CaseSummary(
-        case="walk", status="ok", objective="min_avg_util", best=best, ok=1, pruned=0, failed=0, running=0
+        case="walk",
+        status="ok",
+        objective="min_avg_util",
+        best=best,
+        ok=1,
+        pruned=0,
+        failed=0,
+        interrupted=0,
+        running=0,
     )
 
 
@@ -56,9 +65,16 @@ def test_a_case_without_a_best_is_told_what_to_do() -> None:
 
 
 def test_a_best_read_several_times_says_so() -> None:
-    table = summary_table([summary(BEST), summary(replace(BEST, readings=3)), summary(None)])
+    rows = [summary(BEST), summary(replace(BEST, readings=3)), summary(replace(BEST, error=0.34)), summary(None)]
+    table = summary_table(rows)
     assert table.columns[2].header == "best min_avg_util"
-    assert list(table.columns[2].cells) == ["87.0", "87.0 (mean of 3)", ""]
+    assert list(table.columns[2].cells) == ["87.0", "87.0 (mean of 3)", "87.0 ± 0.3", ""]
+
+
+def test_the_whole_config_of_the_best_is_shown() -> None:
+    table = summary_table([summary(BEST)])
+    assert table.columns[3].header == "config"
+    assert list(table.columns[3].cells) == ["num_envs=512 agent_variant=hiutil update_epochs=20"]
 
 
 def test_a_narrow_terminal_cuts_nothing_off() -> None:
@@ -68,14 +84,25 @@ def test_a_narrow_terminal_cuts_nothing_off() -> None:
         print_tables(console, summary_table(rows))
     lines = shown.get().splitlines()
     cells = zip(*(line.split("│") for line in lines if "│" in line), strict=True)
-    assert {"deepmimic_pi_plus_ppowalk", "hiutil"} <= {"".join(map(str.strip, column)) for column in cells}
+    assert {"deepmimic_pi_plus_ppowalk", "num_envs=512agent_variant=hiutilupdate_epochs=20"} <= {
+        "".join(map(str.strip, column)) for column in cells
+    }
     assert max(map(len, lines)) <= 70
     assert "…" not in shown.get()
 
 
+def test_an_output_that_cannot_spell_a_letter_gets_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = BytesIO()
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(written, encoding="ascii", write_through=True))
+    open_console().print("61.2 ± 0.3")
+    assert written.getvalue() == b"61.2 ? 0.3\n"
+
+
 def test_trials_are_counted_by_what_became_of_them() -> None:
-    table = summary_table([summary(None), replace(summary(None), ok=0), replace(summary(None), failed=3, running=1)])
-    assert list(table.columns[-1].cells) == ["1 ok", "", "1 ok, 3 failed, 1 running"]
+    table = summary_table(
+        [summary(None), replace(summary(None), ok=0), replace(summary(None), failed=3, interrupted=2)]
+    )
+    assert list(table.columns[-1].cells) == ["1 ok", "", "1 ok, 3 failed, 2 interrupted"]
 
 
 CASES = [Case(name=name) for name in ("walk", "run", "fly")]
@@ -106,11 +133,19 @@ def test_rungs_that_are_left_out_are_said_once_for_all_cases_with_the_same_reaso
 )
 def test_a_best_at_the_top_is_told_what_lies_beyond(tmp_path: Path, most: int, top: int, hint: str | None) -> None:
     desk = bounded(bench(tmp_path, spec()), most)
-    lines = at_the_top(desk, CASES[:1], [summary(replace(BEST, num_envs=top)), replace(summary(BEST), case="other")])
+    lines = at_the_top(
+        desk, CASES[:1], [summary(replace(BEST, config={"num_envs": top})), replace(summary(BEST), case="other")]
+    )
     assert lines == ([] if hint is None else [f"walk: the best is the largest rung, {top}; {hint}"])
 
 
+def test_at_the_end_of_an_auto_ladder_a_larger_max_is_the_hint(tmp_path: Path) -> None:
+    auto = spec(space={"num_envs": {"ladder": "auto", "min": 8, "max": 64}})
+    (line,) = at_the_top(bench(tmp_path, auto), CASES[:1], [summary(replace(BEST, config={"num_envs": 64}))])
+    assert line == "walk: the best is the largest rung, 64; a larger `max` (in a study of another name) may do better"
+
+
 def test_without_an_end_a_longer_ladder_is_the_hint(tmp_path: Path) -> None:
-    rows = [summary(replace(BEST, num_envs=64)), replace(summary(None), case="run")]
+    rows = [summary(replace(BEST, config={"num_envs": 64})), replace(summary(None), case="run")]
     (line,) = at_the_top(bench(tmp_path, spec()), CASES, rows)
     assert line == "walk: the best is the largest rung, 64; a longer ladder (in a study of another name) may do better"

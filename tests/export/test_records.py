@@ -27,6 +27,11 @@ def test_equally_common_failures_are_taken_by_name() -> None:
     assert commonest_failure(tallies) == "hang"
 
 
+def test_an_interruption_hides_no_failure() -> None:
+    tallies = [Tally(state="FAIL", status=kind, trials=trials) for kind, trials in (("interrupted", 3), ("hang", 1))]
+    assert (commonest_failure(tallies), commonest_failure(tallies[:1])) == ("hang", "interrupted")
+
+
 def test_a_case_without_a_best_has_the_status_of_what_stood_in_the_way() -> None:
     failed, pruned, runs = (Tally(state="FAIL", status=status, trials=1) for status in ("hang", "pruned", None))
     assert status_without_best([pruned, failed, runs]) == "hang"

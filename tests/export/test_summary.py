@@ -10,18 +10,21 @@ if TYPE_CHECKING:
 
 def test_every_case_has_its_best_and_its_counts(database: "FilledDatabase") -> None:
     first, second = database.case("add_pi_plus"), database.case("amp_pi_plus")
-    database.add(first, {"num_envs": 1024, "agent_variant": "hiutil"}, utils=(61.0, 63.0))
+    metrics = {"min_avg_util": 61.0, "min_avg_util_se": 0.5}
+    config = {"num_envs": 1024, "agent_variant": "hiutil", "pruner_patience": 2}
+    database.add(first, config, utils=(61.0, 63.0), metrics=metrics)
     database.add(first, {"num_envs": 512, "agent_variant": "default"}, utils=(50.0, 51.0))
     database.add(first, {"num_envs": 2048, "agent_variant": "hiutil"}, status="gpu_oom")
     database.add(first, {"num_envs": 32, "agent_variant": "default"}, status="pruned")
+    database.add(first, {"num_envs": 32, "agent_variant": "hiutil"}, status="interrupted")
     first.ask()
     database.add(second, {"num_envs": 2048}, status="hang")
     best = Best(
         trial=0,
         value=61.0,
+        error=0.5,
         readings=1,
-        num_envs=1024,
-        variant="hiutil",
+        config={"num_envs": 1024, "agent_variant": "hiutil"},
         samples_per_s=15000.126,
         vs_default=None,
         changes_learning=(),
@@ -36,10 +39,19 @@ def test_every_case_has_its_best_and_its_counts(database: "FilledDatabase") -> N
             ok=2,
             pruned=1,
             failed=1,
+            interrupted=1,
             running=1,
         ),
         CaseSummary(
-            case="amp_pi_plus", status="hang", objective="min_avg_util", best=None, ok=0, pruned=0, failed=1, running=0
+            case="amp_pi_plus",
+            status="hang",
+            objective="min_avg_util",
+            best=None,
+            ok=0,
+            pruned=0,
+            failed=1,
+            interrupted=0,
+            running=0,
         ),
     ]
 

@@ -27,13 +27,14 @@ def named(
     end: End = End.FATAL,
     exit_code: int = 0,
     measured: bool = False,
+    seen: int = 0,
 ) -> Failure:
     evidence = Evidence()
     for line in lines:
         evidence.feed(line, 1.0)
     for record in told:
         evidence.tell(record, 2.0)
-    failure = classify(evidence, end, exit_code=exit_code, missing=(), measured=measured, oom_kills=0)
+    failure = classify(evidence, end, exit_code=exit_code, missing=(), measured=measured, oom_kills=0, seen=seen)
     assert failure is not None
     return failure
 
@@ -107,3 +108,11 @@ def test_a_breach_ends_the_probe_when_nothing_follows() -> None:
 def test_breaches_that_follow_each_other_end_the_probe_while_they_go_on() -> None:
     breaches = [(10.0 + second, f"{BREACH}x") for second in range(1000)]
     assert over_s(*breaches, progress=False) == (End.FATAL, pytest.approx(10.0 + 2 * GRACE_S))
+
+
+@pytest.mark.parametrize(("end", "over"), [(End.EXITED, "exit code 0"), (End.OUT_OF_TIME, "the time limit came")])
+def test_a_probe_whose_progress_is_not_understood_shows_what_it_said(end: End, over: str) -> None:
+    assert named(lines=["step 1", "step 2"], end=end).detail == (
+        f"{over} before an iteration was seen; the last line: step 2"
+    )
+    assert named(lines=["iter 2"], end=end, seen=2).detail == f"{over} before enough iterations (2 seen)"

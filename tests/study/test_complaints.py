@@ -24,7 +24,10 @@ def said(**changes: object) -> list[str]:
         ({"space": {"num_envs": {"ladder": 8}}}, "space.num_envs.ladder: should be a list, such as [a, b] (found 8)"),
         ({"space": {"num_envs": [8]}}, "space.num_envs: should be a mapping of keys to values (found [8])"),
         ({"space": {}}, "space: is empty"),
-        ({"name": "my study"}, "name: takes letters and digits, and - _ . after the first (found 'my study')"),
+        (
+            {"name": "my study"},
+            "name: takes letters and digits, and - _ . after the first; 100 at most (found 'my study')",
+        ),
         (
             {"devices": "cpu:0"},
             "devices: is none of: auto, cpu, cpu:RANKS, or CUDA indices such as 0,1 (found 'cpu:0')",

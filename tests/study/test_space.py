@@ -1,5 +1,6 @@
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -228,3 +229,24 @@ def test_spaces_that_differ_are_described_differently() -> None:
     assert described(2, 4, at_least=1) == described(2, 4, at_least=1)
     assert described(2, 4, at_least=1) != described(2, 8, at_least=1)
     assert described(2, 4, at_least=1) != described(2, 4, at_least=0)
+
+
+def test_a_parameter_whose_condition_no_value_meets_is_idle() -> None:
+    met, unmet = (Condition(parameter="a", at_least=least) for least in (2, 3))
+    space = Space(
+        (
+            Parameter(name="a", values=(1, 2)),
+            Parameter(name="b", values=(1,), conditions=(met,)),
+            Parameter(name="c", values=(1,), conditions=(met, unmet)),
+        )
+    )
+    assert space.idle == {"c": unmet}
+    assert (str(unmet), str(Condition(parameter="a", values=(1, "x")))) == ("a of 3 or more", "a=1 or x")
+
+
+def test_rungs_yet_to_be_made_may_meet_any_condition() -> None:
+    wanted = Condition(parameter=LADDER, values=(48,))
+    epochs = Parameter(name="update_epochs", values=(1,), conditions=(wanted,))
+    ladder = Parameter(name=LADDER, values=(32, 64))
+    assert Space((ladder, epochs)).idle == {"update_epochs": wanted}
+    assert Space((replace(ladder, bounds=(32, 64)), epochs)).idle == {}

@@ -1,5 +1,6 @@
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -7,7 +8,7 @@ from tuner.errors import TrainerError
 from tuner.study.space import Config
 from tuner.study.spec import TrainerSpec
 from tuner.testing.trainers import check_trainer, make_slot
-from tuner.trainers.command import CommandTrainer
+from tuner.trainers.command import LAUNCH_FACTS, CommandTrainer, Options
 
 COMMAND = "train --envs {num_envs} --workers {num_workers} --prefetch {prefetch_factor} --on {devices} --port {port}"
 
@@ -180,3 +181,9 @@ def test_what_changes_learning_is_the_usual_or_what_the_options_say(options, lea
 def test_all_errors_come_at_once_and_the_command_is_required():
     with pytest.raises(TrainerError, match=r"2 error\(s\) in its options\n.*command: is required\n.*cmd: unknown key"):
         CommandTrainer(TrainerSpec(name="command", options={"cmd": "train"}))
+
+
+def test_the_documentation_names_every_option_and_placeholder():
+    documented = (Path(__file__).parents[2] / "docs/studies.md").read_text()
+    names = [*(f"`{name}`" for name in Options.model_fields), *(f"`{{{name}}}`" for name in LAUNCH_FACTS)]
+    assert [name for name in names if name not in documented] == []

@@ -36,7 +36,8 @@ def check_up(spec: StudySpec, *, asked_for: str, devices: str, url: str, runs: P
     yield from _reported("objective", lambda: check_objective(spec))
     yield from _reported("trainer", lambda: check_trainer(spec))
     yield from _reported("storage", lambda: [check_storage(url)])
-    yield check_room("disk", runs, wished_gib=DISK_WISHED_GIB, needed_gib=DISK_NEEDED_GIB)
+    limits = {"wished_gib": DISK_WISHED_GIB, "needed_gib": DISK_NEEDED_GIB}
+    yield from _reported("disk", lambda: [check_room("disk", runs, **limits)])
     if SHARED_MEMORY.is_dir():
         yield check_room("shared memory", SHARED_MEMORY, wished_gib=SHARED_MEMORY_WISHED_GIB)
 
@@ -61,3 +62,5 @@ def _reported(subject: str, check: Callable[[], Iterable[Finding]]) -> Iterator[
         yield from check()
     except TunerError as error:
         yield problem(subject, str(error))
+    except OSError as error:
+        yield problem(subject, f"{error.filename}: {error.strerror}")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
+from tuner.cli.tables import in_words
 from tuner.export.query import StudyReader
 from tuner.export.records import CaseRecord, TrialRecord
 from tuner.export.rows import front_row
@@ -33,8 +34,7 @@ def _table(study: StudyReader, case: CaseRecord, members: list[TrialRecord]) -> 
     table = Table("trial", "config", *heads, title=f"{case.name}: Pareto front", title_justify="left")
     for trial in members:
         row = front_row(case, trial, study.beside_default(case, trial))
-        config = " ".join(f"{name}={value}" for name, value in trial.config.items())
-        table.add_row(f"#{trial.number}", config, *(_cell(row.get(column)) for column in columns))
+        table.add_row(f"#{trial.number}", in_words(trial.config), *(_cell(row.get(column)) for column in columns))
     return table
 
 

@@ -13,6 +13,7 @@ from tuner.cli import database, doctor, optimize, plan, preview, record, recover
 from tuner.errors import TunerError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_OUT_OF_REACH = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP)
 
 app = typer.Typer(
     help="Find the launch settings that keep the GPUs of a training run busiest.",
@@ -58,6 +59,8 @@ def main() -> None:
     except TunerError as error:
         _refuse(str(error))
     except OSError as error:
+        if error.filename and error.errno in _OUT_OF_REACH:
+            _refuse(f"{error.filename} is out of reach: {error.strerror}; name another, or mend its permissions")
         if error.errno not in _FULL:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what it still holds would fail again

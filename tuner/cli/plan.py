@@ -11,6 +11,7 @@ import typer
 
 from tuner.cli.options import DATABASE, RUNS, Cases, Devices, Runs, Storage, Study, chosen_cases, database_url
 from tuner.cli.show import cut_ladders, stand_in, to_be_made
+from tuner.cli.tables import reading
 from tuner.errors import StoreError, StudyError
 from tuner.export.database import connect
 from tuner.export.ladders import fixed_rungs
@@ -84,8 +85,7 @@ def _found(bench: Workbench, cases: Sequence[Case], storage: str | None) -> Plan
 def _origin(bench: Workbench, case: Case, record: CaseRecord, trial: TrialRecord) -> Iterator[str]:
     """Say which trial a best config comes from, what it came to, and what is different now."""
     objective = record.objectives[0]
-    error = trial.metrics.get(f"{objective}_se")
-    value = f"{trial.value:.1f}" if error is None else f"{trial.value:.1f} ± {error:.1f}"
+    value = "" if trial.value is None else reading(trial.value, trial.metrics.get(f"{objective}_se"))
     of_several = f", mean of {trial.readings}" if trial.readings > 1 else ""
     yield f"trial #{trial.number}: {objective} {value}{of_several}"
     here = bench.identity_for(case)["devices"]
@@ -134,13 +134,17 @@ def _config(space: Space, first: Config, settings: Sequence[str]) -> Config:
         return wanted.get(parameter.name, first.get(parameter.name, parameter.values[0]))
 
     config = space.draw(pick)
-    if idle := wanted.keys() - config.keys():
-        raise StudyError(f"--set {', '.join(sorted(idle))}: its condition does not hold beside {json.dumps(config)}")
+    for parameter in space.parameters:
+        if parameter.name in wanted.keys() - config.keys():
+            needed = " and ".join(map(str, parameter.conditions))
+            raise StudyError(f"--set {parameter.name}: it counts only with {needed}; set that, too")
     return config
 
 
 def _setting(text: str, space: Space) -> tuple[str, Value]:
-    name, _, written = text.partition("=")
+    name, equals, written = text.partition("=")
+    if not equals:
+        raise StudyError(f"--set {text}: write {text}=VALUE")
     for value in space.values(name):
         if str(value) == written:
             return name, value

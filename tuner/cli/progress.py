@@ -8,12 +8,12 @@ from rich.status import Status
 from rich.text import Text
 
 from tuner.cli.show import ladder, to_be_made
+from tuner.cli.tables import in_words, reading
 from tuner.job import CaseOutcome
 from tuner.probe.result import ProbeResult
 from tuner.search.verdict import Verdict
 from tuner.store.study import Asked
 from tuner.study.cases import Case
-from tuner.study.space import Config
 from tuner.units import duration
 
 
@@ -40,25 +40,25 @@ class ProgressView:
 
     def probe_started(self, case: Case, asked: Asked) -> None:
         """Begin the live line."""
-        self._show(f"#{asked.number} {_config(asked.config)}: starting")
+        self._show(f"#{asked.number} {in_words(asked.config)}: starting")
 
     def iteration(self, result: ProbeResult, objective: float | None) -> None:
         """Renew the live line."""
         number = "" if objective is None else f", {_numbers(result, objective)} so far"
-        self._show(f"{_config(result.config)}: iteration {result.iterations}{number}")
+        self._show(f"{in_words(result.config)}: iteration {result.iterations}{number}")
 
     def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
         """Write the trial's line."""
         self.close()
         best = ", best so far" if verdict.value is not None and verdict.value == incumbent else ""
-        number = f" {_numbers(result, *verdict.values)}" if verdict.values else ""
+        number = f" {_numbers(result, *verdict.values, error=verdict.error)}" if verdict.values else ""
         reason = result.failure.detail if result.failure else result.stopped
         unfit = f"not eligible as best, {verdict.ineligible}" if verdict.ineligible else None
         unread = f"no {', '.join(verdict.unread)}" if verdict.unread else None
         why = "".join(f": {text}" for text in (reason, unfit, unread) if text)
         took = duration(result.total_s) + (", by the plain command" if asked.confirms else "")
         took += f", from {asked.origin}" if asked.origin else ""
-        self._line(f"  #{asked.number} {_config(asked.config)}: {verdict.status}{number}{best}{why} ({took})")
+        self._line(f"  #{asked.number} {in_words(asked.config)}: {verdict.status}{number}{best}{why} ({took})")
 
     def case_ended(self, outcome: CaseOutcome) -> None:
         """Say why the case ended."""
@@ -85,12 +85,8 @@ class ProgressView:
         self._console.print(text, style=style, markup=False)
 
 
-def _config(config: Config) -> str:
-    return " ".join(f"{name}={value}" for name, value in config.items())
-
-
-def _numbers(result: ProbeResult, *objectives: float) -> str:
-    """Give the objectives, with samples/s beside them where they are none of them."""
+def _numbers(result: ProbeResult, *objectives: float, error: float | None = None) -> str:
+    """Give the objectives, the first with its `error`, and samples/s beside them where they are none of them."""
     speed = result.samples_per_s
-    shown = [f"{one:.1f}" for one in objectives]
+    shown = [reading(objectives[0], error), *(f"{one:.1f}" for one in objectives[1:])]
     return ", ".join(shown if speed is None or speed in objectives else [*shown, f"{speed:.0f} samples/s"])

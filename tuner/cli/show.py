@@ -1,6 +1,8 @@
 """What commands say: what will run, hints, what to mend."""
 
+import sys
 from collections.abc import Iterable, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 
 from rich.console import Console
@@ -34,7 +36,9 @@ PLAIN_WIDTH = 160
 
 
 def open_console() -> Console:
-    """Give a console that fits the terminal, or is wide enough for a table elsewhere."""
+    """Give a console that fits the terminal, or is wide enough for a table elsewhere; what it cannot spell is a `?`."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     console = Console(highlight=False, soft_wrap=True)
     return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=PLAIN_WIDTH)
 
@@ -106,7 +110,7 @@ def replaying(table: RecordedTable, path: Path) -> str:
 def replayed(bench: Workbench, spent_s: float) -> str:
     """Say what the probes of this time would have cost."""
     unit = "GPU-seconds" if bench.kind == "gpu" else "CPU rank-seconds"
-    return f"simulated: {spent_s:.0f} s ({duration(spent_s)}), {spent_s * len(bench.devices):.0f} {unit}"
+    return f"simulated: {duration(spent_s)}, {spent_s * len(bench.devices):.0f} {unit}"
 
 
 def recorded(case: Case, configs: Sequence[Config], table: RecordedTable | None) -> str:
@@ -153,9 +157,9 @@ def safe_rungs(study: StudyReader) -> list[str]:
 
 def at_the_top(bench: Workbench, cases: Iterable[Case], rows: Iterable[CaseSummary]) -> list[str]:
     """Say which cases are best at their largest rung, and whether a longer ladder may do better."""
-    best = {row.case: row.best.num_envs for row in rows if row.best and row.best.num_envs is not None}
+    best = {row.case: row.best.config[LADDER] for row in rows if row.best and LADDER in row.best.config}
     return [
-        f"{case.name}: the best is the largest rung, {best[case.name]}; {_beyond(bench, case, best[case.name])}"
+        f"{case.name}: the best is the largest rung, {best[case.name]}; {_beyond(bench, case, int(best[case.name]))}"
         for case in cases
         if case.name in best and best[case.name] == max(bench.space_for(case).values(LADDER), default=None)
     ]
@@ -163,7 +167,8 @@ def at_the_top(bench: Workbench, cases: Iterable[Case], rows: Iterable[CaseSumma
 
 def _beyond(bench: Workbench, case: Case, top: int) -> str:
     """Say what a ladder beyond this rung may come to."""
-    end, longer = ladder_end(bench.trainer, case), "a longer ladder (in a study of another name) may do better"
+    more = "larger `max`" if bench.space_for(case).auto_bounds else "longer ladder"
+    end, longer = ladder_end(bench.trainer, case), f"a {more} (in a study of another name) may do better"
     if end is None:
         return longer
     if top >= end.num_envs:

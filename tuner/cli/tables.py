@@ -1,12 +1,12 @@
 """Where the cases of a study stand: a table with a row for each; tables on terminals of any width."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rich.console import Console
 from rich.table import Table
 
 from tuner.export.summary import Best, CaseSummary
-from tuner.study.space import LADDER
+from tuner.study.space import Value
 
 
 def print_tables(console: Console, *tables: Table) -> None:
@@ -17,35 +17,45 @@ def print_tables(console: Console, *tables: Table) -> None:
         console.print(table, soft_wrap=False)
 
 
+def in_words(config: Mapping[str, Value]) -> str:
+    """Give a config as its parameters stand in a line."""
+    return " ".join(f"{name}={value}" for name, value in config.items())
+
+
+def reading(value: float, error: float | None) -> str:
+    """Give a number with its standard error, where that is known."""
+    return f"{value:.1f}" if error is None else f"{value:.1f} ± {error:.1f}"
+
+
 def summary_table(rows: Iterable[CaseSummary]) -> Table:
     """Lay out one row per case."""
     shown = list(rows)
     best = " ".join(["best", *dict.fromkeys(row.objective for row in shown)])
-    table = Table("case", "status", best, LADDER, "variant", "samples/s", "trial", "trials")
+    table = Table("case", "status", best, "config", "samples/s", "trial", "trials")
     for row in shown:
-        table.add_row(row.case, row.status, *(_best_cells(row.best) if row.best else [""] * 5), _counts(row))
+        table.add_row(row.case, row.status, *(_best_cells(row.best) if row.best else [""] * 4), _counts(row))
     return table
 
 
 def _counts(row: CaseSummary) -> str:
-    counts = {"ok": row.ok, "pruned": row.pruned, "failed": row.failed, "running": row.running}
+    counts = {
+        "ok": row.ok,
+        "pruned": row.pruned,
+        "failed": row.failed,
+        "interrupted": row.interrupted,
+        "running": row.running,
+    }
     return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 
 def _best_cells(best: Best) -> list[str]:
-    return [
-        _value(best),
-        _number(best.num_envs),
-        best.variant or "",
-        _number(best.samples_per_s),
-        f"#{best.trial}",
-    ]
+    return [_value(best), in_words(best.config), _number(best.samples_per_s), f"#{best.trial}"]
 
 
 def _value(best: Best) -> str:
     of_several = f" (mean of {best.readings})" if best.readings > 1 else ""
-    return f"{_number(best.value, 1)}{of_several}"
+    return f"{reading(best.value, best.error)}{of_several}" if best.value is not None else ""
 
 
-def _number(value: float | None, digits: int = 0) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f}"

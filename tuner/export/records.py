@@ -119,12 +119,15 @@ def finished(tallies: Iterable[Tally]) -> int:
 
 
 def commonest_failure(tallies: Iterable[Tally]) -> str | None:
-    """Give the failure kind of most trials, the first by name among equals; the pruner's stops are no failures."""
+    """Give the failure kind of most trials, the first by name among equals.
+
+    The pruner's stops are no failures, an interruption is one only where there is no other.
+    """
     counts: Counter[str] = Counter()
     for tally in tallies:
         if tally.status and tally.status not in (OK, PRUNED):
             counts[tally.status] += tally.trials
-    return max(sorted(counts), key=counts.__getitem__, default=None)
+    return max(sorted(counts), key=lambda kind: (kind != INTERRUPTED, counts[kind]), default=None)
 
 
 def status_without_best(tallies: Sequence[Tally]) -> str:

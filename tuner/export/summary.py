@@ -7,6 +7,7 @@ from tuner.export.query import StudyReader
 from tuner.export.records import (
     FINISHED,
     INELIGIBLE,
+    INTERRUPTED,
     OK,
     PRUNED,
     RUNNING,
@@ -14,7 +15,8 @@ from tuner.export.records import (
     Tally,
     status_without_best,
 )
-from tuner.study.space import LADDER
+from tuner.search.trials import launched
+from tuner.study.space import Config
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,11 +26,12 @@ class Best:
     trial: int
     value: float | None
     """Of the objective."""
+    error: float | None
+    """The standard error of `value`."""
     readings: int
     """So many trials of the config `value` is the mean of; `trial` is the newest."""
-    num_envs: int | None
-    """Per device."""
-    variant: str | None
+    config: Config
+    """What is launched."""
     samples_per_s: float | None
     vs_default: float | None
     """Samples/s in multiples of what the default variant makes at the same rung, where that was measured."""
@@ -50,6 +53,7 @@ class CaseSummary:
     pruned: int
     """Stopped by the pruner."""
     failed: int
+    interrupted: int
     running: int
 
 
@@ -67,7 +71,8 @@ def _summary(case: CaseRecord, best: Best | None, tallies: Sequence[Tally]) -> C
         best=best,
         ok=sum(tally.trials for tally in over if tally.status in (OK, INELIGIBLE)),
         pruned=sum(tally.trials for tally in over if tally.status == PRUNED),
-        failed=sum(tally.trials for tally in over if tally.status not in (OK, INELIGIBLE, PRUNED)),
+        failed=sum(tally.trials for tally in over if tally.status not in (OK, INELIGIBLE, PRUNED, INTERRUPTED)),
+        interrupted=sum(tally.trials for tally in over if tally.status == INTERRUPTED),
         running=sum(tally.trials for tally in tallies if tally.state == RUNNING),
     )
 
@@ -77,9 +82,9 @@ def _best(study: StudyReader, case: CaseRecord) -> Best | None:
     return trial and Best(
         trial=trial.number,
         value=trial.value,
+        error=trial.metrics.get(f"{case.objectives[0]}_se"),
         readings=trial.readings,
-        num_envs=trial.config.get(LADDER),
-        variant=trial.variant,
+        config=launched(dict(trial.config)),
         samples_per_s=trial.probe.get("samples_per_s"),
         vs_default=study.vs_default.get(case.name),
         changes_learning=case.changes_learning(trial.config),

@@ -185,14 +185,16 @@ def classify(
     missing: Sequence[str],
     measured: bool,
     oom_kills: int,
+    seen: int = 0,
     behind: int | None = None,
     lost: str | None = None,
 ) -> Failure | None:
     """Decide whether a probe failed and why; None when its window counts.
 
     `missing` names expected files that are not there, `measured` says whether there is a window, `oom_kills` counts
-    processes that the kernel ended for want of memory while the probe ran, `behind` is the rank that had fallen behind
-    the others, if one had, and `lost` says why the devices could not be read any more, if they could not.
+    processes that the kernel ended for want of memory while the probe ran, `seen` the iterations that all ranks told,
+    `behind` is the rank that had fallen behind the others, if one had, and `lost` says why the devices could not be
+    read any more, if they could not.
     """
     if end is End.INTERRUPTED:
         return STOPPED
@@ -208,7 +210,7 @@ def classify(
         return unreadable(lost)
     if oom_kills and (named is None or named.rule == KILLED):
         return Failure(kind=FailureKind.HOST_OOM, rule="kernel", detail=f"the kernel ended {oom_kills} process(es)")
-    return named or _unexplained(end, exit_code, missing, behind, evidence.last_words())
+    return named or _unexplained(end, exit_code, missing, evidence.last_words(), seen=seen, behind=behind)
 
 
 def _ran_its_course(
@@ -220,8 +222,11 @@ def _ran_its_course(
 
 
 def _unexplained(
-    end: End, exit_code: int | None, missing: Sequence[str], behind: int | None, last_words: str
+    end: End, exit_code: int | None, missing: Sequence[str], last_words: str, *, seen: int, behind: int | None
 ) -> Failure:
+    too_early = f"before enough iterations ({seen} seen)"
+    if not seen:
+        too_early = f"before an iteration was seen; the last line: {last_words}"
     finished = end is End.EXITED and exit_code == 0
     if end is End.HANG or (behind is not None and (finished or end is End.OUT_OF_TIME)):
         rank = "" if behind is None else f"rank {behind} fell behind; "
@@ -231,10 +236,10 @@ def _unexplained(
         detail = "the iterations are too short to be told apart; raise probe.iterations"
         return Failure(kind=FailureKind.CRASH, rule="no window", detail=detail)
     if end is End.OUT_OF_TIME:
-        detail = "the time limit came before enough iterations"
+        detail = f"the time limit came {too_early}"
         return Failure(kind=FailureKind.TOO_SLOW, rule="time limit", detail=detail)
     if finished:
-        detail = f"exit code 0 without {', '.join(missing)}" if missing else "exit code 0 before enough iterations"
+        detail = f"exit code 0 without {', '.join(missing)}" if missing else f"exit code 0 {too_early}"
         return Failure(kind=FailureKind.CRASH, rule="incomplete", detail=detail)
     code = "" if end is End.FATAL else f"exit code {exit_code}: "
     return Failure(kind=FailureKind.CRASH, rule="exit", detail=f"{code}{last_words}")

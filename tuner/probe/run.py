@@ -97,6 +97,7 @@ class _Probe:
             missing=[path.name for path in self._plan.expected if not path.exists()],
             measured=result.window_s is not None,
             oom_kills=_kernel_oom_kills() - oom_kills,
+            seen=len(self._watch.marks),
             behind=self._watch.behind(),
             lost=self._recorder.lost,
         )

@@ -39,6 +39,11 @@ class Condition:
     values: tuple[Value, ...] = ()
     at_least: float | None = None
 
+    def __str__(self) -> str:
+        if self.at_least is not None:
+            return f"{self.parameter} of {self.at_least:g} or more"
+        return f"{self.parameter}={' or '.join(map(str, self.values))}"
+
     def holds(self, config: Mapping[str, Value]) -> bool:
         """Tell whether `config` has the parameter with a value that this condition asks for."""
         value = config.get(self.parameter)
@@ -94,6 +99,18 @@ class Space:
             )
         except KeyError:
             return False
+
+    @property
+    def idle(self) -> dict[str, Condition]:
+        """The parameters that never count → the condition which no value meets; rungs yet to be made may meet any."""
+        made = {one.name: one.values for one in self.parameters if one.bounds is None}
+        return {
+            one.name: condition
+            for one in self.parameters
+            for condition in one.conditions
+            if condition.parameter in made
+            and not any(condition.holds({condition.parameter: value}) for value in made[condition.parameter])
+        }
 
     @property
     def names(self) -> tuple[str, ...]:

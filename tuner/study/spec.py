@@ -29,7 +29,7 @@ class TrainerSpec(Strict):
     name: Name
     root: str = Field(default="", description="the trainer's checkout")
     python: str = Field(default="", description="the Python of the trainer's own environment")
-    options: dict[str, Any] = Field(default_factory=dict, description="what this trainer understands; see docs")
+    options: dict[str, Any] = Field(default_factory=dict, description="what this trainer understands: docs/studies.md")
 
 
 class ProbeSpec(Strict):
