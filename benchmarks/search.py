@@ -7,7 +7,7 @@ is the moment from which on, until the search ends, the config with the best mea
 eligible one; a search that ends elsewhere counts as infinite. The oracle probes the best once, and nothing else.
 Baselines, and what is called cold, start the trainer for each probe; `tuner tpe` and `tuner gain` run in sessions, and
 at the end measure their best once more by the plain command. `--invented plateau` draws another invented surface for
-each seed.
+each seed, `--invented noisy` one with a twist that nothing was developed on.
 """
 
 from concurrent.futures import ProcessPoolExecutor
@@ -21,6 +21,7 @@ import search_methods
 import search_ours
 import search_smac
 import surfaces
+import twists
 import typer
 from rich.console import Console
 from scorebook import Key, Scorebook
@@ -31,7 +32,8 @@ from tuner.replay.table import Table
 from tuner.study.space import LADDER
 
 Source = Path | str
-"""A recorded table's file, or the character of invented ones."""
+"""A recorded table's file, or the character or twist of invented ones."""
+INVENTED = (*surfaces.CHARACTERS, *twists.TWISTS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +71,7 @@ ENTRIES = (
 
 def main(
     tables: Annotated[list[Path] | None, typer.Option("--table", help="recorded by `tuner record`")] = None,
-    invented: Annotated[list[str] | None, typer.Option(help=f"of {', '.join(surfaces.CHARACTERS)}")] = None,
+    invented: Annotated[list[str] | None, typer.Option(help=f"of {', '.join(INVENTED)}")] = None,
     seeds: int = 100,
     slow_seeds: Annotated[int, typer.Option(help="of the methods that take many seconds for each")] = 20,
     probes: Annotated[int, typer.Option(help="after which a search is ended")] = 100,
@@ -110,7 +112,10 @@ def one_search(entry: Entry, source: Source, seed: int, probes: int) -> Score:
 
 def ground(source: Source, seed: int) -> Ground:
     """Give what is searched: a recorded table, or the invented surface of this seed."""
-    return recorded(source) if isinstance(source, Path) else Ground(surfaces.table(source, seed))
+    if isinstance(source, Path):
+        return recorded(source)
+    invent = twists.table if source in twists.TWISTS else surfaces.table
+    return Ground(invent(source, seed))
 
 
 @cache

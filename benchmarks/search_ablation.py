@@ -12,10 +12,9 @@ from typing import Annotated
 import numpy as np
 import optuna
 import search_ours
-import surfaces
 import typer
 from rich.console import Console
-from search import Source, ground
+from search import INVENTED, Source, ground
 from search_report import of_table, over_all
 from searching import Probing, Score, search
 
@@ -122,6 +121,11 @@ class FromTheBottom(Outlook):
         return int(min(np.flatnonzero(self._open), key=lambda place: self._pool.heights[place]))
 
 
+class NoSecond(Outlook):
+    def _second(self) -> int | None:
+        return None
+
+
 class ByReading(GainSampler):
     unconfirmed = CaseSampler.unconfirmed
 
@@ -158,13 +162,14 @@ ENTRIES = (
     Entry(without="end by certainty", outlook=NeverSure),
     Entry(without="end by trifling gain", outlook=AnyTrifle),
     Entry(without="begin half-way up", outlook=FromTheBottom),
+    Entry(without="second far up", outlook=NoSecond),
     Entry(without="belief names the best", sampler=ByReading),
 )
 
 
 def main(
     tables: Annotated[list[Path] | None, typer.Option("--table", help="recorded by `tuner record`")] = None,
-    invented: Annotated[list[str] | None, typer.Option(help=f"of {', '.join(surfaces.CHARACTERS)}")] = None,
+    invented: Annotated[list[str] | None, typer.Option(help=f"of {', '.join(INVENTED)}")] = None,
     seeds: int = 40,
     first_seed: int = 0,
     probes: Annotated[int, typer.Option(help="after which a search is ended")] = 100,

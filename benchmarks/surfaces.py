@@ -38,6 +38,12 @@ class Surface:
     ready_s: Callable[[Config], float]
     run_s: Callable[[Config], float]
     error: Callable[[Config], float]
+    crashes: Callable[[Config], bool] = lambda _: False
+
+    @property
+    def top(self) -> float:
+        """The largest rung."""
+        return float(self.space[LADDER].values[-1])
 
 
 @cache
@@ -81,6 +87,9 @@ def _row(surface: Surface, config: Config) -> Recorded:
     elif mib > CARD_MIB:
         failure = Failure(kind=FailureKind.GPU_OOM, rule="invented", detail="", overshoot_mib=mib - CARD_MIB)
         ready_s, run_s = None, ready_s * min(CARD_MIB / mib, 1.0) + 3.0
+    elif surface.crashes(config):
+        failure = Failure(kind=FailureKind.CRASH, rule="invented", detail="")
+        ready_s, run_s = None, ready_s + 3.0
     else:
         devices = (
             DeviceSummary(

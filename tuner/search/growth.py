@@ -7,8 +7,8 @@ import numpy as np
 from tuner.search.arrays import Floats
 from tuner.study.space import LADDER, VARIANT, Config, Space
 
-HALF, HALF_SPREAD = 0.5, 0.4
-"""Share of a first amount that was there before any environment, and that came with the environments."""
+GROWN, SPREAD = 0.5, 0.4
+"""Share of a first amount that came with the environments, the rest having been there before any; how sure both are."""
 FACTOR = 0.5
 """Standard deviation of the factor between the amounts of two cases that are alike: 1.5 in memory between the pi_plus
 cases of two methods on an H200."""
@@ -35,19 +35,21 @@ class Growth:
         *,
         error: float,
         variants: float,
+        grown: float = GROWN,
         elder: "Growth | None" = None,
     ) -> None:
         """As shares of an amount, `error` is the standard error of what is measured, `variants` how far they differ.
 
-        `elder` is the growth in a case that is like this one; without it, something must have been measured.
+        Of a first amount, `grown` is the share that is expected to have come with the environments. `elder` is the
+        growth in a case that is like this one; without it, something must have been measured.
         """
         self._others = space.values(VARIANT)[1:]
         self._error = error
         rows, wanted = self._rows(configs), np.asarray(amounts, dtype=float)
         self._scale = elder._scale if elder else self._scale_of(rows)
         self._unit = elder._unit if elder else float(wanted.mean())
-        spread = self._unit * np.array([HALF_SPREAD, HALF_SPREAD, *[max(variants, 1e-6)] * 2 * len(self._others)])
-        usual, doubt = elder._lent(spread) if elder else (self._unit * self._halves(), np.diag(spread**2))
+        spread = self._unit * np.array([SPREAD, SPREAD, *[max(variants, 1e-6)] * 2 * len(self._others)])
+        usual, doubt = elder._lent(spread) if elder else (self._unit * self._split(grown), np.diag(spread**2))
         certain = np.linalg.inv(doubt)
         weighed = rows / self._scale / (error * wanted)[:, None]
         self._spread = np.linalg.inv(weighed.T @ weighed + certain)
@@ -64,8 +66,8 @@ class Growth:
         line = self._most_probable
         return line, self._spread + FACTOR**2 * np.outer(line, line) + np.diag((DIFFERENCE * spread) ** 2)
 
-    def _halves(self) -> Floats:
-        return np.array([HALF, HALF, *[0.0, 0.0] * len(self._others)])
+    def _split(self, grown: float) -> Floats:
+        return np.array([1.0 - grown, grown, *[0.0, 0.0] * len(self._others)])
 
     def _scale_of(self, rows: Floats) -> Floats:
         scale = np.maximum(np.abs(rows).mean(axis=0), 1e-9)
@@ -80,13 +82,15 @@ class Growth:
         return [*line, *(part * (config.get(VARIANT) == other) for other in self._others for part in line)]
 
 
-def inherited(space: Space, lines: Sequence[Line], *, error: float, variants: float) -> Growth | None:
+def inherited(
+    space: Space, lines: Sequence[Line], *, error: float, variants: float, grown: float = GROWN
+) -> Growth | None:
     """Give the growth in the last of several cases that are alike, each beginning with what the one before it showed.
 
-    None where nothing was measured in any; `error` and `variants` as for `Growth`.
+    None where nothing was measured in any; `error`, `variants` and `grown` as for `Growth`.
     """
     growth = None
     for configs, amounts in lines:
         if configs or growth:
-            growth = Growth(space, configs, amounts, error=error, variants=variants, elder=growth)
+            growth = Growth(space, configs, amounts, error=error, variants=variants, grown=grown, elder=growth)
     return growth

@@ -86,6 +86,30 @@ def test_the_best_is_found_with_part_of_the_probes_and_then_it_ends() -> None:
     assert search.sampler.ended(search.study)
 
 
+@pytest.mark.parametrize(("share", "rung"), [(0.05, 4096), (0.2, 2048)])
+def test_the_second_probe_goes_up_with_the_first_config_as_far_as_is_safe(share: float, rung: int) -> None:
+    search = Search()
+    first = tell(search, TrialState.COMPLETE, {COST: {MEMORY_SHARE: share, START_S: 20.0, RUN_S: 15.0}})
+    assert first["num_envs"] == 512
+    assert search.step() == {**first, "num_envs": rung}
+
+
+def test_after_a_first_probe_that_failed_the_second_does_not_go_up() -> None:
+    search = Search()
+    first = tell(search, TrialState.PRUNED, {FAILURE: "too_slow"})
+    assert float(search.step()["num_envs"]) < float(first["num_envs"])
+
+
+def tell(search: Search, state: TrialState, facts: dict[str, object]) -> Config:
+    """Let a probe end so; give its config."""
+    trial = search.study.ask()
+    config = suggest(trial, search.space)
+    for name, fact in facts.items():
+        trial.set_user_attr(name, fact)
+    search.study.tell(trial, 60.0 if state == TrialState.COMPLETE else None, state=state)
+    return config
+
+
 def test_no_config_beyond_a_known_end_of_memory_is_asked_for() -> None:
     search = Search(fits=FITS)
     before, failures = Frontier(), 0
@@ -187,12 +211,7 @@ def test_what_a_probe_took_is_read_off_its_record(warm: bool) -> None:
 def test_what_a_broken_trainer_failed_on_is_open_again_once_something_runs(crashes: int, again: bool) -> None:
     rungs = Space((Parameter(name="num_envs", values=(64, 128, 256, 512)),))
     search = Search(rungs, value=lambda config: float(config["num_envs"]) ** 0.5)
-    failed = []
-    for _ in range(crashes):
-        trial = search.study.ask()
-        failed.append(suggest(trial, search.space))
-        trial.set_user_attr(FAILURE, "crash")
-        search.study.tell(trial, state=TrialState.FAIL)
+    failed = [tell(search, TrialState.FAIL, {FAILURE: "crash"}) for _ in range(crashes)]
     while not search.sampler.exhausted(search.study):
         search.step()
     assert any(config in search.asked for config in failed) is again

@@ -7,13 +7,16 @@ import numpy as np
 from tuner.search.arrays import Floats
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.worth import below
-from tuner.search.growth import inherited
+from tuner.search.growth import GROWN, inherited
 from tuner.search.observed import MEMORY_SHARE, RUN_S, START_S, Observed
 from tuner.search.sampler import Price
 from tuner.study.spec import ProbeSpec
 
 USUAL_START_S, USUAL_RUN_S = 60.0, 20.0
 """Until one has been measured."""
+GROWN_S = 0.25
+"""Share of the first seconds that is expected to have come with the environments: half-way up the ladder most are what
+any number of them costs (of 18 s at 1,024 on two H200s a quarter, by the 82 s at 16,384)."""
 LEAST = 0.1
 """Of an amount, as a share of the least measured: straight lines may lead below 0."""
 
@@ -38,7 +41,7 @@ class Costs:
     @cached_property
     def memory(self) -> Expected | None:
         """The share of a device's memory in use; None until one has been measured."""
-        return self._expected(MEMORY_SHARE, error=0.03, variants=0.1)
+        return self._expected(MEMORY_SHARE, error=0.03, variants=0.1, grown=GROWN)
 
     @cached_property
     def slow(self) -> Floats:
@@ -56,16 +59,16 @@ class Costs:
 
     @cached_property
     def _start_s(self) -> Expected | None:
-        return self._expected(START_S, error=0.1, variants=0.0)
+        return self._expected(START_S, error=0.1, variants=0.0, grown=GROWN_S)
 
     @cached_property
     def _run_s(self) -> Expected | None:
-        return self._expected(RUN_S, error=0.2, variants=0.5)
+        return self._expected(RUN_S, error=0.2, variants=0.5, grown=GROWN_S)
 
-    def _expected(self, name: str, *, error: float, variants: float) -> Expected | None:
-        """Expect an amount of each config by straight lines through those measured, `error` being its own share."""
+    def _expected(self, name: str, *, error: float, variants: float, grown: float) -> Expected | None:
+        """Expect an amount of each config by straight lines through those measured, as `Growth` does."""
         lines = self._observed.lines(name, self._pool.space)
-        growth = inherited(self._pool.space, lines, error=error, variants=variants)
+        growth = inherited(self._pool.space, lines, error=error, variants=variants, grown=grown)
         if growth is None:
             return None
         mean, deviation = growth.expect(self._pool.configs)

@@ -28,6 +28,8 @@ UNLIKELY = 0.1
 long as several probes in a session, and tells next to nothing."""
 BEGIN = 0.5
 """Where on the ladder the first probe is made."""
+SAFE = 0.9
+"""Probability of fitting into memory and time with which the second probe goes up the ladder."""
 
 _RIVALS, _DRAWS, _SEED = 60, 256, 0
 
@@ -64,6 +66,8 @@ class Outlook:
             return None
         if not self._seen:
             return self._pool.configs[self._first()]
+        if (second := self._second()) is not None:
+            return self._pool.configs[second]
         seconds = self._costs.seconds(price)
         if self._decided and self._pending:
             return self._pool.configs[min(self._pending, key=lambda place: seconds[place])]
@@ -86,6 +90,17 @@ class Outlook:
         heights, failed = self._pool.heights, self._pool.places(self._observed.closed)
         height = min([BEGIN, *(heights[place] / 2.0 for place in failed)])
         return int(min(np.flatnonzero(self._open), key=lambda place: abs(heights[place] - height)))
+
+    def _second(self) -> int | None:
+        """After a first probe that ran: go up as far as is safe, with its parameters; None where that is not above it.
+
+        One config on two rungs shows how value, memory and seconds grow, and the upper one is where most are best.
+        """
+        if len(self._seen) > 1 or not self._rivals or self._observed.closed:
+            return None
+        (first,), heights, codes = self._seen, self._pool.heights, self._pool.codes
+        above = np.flatnonzero(self._open & (self._runs >= SAFE) & (heights > heights[first]))
+        return max(above.tolist(), key=lambda at: (heights[at], (codes[at] == codes[first]).sum()), default=None)
 
     @cached_property
     def _pending(self) -> list[int]:
