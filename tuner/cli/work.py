@@ -1,5 +1,6 @@
 """What commands that probe share: a job shown as it goes, a clean end on Ctrl-C, and the exit code."""
 
+import os
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -68,17 +69,30 @@ def conclude(outcomes: Sequence[CaseOutcome], rows: Iterable[CaseSummary] = (), 
 
 @contextmanager
 def interruptible(console: Console) -> Iterator[threading.Event]:
-    """Let the first Ctrl-C (or TERM) ask for a clean stop; a second Ctrl-C ends the tuner at once."""
+    """Let the first Ctrl-C, TERM or loss of the terminal ask for a clean stop; a second Ctrl-C ends at once."""
     asked = threading.Event()
 
     def ask(number: int, frame: FrameType | None) -> None:
         asked.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        if number == signal.SIGHUP:
+            _fall_silent()
         console.print("stopping the probe; everything measured is kept (Ctrl-C again: at once)")
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    heeded = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as `nohup` sets it
+        heeded.append(signal.SIGHUP)
+    before = {number: signal.signal(number, ask) for number in heeded}
     try:
         yield asked
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _fall_silent() -> None:
+    """Write to nowhere from now on: a terminal that is gone fails whoever writes to it."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+    os.close(nowhere)
