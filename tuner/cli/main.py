@@ -1,7 +1,6 @@
 """The command `tuner`: its groups put together, and every error a user can cause turned into exit code 2."""
 
 import errno
-import os
 import sys
 from typing import Annotated, NoReturn
 
@@ -10,6 +9,7 @@ from rich.console import Console
 
 from tuner import __version__
 from tuner.cli import database, doctor, optimize, plan, preview, record, recover
+from tuner.cli.show import fall_silent
 from tuner.errors import TunerError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -63,7 +63,7 @@ def main() -> None:
             _refuse(f"{error.filename} is out of reach: {error.strerror}; name another, or mend its permissions")
         if error.errno not in _FULL:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what it still holds would fail again
+        fall_silent(sys.stdout)  # what it still holds would fail again
         _refuse(f"the output cannot be written: {error.strerror}; free some disk space, then run the command again")
     except KeyboardInterrupt:
         sys.exit(130)

@@ -1,9 +1,11 @@
 """What commands say: what will run, hints, what to mend."""
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from io import TextIOWrapper
 from pathlib import Path
+from typing import TextIO
 
 from rich.console import Console
 
@@ -41,6 +43,14 @@ def open_console() -> Console:
         sys.stdout.reconfigure(errors="replace")
     console = Console(highlight=False, soft_wrap=True)
     return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=PLAIN_WIDTH)
+
+
+def fall_silent(*streams: TextIO) -> None:
+    """Let what is written to these go nowhere from now on."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in streams:
+        os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def load_shown(console: Console, study: str) -> StudySpec:

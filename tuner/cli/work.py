@@ -1,7 +1,7 @@
 """What commands that probe share: a job shown as it goes, a clean end on Ctrl-C, and the exit code."""
 
-import os
 import signal
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from tuner.cli.progress import ProgressView
-from tuner.cli.show import complaint, introduction, without_success
+from tuner.cli.show import complaint, fall_silent, introduction, without_success
 from tuner.errors import TunerError
 from tuner.export.summary import CaseSummary
 from tuner.export.write import prepare_folder
@@ -76,7 +76,7 @@ def interruptible(console: Console) -> Iterator[threading.Event]:
         asked.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if number == signal.SIGHUP:
-            _fall_silent()
+            fall_silent(sys.stdout, sys.stderr)  # a terminal that is gone fails whoever writes to it
         console.print("stopping the probe; everything measured is kept (Ctrl-C again: at once)")
 
     heeded = [signal.SIGINT, signal.SIGTERM]
@@ -88,11 +88,3 @@ def interruptible(console: Console) -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _fall_silent() -> None:
-    """Write to nowhere from now on: a terminal that is gone fails whoever writes to it."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):
-        os.dup2(nowhere, stream)
-    os.close(nowhere)

@@ -94,10 +94,12 @@ def test_the_second_probe_goes_up_with_the_first_config_as_far_as_is_safe(share:
     assert search.step() == {**first, "num_envs": rung}
 
 
-def test_after_a_first_probe_that_failed_the_second_does_not_go_up() -> None:
+def test_after_a_first_probe_that_failed_it_goes_down_and_not_straight_up_again() -> None:
     search = Search()
-    first = tell(search, TrialState.PRUNED, {FAILURE: "too_slow"})
-    assert float(search.step()["num_envs"]) < float(first["num_envs"])
+    failed = tell(search, TrialState.PRUNED, {FAILURE: "too_slow"})
+    ran = tell(search, TrialState.COMPLETE, {COST: {MEMORY_SHARE: 0.02, START_S: 20.0, RUN_S: 15.0}})
+    assert float(ran["num_envs"]) < float(failed["num_envs"])
+    assert float(search.step()["num_envs"]) < float(failed["num_envs"])
 
 
 def tell(search: Search, state: TrialState, facts: dict[str, object]) -> Config:

@@ -16,7 +16,7 @@ USUAL_START_S, USUAL_RUN_S = 60.0, 20.0
 """Until one has been measured."""
 GROWN_S = 0.25
 """Share of the first seconds that is expected to have come with the environments: half-way up the ladder most are what
-any number of them costs (of 18 s at 1,024 on two H200s a quarter, by the 82 s at 16,384)."""
+any number of them costs (of 17 s at 1,024 on two H200s a quarter, by the 84 s at 16,384)."""
 LEAST = 0.1
 """Of an amount, as a share of the least measured: straight lines may lead below 0."""
 
