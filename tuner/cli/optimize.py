@@ -37,7 +37,8 @@ Trials = Annotated[
     int | None, typer.Option("--n-trials", min=1, help="Finished trials per case; default: the study's.")
 ]
 Replay = Annotated[
-    Path | None, typer.Option(help="A table of `tuner record` (.parquet) to probe instead, in simulated time.")
+    Path | None,
+    typer.Option(dir_okay=False, help="A table of `tuner record` (.parquet) to probe instead, in simulated time."),
 ]
 
 
