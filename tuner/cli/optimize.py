@@ -15,6 +15,7 @@ from tuner.cli.show import (
     out_of_time,
     replayed,
     replaying,
+    script_of_best,
     without_success,
     written,
 )
@@ -84,5 +85,5 @@ def optimize(
         console.print(replayed(bench, prober.spent_s), markup=False)
     written(console, export_study(url, bench.spec.name, bench.folder))
     if replay is None and any(row.best for row in rows):
-        console.print(f"`tuner plan --study {study} --best` prints the best as a script to train with", markup=False)
+        console.print(script_of_best(study, devices=devices, storage=storage, runs=runs), markup=False)
     conclude(outcomes, rows, interrupted=interrupted)
