@@ -156,7 +156,8 @@ def test_a_fallback_stands_in_for_a_trainer_without_a_root() -> None:
 
 
 def test_a_fallback_that_does_not_exist_is_named() -> None:
-    assert "'nowhere'" in refusal(written(HEAD + "fallback: nowhere\n" + SPACE))
+    study = written(HEAD + "fallback: nowhere\n" + SPACE)
+    assert f"{study}: trainer.root is empty, and of its fallback: no study is called 'nowhere'" in refusal(study)
 
 
 def test_studies_that_fall_back_on_each_other_come_to_an_end() -> None:

@@ -30,7 +30,13 @@ def load(study: str, environ: Mapping[str, str] = os.environ, *, fall_back: bool
     Raises StudyError with all errors of the file, each with its path.
     """
     spec = _load(find(study), environ)
-    return _load(find(spec.fallback), environ) if fall_back and spec.fallback and not spec.trainer.root else spec
+    if not (fall_back and spec.fallback) or spec.trainer.root:
+        return spec
+    try:
+        stand_in = find(spec.fallback)
+    except StudyError as error:
+        raise StudyError(f"{study}: trainer.root is empty, and of its fallback: {error}") from error
+    return _load(stand_in, environ)
 
 
 def stands_in(spec: StudySpec, study: str, environ: Mapping[str, str] = os.environ) -> bool:
