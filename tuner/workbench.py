@@ -67,7 +67,7 @@ class Workbench:
         return spec.model_copy(update={"pruner": spec.pruner.model_copy(update={"name": "none"})})
 
     def space_for(self, case: Case) -> Space:
-        """Give the space that is really searched: of what `holds`, without `not_searched`, cut as `cut_for` says.
+        """Give the space that is really searched: what `holds` admits, without `not_searched`, cut as `cut_for` says.
 
         An `auto` ladder has the rungs in `rungs` or, before they are fixed, the doublings it begins with.
         Raises StudyError when nothing is left.
