@@ -4,20 +4,24 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 
 import psutil
 import pytest
 from tests_cli import study_file
 
-from tuner.devices.cards import Occupancy
+from tuner.devices.cards import Cards, Occupancy
 from tuner.devices.idle import LEAK_MIB
+from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.plan import Device, ProbePlan
 from tuner.probe.result import FailureKind, ProbeResult
-from tuner.probe.run import INTERRUPTED
+from tuner.probe.run import INTERRUPTED, Stop
 from tuner.study.spec import ProbeSpec
+from tuner.testing.nvml import FakeGpu, FakeNvml
 from tuner.testing.trainer import scripted_plan
 from tuner.workbench import Prober, open_workbench
 
@@ -141,6 +145,81 @@ def test_the_memory_of_the_open_session_keeps_nobody_waiting(
     busy = probe(key="large")
     assert busy.failure is not None
     assert (busy.failure.kind, busy.launched) == (FailureKind.GPU_BUSY, False)
+
+
+class Hang(Event):
+    """What an NVML call that hangs waits for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached, self.over = Event(), Event()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.reached.set()
+        ended = super().wait(60.0)
+        self.over.set()
+        return ended
+
+
+@pytest.fixture
+def hang() -> Iterator[Hang]:
+    hang = Hang()
+    yield hang
+    hang.set()
+
+
+@pytest.fixture
+def cards() -> tuple[FakeGpu, FakeGpu]:
+    return FakeGpu(uuid="GPU-a"), FakeGpu(uuid="GPU-b")
+
+
+Endless = Callable[[Stop], ProbeResult]
+
+
+@pytest.fixture
+def endless(tmp_path: Path, cards: tuple[FakeGpu, FakeGpu], monkeypatch: pytest.MonkeyPatch) -> Iterator[Endless]:
+    """Probe a session on two cards, whose run ends only when the tuner ends it."""
+    library = FakeNvml(*cards)
+    source = NvmlSource(Nvml(library, answer_s=1.0), [card.uuid for card in cards])
+    monkeypatch.setattr("tuner.workbench.Cards", partial(Cards, connect=lambda: Nvml(library, answer_s=1.0)))
+    monkeypatch.setattr("tuner.probe.recorder.STOP_S", 0.1)
+    prober = Prober(replace(open_workbench(str(study_file(tmp_path))), source=source))
+    limits = LIMITS.model_copy(update={"iterations": 10_000, "sample_seconds": 0.01, "max_seconds": 120})
+    serving = replace(
+        scripted_plan(tmp_path / "endless", source.devices, limits),
+        argv=(sys.executable, "-m", "tuner.testing.session_peer"),
+        cwd=tmp_path,
+        request={"config": {"fault": "none"}, "iterations": 100_000, "iteration_s": 0.02},
+    )
+    yield lambda stop: prober(serving, stop)
+    prober.close()
+    assert psutil.Process().children(recursive=True) == []
+
+
+def test_a_card_that_hangs_ends_the_probe_as_lost(endless: Endless, cards: tuple[FakeGpu, FakeGpu], hang: Hang) -> None:
+    def stop(so_far: ProbeResult | None) -> None:
+        if so_far:
+            cards[1].hangs["nvmlDeviceGetPowerUsage"] = hang
+
+    lost = endless(stop)
+    assert lost.failure is not None
+    assert (lost.failure.kind, lost.failure.rule) == (FailureKind.GPU_LOST, "unreadable")
+    assert lost.failure.detail.startswith("cuda:1 does not answer nvmlDeviceGetPowerUsage: the call hangs")
+    assert lost.iterations > 0
+    assert not hang.over.is_set()
+
+
+def test_a_probe_ends_on_request_while_a_card_hangs(
+    endless: Endless, cards: tuple[FakeGpu, FakeGpu], hang: Hang
+) -> None:
+    def stop(so_far: ProbeResult | None) -> str | None:
+        cards[0].hangs["nvmlDeviceGetUtilizationRates"] = hang
+        return INTERRUPTED if hang.reached.is_set() else None
+
+    stopped = endless(stop)
+    assert stopped.failure is not None
+    assert stopped.failure.kind is FailureKind.INTERRUPTED
+    assert not hang.over.is_set()
 
 
 STOPS_ITS_GUARD = """

@@ -21,14 +21,13 @@ from tuner.store.study import Asked
 from tuner.study.cases import Case
 from tuner.study.space import Space
 from tuner.study.spec import StudySpec
+from tuner.units import HOUR_S
 from tuner.workbench import Probe, Workbench
 
 CRASHES_AFTER_A_RESULT = 6
 """This many unexplained failures in a row stop a case: three configs, each in a session and by the plain command."""
 HOST_FAILURES_IN_A_ROW = 4
 """This many stop it when the machine is at fault: two configs tried twice, or one that waits for a busy card."""
-
-_HOUR_S = 3600.0
 
 Siblings = Callable[[], Sequence[Sibling]]
 """Looks up the cases like one case; asked only where they matter."""
@@ -152,7 +151,7 @@ class Job:
 def budget(clock: Clock, hours: float | None) -> Callable[[], bool]:
     """Give what tells whether so many hours, from now on, are over; never where `hours` is None."""
     start_s = clock.now()
-    return lambda: hours is not None and clock.now() - start_s >= hours * _HOUR_S
+    return lambda: hours is not None and clock.now() - start_s >= hours * HOUR_S
 
 
 def recovering(job: Job) -> Job:

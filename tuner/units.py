@@ -2,6 +2,7 @@
 
 BYTES_PER_MIB = 1 << 20
 MIB_PER_GIB = 1024
+HOUR_S = 3600.0
 
 
 def mib(size_bytes: float) -> float:

@@ -22,7 +22,7 @@ from tuner.probe.session import Sessions
 from tuner.search.trials import PATIENCE
 from tuner.study.cases import Case
 from tuner.study.load import DeviceKind, load, narrowed
-from tuner.study.space import LADDER, Space
+from tuner.study.space import LADDER, Config, Space, every
 from tuner.study.spec import StudySpec
 from tuner.trainers.base import open_trainer, split_parameters
 from tuner.trainers.parameters import LadderEnd, ladder_end
@@ -46,6 +46,8 @@ class Workbench:
     """What the trainer's processes find in their environment: visible cards, NCCL settings, the study's own."""
     rungs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Case → the rungs of its `auto` ladder, where they are fixed."""
+    holds: Callable[[Config], bool] = every
+    """Tells which configs can be measured at all."""
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -65,7 +67,7 @@ class Workbench:
         return spec.model_copy(update={"pruner": spec.pruner.model_copy(update={"name": "none"})})
 
     def space_for(self, case: Case) -> Space:
-        """Give the space that is really searched: without the parameters in `not_searched`, cut as `cut_for` says.
+        """Give the space that is really searched: what `holds` admits, without `not_searched`, cut as `cut_for` says.
 
         An `auto` ladder has the rungs in `rungs` or, before they are fixed, the doublings it begins with.
         Raises StudyError when nothing is left.
@@ -73,6 +75,7 @@ class Workbench:
         spec = self.spec_for(case)
         space = spec.build_space()
         searched = space.restricted_to(set(space.names) - set(not_searched(spec, self.trainer)))
+        searched = replace(searched, holds=self.holds)
         if not searched.parameters:
             raise StudyError(f"nothing to search for {case.name}: {self.trainer.name} varies none of {space.names}")
         if searched.auto_bounds and case.name in self.rungs:

@@ -8,15 +8,27 @@ import pytest
 from tests_cli import TRAINER, Tuner, study_file
 
 
+def written(folder: Path, trainer: str, **changes: object) -> Path:
+    """Write a study of this trainer, whose last iteration is an argument."""
+    package = Path(sys.modules["tuner"].__file__ or "").parent
+    command = [sys.executable, str(folder / "train.py"), "{num_envs}", str(package), "--last", "{iterations}"]
+    file = study_file(
+        folder, trainer={"name": "command", "options": {"command": command, "cases": ["walk", "run"]}}, **changes
+    )
+    (folder / "train.py").write_text(trainer.replace("0.02", "0.12"))  # long enough for a standard error
+    return file
+
+
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
-    package = Path(sys.modules["tuner"].__file__ or "").parent
-    command = [sys.executable, str(tmp_path / "train.py"), "{num_envs}", str(package), "--last", "{iterations}"]
-    space = {"num_envs": {"ladder": [16]}, "pruner_patience": {"choices": [2]}}
-    trainer = {"name": "command", "options": {"command": command, "cases": ["walk", "run"]}}
-    file = study_file(tmp_path, trainer=trainer, space=space)
-    (tmp_path / "train.py").write_text(TRAINER.replace("0.02", "0.12"))  # long enough for a standard error
-    return file
+    return written(tmp_path, TRAINER, space={"num_envs": {"ladder": [16]}, "pruner_patience": {"choices": [2]}})
+
+
+@pytest.fixture
+def pareto(tmp_path: Path) -> Path:
+    """A study of two rungs of which one has more utilisation and the other more samples/s."""
+    trading = TRAINER.replace("samples=envs", "samples=(1 if envs == 16 else 10_000)")
+    return written(tmp_path, trading, space={"num_envs": {"ladder": [8, 16]}}, objective="util,samples_per_s")
 
 
 def test_the_best_is_printed_with_where_it_comes_from_and_without_a_probes_end(tuner: Tuner, study: Path) -> None:
@@ -68,3 +80,43 @@ def test_the_best_is_that_of_the_database_asked_for(tuner: Tuner, study: Path, t
 def test_the_best_takes_no_settings(tuner: Tuner, study: Path) -> None:
     code, out, err = tuner("plan", "--study", study, "--best", "--set", "num_envs=16")
     assert (code, out, "give one of the two" in err) == (2, "", True)
+
+
+def test_a_front_is_listed_above_the_script_of_its_first_member(tuner: Tuner, pareto: Path) -> None:
+    tuner("optimize", "--study", pareto)
+    code, out, err = tuner("plan", "--study", pareto, "--best")
+    assert (code, err) == (0, "")
+    head, *front, chosen, origin, config = (line for line in out.splitlines() if line.startswith("# walk: "))
+    assert head == "# walk: Pareto front of min_avg_util, samples_per_s:"
+    number = r"\d+\.\d( ± \d+\.\d)?"
+    assert [re.sub(number, "N", line) for line in front] == [
+        "# walk:   trial #0: min_avg_util N, samples_per_s N: num_envs=16",
+        "# walk:   trial #1: min_avg_util N, samples_per_s N: num_envs=8",
+    ]
+    assert chosen == "# walk: the script is for trial #0; --trial N prints another one"
+    assert f"# walk:   {origin.removeprefix('# walk: ')}: num_envs=16" == front[0]
+    assert config == '# walk: {"num_envs": 16}'
+    assert ("train.py 16 " in out, "train.py 8 " in out) == (True, False)
+
+
+def test_any_member_of_a_front_can_be_asked_for_and_trains_in_a_folder_of_its_own(tuner: Tuner, pareto: Path) -> None:
+    tuner("optimize", "--study", pareto)
+    _, first, _ = tuner("plan", "--study", pareto, "--best")
+    code, second, _ = tuner("plan", "--study", pareto, "--best", "--trial", 1)
+    assert (code, '# walk: {"num_envs": 8}' in second, "the script is for trial #1" in second) == (0, True, True)
+    assert ("runs/demo/best/walk/0000\n" in first, "runs/demo/best/walk/0001\n" in second) == (True, True)
+
+
+def test_a_trial_that_is_not_among_the_best_is_refused_with_those_that_are(tuner: Tuner, pareto: Path) -> None:
+    tuner("optimize", "--study", pareto)
+    code, out, err = tuner("plan", "--study", pareto, "--best", "--trial", 7)
+    assert (code, out, "--trial 7 is none of walk's best; name one of #0, #1" in err) == (2, "", True)
+
+
+def test_a_trial_is_one_of_the_best_of_one_case(tuner: Tuner, study: Path) -> None:
+    code, _, err = tuner("plan", "--study", study, "--trial", 0)
+    assert (code, "give --best, too" in err) == (2, True)
+    tuner("optimize", "--study", study, "--n-trials", 1)
+    code, _, err = tuner("plan", "--study", study, "--best", "--trial", 0, "--cases", "*")
+    assert (code, "name the case with --cases" in err) == (2, True)
+    assert "trial #0" in tuner("plan", "--study", study, "--best", "--trial", 0)[1]

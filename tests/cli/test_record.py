@@ -48,7 +48,7 @@ def test_without_time_a_recording_says_what_is_left(tuner: Tuner, tmp_path: Path
     tuner("record", "--study", study, "--configs", 1)
     code, out, _ = tuner("record", "--study", study, "--hours", 0)
     assert (code, "walk: 1 config(s) recorded, 2 of 3 left" in out) == (0, True)
-    assert "the 0 hour(s) are over; the same command goes on" in out
+    assert "the time of 0.0 s is over; the same command goes on" in out
 
 
 def test_what_was_recorded_can_be_written_later_without_the_trainer(tuner: Tuner, tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
 import inspect
+from collections.abc import Iterator
+from threading import Event
 
 import pynvml
 import pytest
@@ -80,6 +82,32 @@ def test_a_card_that_is_gone_is_told_from_one_that_may_answer_again(code: int, g
     assert isinstance(caught.value, DeviceLostError) == gone
     card.errors = {}
     assert source.sample(0.1)[0].power_w == 126.5
+
+
+@pytest.fixture
+def hang() -> Iterator[Event]:
+    """What a call that hangs waits for."""
+    hang = Event()
+    yield hang
+    hang.set()
+
+
+def test_a_call_that_hangs_is_an_error_that_names_its_card_and_may_pass(hang: Event):
+    card, other = two_cards()
+    source = NvmlSource(Nvml(FakeNvml(card, other), answer_s=0.5), ["GPU-a", "GPU-b"])
+    other.hangs["nvmlDeviceGetPowerUsage"] = hang
+    for _ in range(3):
+        with pytest.raises(
+            DeviceError, match="cuda:1 does not answer nvmlDeviceGetPowerUsage: the call hangs"
+        ) as caught:
+            source.sample(0.0)
+        assert not isinstance(caught.value, DeviceLostError)
+
+
+def test_a_driver_that_hangs_as_it_starts_is_not_waited_for(hang: Event):
+    with pytest.raises(DeviceError, match="the NVIDIA driver hangs as it starts") as caught:
+        Nvml(FakeNvml(init_hangs=hang), open_s=0.01)
+    assert not isinstance(caught.value, NoDriverError)
 
 
 def test_a_card_that_is_not_there_is_an_error_that_names_it():

@@ -1,5 +1,5 @@
 from collections.abc import Iterator, Mapping
-from threading import Semaphore
+from threading import Event, Semaphore
 
 import pytest
 from hypothesis import given
@@ -128,6 +128,27 @@ def test_a_device_that_is_gone_is_lost_at_once():
     source = CountedSource({3: DeviceLostError("cuda:1 is gone")})
     assert recorded(source, 3).lost == "cuda:1 is gone"
     assert source.readings == 3
+
+
+def test_a_reading_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tuner.probe.recorder.STOP_S", 0.01)
+    hangs, goes_on, returned = Event(), Event(), Event()
+
+    class Hanging(CountedSource):
+        def sample(self, t_s: float) -> list[DeviceSample]:
+            if self.readings == 2:
+                hangs.set()
+                goes_on.wait(PATIENCE_S)
+                returned.set()
+            return super().sample(t_s)
+
+    recorder = SamplingRecorder(Hanging(), MonotonicClock(), interval_s=0.001)
+    recorder.start(pid=1, origin_s=MonotonicClock().now())
+    assert hangs.wait(PATIENCE_S)
+    recorder.stop()
+    assert not returned.is_set()
+    assert [sample.util_pct for sample in recorder.samples()[::2]] == [1.0, 2.0]
+    goes_on.set()
 
 
 def test_a_recorder_that_breaks_does_not_pass_for_idle_devices():

@@ -141,6 +141,19 @@ def test_the_time_limit_keeps_what_was_measured() -> None:
     assert result.iterations == 3
 
 
+def test_no_iteration_is_begun_that_the_time_limit_would_cut_off() -> None:
+    _, trainer = probe(iterations(8, 30.0, 50.0), max_seconds=200)
+    assert trainer.told_last_at_s == pytest.approx(30.0 + 2 * 50.0)
+    assert trainer.ended_at_s == pytest.approx(30.0 + 3 * 50.0)
+
+
+def test_a_dead_rank_before_the_time_limit_is_no_success() -> None:
+    death = [(129.0, "[rank1]: Traceback (most recent call last):"), (129.0, "ValueError: it exploded")]
+    talk = [(130.0, "it 2"), *((131.0 + second, "busy") for second in range(60))]
+    result, _ = probe([*iterations(2, 30.0, 50.0), *death, *talk], max_seconds=170)
+    assert kind(result) is FailureKind.CRASH
+
+
 def test_a_dead_rank_ends_the_probe_in_seconds() -> None:
     death = [
         (

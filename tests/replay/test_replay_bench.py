@@ -10,11 +10,12 @@ from tests_loop import CASE, Quiet, opened, reader
 from tests_table import TRAINER, readings
 
 from tuner.errors import StudyError
-from tuner.job import CaseOutcome, Ending, Job
+from tuner.job import CaseOutcome, Ending, Job, recovering
 from tuner.loop import optimise
 from tuner.probe.result import ProbeResult
 from tuner.replay.bench import TableSource, TableTrainer, replay_bench
 from tuner.replay.prober import ReplayedProber
+from tuner.replay.table import Table
 from tuner.search.verdict import Verdict
 from tuner.store.study import Asked
 from tuner.study.cases import Case
@@ -50,7 +51,9 @@ def study_file(folder: Path, **changes: Any) -> str:
     return str(path)
 
 
-def searched(made: "Made", bench: Workbench, folder: Path) -> tuple[CaseOutcome, Timed, ReplayedProber]:
+def searched(
+    made: "Made", bench: Workbench, folder: Path, *, recover: bool = False
+) -> tuple[CaseOutcome, Timed, ReplayedProber]:
     prober, watcher = ReplayedProber(made.table, *bench.spec.objectives), Timed()
     with opened(folder) as database:
         job = Job(
@@ -61,7 +64,7 @@ def searched(made: "Made", bench: Workbench, folder: Path) -> tuple[CaseOutcome,
             interrupted=lambda: False,
             open_session=lambda: prober.open_session,
         )
-        (outcome,) = optimise(job, bench.trainer.cases())
+        (outcome,) = optimise(recovering(job) if recover else job, bench.trainer.cases())
     return outcome, watcher, prober
 
 
@@ -69,7 +72,7 @@ def test_space_case_and_devices_are_the_table_s(made: "Made", tmp_path: Path) ->
     bench = replay_bench(made.table, study_file(tmp_path, cases=["nothing"]), runs=tmp_path)
     (case,) = bench.trainer.cases()
     assert (case.name, bench.spec.cases) == (CASE.name, (CASE.name,))
-    assert bench.space_for(case) == made.table.space
+    assert bench.space_for(case).parameters == made.table.space.parameters
     assert ([device.name for device in bench.devices], bench.kind) == (["cuda:0", "cuda:1"], "gpu")
     assert bench.folder == (tmp_path / "search-replay").resolve()
 
@@ -89,7 +92,7 @@ def test_search_pruner_objective_and_limits_are_the_study_s(made: "Made", tmp_pa
     )
     spec = bench.spec_for(CASE)
     assert (spec.search.trials, spec.objective, spec.pruner.name) == (3, "samples_per_s", "median")
-    assert bench.space_for(CASE) == made.table.space
+    assert bench.space_for(CASE).parameters == made.table.space.parameters
 
 
 def test_patience_is_searched_where_the_study_does_so(made: "Made", tmp_path: Path) -> None:
@@ -123,6 +126,46 @@ def test_configs_share_the_sessions_that_they_were_recorded_in(made: "Made") -> 
         assert trainer.session_key(CASE, config) == f"command/walk/num_envs={config['num_envs']}"
     unknown = {"num_envs": 256, "agent_variant": "default", "num_workers": 0}
     assert trainer.session_key(CASE, unknown) is None
+
+
+def with_holes(table: Table) -> Table:
+    """Keep every third config."""
+    return Table(table.header, [row for config in table.configs[::3] if (row := table.find(config))])
+
+
+def test_only_what_a_table_can_answer_is_searched(made: "Made", tmp_path: Path) -> None:
+    table = with_holes(made.table)
+    searched = list(replay_bench(table, study_file(tmp_path)).space_for(CASE).configs())
+    assert searched == [config for config in table.space.configs() if table.find(config)]
+    assert len(table.configs) < len(searched) < len(list(table.space.configs()))  # what must run out of memory is known
+
+
+@pytest.mark.parametrize(
+    ("sampler", "changes"),
+    [("gain", {}), ("random", {}), ("tpe", {"constraints": {"samples_per_s": ">= 0.5 * default"}})],
+)
+def test_no_sampler_asks_a_table_for_what_it_lacks(
+    made: "Made", tmp_path: Path, sampler: str, changes: dict[str, Any]
+) -> None:
+    holes = replace(made, table=with_holes(made.table))
+    space = {"num_envs": {"ladder": [7]}, "pruner_patience": {"choices": [3, 2]}}
+    study = study_file(tmp_path, search={"trials": 60, "sampler": sampler}, space=space, **changes)
+    outcome, watcher, _ = searched(holes, replay_bench(holes.table, study), tmp_path)
+    assert outcome.ending is Ending.EXHAUSTED
+    assert all(holes.table.find(config) for config in watcher.launched)
+    assert set(watcher.told_status) <= {"ok", "pruned", "gpu_oom"}
+    best = reader(tmp_path, "search").best.get("walk")
+    assert best or changes  # of a rung whose default the table lacks a constraint cannot be judged
+
+
+def test_nor_does_a_recovery_or_a_pareto_study(made: "Made", tmp_path: Path) -> None:
+    holes = replace(made, table=with_holes(made.table))
+    bench = replay_bench(holes.table, study_file(tmp_path, objective="util,samples_per_s", search={"trials": 60}))
+    for folder, recover in ((tmp_path / "recovery", True), (tmp_path / "pareto", False)):
+        _, watcher, _ = searched(holes, bench, folder, recover=recover)
+        assert all(holes.table.find(config) for config in watcher.launched)
+        assert set(watcher.told_status) <= {"ok", "gpu_oom"}
+        assert reader(folder, "search").fronts["walk"]
 
 
 def test_a_study_runs_as_it_would_for_real(made: "Made", tmp_path: Path) -> None:

@@ -56,7 +56,12 @@ def rungs(*trials: FrozenTrial, **limits: float) -> tuple[int, ...]:
 
 
 def test_a_large_card_has_its_largest_rungs_just_below_its_end() -> None:
-    assert rungs(ran(64), ran(512)) == (*DOUBLINGS[:-1], 34816, 36864)
+    larger_mib = 1.2 * H200_MIB
+    assert rungs(ran(64, card_mib=larger_mib), ran(512, card_mib=larger_mib)) == (*DOUBLINGS[:-1], 45056)
+
+
+def test_an_end_just_above_a_doubling_adds_no_rung() -> None:
+    assert rungs(ran(64), ran(512)) == DOUBLINGS[:-1]
 
 
 @given(st.floats(-0.01, 0.01), st.floats(-0.01, 0.01))
@@ -70,7 +75,7 @@ def test_readings_that_err_a_little_leave_the_end_in_reach(near: float, far: flo
 def test_the_largest_rung_keeps_the_headroom_and_comes_close_to_it(card_mib: float) -> None:
     keeps = (0.95 * card_mib - 2560.0) / 3.47
     made = [rung for rung in rungs(ran(64, card_mib=card_mib), ran(512, card_mib=card_mib)) if rung <= keeps]
-    assert made[-1] > 0.85 * min(keeps, 65536)
+    assert made[-1] > 0.8 * min(keeps, 65536)
 
 
 def test_more_headroom_makes_smaller_rungs() -> None:
@@ -178,4 +183,4 @@ def test_what_two_h200s_showed_of_pi_plus_leads_up_to_their_end() -> None:
     """Peaks and starts of deepmimic_pi_plus_ppo; the first start compiled kernels. 8192 needed 30,424 MiB."""
     shown = ((256, 3842.0, 109.35), (512, 4692.0, 27.31))
     trials = [trial(rung, {COST: {MEMORY_SHARE: mib / H200_MIB, START_S: start_s}}) for rung, mib, start_s in shown]
-    assert rungs(*trials) == (*DOUBLINGS[:-1], 34816, 36864)
+    assert rungs(*trials) == DOUBLINGS[:-1]

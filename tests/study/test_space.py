@@ -113,6 +113,18 @@ def test_configs_are_exactly_what_is_in_the_space(space: Space) -> None:
 
 
 @given(spaces(), st.data())
+def test_a_space_has_the_configs_that_it_holds_whatever_is_made_of_it(space: Space, data: st.DataObject) -> None:
+    held = data.draw(st.lists(st.sampled_from(list(space.configs())), unique_by=config_digest))
+    part = replace(space, holds=lambda config: config in held)
+    assert [config for config in space.configs() if config in part] == list(part.configs())
+    assert sorted(map(config_digest, part.configs())) == sorted(map(config_digest, held))
+    for made in (part.up_to(64), part.restricted_to(part.names)):
+        assert list(made.configs()) == list(part.configs())
+    rungs = [int(rung) for rung in part.values(LADDER)]
+    assert list(part.with_rungs(rungs).configs()) == list(part.configs())
+
+
+@given(spaces(), st.data())
 def test_what_is_drawn_is_in_the_space(space: Space, data: st.DataObject) -> None:
     drawn = space.draw(lambda parameter: data.draw(st.sampled_from(parameter.values)))
     assert drawn in space

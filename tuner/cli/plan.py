@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +11,7 @@ import typer
 
 from tuner.cli.options import DATABASE, RUNS, Cases, Devices, Runs, Storage, Study, chosen_cases, database_url
 from tuner.cli.show import cut_ladders, stand_in, to_be_made
-from tuner.cli.tables import reading
+from tuner.cli.tables import in_words, reading
 from tuner.errors import StoreError, StudyError
 from tuner.export.database import connect
 from tuner.export.ladders import fixed_rungs
@@ -20,7 +20,7 @@ from tuner.export.records import CaseRecord, TrialRecord
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
 from tuner.search.calibration import calibration_configs
-from tuner.search.trials import PATIENCE
+from tuner.search.trials import launched
 from tuner.study.cases import Case
 from tuner.study.space import LADDER, Config, Parameter, Space, Value
 from tuner.workbench import Workbench, open_workbench
@@ -29,15 +29,28 @@ Settings = Annotated[
     list[str] | None, typer.Option("--set", help="name=value, once per parameter; the rest as in the first probe.")
 ]
 Best = Annotated[bool, typer.Option("--best", help="The best config found, to train with: no probe's limit.")]
+Member = Annotated[
+    int | None,
+    typer.Option("--trial", min=0, help="With --best: which of a Pareto front, by its trial; else the first."),
+]
 
-Planned = Iterator[tuple[Case, Config, list[str]]]
-"""A case, the config to launch, and what is to be said of it."""
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Planned:
+    """What to launch, and what is to be said of it."""
+
+    case: Case
+    config: Config
+    folder: str
+    """For its output, below the study's own."""
+    remarks: Sequence[str]
 
 
 def plan(
     study: Study,
     cases: Cases = None,
     best: Best = False,
+    member: Member = None,
     settings: Settings = None,
     devices: Devices = None,
     storage: Storage = None,
@@ -46,17 +59,19 @@ def plan(
     """Print one config's files, environment and command per case as a shell script; start nothing."""
     if best and settings:
         raise StudyError("--best prints the config that was found and --set one of your own; give one of the two")
+    if member is not None and not best:
+        raise StudyError("--trial chooses among the best configs; give --best, too")
     bench = _with_fixed_rungs(open_workbench(study, devices=devices, runs=runs), storage)
     chosen = chosen_cases(bench, cases)
-    planned = _found(bench, chosen, storage) if best else _as_set(bench, chosen, settings or [])
+    planned = _found(bench, chosen, storage, member) if best else _as_set(bench, chosen, settings or [])
     for line in stand_in(bench.spec, study):
         typer.echo(f"# {line}")
-    for case, config, remarks in planned:
-        for line in remarks:
+    for one in planned:
+        for line in one.remarks:
             typer.echo(f"# {line}")
-        typer.echo(f"# {case.name}: {json.dumps(config)}")
-        slot = _slot(bench, case, "best" if best else "plans", to_train=best)
-        typer.echo(_script(bench.trainer.plan(case, config, slot)))
+        typer.echo(f"# {one.case.name}: {json.dumps(one.config)}")
+        slot = _slot(bench, one.case, one.folder, to_train=best)
+        typer.echo(_script(bench.trainer.plan(one.case, one.config, slot)))
 
 
 def _with_fixed_rungs(bench: Workbench, storage: str | None) -> Workbench:
@@ -66,8 +81,13 @@ def _with_fixed_rungs(bench: Workbench, storage: str | None) -> Workbench:
     return replace(bench, rungs=fixed_rungs(connect(database_url(storage, bench.folder)), bench.spec.name))
 
 
-def _found(bench: Workbench, cases: Sequence[Case], storage: str | None) -> Planned:
-    """Give the best config of each case that has one. Raises StoreError where none has."""
+def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member: int | None) -> Iterator[_Planned]:
+    """Give the best config of each case that has one; of a Pareto front the `member` asked for, or the first.
+
+    Raises StoreError where no case has one, StudyError where there is no such member.
+    """
+    if member is not None and len(cases) > 1:
+        raise StudyError(f"--trial {member} is a trial of one case; name the case with --cases")
     reader = StudyReader(connect(database_url(storage, bench.folder)), bench.spec.name)
     without = [case.name for case in cases if case.name not in reader.best]
     if len(without) == len(cases):
@@ -76,18 +96,47 @@ def _found(bench: Workbench, cases: Sequence[Case], storage: str | None) -> Plan
         typer.echo(f"{name}: left out, it has no best config yet", err=True)
     records = {record.name: record for record in reader.cases}
     for case in cases:
-        if trial := reader.best.get(case.name):
-            config = {name: value for name, value in trial.config.items() if name != PATIENCE}
-            origin = _origin(bench, case, records[case.name], trial)
-            yield case, config, [f"{case.name}: {line}" for line in origin]
+        if case.name not in reader.best:
+            continue
+        front, record = reader.fronts.get(case.name, ()), records[case.name]
+        trial = _chosen(case, front or [reader.best[case.name]], member)
+        remarks = [*_beside(front, record, trial), *_origin(bench, case, record, trial)]
+        yield _Planned(
+            case=case,
+            config=launched(dict(trial.config)),
+            folder=f"best/{case.name}/{trial.number:04d}" if front else f"best/{case.name}",
+            remarks=[f"{case.name}: {line}" for line in remarks],
+        )
+
+
+def _chosen(case: Case, members: Sequence[TrialRecord], number: int | None) -> TrialRecord:
+    """Give the member asked for, or the first. Raises StudyError where there is none of that number."""
+    for one in members:
+        if number in {None, one.number}:
+            return one
+    there = ", ".join(f"#{one.number}" for one in members)
+    raise StudyError(f"--trial {number} is none of {case.name}'s best; name one of {there}")
+
+
+def _beside(front: Sequence[TrialRecord], record: CaseRecord, chosen: TrialRecord) -> Iterator[str]:
+    """Show what else is on a Pareto front: what one objective is worth in the other is the user's to say."""
+    if len(front) > 1:
+        yield f"Pareto front of {', '.join(record.objectives)}:"
+        yield from (f"  {_measured(record, one)}: {in_words(launched(dict(one.config)))}" for one in front)
+        yield f"the script is for trial #{chosen.number}; --trial N prints another one"
+
+
+def _measured(record: CaseRecord, trial: TrialRecord) -> str:
+    """Say what a trial, or several of one config, came to."""
+    known = ((name, trial.metrics.get(name), trial.metrics.get(f"{name}_se")) for name in record.objectives)
+    values = ", ".join(f"{name} {reading(value, error)}" for name, value, error in known if value is not None)
+    of_several = f", mean of {trial.readings}" if trial.readings > 1 else ""
+    return f"trial #{trial.number}: {values}{of_several}"
 
 
 def _origin(bench: Workbench, case: Case, record: CaseRecord, trial: TrialRecord) -> Iterator[str]:
     """Say which trial a best config comes from, what it came to, and what is different now."""
-    objective = record.objectives[0]
-    value = "" if trial.value is None else reading(trial.value, trial.metrics.get(f"{objective}_se"))
-    of_several = f", mean of {trial.readings}" if trial.readings > 1 else ""
-    yield f"trial #{trial.number}: {objective} {value}{of_several}"
+    yield _measured(record, trial)
     here = bench.identity_for(case)["devices"]
     if (there := record.facts.get("devices") or here) != here:
         yield f"measured on {', '.join(there)}, launched here on {', '.join(here)}"
@@ -98,12 +147,12 @@ def _origin(bench: Workbench, case: Case, record: CaseRecord, trial: TrialRecord
 def _is_launched_alike(bench: Workbench, case: Case, trial: TrialRecord) -> bool:
     """Tell whether a probe of the trial's config would be launched now as it was; also where nothing tells."""
     measured, config = trial.probe.get("plan_digest"), dict(trial.config)
-    slot = _slot(bench, case, "plans")
+    slot = _slot(bench, case, f"plans/{case.name}")
     plan = (bench.trainer.warm_plan if trial.probe.get("warm") else bench.trainer.plan)(case, config, slot)
     return not measured or plan is None or plan.digest == measured
 
 
-def _as_set(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) -> Planned:
+def _as_set(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) -> Iterator[_Planned]:
     """Give each case's first config with the settings put in. Raises StudyError for a setting outside the space."""
     for case in cases:
         space = bench.space_for(case)
@@ -111,14 +160,15 @@ def _as_set(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) ->
         if bench.calibrates(case):
             first = calibration_configs(space)
             remarks.append(f"{case.name}: {to_be_made([int(config[LADDER]) for config in first])}")
-        yield case, _config(space, first[0], settings), remarks
+        config = _config(space, first[0], settings)
+        yield _Planned(case=case, config=config, folder=f"plans/{case.name}", remarks=remarks)
 
 
 def _slot(bench: Workbench, case: Case, folder: str, *, to_train: bool = False) -> Slot:
     with reserved_port() as port:
         return Slot(
             devices=bench.devices,
-            out_dir=bench.folder / folder / case.name,
+            out_dir=bench.folder / folder,
             port=port,
             limits=bench.spec_for(case).probe,
             variables=bench.variables,

@@ -23,7 +23,7 @@ from tuner.study.load import load, stands_in, unmatched
 from tuner.study.space import LADDER, Config
 from tuner.study.spec import StudySpec
 from tuner.trainers.parameters import LadderEnd, ladder_end
-from tuner.units import duration
+from tuner.units import HOUR_S, duration
 from tuner.urls import shown
 from tuner.workbench import Workbench, not_searched
 
@@ -229,7 +229,7 @@ def script_of_best(study: str, *, devices: str | None, storage: str | None, runs
 
 def out_of_time(hours: float) -> str:
     """Say that the budget of `--hours` is spent."""
-    return f"the {hours:g} hour(s) are over; the same command goes on"
+    return f"the time of {duration(hours * HOUR_S)} is over; the same command goes on"
 
 
 def written(console: Console, paths: Sequence[Path]) -> None:

@@ -46,7 +46,8 @@ class GpmReader:
         self._handle = handle
         self._nvml = nvml
         self._samples: list[Any] = []
-        weakref.finalize(self, _free, nvml, self._samples)
+        freed = weakref.finalize(self, _free, nvml, self._samples)
+        freed.atexit = False  # the end of the process frees them, and a driver that hangs is not to keep it
         for _ in range(2):
             self._samples.append(nvml.nvmlGpmSampleAlloc())
         self._request = nvml.c_nvmlGpmMetricsGet_t()

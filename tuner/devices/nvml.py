@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import pynvml
 
+from tuner.devices.calls import Calls
 from tuner.devices.gpm import GpmReader, GpmReading, has_gpm
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.plan import Device
@@ -26,8 +27,14 @@ _NOT_OFFERED = {
     pynvml.NVML_ERROR_NO_PERMISSION,
     pynvml.NVML_ERROR_NO_DATA,
 }
+_LOOK = "see `nvidia-smi` and the kernel's log"
 _LOST = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED}
 _NOTHING = GpmReading()
+
+ANSWER_S = 5.0
+"""For a call that takes microseconds; what takes longer hangs, as it does on a card that has fallen off the bus."""
+OPEN_S = 120.0
+"""For one that may wake up every card: seconds each, where the driver does not stay loaded."""
 
 
 class NoDriverError(DeviceError):
@@ -37,10 +44,16 @@ class NoDriverError(DeviceError):
 class Nvml:
     """NVML, initialised. Raises NoDriverError without a driver, DeviceError when there is one that does not start."""
 
-    def __init__(self, library: ModuleType = pynvml) -> None:
+    def __init__(self, library: ModuleType = pynvml, *, answer_s: float = ANSWER_S, open_s: float = OPEN_S) -> None:
+        """`answer_s` and `open_s`: so long a call may take, by default as `ANSWER_S` and `OPEN_S` say."""
         self.library = library
+        self._answer_s = answer_s
+        self._open_s = open_s
+        self._calls = Calls("nvml")
         try:
-            library.nvmlInit()
+            self._calls.make("", open_s, library.nvmlInit)
+        except TimeoutError as error:
+            raise DeviceError(f"the NVIDIA driver hangs as it starts; {_LOOK}") from error
         except library.NVMLError as error:
             if error.value in _NO_DRIVER:
                 raise NoDriverError(f"there is no NVIDIA driver on this machine (NVML: {error})") from error
@@ -49,22 +62,28 @@ class Nvml:
     def ask(self, subject: str, call: Callable[..., _Answer], *arguments: Any) -> _Answer | None:
         """Give `call`'s answer, None where the card or the driver does not offer it.
 
-        Raises DeviceLostError where the card is gone, DeviceError for everything else; both name `subject`.
+        Raises DeviceLostError where the card is gone, DeviceError for everything else; both name `subject`, or what an
+        earlier call that still hangs was about.
         """
+        return self._ask(self._answer_s, subject, call, *arguments)
+
+    def _ask(self, limit_s: float, subject: str, call: Callable[..., _Answer], *arguments: Any) -> _Answer | None:
+        what = f"{subject} does not answer {call.__name__}"
         try:
-            return call(*arguments)
+            return self._calls.make(what, limit_s, call, *arguments)
+        except TimeoutError as error:
+            raise DeviceError(f"{error}: the call hangs in the driver; {_LOOK}") from error
         except self.library.NVMLError as error:
             if error.value in _NOT_OFFERED:
                 return None
             kind = DeviceLostError if error.value in _LOST else DeviceError
-            raise kind(
-                f"{subject} does not answer {call.__name__} (NVML: {error}); see `nvidia-smi` and the kernel's log"
-            ) from error
+            raise kind(f"{what} (NVML: {error}); {_LOOK}") from error
 
     def uuids(self) -> list[str]:
         """List the cards in NVML's order, which is that of the PCI bus."""
         count = self.ask("the driver", self.library.nvmlDeviceGetCount) or 0
-        handles = [self.ask(f"card {index}", self.library.nvmlDeviceGetHandleByIndex, index) for index in range(count)]
+        by_index = self.library.nvmlDeviceGetHandleByIndex
+        handles = [self._ask(self._open_s, f"card {index}", by_index, index) for index in range(count)]
         return [
             str(self.ask(f"card {index}", self.library.nvmlDeviceGetUUID, handle))
             for index, handle in enumerate(handles)
@@ -72,7 +91,7 @@ class Nvml:
 
     def handle(self, uuid: str) -> Any:
         """Give NVML's handle of a card."""
-        return self.ask(f"card {uuid}", self.library.nvmlDeviceGetHandleByUUID, uuid)
+        return self._ask(self._open_s, f"card {uuid}", self.library.nvmlDeviceGetHandleByUUID, uuid)
 
     def versions(self) -> dict[str, str]:
         """Give the versions of the driver and of the newest CUDA that it runs."""

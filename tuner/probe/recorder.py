@@ -9,6 +9,8 @@ from tuner.probe.result import DeviceSample
 
 MOST_MISSED = 20
 """Readings that may fail in a row before the devices count as lost: two seconds at the usual pace."""
+STOP_S = 1.0
+"""How long the end of a recording waits for a reading under way: one that hangs must not hold up the probe's end."""
 
 
 class SamplingRecorder:
@@ -53,7 +55,7 @@ class SamplingRecorder:
         """End the recording at once; its readings remain. Harmless to repeat."""
         if self._recording is not None:
             self._recording.stopped.set()
-            self._recording.thread.join()
+            self._recording.thread.join(STOP_S)
 
 
 class _Recording:

@@ -72,15 +72,20 @@ class Watch:
             return End.FATAL
         if now_s >= self._limits.max_seconds:
             return End.HANG if self._stalled(now_s, HICCUP_FACTOR) else End.OUT_OF_TIME
+        if self._measures and self.evidence.fatal_t_s is None and not self._time_for(1):
+            return End.ENOUGH
         return End.HANG if self._stalled(now_s, STALL_FACTOR) else None
 
     def next_is_last(self) -> bool:
-        """Tell whether the iteration that runs now will be enough, even if it takes half as long as the others."""
-        marks, limits = self.marks, self._limits
-        if self._block_s is not None or len(marks) <= limits.warmup_iterations or len(marks) + 1 < limits.iterations:
+        """Tell whether the iteration that runs now will be enough, even if it takes half as long as the others.
+
+        Or whether there is no time for another one after it.
+        """
+        if self._block_s is not None or not self._measures:
             return False
-        window_s = marks[-1].t_s - marks[limits.warmup_iterations - 1].t_s + self._median_iteration_s() / 2
-        return window_s >= limits.window_seconds or len(marks) + 1 >= limits.most_iterations
+        return self._are_enough(len(self.marks) + 1, self._window_s + self._median_iteration_s() / 2) or (
+            not self._time_for(2)
+        )
 
     def behind(self) -> int | None:
         """Give the rank that is more than the one iteration behind another that ranks in step can be."""
@@ -90,11 +95,25 @@ class Watch:
         return slowest if reached[slowest] < max(reached.values()) - 1 else None
 
     def _has_enough(self) -> bool:
+        return self._measures and self._are_enough(len(self.marks), self._window_s)
+
+    def _are_enough(self, iterations: int, window_s: float) -> bool:
         limits = self._limits
-        if len(self.marks) < limits.iterations:
-            return False
-        window_s = self.marks[-1].t_s - self.marks[limits.warmup_iterations - 1].t_s
-        return window_s >= limits.window_seconds or len(self.marks) >= limits.most_iterations
+        long_enough = window_s >= limits.window_seconds or iterations >= limits.most_iterations
+        return iterations >= limits.iterations and long_enough
+
+    def _time_for(self, more: int) -> bool:
+        """Tell whether so many iterations are expected to end before the time limit."""
+        return self._last_mark_s + more * self._median_iteration_s() <= self._limits.max_seconds
+
+    @property
+    def _measures(self) -> bool:
+        """Whether an iteration after the warm-up has been completed."""
+        return len(self.marks) > self._limits.warmup_iterations
+
+    @property
+    def _window_s(self) -> float:
+        return self.marks[-1].t_s - self.marks[self._limits.warmup_iterations - 1].t_s
 
     def _rank_is_dead(self, now_s: float) -> bool:
         fatal_s, grace_s = self.evidence.fatal_t_s, self._limits.grace_seconds

@@ -21,6 +21,7 @@ from tuner.workbench import Workbench
 def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Workbench:
     """Open a study on a table: space, case and devices are the table's, everything else is the study's.
 
+    Of the space only what the table can answer is searched.
     A study that searches `pruner_patience` still does. Raises StudyError.
     """
     spec, header = load(study, fall_back=False), table.header
@@ -35,6 +36,7 @@ def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Work
         source=TableSource(table),
         folder=(runs / f"{spec.name}-replay").resolve(),
         variables={},
+        holds=lambda config: table.find(config) is not None,
     )
 
 

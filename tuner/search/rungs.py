@@ -7,6 +7,9 @@ NEAR, FAR = 1, 4
 """Places among the doublings of the two rungs to calibrate at: small, so that they cost little, and far apart."""
 PARTS = 8
 """Of a doubling, into which the way to the next one is divided, so that rungs are handsome numbers."""
+STEP = 1.25
+"""Times a doubling that a finer rung above it is at least: on two H200s, 34,816 and 36,864 environments read 96.5 ± 0.9
+and 96.9 ± 1.0 %, and took seven minutes each."""
 
 Expects = Callable[[int], bool]
 """Tells what is expected of a rung; of a larger one never better than of a smaller one."""
@@ -24,8 +27,9 @@ def make_rungs(
 ) -> tuple[int, ...]:
     """Give the doublings that are possible and, where the last safe one is followed by another, finer rungs in between.
 
-    These are the largest safe number, rounded down to parts of a doubling, and the one half-way to it. The smallest
-    doubling is a rung whatever is expected of it, and so are those `tried` already.
+    These are the largest safe number, rounded down to parts of a doubling, and the one half-way to it, each where it is
+    `STEP` times the last safe doubling or more. The smallest doubling is a rung whatever is expected of it, and so are
+    those `tried` already.
     """
     kept = [doublings[0], *takewhile(possible, doublings)]
     return tuple(sorted({*kept, *_towards_the_end(doublings, safe), *tried}))
@@ -37,5 +41,5 @@ def _towards_the_end(doublings: Sequence[int], safe: Expects) -> list[int]:
         return []
     last, beyond = reached[-1], doublings[len(reached)]
     part = max(last // PARTS, 1)
-    finer = list(takewhile(safe, range(last + part, beyond, part)))
-    return [(last + finer[-1]) // 2, finer[-1]] if finer else []
+    *_, end = takewhile(safe, range(last, beyond, part))
+    return [rung for rung in ((last + end) // 2, end) if rung >= STEP * last]

@@ -101,11 +101,13 @@ class History:
         self._trials = [trial for trial in meaningful(study.get_trials(deepcopy=False)) if _is_whole(trial, space)]
         self._probed = {launch_key(trial.params) for trial in self._trials}
         self._frontier = frontier(self._trials)
+        self._space = space
         self._several = len(study.directions) > 1
 
     def is_new(self, config: Config) -> bool:
-        """Tell whether the config has never been launched and may fit into memory."""
-        return launch_key(config) not in self._probed and self._frontier.beyond(config) is None
+        """Tell whether the config is one of the space that has never been launched and may fit into memory."""
+        known = launch_key(config) in self._probed
+        return not known and self._frontier.beyond(config) is None and config in self._space
 
     def is_over(self, config: Config) -> bool:
         """Tell whether a probe of the config has ended and is not to be repeated, or it cannot fit into memory."""

@@ -85,20 +85,28 @@ class Parameter:
         return all(condition.holds(config) for condition in self.conditions)
 
 
+def every(config: Config) -> bool:
+    """Hold any config."""
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Space:
     """Parameters in an order in which each one follows those that its conditions name."""
 
     parameters: tuple[Parameter, ...]
+    holds: Callable[[Config], bool] = every
+    """Tells which configs can be measured; the others, such as those that a recorded table lacks, are left out."""
 
     def __contains__(self, config: Mapping[str, Value]) -> bool:
-        """Tell whether `config` gives each active parameter one of its values, and nothing else."""
+        """Tell whether `config` has a value for each active parameter and nothing else, and is not left out."""
         try:
-            return dict(config) == self.draw(lambda parameter: config[parameter.name]) and all(
+            whole = dict(config) == self.draw(lambda parameter: config[parameter.name]) and all(
                 config[parameter.name] in parameter.values for parameter in self.parameters if parameter.name in config
             )
         except KeyError:
             return False
+        return whole and self.holds(dict(config))
 
     @property
     def idle(self) -> dict[str, Condition]:
@@ -128,11 +136,18 @@ class Space:
 
     def with_rungs(self, rungs: Sequence[int]) -> "Space":
         """Give the space with these rungs."""
-        return Space(tuple(replace(one, values=tuple(rungs)) if one.name == LADDER else one for one in self.parameters))
+        return replace(
+            self,
+            parameters=tuple(
+                replace(one, values=tuple(rungs)) if one.name == LADDER else one for one in self.parameters
+            ),
+        )
 
     def up_to(self, most: int) -> "Space":
         """Give the space without the rungs above `most`, which is no less than the smallest."""
-        return Space(tuple(one.up_to(most) if one.name == LADDER else one for one in self.parameters))
+        return replace(
+            self, parameters=tuple(one.up_to(most) if one.name == LADDER else one for one in self.parameters)
+        )
 
     def nearest(self, config: Config) -> Config:
         """Give a config of another case as this one may have it: on an `auto` ladder, at the nearest rung."""
@@ -151,7 +166,7 @@ class Space:
 
     def configs(self) -> Iterator[Config]:
         """Walk through every distinct config, the last parameter fastest."""
-        return self._extend({}, self.parameters)
+        return filter(self.holds, self._extend({}, self.parameters))
 
     def _extend(self, config: Config, rest: Sequence[Parameter]) -> Iterator[Config]:
         if not rest:

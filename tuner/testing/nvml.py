@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import wraps
+from threading import Event
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -36,6 +37,8 @@ class FakeGpu:
     """GPM metric → value; None for a card without GPM."""
     errors: dict[str, int] = field(default_factory=dict)
     """NVML call → code of the error that it gives on this card."""
+    hangs: dict[str, Event] = field(default_factory=dict)
+    """NVML call → what it waits for on this card before it answers."""
     lost: bool = False
 
 
@@ -60,6 +63,8 @@ class FakeGpmMetricsGet:
 def _about_card(call: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(call)
     def answer(self: "FakeNvml", gpu: FakeGpu, *arguments: Any) -> Any:
+        if event := gpu.hangs.get(call.__name__):
+            event.wait()
         if gpu.lost:
             raise FakeNvmlError(_LOST)
         if call.__name__ in gpu.errors:
@@ -70,7 +75,10 @@ def _about_card(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class FakeNvml(ModuleType):
-    """NVML with the cards `gpus`, in PCI order; `without_p2p` and `nvlinks` hold pairs of positions, smaller first."""
+    """NVML with the cards `gpus`, in PCI order; `without_p2p` and `nvlinks` hold pairs of positions, smaller first.
+
+    With `init_hangs` it starts once that is set.
+    """
 
     NVMLError = FakeNvmlError
     c_nvmlGpmMetricsGet_t = FakeGpmMetricsGet
@@ -79,12 +87,14 @@ class FakeNvml(ModuleType):
         self,
         *gpus: FakeGpu,
         init_error: int | None = None,
+        init_hangs: Event | None = None,
         without_p2p: Collection[tuple[int, int]] = (),
         nvlinks: Collection[tuple[int, int]] = (),
     ) -> None:
         super().__init__("pynvml")
         self._gpus = gpus
         self._init_error = init_error
+        self._init_hangs = init_hangs
         self._without_p2p = without_p2p
         self._nvlinks = nvlinks
         self._moments = itertools.count()
@@ -92,6 +102,8 @@ class FakeNvml(ModuleType):
         """Allocated and not freed."""
 
     def nvmlInit(self) -> None:
+        if self._init_hangs is not None:
+            self._init_hangs.wait()
         if self._init_error is not None:
             raise FakeNvmlError(self._init_error)
 

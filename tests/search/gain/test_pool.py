@@ -1,5 +1,7 @@
 """The configs of a space, their places and their neighbours."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -45,6 +47,13 @@ def test_a_parameter_that_does_not_count_has_no_steps() -> None:
     near = neighbours(num_envs=64, agent_variant="default")
     assert len(near) == 2
     assert {"num_envs": 256, "agent_variant": "default"} in near
+
+
+def test_what_the_space_does_not_hold_is_no_neighbour() -> None:
+    pool = Pool(replace(SPACE, holds=lambda config: config["num_envs"] != 256))
+    (place,) = pool.places([config_digest({"num_envs": 64, "agent_variant": "default"})])
+    assert {pool.configs[near]["num_envs"] for near in pool.neighbours(place)} == {64}
+    assert len(pool.configs) == len(pool.heights) == 8
 
 
 def test_doublings_are_equally_far_apart_whatever_their_order() -> None:

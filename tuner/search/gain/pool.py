@@ -34,7 +34,8 @@ class Pool:
 
     def neighbours(self, place: int) -> list[int]:
         """Find the configs that differ in one parameter: by the next number up or down, or by any other word."""
-        return self.places(map(config_digest, self._changed(self.configs[place])))
+        near = map(config_digest, self._changed(self.configs[place]))
+        return self.places(digest for digest in near if digest in self._places)
 
     def _changed(self, config: Config) -> Iterator[Config]:
         for parameter in self.space.parameters:
