@@ -159,6 +159,14 @@ def test_what_cannot_be_a_column_is_refused_before_anything_is_measured(
         plan_recording(workbench(tmp_path, chosen), CASE, None)
 
 
+@pytest.mark.parametrize("count", [None, 3])
+def test_a_space_without_end_is_refused_before_it_fills_memory(tmp_path: Path, count: int | None) -> None:
+    names = ("num_envs", "update_epochs", "batch_size", "num_workers")
+    huge = study(space={name: {"choices": list(range(1, 101))} for name in names})
+    with pytest.raises(StudyError, match=f"{CASE.name} holds more than 100,000 configs, too many to record"):
+        plan_recording(workbench(tmp_path, huge), CASE, count)
+
+
 def test_the_trainer_s_commit_is_kept_and_whether_its_files_differ(tmp_path: Path) -> None:
     root = tmp_path / "trainer"
     root.mkdir()

@@ -5,9 +5,11 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from tuner.devices.base import describe_machine
+from tuner.errors import StudyError
 from tuner.export.header import RECORDING, Circumstances
 from tuner.export.table import columns
 from tuner.job import CaseOutcome, Job
@@ -23,6 +25,8 @@ DATABASE = "record.db"
 """Beside the study's own database, so that a search and a recording never mix."""
 TABLES = "tables"
 """Folder of a study's tables, in its own."""
+MOST_CONFIGS = 100_000
+"""That a space to record may hold: all are looked at to choose a sample, and more than that no grid comes to an end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,9 +55,13 @@ def recording_bench(bench: Workbench) -> Workbench:
 def plan_recording(bench: Workbench, case: Case, count: int | None) -> Recording:
     """Choose what to record of a case: its whole space or, where given, `count` configs that fill it.
 
-    Raises StudyError where its parameters cannot be columns of a table.
+    Raises StudyError where its parameters cannot be columns of a table, or it holds too many configs.
     """
     spec, space = bench.spec_for(case), bench.space_for(case)
+    if any(islice(space.configs(), MOST_CONFIGS, None)):
+        raise StudyError(
+            f"the space of {case.name} holds more than {MOST_CONFIGS:,} configs, too many to record; leave values out"
+        )
     chosen = list(space.configs()) if count is None else spread(space, count, spec.search.seed)
     known = {name: spec.space[name] for name in space.names}
     if LADDER in known:

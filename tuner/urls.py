@@ -31,6 +31,13 @@ def shown(url: str | URL) -> str:
     return make_url(url).set(query={}).render_as_string(hide_password=True)
 
 
+def remedy(url: URL) -> str:
+    """Say what to look at where a database does not do what it is asked for."""
+    if url.get_backend_name() == "sqlite":
+        return "see that its folder can be written to and has room, and that no other program holds it"
+    return "check the URL, the server and free space"
+
+
 def _check_file(url: URL) -> None:
     if url.database in {None, "", ":memory:"}:
         raise StoreError(f"database {shown(url)} would be gone with this process; name a file: sqlite:///PATH")

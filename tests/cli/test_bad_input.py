@@ -1,5 +1,6 @@
 """Every error a user can cause: one clear message, exit code 2, no traceback."""
 
+import errno
 import os
 import sqlite3
 import subprocess
@@ -135,7 +136,7 @@ def test_a_target_that_is_no_positive_number(tuner: Tuner, tmp_path: Path, trial
     refused(tuner("optimize", "--study", study_file(tmp_path), "--n-trials", trials), "--n-trials")
 
 
-@pytest.mark.parametrize("option", ["--cases", "--devices", "--storage"])
+@pytest.mark.parametrize("option", ["--cases", "--devices", "--storage", "--runs"])
 def test_an_option_left_empty_does_not_mean_the_default(tuner: Tuner, tmp_path: Path, option: str) -> None:
     refused(tuner("optimize", "--study", study_file(tmp_path), option, ""), option, "empty", "leave the option out")
 
@@ -200,6 +201,33 @@ def test_a_study_that_was_never_run(tuner: Tuner, tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_reached(tuner: Tuner, tmp_path: Path, command: str) -> None:
     answer = tuner(command, "--study", study_file(tmp_path), "--runs", tmp_path / ("a" * 300))
     refused(answer, "aaa", "File name too long")
+
+
+def test_a_folder_that_no_database_url_can_spell(tuner: Tuner, tmp_path: Path) -> None:
+    answer = tuner("status", "--study", study_file(tmp_path), "--runs", os.fsdecode(b"gr\xf6sse"))
+    refused(answer, "not spelled in UTF-8", "name another --runs folder")
+
+
+def test_a_working_directory_that_is_gone(tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, gone = study_file(tmp_path), tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    refused(tuner("optimize", "--study", study), "the working directory is gone; change to one that is there")
+
+
+@pytest.mark.parametrize("cause", [errno.EROFS, errno.ESTALE, errno.EIO], ids=os.strerror)
+def test_a_disk_that_does_not_answer(tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: int) -> None:
+    def fail(path: Path) -> bool:
+        raise OSError(cause, os.strerror(cause), str(path))
+
+    study = study_file(tmp_path)
+    monkeypatch.setattr(Path, "is_file", fail)
+    refused(tuner("cases", "--study", study), f"demo.yaml is out of reach: {os.strerror(cause)}; name another")
+
+
+def test_a_folder_in_the_place_of_a_table(tuner: Tuner, tmp_path: Path) -> None:
+    refused(tuner("optimize", "--study", study_file(tmp_path), "--replay", "."), "--replay", "is a directory")
 
 
 def test_a_study_file_that_cannot_be_reached(tuner: Tuner, tmp_path: Path) -> None:

@@ -9,7 +9,15 @@ import pytest
 from rich.console import Console
 from tests_loop import bench, bounded, spec
 
-from tuner.cli.show import at_the_top, introduction, learning_changed, open_console, without_success
+from tuner.cli.options import RUNS
+from tuner.cli.show import (
+    at_the_top,
+    introduction,
+    learning_changed,
+    open_console,
+    script_of_best,
+    without_success,
+)
 from tuner.cli.tables import print_tables, summary_table
 from tuner.export.summary import Best, CaseSummary
 from tuner.study.cases import Case
@@ -149,3 +157,10 @@ def test_without_an_end_a_longer_ladder_is_the_hint(tmp_path: Path) -> None:
     rows = [summary(replace(BEST, config={"num_envs": 64})), replace(summary(None), case="run")]
     (line,) = at_the_top(bench(tmp_path, spec()), CASES, rows)
     assert line == "walk: the best is the largest rung, 64; a longer ladder (in a study of another name) may do better"
+
+
+def test_the_command_for_the_best_names_the_options_that_led_to_it() -> None:
+    said = script_of_best("my study.yaml", devices=None, storage=None, runs=RUNS)
+    assert said == "`tuner plan --study 'my study.yaml' --best` prints the best as a script to train with"
+    said = script_of_best("demo", devices="cpu:2", storage="postgresql://me:secret@host/db", runs=Path("/scratch"))
+    assert "--study demo --devices cpu:2 --storage 'postgresql://me:***@host/db' --runs /scratch --best`" in said

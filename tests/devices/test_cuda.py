@@ -1,4 +1,5 @@
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,6 +59,12 @@ def test_a_process_of_its_own_gives_the_same_answer():
 def test_cuda_s_word_counts_and_holds_for_the_environment_too():
     assert visible_uuids(CARDS, {"CUDA_VISIBLE_DEVICES": "0"}, lambda: ["GPU-2c33"]) == ["GPU-2c33"]
     assert visible_uuids(CARDS, {}, list) == []
+
+
+def test_a_file_with_the_name_of_a_module_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "uuid.py").write_text("raise SystemExit(print('[\"GPU-none\"]'))")
+    monkeypatch.chdir(tmp_path)
+    assert cuda_uuids_apart() != ["GPU-none"]
 
 
 def test_where_cuda_does_not_answer_the_cards_count_in_pci_order():

@@ -1,3 +1,4 @@
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -30,6 +31,21 @@ def test_a_database_of_another_schema_is_refused(tmp_path: Path) -> None:
         connection.execute("CREATE TABLE studies (study_id INTEGER, title TEXT)")
     with pytest.raises(StoreError, match=r"no study database of Optuna 5: its table studies lacks study_name"):
         connect(f"sqlite:///{file}")
+
+
+def test_an_empty_file_holds_no_study_yet(tmp_path: Path) -> None:
+    file = tmp_path / "study.db"
+    file.touch()
+    with pytest.raises(StoreError, match=r"study\.db holds no study yet; `tuner optimize` makes one there"):
+        connect(f"sqlite:///{file}")
+
+
+def test_a_database_that_another_program_holds_is_named_with_what_to_do(empty_file: Path, tmp_path: Path) -> None:
+    file = shutil.copy(empty_file, tmp_path / "study.db")
+    with closing(sqlite3.connect(file)) as holder:
+        holder.execute("begin exclusive")
+        with pytest.raises(StoreError, match=r"database is locked; see that .* no other program holds it"):
+            connect(f"sqlite:///{file}?timeout=0")
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:

@@ -32,5 +32,11 @@ def test_those_who_want_the_same_at_once_each_get_their_own(tmp_path: Path) -> N
 
 def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "walk").touch()
-    with pytest.raises(OutputError, match=f"^{tmp_path}/walk/0007 cannot be made: Not a directory"):
+    with pytest.raises(OutputError, match=f"^{tmp_path}/walk cannot be made: File exists; see what stands in its way"):
         reserved_out_dir(tmp_path / "walk/0007").__enter__()
+
+
+def test_a_link_to_a_folder_that_is_gone_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "probes").symlink_to("/gone/with/its/disk")
+    with pytest.raises(OutputError, match=f"^{tmp_path}/probes cannot be made: File exists"):
+        reserved_out_dir(tmp_path / "probes/walk/0007").__enter__()

@@ -33,9 +33,10 @@ def probe(
     exit_code: int = 0,
     stop: Stop = lambda _: None,
     lost_at_s: float = math.inf,
+    clock: FakeClock | None = None,
     **limits: float,
 ) -> tuple[ProbeResult, ScriptedTrainer]:
-    clock = FakeClock()
+    clock = clock or FakeClock()
     recording = Recording(devices=DEVICES, samples=READINGS, marks_s=(), total_s=600.0, exit_code=0)
     recorder = ReplayedRecorder(ReplayedSource(recording), READINGS, clock, lost_at_s)
     script = [Line(t_s=t_s, text=text) for t_s, text in lines]
@@ -114,6 +115,18 @@ def test_a_stall_between_iterations_is_a_hang_even_while_lines_come() -> None:
     result, _ = probe(iterations(5) + chatter)
     assert kind(result) is FailureKind.HANG
     assert result.total_s == pytest.approx(42.0 + 60.0, abs=0.2)
+
+
+def test_what_keeps_the_tuner_waiting_is_no_hang_of_the_trainer() -> None:
+    clock = FakeClock()
+
+    def stop(so_far: ProbeResult | None) -> None:
+        if so_far and so_far.iterations == 3:
+            clock.advance(50.0)  # as a database that another program holds
+
+    result, _ = probe(iterations(20, step_s=0.5), stop=stop, clock=clock)
+    assert result.ok
+    assert result.iterations == 19
 
 
 def test_too_slow_is_told_apart_from_a_hang() -> None:

@@ -57,6 +57,14 @@ def test_only_samples_inside_the_window_count_but_memory_peaks_anywhere() -> Non
     assert summary.sm_mean_pct is None
 
 
+def test_a_reading_at_a_mark_belongs_to_the_iteration_that_it_ends() -> None:
+    window = find_window(at([10.0, 20.0]), warmup_iterations=1, ran_out=False)
+    assert window is not None
+    samples = [DeviceSample(t_s=t_s, device=0, util_pct=t_s) for t_s in (10.0, 15.0, 20.0)]
+    (summary,) = summarise(samples, window, [Device(name="cuda:0", model="x")], "nvml")
+    assert summary.util_mean_pct == 17.5
+
+
 def test_busy_shares_are_taken_between_each_rank_s_own_marks() -> None:
     reports = [
         Progress(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock, Timeout
 from sqlalchemy import create_engine
-from tests_store import NAME, case_study, opened, workers
+from tests_store import NAME, ask, case_study, ok, opened, workers
 
 from tuner.errors import StoreError
 from tuner.store.database import Database
@@ -112,3 +112,22 @@ def test_the_lock_lies_beside_the_file_and_keeps_others_out(database: Database, 
         beside.acquire()
     with beside:
         assert beside.is_locked
+
+
+@pytest.mark.parametrize(("options", "patience_ms"), [("", 60_000), ("?timeout=7", 7_000)])
+def test_a_file_that_another_program_holds_is_waited_for(url: str, options: str, patience_ms: int) -> None:
+    with opened(f"{url}{options}") as database, database.storage.engine.connect() as connection:
+        assert connection.exec_driver_sql("pragma busy_timeout").scalar() == patience_ms
+
+
+def test_a_study_that_is_deleted_while_it_runs_is_a_clear_error(database: Database) -> None:
+    study = case_study(database)
+    asked = ask(study)
+    database.storage.delete_study(database.storage.get_study_id_from_name(NAME))
+    with pytest.raises(StoreError, match="has been deleted, in the dashboard or by another program"):
+        study.tell(asked, ok(50.0), {})
+
+
+def test_a_key_that_is_missing_otherwise_is_no_store_error(database: Database) -> None:
+    with pytest.raises(KeyError, match="num_envs"), database.reported():
+        raise KeyError("num_envs")

@@ -8,12 +8,12 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from tuner.store.leases import STALE_S, Lease
+from tuner.store.leases import STALE_S, Lease, this_host
 
 
 def test_a_lease_of_this_process_is_held() -> None:
     lease = Lease.mine()
-    assert (lease.host, lease.pid) == (platform.node(), os.getpid())
+    assert (lease.host, lease.pid) == (this_host(), os.getpid())
     assert lease.held()
 
 
@@ -48,3 +48,15 @@ def test_a_pid_that_was_given_to_another_process_is_not_the_one_that_held() -> N
 @pytest.mark.parametrize(("silent_s", "held"), [(0.0, True), (STALE_S / 2, True), (STALE_S + 60, False)])
 def test_another_host_s_lease_is_held_while_it_gives_signs_of_life(silent_s: float, held: bool) -> None:
     assert Lease(host="elsewhere", pid=1, started=0.0, beat=time.time() - silent_s).held() is held
+
+
+@pytest.mark.parametrize(("silent_s", "held"), [(0.0, True), (STALE_S + 60, False)])
+def test_a_container_of_the_same_name_is_another_host(silent_s: float, held: bool) -> None:
+    lease = Lease(host=f"{platform.node()} pid:[1]", pid=os.getpid(), started=0.0, beat=time.time() - silent_s)
+    assert lease.held() is held
+
+
+def test_a_lease_of_an_older_version_goes_by_its_pid() -> None:
+    lease = replace(Lease.mine(), host=platform.node())
+    assert lease.held()
+    assert not replace(lease, started=lease.started - 60).held()

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 from pydantic import ValidationError
 
@@ -32,7 +34,9 @@ def said(**changes: object) -> list[str]:
             {"devices": "cpu:0"},
             "devices: is none of: auto, cpu, cpu:RANKS, or CUDA indices such as 0,1 (found 'cpu:0')",
         ),
-        ({"environment": {"variables": {"A": "\0"}}}, "environment.variables.A: holds a NUL character, which no "),
+        ({"probe": {"max_seconds": math.inf}}, "probe.max_seconds: Input should be a finite number (found inf)"),
+        ({"probe": {"sample_seconds": 1e12}}, "probe.sample_seconds: Input should be less than or equal to 60 (found"),
+        ({"search": {"trials": True}}, "search.trials: write a number (found True)"),
     ],
 )
 def test_an_error_says_what_was_found_and_what_there_may_be(changes: dict[str, object], text: str) -> None:

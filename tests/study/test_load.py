@@ -103,6 +103,11 @@ def test_all_errors_come_at_once_with_their_paths() -> None:
         (HEAD + SPACE + "probe:\n", ["probe: should be a mapping of keys to values (found None)"]),
         (HEAD, ["space: is required"]),
         (SPACE, ["trainer: is required"]),
+        (
+            HEAD + SPACE + 'environment: {variables: {A: "1\\0"}}\n',
+            ["environment.variables.A: holds a NUL character, which no path, command or variable can"],
+        ),
+        ('trainer: {name: mimickit, root: "a\\0b"}\n' + SPACE, ["trainer.root: holds a NUL character"]),
         (HEAD + "space: {a: {choices: [1], when: {b: 1}}}\n", ["condition on unknown parameter 'b'"]),
         (HEAD + "space: {a: {choices: [1], when: {a: 1}}}\n", ["circle: a"]),
     ],
@@ -151,7 +156,8 @@ def test_a_fallback_stands_in_for_a_trainer_without_a_root() -> None:
 
 
 def test_a_fallback_that_does_not_exist_is_named() -> None:
-    assert "'nowhere'" in refusal(written(HEAD + "fallback: nowhere\n" + SPACE))
+    study = written(HEAD + "fallback: nowhere\n" + SPACE)
+    assert f"{study}: trainer.root is empty, and of its fallback: no study is called 'nowhere'" in refusal(study)
 
 
 def test_studies_that_fall_back_on_each_other_come_to_an_end() -> None:

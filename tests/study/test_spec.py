@@ -47,6 +47,9 @@ def test_a_parameter_has_finitely_many_values(parameter: dict[str, Any], values:
         ({"ladder": [-8]}, "greater than or equal to 1"),
         ({"ladder": [8, 8]}, "twice"),
         ({"ladder": [1.5]}, "valid integer"),
+        ({"ladder": [True]}, r"ladder.0\n.*write a number"),
+        ({"range": [False, 3]}, r"range.0\n.*write a number"),
+        ({"choices": [1], "when": {"a": {"min": float("inf")}}}, "finite number"),
         ({"choices": []}, "at least 1 item"),
         ({"choices": ["a", "a"]}, "twice"),
         ({"range": [5, 1]}, "backwards"),
@@ -134,7 +137,7 @@ def test_a_seed_is_one_that_every_generator_takes(seed: int) -> None:
     refused("search.seed", search={"seed": seed})
 
 
-@pytest.mark.parametrize("variables", [{"A=B": "1"}, {"": "1"}, {"A": "1\0"}])
+@pytest.mark.parametrize("variables", [{"A=B": "1"}, {"": "1"}])
 def test_environment_variables_are_ones_that_a_process_can_have(variables: dict[str, str]) -> None:
     refused("environment.variables", environment={"variables": variables})
 

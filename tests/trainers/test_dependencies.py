@@ -43,6 +43,14 @@ def test_what_a_module_prints_is_no_answer() -> None:
     assert imported("loud", "plain") == [Imported(module="loud"), Imported(module="plain", version="1.2")]
 
 
+def test_what_a_script_in_place_of_python_prints_is_no_answer(tmp_path: Path) -> None:
+    script = tmp_path / "python.sh"
+    script.write_text(f"#!/bin/sh\nprintf 'caf\\351 is active\\n'\nexec {sys.executable} \"$@\"\n")
+    script.chmod(0o755)
+    answers = import_all(Dependencies(python=str(script), modules=("plain", "nowhere")))
+    assert [(one.version, one.missing) for one in answers] == [("1.2", False), (None, True)]
+
+
 def test_a_missing_module_is_told_from_a_broken_one() -> None:
     nowhere, lacking, rude = imported("nowhere", "lacking", "rude")
     assert (nowhere.missing, lacking.missing, rude.missing) == (True, False, False)

@@ -13,7 +13,10 @@ from tuner.cli.show import fall_silent
 from tuner.errors import TunerError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_OUT_OF_REACH = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP)
+_OUT_OF_REACH = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
+    *(errno.EIO, errno.ESTALE, errno.ENOTCONN),  # a disk or a server that does not answer any more
+)
 
 app = typer.Typer(
     help="Find the launch settings that keep the GPUs of a training run busiest.",
@@ -60,7 +63,9 @@ def main() -> None:
         _refuse(str(error))
     except OSError as error:
         if error.filename and error.errno in _OUT_OF_REACH:
-            _refuse(f"{error.filename} is out of reach: {error.strerror}; name another, or mend its permissions")
+            _refuse(f"{error.filename} is out of reach: {error.strerror}; name another, or mend what keeps it")
+        if error.errno == errno.ENOENT and not error.filename:  # what every path begins with
+            _refuse("the working directory is gone; change to one that is there, then run the command again")
         if error.errno not in _FULL:
             raise
         fall_silent(sys.stdout)  # what it still holds would fail again

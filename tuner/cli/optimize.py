@@ -15,6 +15,7 @@ from tuner.cli.show import (
     out_of_time,
     replayed,
     replaying,
+    script_of_best,
     without_success,
     written,
 )
@@ -37,7 +38,8 @@ Trials = Annotated[
     int | None, typer.Option("--n-trials", min=1, help="Finished trials per case; default: the study's.")
 ]
 Replay = Annotated[
-    Path | None, typer.Option(help="A table of `tuner record` (.parquet) to probe instead, in simulated time.")
+    Path | None,
+    typer.Option(dir_okay=False, help="A table of `tuner record` (.parquet) to probe instead, in simulated time."),
 ]
 
 
@@ -83,5 +85,5 @@ def optimize(
         console.print(replayed(bench, prober.spent_s), markup=False)
     written(console, export_study(url, bench.spec.name, bench.folder))
     if replay is None and any(row.best for row in rows):
-        console.print(f"`tuner plan --study {study} --best` prints the best as a script to train with", markup=False)
+        console.print(script_of_best(study, devices=devices, storage=storage, runs=runs), markup=False)
     conclude(outcomes, rows, interrupted=interrupted)

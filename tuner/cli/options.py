@@ -7,6 +7,7 @@ from typing import Annotated, TypeVar
 import typer
 from sqlalchemy import URL
 
+from tuner.errors import StoreError
 from tuner.study.cases import Case, select
 from tuner.study.spec import StudySpec
 from tuner.workbench import Workbench
@@ -21,6 +22,11 @@ def _given(text: Text | None) -> Text | None:
     return text
 
 
+def _folder(given: str | Path) -> Path:
+    """Read the path of a folder, which may not be empty either: that would be the working directory."""
+    return Path(_given(str(given)) or "")
+
+
 Study = Annotated[str, typer.Option("--study", "-s", help="A name in studies/, or a path to a .yaml file.")]
 Cases = Annotated[
     list[str] | None,
@@ -33,7 +39,12 @@ Storage = Annotated[
     str | None, typer.Option(callback=_given, help="SQLAlchemy URL of the database; default: a file in runs/STUDY.")
 ]
 Hours = Annotated[float | None, typer.Option(min=0, help="Stop after so long; the same command goes on.")]
-Runs = Annotated[Path, typer.Option(help="Folder of all studies' databases, probes and exports.")]
+Runs = Annotated[
+    Path, typer.Option(parser=_folder, metavar="PATH", help="Folder of all studies' databases, probes and exports.")
+]
+Out = Annotated[
+    Path | None, typer.Option(parser=_folder, metavar="PATH", help="Folder of the tables; default: runs/STUDY/tables.")
+]
 
 RUNS = Path("runs")
 DATABASE = "study.db"
@@ -46,8 +57,13 @@ def storage_url(storage: str | None, spec: StudySpec, runs: Path) -> str:
 
 
 def database_url(storage: str | None, folder: Path, file: str = DATABASE) -> str:
-    """Give the URL asked for, or that of a SQLite file in `folder`."""
-    return storage or URL.create("sqlite", database=str(folder / file)).render_as_string()
+    """Give the URL asked for, or that of a SQLite file in `folder`. Raises StoreError where no URL can spell that."""
+    try:
+        return storage or URL.create("sqlite", database=str(folder / file)).render_as_string()
+    except UnicodeEncodeError as error:
+        raise StoreError(
+            f"{str(folder)!r} is not spelled in UTF-8, which a database's URL must be; name another --runs folder"
+        ) from error
 
 
 def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:

@@ -1,12 +1,11 @@
 """`tuner record`: measure a whole space, or a sample that fills it, and write tables to replay searches against."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tuner.cli.options import RUNS, Cases, Devices, Hours, Runs, Storage, Study, chosen_cases, database_url
+from tuner.cli.options import RUNS, Cases, Devices, Hours, Out, Runs, Storage, Study, chosen_cases, database_url
 from tuner.cli.show import open_console, out_of_time, recorded, written
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.errors import StudyError
@@ -22,7 +21,6 @@ from tuner.workbench import Prober, open_workbench
 
 Grid = Annotated[bool, typer.Option("--grid", help="Every config of the space; the default.")]
 Count = Annotated[int | None, typer.Option("--configs", min=1, help="So many configs that fill the space.")]
-Out = Annotated[Path | None, typer.Option(help="Folder of the tables; default: runs/STUDY/tables.")]
 
 
 def record(

@@ -1,6 +1,7 @@
 """What commands say: what will run, hints, what to mend."""
 
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from io import TextIOWrapper
@@ -9,6 +10,7 @@ from typing import TextIO
 
 from rich.console import Console
 
+from tuner.cli.options import RUNS
 from tuner.export.query import StudyReader
 from tuner.export.records import INTERRUPTED, NO_TRIALS
 from tuner.export.summary import Best, CaseSummary
@@ -22,6 +24,7 @@ from tuner.study.space import LADDER, Config
 from tuner.study.spec import StudySpec
 from tuner.trainers.parameters import LadderEnd, ladder_end
 from tuner.units import HOUR_S, duration
+from tuner.urls import shown
 from tuner.workbench import Workbench, not_searched
 
 REMEDIES = {
@@ -212,6 +215,18 @@ def _beside_default(best: Best) -> str:
     return f"makes {best.vs_default:.2f} of default's samples/s"
 
 
+def script_of_best(study: str, *, devices: str | None, storage: str | None, runs: Path) -> str:
+    """Say which command prints the best, with the options by which it finds the same database and devices."""
+    named = {
+        "--study": study,
+        "--devices": devices,
+        "--storage": storage and shown(storage),
+        "--runs": None if runs == RUNS else runs,
+    }
+    words = [word for option, given in named.items() if given for word in (option, str(given))]
+    return f"`{shlex.join(['tuner', 'plan', *words, '--best'])}` prints the best as a script to train with"
+
+
 def out_of_time(hours: float) -> str:
     """Say that the budget of `--hours` is spent."""
     return f"the time of {duration(hours * HOUR_S)} is over; the same command goes on"
@@ -220,5 +235,5 @@ def out_of_time(hours: float) -> str:
 def written(console: Console, paths: Sequence[Path]) -> None:
     """Say which files were written, relative to the working directory where they lie below it."""
     here = Path.cwd()
-    shown = [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
-    console.print(f"wrote {', '.join(map(str, shown))}", markup=False)
+    named = [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
+    console.print(f"wrote {', '.join(map(str, named))}", markup=False)

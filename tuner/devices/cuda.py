@@ -46,11 +46,13 @@ def cuda_uuids(load: Callable[[str], Any] = ctypes.CDLL) -> list[str] | None:
 def cuda_uuids_apart() -> list[str] | None:
     """Give the answer of `cuda_uuids` in a process of its own, so that this one holds nothing of a card.
 
+    It imports nothing from the working directory, where a file may have the name of a module.
+
     Raises DeviceError when CUDA does not come back.
     """
     try:
         asked = subprocess.run(
-            [sys.executable, "-m", __name__], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+            [sys.executable, "-P", "-m", __name__], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise DeviceError(f"CUDA has not started within {_TIMEOUT_S} s; does `nvidia-smi` work?") from error

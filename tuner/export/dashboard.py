@@ -40,7 +40,7 @@ def serve(url: str, port: int, ready: Callable[[], None] = lambda: None) -> NoRe
     ready()
     sys.stdout.flush()
     sys.stderr.flush()
-    argv = [sys.executable, "-c", _PROGRAM, str(port)]
+    argv = [sys.executable, "-P", "-c", _PROGRAM, str(port)]  # -P: a file here may have the name of a module
     os.execve(sys.executable, argv, {**os.environ, _URL_VARIABLE: url})  # noqa: S606 - no shell is wanted
 
 

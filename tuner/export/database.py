@@ -25,7 +25,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tuner.errors import StoreError
 from tuner.search.trials import RETRY
-from tuner.urls import checked_url, shown
+from tuner.urls import checked_url, remedy, shown
 
 STUDIES = table("studies", column("study_id"), column("study_name", String))
 FACTS = table("study_user_attributes", column("study_id"), column("key"), column("value_json"))
@@ -77,6 +77,8 @@ def _check_tables(connection: Connection) -> None:
     """Raise StoreError unless every table and column that is read here exists."""
     inspector = inspect(connection)
     tables = set(inspector.get_table_names())
+    if not tables:
+        raise StoreError(f"{shown(connection.engine.url)} holds no study yet; `tuner optimize` makes one there")
     for wanted in (STUDIES, FACTS, TRIALS, VALUES, STEPS, PROBES):
         found = {known["name"] for known in inspector.get_columns(wanted.name)} if wanted.name in tables else set()
         if missing := [part.name for part in wanted.c if part.name not in found]:
@@ -94,4 +96,6 @@ def reading(engine: Engine) -> Iterator[Connection]:
             yield connection
     except DBAPIError as error:
         reason = " ".join(str(error.orig).split())
-        raise StoreError(f"the study database {shown(engine.url)} cannot be read: {reason}") from error
+        raise StoreError(
+            f"the study database {shown(engine.url)} cannot be read: {reason}; {remedy(engine.url)}"
+        ) from error

@@ -26,11 +26,15 @@ def reserved_out_dir(wanted: Path) -> Iterator[Path]:
 def _made(wanted: Path) -> Path:
     folder, number = wanted, 1
     try:
+        wanted.parent.mkdir(parents=True, exist_ok=True)  # apart: a link there that leads nowhere "exists" as well
         while True:
             with suppress(FileExistsError):
-                folder.mkdir(parents=True)
+                folder.mkdir()
                 return folder
             number += 1
             folder = wanted.with_name(f"{wanted.name}-{number}")
     except OSError as error:
-        raise OutputError(f"{error.filename} cannot be made: {error.strerror}; free some space and resume") from error
+        raise OutputError(
+            f"{error.filename} cannot be made: {error.strerror}; see what stands in its way and that there is room, "
+            "then resume"
+        ) from error

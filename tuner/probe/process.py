@@ -152,7 +152,8 @@ def prepare(plan: ProbePlan) -> None:
             path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise OutputError(
-            f"{error.filename or plan.slot.out_dir} cannot be written: {error.strerror}; free some space and resume"
+            f"{error.filename or plan.slot.out_dir} cannot be written: {error.strerror}; "
+            "see that its folder may be written to and has room, then resume"
         ) from error  # what fails once a file is open, as on a full disk, does not name it
 
 

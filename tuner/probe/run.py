@@ -112,11 +112,12 @@ class _Probe:
         while True:
             exited = trainer.exit_code() is not None  # asked first: what was written before the exit is read below
             lines = trainer.lines(0.0 if exited else POLL_S)
-            advanced = self._watch.feed(lines, self._now_s())
+            now_s = self._now_s()  # before `stop`, which may wait for a database: the trainer goes on meanwhile
+            advanced = self._watch.feed(lines, now_s)
             reason = stop(self._measured(ran_out=False) if advanced else None)
             if reason and reason != NEARLY:
                 return _ENDS.get(reason, End.STOPPED), reason
-            if over := self._watch.over(self._now_s()):
+            if over := self._watch.over(now_s):
                 return over, None
             if self._recorder.lost is not None:
                 return End.LOST, None

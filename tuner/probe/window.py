@@ -1,13 +1,17 @@
 """The part of a probe that counts, and what the devices did in it. Pure."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 from statistics import fmean
 
 from tuner.probe.plan import Device
 from tuner.probe.result import DeviceSample, DeviceSummary, Progress
 from tuner.probe.steady import Block, standard_error
+
+_TIME_S = attrgetter("t_s")
 
 LEAST_SPAN_S = 0.5
 """Shorter iterations are taken together: utilisation is read in steps of a tenth of a second and coarser."""
@@ -119,7 +123,10 @@ def find_window(marks: Sequence[Mark], *, warmup_iterations: int, ran_out: bool)
 def summarise(
     samples: Sequence[DeviceSample], window: Window, devices: Sequence[Device], source: str
 ) -> tuple[DeviceSummary, ...]:
-    """Summarise each device over the window; memory peak and power maximum are over the whole probe."""
+    """Summarise each device over the window; memory peak and power maximum are over the whole probe.
+
+    `samples` come in the order of their times.
+    """
     return tuple(
         _summary([one for one in samples if one.device == position], window, device.name, source)
         for position, device in enumerate(devices)
@@ -177,8 +184,10 @@ def _busy_pct(earlier: Progress, later: Progress) -> float:
     return min(100.0, 100.0 * busy_s / (later.t_s - earlier.t_s))
 
 
-def _between(samples: Sequence[DeviceSample], first: Mark, last: Mark) -> list[DeviceSample]:
-    return [one for one in samples if first.t_s < one.t_s <= last.t_s]
+def _between(samples: Sequence[DeviceSample], first: Mark, last: Mark) -> Sequence[DeviceSample]:
+    """Cut out the readings after the first mark, up to the last; they stand in the order of their times."""
+    begin = bisect_right(samples, first.t_s, key=_TIME_S)
+    return samples[begin : bisect_right(samples, last.t_s, lo=begin, key=_TIME_S)]
 
 
 def _blocks(means: Iterable[tuple[float, float | None]]) -> list[Block]:

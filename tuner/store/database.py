@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import optuna
 from filelock import FileLock
@@ -11,9 +12,13 @@ from sqlalchemy import Connection, create_engine, func, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from tuner.errors import StoreError
-from tuner.urls import checked_url, shown
+from tuner.urls import checked_url, remedy, shown
 
 _LOCK_S = 120
+_BUSY_S = 60
+"""That SQLite waits for other programs to let go of the file: a backup or a browser must not cost a running probe."""
+_DELETED = "Record does not exist."
+"""Optuna's word, in a KeyError, for a study or a trial that is gone."""
 _ADVISORY_LOCK = 0x74756E65  # "tune": one lock for all studies of a PostgreSQL database
 
 
@@ -61,17 +66,18 @@ class Database:
             yield
         except (SQLAlchemyError, OSError, TimeoutError, optuna.exceptions.StorageInternalError) as error:
             reason = str(error.__cause__ or error).splitlines()[0]
-            raise StoreError(f"database {self.shown_url}: {reason}; {self._advice}") from error
+            raise StoreError(f"database {self.shown_url}: {reason}; {remedy(self._url)}") from error
         except optuna.exceptions.UpdateFinishedTrialError as error:
             raise StoreError(
                 f"database {self.shown_url}: another worker took this trial back and asks it again; run again to resume"
             ) from error
-
-    @property
-    def _advice(self) -> str:
-        if self._url.get_backend_name() == "sqlite":
-            return "see that its folder can be written to and has room, and that no other program holds it"
-        return "check the URL, the server and free space"
+        except KeyError as error:
+            if error.args != (_DELETED,):
+                raise
+            raise StoreError(
+                f"database {self.shown_url}: the study has been deleted, in the dashboard or by another program, while "
+                "it ran; run again to begin anew"
+            ) from error
 
     def _make_folder(self) -> None:
         if self._url.get_backend_name() == "sqlite" and self._url.database:
@@ -86,16 +92,21 @@ class Database:
                 f"database {self.shown_url} is not an Optuna study database (it holds {found}); name another"
             )
         try:
-            return RDBStorage(self._url.render_as_string(hide_password=False))
+            return RDBStorage(self._url.render_as_string(hide_password=False), self._engine_options)
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             raise StoreError(
                 f"database {self.shown_url} has another schema: {reason}; name another database"
             ) from error
 
+    @property
+    def _engine_options(self) -> dict[str, Any]:
+        patient = self._url.get_backend_name() == "sqlite" and "timeout" not in self._url.query
+        return {"connect_args": {"timeout": _BUSY_S}} if patient else {}
+
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
-        engine = create_engine(self._url)
+        engine = create_engine(self._url, **self._engine_options)
         try:
             with engine.connect() as connection:
                 yield connection

@@ -4,6 +4,7 @@ import os
 import platform
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -20,6 +21,7 @@ class Lease:
     """The process that runs a trial; `started` and `beat` are Unix times in seconds."""
 
     host: str
+    """As `this_host` gives it; without its second word where an older version wrote the lease."""
     pid: int
     started: float
     beat: float
@@ -28,7 +30,7 @@ class Lease:
     def mine(cls) -> "Lease":
         """Give a lease of this process, beating now."""
         pid = os.getpid()
-        return cls(host=platform.node(), pid=pid, started=psutil.Process(pid).create_time(), beat=time.time())
+        return cls(host=this_host(), pid=pid, started=psutil.Process(pid).create_time(), beat=time.time())
 
     @classmethod
     def read(cls, attribute: object) -> "Lease | None":
@@ -45,9 +47,11 @@ class Lease:
     def held(self) -> bool:
         """Tell whether the process lives: on this host by pid and start time, elsewhere by its last sign of life.
 
+        Containers may share a host's name and not its pids: another one counts as elsewhere.
+
         A process that has ended but that its parent never waited for does not live.
         """
-        if self.host != platform.node():
+        if self.host not in {this_host(), platform.node()}:
             return time.time() - self.beat < STALE_S
         try:
             process = psutil.Process(self.pid)
@@ -55,3 +59,11 @@ class Lease:
             return is_same and process.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return False
+
+
+def this_host() -> str:
+    """Name this host and, where the system tells it, the namespace in which its pids count (pid_namespaces(7))."""
+    try:
+        return f"{platform.node()} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return platform.node()

@@ -2,13 +2,11 @@
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
-NO_NUL = r"^[^\x00]*$"
 DEVICES = r"^(auto|cpu(:[1-9]\d*)?|\d+(,\d+)*)$"
 
 IN_WORDS = {
     NAME: "takes letters and digits, and - _ . after the first; 100 at most",
     VARIABLE: "takes letters, digits and _, and begins with no digit",
-    NO_NUL: "holds a NUL character, which no environment variable can",
     DEVICES: "is none of: auto, cpu, cpu:RANKS, or CUDA indices such as 0,1",
 }
 """What is said of text of another form."""

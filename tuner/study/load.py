@@ -30,7 +30,13 @@ def load(study: str, environ: Mapping[str, str] = os.environ, *, fall_back: bool
     Raises StudyError with all errors of the file, each with its path.
     """
     spec = _load(find(study), environ)
-    return _load(find(spec.fallback), environ) if fall_back and spec.fallback and not spec.trainer.root else spec
+    if not (fall_back and spec.fallback) or spec.trainer.root:
+        return spec
+    try:
+        stand_in = find(spec.fallback)
+    except StudyError as error:
+        raise StudyError(f"{study}: trainer.root is empty, and of its fallback: {error}") from error
+    return _load(stand_in, environ)
 
 
 def stands_in(spec: StudySpec, study: str, environ: Mapping[str, str] = os.environ) -> bool:
@@ -111,7 +117,9 @@ def _read(path: Path) -> Any:
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise StudyError(f"study file {path} cannot be read: line {line}: {error.problem}") from error
-    except (YAMLError, ValueError, OSError) as error:  # ValueError: not UTF-8, or a date such as 2026-13-45
+    except OSError as error:
+        raise StudyError(f"study file {path} cannot be read: {error.strerror}; name another, or mend it") from error
+    except (YAMLError, ValueError) as error:  # ValueError: not UTF-8, or a date such as 2026-13-45
         raise StudyError(f"study file {path} cannot be read: {error}") from error
 
 
@@ -140,6 +148,9 @@ def _expand(value: Any, environ: Mapping[str, str], where: str, errors: list[str
             return {key: _expand(part, environ, f"{where}.{key}".lstrip("."), errors) for key, part in value.items()}
         case list():
             return [_expand(part, environ, f"{where}.{index}", errors) for index, part in enumerate(value)]
+        case str() if "\0" in value:
+            errors.append(f"{where}: holds a NUL character, which no path, command or variable can")
+            return value
         case str():
             return _VARIABLE.sub(lambda found: _lookup(found, environ, where, errors), value)
         case _:

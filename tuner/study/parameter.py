@@ -26,7 +26,17 @@ AUTO = "auto"
 MOST_VALUES = 1_000
 """Of one parameter; a search looks at all of them."""
 
-PositiveInt = Annotated[int, Field(ge=1)]
+
+def _no_flag(given: object) -> object:
+    """Refuse true and false, which Python counts as 1 and 0; text such as `"8"` will do, as a variable gives it."""
+    if isinstance(given, bool):
+        raise ValueError("write a number")
+    return given
+
+
+Whole = Annotated[int, BeforeValidator(_no_flag)]
+Number = Annotated[float, BeforeValidator(_no_flag)]
+PositiveInt = Annotated[Whole, Field(ge=1)]
 
 
 def _word_or_number(given: object) -> object:
@@ -41,15 +51,15 @@ Scalar = Annotated[StrictInt | StrictFloat | StrictStr, BeforeValidator(_word_or
 
 
 class Strict(BaseModel):
-    """A frozen part of the study file in which every unknown key is an error."""
+    """A frozen part of the study file in which every unknown key is an error, and every number finite."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class AtLeast(Strict):
     """A condition on a number: `{min: 1}`."""
 
-    min: float
+    min: Number
 
 
 Rungs = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
@@ -73,7 +83,7 @@ class ParameterSpec(Strict):
     min: PositiveInt = Field(default=32, description="smallest rung of `ladder: auto`")
     max: PositiveInt = Field(default=65536, description="largest rung that `ladder: auto` may have")
     choices: tuple[Scalar, ...] | None = Field(default=None, min_length=1)
-    range: tuple[int, int] | None = Field(default=None, description="first and last integer")
+    range: tuple[Whole, Whole] | None = Field(default=None, description="first and last integer")
     step: PositiveInt = 1
     when: dict[str, Scalar | tuple[Scalar, ...] | AtLeast] = Field(
         default_factory=dict, description="counts only while other parameters have these values"

@@ -6,17 +6,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from tuner.study.constraints import Bound, Constraint, read_constraint
-from tuner.study.forms import DEVICES, NAME, NO_NUL, VARIABLE
+from tuner.study.forms import DEVICES, NAME, VARIABLE
 from tuner.study.objectives import Objective, read_objectives
-from tuner.study.parameter import AUTO, ParameterSpec, PositiveInt, Strict
+from tuner.study.parameter import AUTO, Number, ParameterSpec, PositiveInt, Strict, Whole
 from tuner.study.space import DEFAULT, LADDER, VARIANT, Space
 
-Seconds = Annotated[float, Field(gt=0)]
+Seconds = Annotated[Number, Field(gt=0)]
 Name = Annotated[str, StringConstraints(pattern=NAME)]
-Variables = dict[
-    Annotated[str, StringConstraints(pattern=VARIABLE)],
-    Annotated[str, StringConstraints(pattern=NO_NUL)],
-]
+Variables = dict[Annotated[str, StringConstraints(pattern=VARIABLE)], str]
 """Environment variables, as every system takes them."""
 
 SHORT_ITERATIONS_FACTOR = 5
@@ -40,10 +37,10 @@ class ProbeSpec(Strict):
     window_seconds: Seconds = Field(
         default=5.0, description="least length of the window; short iterations go on beyond `iterations` to reach it"
     )
-    target_error_pct: Annotated[float, Field(gt=0)] = Field(
+    target_error_pct: Annotated[Number, Field(gt=0)] = Field(
         default=1.0, description="standard error that is precise enough: points of utilisation, percent of samples/s"
     )
-    headroom_pct: Annotated[float, Field(ge=0, lt=100)] = Field(
+    headroom_pct: Annotated[Number, Field(ge=0, lt=100)] = Field(
         default=5.0, description="device memory that must stay free for a config to be eligible as best"
     )
     warmup_iterations: PositiveInt = Field(default=1, description="first iterations that do not count")
@@ -55,7 +52,9 @@ class ProbeSpec(Strict):
     start_up_silence_seconds: Seconds = Field(default=300.0, description="as below, until the first iteration")
     silence_seconds: Seconds = Field(default=120.0, description="without a new line or iteration: it hangs")
     grace_seconds: Seconds = Field(default=5.0, description="after a fatal line, before the probe is ended")
-    sample_seconds: Seconds = Field(default=0.1, description="between two readings of the devices")
+    sample_seconds: Annotated[Seconds, Field(le=60)] = Field(
+        default=0.1, description="between two readings of the devices"
+    )
 
     @property
     def most_iterations(self) -> int:
@@ -88,7 +87,7 @@ class SearchSpec(Strict):
         description="gain: most gain per second, and it ends by itself; tpe, random: seeds, then drawn; "
         "empty: gain, or tpe for several objectives",
     )
-    seed: Annotated[int, Field(ge=0, lt=1 << 31)] = Field(default=0, description="of the sampler's random numbers")
+    seed: Annotated[Whole, Field(ge=0, lt=1 << 31)] = Field(default=0, description="of the sampler's random numbers")
 
 
 class PrunerSpec(Strict):
@@ -99,9 +98,9 @@ class PrunerSpec(Strict):
     max_resource: PositiveInt | None = Field(
         default=None, description="iterations of a full probe; empty: probe.iterations"
     )
-    reduction_factor: Annotated[int, Field(ge=2)] = 3
+    reduction_factor: Annotated[Whole, Field(ge=2)] = 3
     patience: PositiveInt = Field(default=1, description="used where pruner_patience is not searched")
-    margin_pct: Annotated[float, Field(ge=0)] = Field(
+    margin_pct: Annotated[Number, Field(ge=0)] = Field(
         default=15.0, description="percent of the best; only a probe further below it may be stopped"
     )
 

@@ -33,7 +33,7 @@ from tuner.probe.plan import LinePatterns, ProbePlan, Slot
 from tuner.study.cases import Case
 from tuner.study.parameter import Strict
 from tuner.study.space import Config, config_digest
-from tuner.study.spec import Name, TrainerSpec, Variables
+from tuner.study.spec import Name, Seconds, TrainerSpec, Variables
 from tuner.trainers.launch import device_names, interpreter
 from tuner.trainers.options import checked
 from tuner.trainers.parameters import LEARNING, STANDARD
@@ -53,7 +53,7 @@ class Options(Strict):
     cases: tuple[Name, ...] = Field(default=("command",), min_length=1)
     progress: tuple[str, ...] = ()
     """Regular expressions as `LinePatterns` has them."""
-    block_seconds: float | None = Field(default=None, gt=0)
+    block_seconds: Seconds | None = None
     """For a trainer that tells no iterations: such blocks stand for them, from its first line on."""
     expected: tuple[str, ...] = ()
     """Files that a finished run has left in the out dir."""

@@ -1,6 +1,5 @@
 """What a trainer imports in its own Python, and whether it can."""
 
-import json
 import os
 import re
 import subprocess
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from tuner.errors import TrainerError
+from tuner.probe.reader import record
 
 _SCRIPT = Path(__file__).with_name("imports.py")
 _TIMEOUT_S = 300
@@ -61,8 +61,9 @@ class Imported:
 def import_all(dependencies: Dependencies) -> list[Imported]:
     """Import the modules in the trainer's own Python, which is shown no GPU, and give what came of each.
 
-    Where that Python dies over a module, it is the last one given. Raises TrainerError when it cannot be started or
-    does not come back.
+    Where that Python dies over a module, it is the last one given. What a script in its place prints beside the
+    answers, as one that activates an environment may, counts for nothing. Raises TrainerError when it cannot be started
+    or does not come back.
     """
     python, modules = dependencies.python, dependencies.modules
     try:
@@ -71,6 +72,7 @@ def import_all(dependencies: Dependencies) -> list[Imported]:
             env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=_TIMEOUT_S,
             check=False,
         )
@@ -80,7 +82,8 @@ def import_all(dependencies: Dependencies) -> list[Imported]:
         raise TrainerError(
             f"{python} has not imported {', '.join(modules)} within {_TIMEOUT_S} s; import them by hand"
         ) from error
-    imported = [Imported(**json.loads(line)) for line in done.stdout.splitlines()]
+    told = map(record, done.stdout.splitlines())
+    imported = [Imported(**answer) for answer in told if answer.get("module") in modules]
     if len(imported) < len(modules):
         died = f"{python} ended with exit code {done.returncode} while it was imported"
         imported.append(Imported(module=modules[len(imported)], error=died))

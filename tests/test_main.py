@@ -1,0 +1,38 @@
+"""The command while it starts."""
+
+import signal
+import subprocess
+import sys
+
+WHILE_LOADING = """
+import signal, sys
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "tuner.cli.main":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+from tuner.__main__ import main
+sys.argv[1:] = ["--version"]
+main()
+"""
+
+
+def started(code: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def test_ctrl_c_while_it_loads_ends_it_without_a_word() -> None:
+    ended = started(WHILE_LOADING)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_where_ctrl_c_is_not_heeded_it_goes_on() -> None:
+    ended = started("import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)" + WHILE_LOADING)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("tuner ")
+
+
+def test_it_runs_as_a_module_too() -> None:
+    ended = subprocess.run([sys.executable, "-m", "tuner", "--version"], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("tuner ")
