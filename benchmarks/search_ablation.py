@@ -118,7 +118,9 @@ class NeverSure(Outlook):
 class Undoubting(Outlook):
     @cached_property
     def _decided(self) -> str | None:
-        return super()._decided or ("one more reading gains nothing" if self._trifling(self._gain) else None)
+        ended = super()._decided
+        trifling = self.best is not None and self._trifling(self._gain, self.best)
+        return ended or ("one more reading gains nothing" if trifling else None)
 
 
 class FromTheBottom(Outlook):

@@ -71,7 +71,7 @@ class Outlook:
         seconds = self._costs.seconds(price)
         if self._decided and self._pending:
             return self._pool.configs[min(self._pending, key=lambda place: seconds[place])]
-        if self.best is not None and self._trifling(self._gain):
+        if self.best is not None and self._trifling(self._gain, self.best):
             return self._pool.configs[self._doubtful(self.best)]
         return self._pool.configs[int(np.where(self._open, self._gain / seconds, -1.0).argmax())]
 
@@ -83,7 +83,7 @@ class Outlook:
             return None
         if self._certainty(self.best) >= CERTAIN:
             return f"{CERTAIN:.0%} sure that no config is {WITHIN:.0%} better than the best"
-        if self._trifling(self._worth(0.0)):
+        if self._trifling(self._worth(0.0), self.best):
             return "to know any config exactly would gain next to nothing"
         return None
 
@@ -148,8 +148,8 @@ class Outlook:
         """Give what one reading of each config that is off by `error` is expected to gain."""
         return np.where(self._open, worth(*self._beliefs, error, self._rivals) * self._runs, 0.0)
 
-    def _trifling(self, gain: Floats) -> bool:
-        return self.best is not None and bool(gain.max() < TRIFLE * abs(self._mean[self.best]))
+    def _trifling(self, gain: Floats, best: int) -> bool:
+        return bool(gain.max() < TRIFLE * abs(self._mean[best]))
 
     def _threat(self, best: int) -> Floats:
         """Give the probability that each config works and is better than the best, by more than what counts."""
