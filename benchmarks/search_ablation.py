@@ -58,6 +58,11 @@ class NoTrend(Surrogate):
         return np.zeros(len(codes))
 
 
+class NoCurve(Surrogate):
+    def _curved(self, squares: Floats) -> Floats:
+        return np.zeros(squares.shape[1:])
+
+
 class OneByOne(Surrogate):
     def _effects(self, squares: Floats) -> Floats:
         return self._singly(squares)
@@ -110,10 +115,12 @@ class NeverSure(Outlook):
         return 0.0
 
 
-class AnyTrifle(Outlook):
-    @property
-    def _trifling(self) -> bool:
-        return False
+class Undoubting(Outlook):
+    @cached_property
+    def _decided(self) -> str | None:
+        ended = super()._decided
+        trifling = self.best is not None and self._trifling(self._gain, self.best)
+        return ended or ("one more reading gains nothing" if trifling else None)
 
 
 class FromTheBottom(Outlook):
@@ -153,6 +160,7 @@ ENTRIES = (
     Entry(without="price in seconds", outlook=looking(costs=NoSeconds)),
     Entry(without="open session cheaper", outlook=looking(costs=NoOpenSession)),
     Entry(without="trend over the ladder", outlook=looking(surrogate=NoTrend)),
+    Entry(without="curve of the ladder", outlook=looking(surrogate=NoCurve)),
     Entry(without="interactions", outlook=looking(surrogate=OneByOne)),
     Entry(without="effects of single parameters", outlook=looking(surrogate=TogetherOnly)),
     Entry(without="each config's own", outlook=looking(surrogate=NothingOwn)),
@@ -160,7 +168,7 @@ ENTRIES = (
     Entry(without="readings on purpose again", outlook=ReadOnce),
     Entry(without="neighbours before the end", outlook=NoNeighbours),
     Entry(without="end by certainty", outlook=NeverSure),
-    Entry(without="end by trifling gain", outlook=AnyTrifle),
+    Entry(without="readings against doubt", outlook=Undoubting),
     Entry(without="begin half-way up", outlook=FromTheBottom),
     Entry(without="second far up", outlook=NoSecond),
     Entry(without="belief names the best", sampler=ByReading),

@@ -237,6 +237,18 @@ def test_rivals_are_told_apart_by_more_readings_though_one_of_them_failed_at_fir
     assert search.step() == {"num_envs": 64}
 
 
+@pytest.mark.parametrize(("times", "known_worse"), [(5, 128), (8, 64)])
+def test_where_one_reading_gains_nothing_the_rival_that_is_known_worse_is_read(times: int, known_worse: int) -> None:
+    rungs = Space((Parameter(name="num_envs", values=(64, 128)),))
+    search = Search(rungs, value=lambda config: 60.0)
+    kinds = {one.name: distribution(one) for one in rungs.parameters}
+    for rung, value in 6 * [(64, 60.0)] + times * [(128, 59.0)]:
+        params: Config = {"num_envs": rung}
+        search.study.add_trial(create_trial(params=params, distributions=kinds, value=value, user_attrs={ERROR: 2.0}))
+    assert search.sampler.ended(search.study) is None
+    assert search.step() == {"num_envs": known_worse}
+
+
 @pytest.mark.parametrize(("kind", "closed"), [("too_slow", True), ("host_oom", False)])
 def test_workers_hold_host_memory_and_are_no_part_of_a_start(kind: str, closed: bool) -> None:
     space = Space((Parameter(name="num_envs", values=(64, 128)), Parameter(name="num_workers", values=(0, 4))))

@@ -71,3 +71,12 @@ def test_draws_are_spread_as_the_beliefs_are() -> None:
     assert draws.shape == (len(CONFIGS), 4000)
     assert np.abs(draws.mean(axis=1) - mean).max() < 0.1 * deviation.max()
     assert draws.std(axis=1) == pytest.approx(deviation, rel=0.1)
+
+
+def test_a_rung_between_two_that_were_read_may_lie_far_off_the_line_however_alike_all_else_reads() -> None:
+    variants = ("hiutil", "default")
+    ends = {(rung, variant): value for rung, value in ((64, 40.0), (4096, 80.0)) for variant in variants}
+    mean, deviation = after(ends).believe(ALL)
+    between = place(512, "hiutil")
+    assert mean[between] == pytest.approx(60.0, abs=1.0)
+    assert mean[between] + 2.0 * deviation[between] > 70.0

@@ -27,7 +27,8 @@ class Levels:
         self._places = [_places(parameter) for parameter in space.parameters]
         self.apart = [_apart(places) for places in self._places]
         """Per parameter the squared distances, level by level."""
-        self._ladder = self._names.index(LADDER) if LADDER in self._names else None
+        self.ladder = self._names.index(LADDER) if LADDER in self._names else None
+        """Which of the parameters the ladder is; None where there is none."""
 
     def codes(self, configs: Iterable[Config]) -> Codes:
         """Give config by parameter: which of its levels each one has."""
@@ -39,9 +40,9 @@ class Levels:
 
     def heights(self, codes: Codes) -> Floats:
         """Give each config's place on the ladder, from 0 to 1; half-way where there is no ladder."""
-        if self._ladder is None:
+        if self.ladder is None:
             return np.full(len(codes), _MIDDLE)
-        return self._places[self._ladder][codes[:, self._ladder], 0]
+        return self._places[self.ladder][codes[:, self.ladder], 0]
 
 
 def _places(parameter: Parameter) -> Floats:

@@ -20,7 +20,7 @@ WITHIN = 0.01
 CERTAIN = 0.98
 """Probability with which the best is to be as good as any other before a search ends."""
 TRIFLE = 1e-5
-"""What one more reading gains at most when nothing is left to gain, as a share of the best."""
+"""What counts as no gain, as a share of the best."""
 LIKELY = 0.5
 """Probability of fitting into memory and time from which on a neighbour of the best is looked at before the end."""
 UNLIKELY = 0.1
@@ -31,7 +31,7 @@ BEGIN = 0.5
 SAFE = 0.9
 """Probability of fitting into memory and time with which the second probe goes up the ladder."""
 
-_RIVALS, _DRAWS, _SEED = 60, 256, 0
+_RIVALS, _DRAWS, _SEED = 60, 1024, 0
 
 
 class Outlook:
@@ -71,6 +71,8 @@ class Outlook:
         seconds = self._costs.seconds(price)
         if self._decided and self._pending:
             return self._pool.configs[min(self._pending, key=lambda place: seconds[place])]
+        if self.best is not None and self._trifling(self._gain, self.best):
+            return self._pool.configs[self._doubtful(self.best)]
         return self._pool.configs[int(np.where(self._open, self._gain / seconds, -1.0).argmax())]
 
     @cached_property
@@ -81,8 +83,8 @@ class Outlook:
             return None
         if self._certainty(self.best) >= CERTAIN:
             return f"{CERTAIN:.0%} sure that no config is {WITHIN:.0%} better than the best"
-        if self._trifling:
-            return "one more reading would gain next to nothing"
+        if self._trifling(self._worth(0.0), self.best):
+            return "to know any config exactly would gain next to nothing"
         return None
 
     def _first(self) -> int:
@@ -101,6 +103,15 @@ class Outlook:
         (first,), heights, codes = self._seen, self._pool.heights, self._pool.codes
         above = np.flatnonzero(self._open & (self._runs >= SAFE) & (heights > heights[first]))
         return max(above.tolist(), key=lambda at: (heights[at], (codes[at] == codes[first]).sum()), default=None)
+
+    def _doubtful(self, best: int) -> int:
+        """Choose what tells the best from its strongest challenger: the one of the two that is known worse.
+
+        One reading that gains nothing may be the first of several that tell (Frazier and Powell 2010), and what is
+        asked for is certainty: LUCB of Kalyanakrishnan et al. (2012).
+        """
+        challenger = int(np.where(self._open, self._threat(best), -1.0).argmax())
+        return max((place for place in (challenger, best) if self._open[place]), key=lambda at: self._beliefs[1][at])
 
     @cached_property
     def _pending(self) -> list[int]:
@@ -131,17 +142,25 @@ class Outlook:
 
     @cached_property
     def _gain(self) -> Floats:
-        mean, deviation = self._beliefs
-        return np.where(self._open, worth(mean, deviation, self._readings.error, self._rivals) * self._runs, 0.0)
+        return self._worth(self._readings.error)
 
-    @property
-    def _trifling(self) -> bool:
-        return self.best is not None and bool(self._gain.max() < TRIFLE * abs(self._mean[self.best]))
+    def _worth(self, error: float) -> Floats:
+        """Give what one reading of each config that is off by `error` is expected to gain."""
+        return np.where(self._open, worth(*self._beliefs, error, self._rivals) * self._runs, 0.0)
+
+    def _trifling(self, gain: Floats, best: int) -> bool:
+        return bool(gain.max() < TRIFLE * abs(self._mean[best]))
+
+    def _threat(self, best: int) -> Floats:
+        """Give the probability that each config works and is better than the best, by more than what counts."""
+        mean, deviation = self._beliefs
+        threat = self._runs * (1.0 - below(mean[best] + WITHIN * abs(mean[best]), mean, deviation))
+        threat[best] = 0.0
+        return np.where(self._open, threat, 0.0)
 
     def _certainty(self, best: int) -> float:
         """Give the probability that the best is as good as any other that works."""
-        mean, deviation = self._beliefs
-        threat = np.where(self._open, self._runs * (1.0 - below(mean[best], mean, deviation)), 0.0)
+        threat = self._threat(best)
         promising = np.argsort(-threat)[:_RIVALS]
         places = np.union1d(promising[threat[promising] > 0.0], [best])
         chance = np.random.default_rng(_SEED).random((len(places), _DRAWS))

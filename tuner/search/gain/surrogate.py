@@ -22,6 +22,8 @@ SHARPER = 2.0
 """How many times sooner the effect of a single parameter changes than what it has together with the others."""
 LEVEL = 2.0
 """Of the level, and of the trend over the whole ladder, as `SIZE`."""
+CURVE = 1.0
+"""Of how the ladder departs from its trend, as `SIZE`. Not fitted: most readings lie on a few rungs."""
 LEAST_UNIT = 0.1
 """Standard deviation of the readings to reckon with at least, as a share of their mean: a few may happen to agree."""
 
@@ -42,7 +44,7 @@ class _Pairs:
 
 
 class Surrogate:
-    """Adds up a level, a trend along the ladder, effects of single parameters and of all together, and a config's own.
+    """Adds up a level, trend and curve of the ladder, effects of single parameters and of all, and a config's own.
 
     Lengths and sizes are those most probable after the readings (maximum a posteriori).
     """
@@ -118,15 +120,21 @@ class Surrogate:
         *lengths, size, own = np.exp(shape)
         squares = pairs.squares / np.square(lengths)[:, None, None]
         effects = size**2 * self._effects(squares) + own**2 * pairs.same
-        return self._unit**2 * (LEVEL**2 * (1.0 + pairs.slopes) + effects)
+        return self._unit**2 * (LEVEL**2 * (1.0 + pairs.slopes) + CURVE**2 * self._curved(squares) + effects)
 
     def _prior(self, codes: Codes) -> Floats:
         """Give the diagonal of the covariance."""
         effects = np.exp(2.0 * self._shape[-2:]).sum()
-        return np.asarray(self._unit**2 * (LEVEL**2 * (1.0 + self._slopes(codes) ** 2) + effects), dtype=np.float64)
+        ladder = LEVEL**2 * (1.0 + self._slopes(codes) ** 2) + CURVE**2 * self._curved(np.zeros(codes.T.shape))
+        return np.asarray(self._unit**2 * (ladder + effects), dtype=np.float64)
 
     def _slopes(self, codes: Codes) -> Floats:
         return self._levels.heights(codes) - 0.5
+
+    def _curved(self, squares: Floats) -> Floats:
+        """Give the covariance along the ladder, 1 for equal rungs and where there is no ladder."""
+        at = self._levels.ladder
+        return np.ones(squares.shape[1:]) if at is None else _matern(squares[at])
 
     def _effects(self, squares: Floats) -> Floats:
         """Give the covariance of all effects, 1 for equal configs, by squared distances in lengths."""
