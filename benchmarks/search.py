@@ -29,7 +29,6 @@ from search_report import Scores, of_table, over_all
 from searching import Ground, Method, Probing, Score, search
 
 from tuner.replay.table import Table
-from tuner.study.space import LADDER
 
 Source = Path | str
 """A recorded table's file, or the character or twist of invented ones."""
@@ -120,17 +119,7 @@ def ground(source: Source, seed: int) -> Ground:
 
 @cache
 def recorded(path: Path) -> Ground:
-    return Ground(whole(Table.load(path)))
-
-
-def whole(table: Table) -> Table:
-    """Leave out the rungs that were not recorded whole: a search must be able to ask for any config."""
-    spec = table.header.space[LADDER]
-    missing = {config[LADDER] for config in table.space.configs() if table.find(config) is None}
-    left = spec.model_copy(update={"ladder": tuple(rung for rung in spec.ladder or () if rung not in missing)})
-    header = table.header.model_copy(update={"space": {**table.header.space, LADDER: left}})
-    rows = (table.find(config) for config in table.configs if config[LADDER] not in missing)
-    return Table(header, [row for row in rows if row])
+    return Ground(Table.load(path))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def ladder(probing: Probing) -> None:
         for rung in reversed(space.values(LADDER)):
             chosen = {LADDER: rung, VARIANT: variant}
             config = space.draw(lambda parameter, chosen=chosen: chosen.get(parameter.name) or parameter.values[0])
-            if probing.probe(config).reading is not None:
+            if config in space and probing.probe(config).reading is not None:
                 break
 
 
@@ -94,11 +94,9 @@ class _Descent:
     def _pass(self, config: Config) -> Config:
         for parameter in self._space.parameters:
             if parameter.name in config:
-                rivals = [
-                    _changed(self._space, config, parameter.name, value)
-                    for value in self._moves(parameter, config[parameter.name])
-                ]
-                config = max([config, *rivals], key=self._reading)
+                moves = self._moves(parameter, config[parameter.name])
+                rivals = (_changed(self._space, config, parameter.name, value) for value in moves)
+                config = max([config, *(rival for rival in rivals if rival in self._space)], key=self._reading)
         return config
 
     def _reading(self, config: Config) -> float:
@@ -141,20 +139,23 @@ def gp(probing: Probing) -> None:
 
 
 def _optuna(probing: Probing, sampler: BaseSampler, *, constrained: bool, failed: float | None = None) -> None:
-    """Search; a failure's value is `failed`, where that is None it ends without one."""
-    study = optuna.create_study(direction="maximize", sampler=sampler)
+    """Search; a failure's value is `failed`, where that is None it ends without one.
+
+    A config that the table lacks costs nothing and is told as pruned, so that no sampler asks for it for ever.
+    """
+    space, study = probing.ground.space, optuna.create_study(direction="maximize", sampler=sampler)
     while True:
         trial = study.ask()
-        step = probing.probe(probing.ground.space.draw(lambda parameter, trial=trial: _suggested(trial, parameter)))
-        verdict = step.row.verdict
+        config = space.draw(lambda parameter, trial=trial: _suggested(trial, parameter))
+        step = probing.probe(config) if config in space else None
         if constrained:
-            trial.set_constraint(MEMORY, verdict.constraint or 0.0)
-            trial.set_constraint(ELIGIBLE, 1.0 if verdict.ineligible else 0.0)
-        reading = failed if step.reading is None else step.reading
+            trial.set_constraint(MEMORY, (step and step.row.verdict.constraint) or 0.0)
+            trial.set_constraint(ELIGIBLE, 1.0 if step and step.row.verdict.ineligible else 0.0)
+        reading = failed if step is None or step.reading is None else step.reading
         if reading is not None:
             study.tell(trial, reading)
         else:
-            pruned = constrained and verdict.state is State.PRUNED
+            pruned = step is None or (constrained and step.row.verdict.state is State.PRUNED)
             study.tell(trial, state=TrialState.PRUNED if pruned else TrialState.FAIL)
 
 

@@ -20,7 +20,7 @@ _NO_END = 1_000_000
 def smac(probing: Probing) -> None:
     """Search as SMAC recommends it for settings: a random forest, log expected improvement, few repeats of good ones.
 
-    A config that fails counts as one that keeps nothing busy.
+    A config that fails counts as one that keeps nothing busy, and so does one that the table lacks, in no time.
     """
     package, history = importlib.import_module("smac"), importlib.import_module("smac.runhistory")
     exhausted = importlib.import_module("smac.main.exceptions").ConfigurationSpaceExhaustedException
@@ -37,10 +37,16 @@ def smac(probing: Probing) -> None:
         )
         while True:
             asked = facade.ask()
-            config = _config(space, dict(asked.config))
-            step = probing.probe(config, confirms=any(one.config == config for one in probing.steps))
-            busy = 0.0 if step.reading is None or step.row.verdict.ineligible else step.reading
-            facade.tell(asked, history.TrialValue(cost=-busy, time=step.gpu_s), save=False)
+            busy, gpu_s = _probed(probing, _config(space, dict(asked.config)))
+            facade.tell(asked, history.TrialValue(cost=-busy, time=gpu_s), save=False)
+
+
+def _probed(probing: Probing, config: Config) -> tuple[float, float]:
+    """Give the objective and the GPU-seconds that it took."""
+    if config not in probing.ground.space:
+        return 0.0, 0.0
+    step = probing.probe(config, confirms=any(one.config == config for one in probing.steps))
+    return 0.0 if step.reading is None or step.row.verdict.ineligible else step.reading, step.gpu_s
 
 
 def _configuration_space(space: Space, seed: int) -> Any:

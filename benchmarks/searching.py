@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 
@@ -46,7 +46,8 @@ class Ground:
 
     def __init__(self, table: Table) -> None:
         self.header = table.header
-        self.space: Space = table.space
+        self.space: Space = replace(table.space, holds=lambda config: table.find(config) is not None)
+        """Of a recording that is not complete, the part that is there."""
         self.devices = len(table.header.devices)
         self._table = table
         self._rows: dict[str, Row] = {}
@@ -60,7 +61,7 @@ class Ground:
     @cached_property
     def configs(self) -> list[Config]:
         """The configs that were recorded, or follow from what was."""
-        return [config for config in self.space.configs() if self._table.find(config)]
+        return list(self.space.configs())
 
     @cached_property
     def best(self) -> Row:

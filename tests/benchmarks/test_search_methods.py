@@ -1,0 +1,54 @@
+"""What the search benchmark compares, on tables that are not complete."""
+
+import pytest
+import search_methods
+import search_ours
+import surfaces
+from searching import Ground, Method, Probing, search
+
+from tuner.replay.table import Table
+
+SEED = 3
+
+
+@pytest.fixture(scope="module")
+def ground() -> Ground:
+    """An invented table of which every fifth config was never recorded."""
+    table = surfaces.table("edge", SEED)
+    kept = [config for place, config in enumerate(table.configs) if place % 5]
+    return Ground(Table(table.header, [row for config in kept if (row := table.find(config))]))
+
+
+METHODS = (
+    search_methods.ladder,
+    search_methods.grid,
+    search_methods.random_search,
+    search_methods.shuffled,
+    search_methods.coordinate_descent,
+    search_methods.hill_climbing,
+    search_methods.tpe_fail,
+    search_methods.tpe_pruned,
+    search_ours.tpe,
+    search_ours.gain,
+)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.__module__}.{method.__name__}")
+def test_what_a_table_lacks_is_no_probe(ground: Ground, method: Method) -> None:
+    probing = Probing(ground, SEED, most=20)
+    score = search(method, probing)
+    assert 0 < score.probes <= 20
+    assert all(step.config in ground.configs for step in probing.steps)
+
+
+def test_the_grid_is_what_the_table_holds(ground: Ground) -> None:
+    probing = Probing(ground, SEED)
+    search(search_methods.grid, probing)
+    assert [step.config for step in probing.steps] == ground.configs
+    assert len(ground.configs) < len(list(surfaces.table("edge", SEED).configs))
+
+
+def test_a_climb_that_meets_holes_still_comes_by_every_config_once(ground: Ground) -> None:
+    probing = Probing(ground, SEED)
+    search(search_methods.hill_climbing, probing)
+    assert len(probing.steps) == len({step.digest for step in probing.steps}) == len(ground.configs)
