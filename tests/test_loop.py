@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, reader, spec, states, watched
 
-from tuner.errors import OutputError, StoreError
+from tuner.errors import OutputError, StoreError, StudyError
 from tuner.job import CaseOutcome, Ending, Job
 from tuner.loop import optimise
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.probe.run import INTERRUPTED, Stop
+from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 
@@ -49,6 +50,26 @@ def test_seeds_come_first_and_no_config_twice(tmp_path: Path) -> None:
         (8, "default"),
     ]
     assert len({tuple(config.items()) for config in watcher.launched}) == len(watcher.launched) == 5
+
+
+def test_a_later_case_that_cannot_be_searched_is_told_before_the_first_probe(tmp_path: Path) -> None:
+    template = {"command": "train {num_envs} {agent_variant} {first} {second} {out_dir}", "cases": ["walk", "run"]}
+    huge = {name: {"range": [1, 1000]} for name in ("first", "second")}
+    small = {name: {"choices": [1]} for name in huge}
+    study = spec(
+        trainer={"name": "command", "options": template},
+        space={"num_envs": {"ladder": [8]}, "agent_variant": {"choices": ["default"]}, **small},
+        search={"sampler": "gain"},
+        overrides=[{"match": {"cases": ["run"]}, "space": huge}],
+    )
+    watcher = Quiet()
+    with opened(tmp_path) as database:
+        job = Job(
+            bench=bench(tmp_path, study), database=database, probe=busy, watcher=watcher, interrupted=lambda: False
+        )
+        with pytest.raises(StudyError, match="more than 100,000 configs"):
+            optimise(job, [CASE, Case(name="run")])
+    assert watcher.launched == []
 
 
 def test_a_second_run_does_nothing_and_says_so(tmp_path: Path) -> None:

@@ -35,9 +35,12 @@ _NOT_THE_CONFIG = {Blame.HOST, Blame.SETUP, Blame.UNKNOWN}
 def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
     """Bring each case to its target number of finished trials, resuming what the database holds.
 
-    A case whose set-up is at fault ends early and the next one begins. Whatever is raised (StoreError, OutputError,
+    A case whose set-up is at fault ends early and the next one begins. Raises StudyError, before any probe, where a
+    case has nothing to search or more than its sampler can. Whatever else is raised (StoreError, OutputError,
     DeviceError), everything told before is kept and nothing is left running.
     """
+    for case in cases:  # what is wrong with one of them is said before the first probe
+        job.sampler(job.bench.space_for(case), job.bench.spec_for(case), 0, tuple)
     outcomes: list[CaseOutcome] = []
     for case in cases:
         if job.interrupted():
