@@ -46,7 +46,7 @@ class Ground:
 
     def __init__(self, table: Table) -> None:
         self.header = table.header
-        self.space: Space = replace(table.space, holds=lambda config: table.find(config) is not None)
+        self.space: Space = replace(table.space, holds=table.holds)
         """Of a recording that is not complete, the part that is there."""
         self.devices = len(table.header.devices)
         self._table = table

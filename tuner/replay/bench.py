@@ -36,7 +36,7 @@ def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Work
         source=TableSource(table),
         folder=(runs / f"{spec.name}-replay").resolve(),
         variables={},
-        holds=lambda config: table.find(config) is not None,
+        holds=table.holds,
     )
 
 

@@ -93,6 +93,10 @@ class Table:
         beyond = self._frontier.beyond(launched)
         return self._by_config[config_digest(beyond.config)] if beyond else None
 
+    def holds(self, config: Config) -> bool:
+        """Tell whether it can answer for a config."""
+        return self.find(config) is not None
+
     def session_s(self, key: str | None) -> float:
         """Give the seconds it takes to start a session: the median over its starts, or over all that were recorded."""
         starts = [(row.session_key, row.result.ready_s) for row in self._rows if row.result.ready_s]

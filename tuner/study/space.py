@@ -136,18 +136,14 @@ class Space:
 
     def with_rungs(self, rungs: Sequence[int]) -> "Space":
         """Give the space with these rungs."""
-        return replace(
-            self,
-            parameters=tuple(
-                replace(one, values=tuple(rungs)) if one.name == LADDER else one for one in self.parameters
-            ),
-        )
+        return self._with_ladder(lambda ladder: replace(ladder, values=tuple(rungs)))
 
     def up_to(self, most: int) -> "Space":
         """Give the space without the rungs above `most`, which is no less than the smallest."""
-        return replace(
-            self, parameters=tuple(one.up_to(most) if one.name == LADDER else one for one in self.parameters)
-        )
+        return self._with_ladder(lambda ladder: ladder.up_to(most))
+
+    def _with_ladder(self, changed: Callable[[Parameter], Parameter]) -> "Space":
+        return replace(self, parameters=tuple(changed(one) if one.name == LADDER else one for one in self.parameters))
 
     def nearest(self, config: Config) -> Config:
         """Give a config of another case as this one may have it: on an `auto` ladder, at the nearest rung."""
