@@ -122,6 +122,17 @@ def test_a_plan_run_by_hand_trains(tuner: Tuner, tmp_path: Path) -> None:
     assert (tmp_path / "runs/demo/plans/walk/done").read_text() == "training 8\n"
 
 
+def test_a_plan_is_the_first_probe_also_where_the_database_is_still_empty(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path)
+    script = tuner("plan", "--study", study)
+    (tmp_path / "runs/demo").mkdir(parents=True)
+    (tmp_path / "runs/demo/study.db").touch()
+    assert script[0] == 0
+    assert tuner("plan", "--study", study) == script
+    code, _, err = tuner("plan", "--study", study, "--best")
+    assert (code, "study.db holds no study yet" in err) == (2, True)
+
+
 def test_a_plan_and_a_run_say_which_rungs_the_trainer_cannot_run(tuner: Tuner, tmp_path: Path) -> None:
     root = Path(__file__).parents[1] / "data" / "mimickit"
     changes = {"trainer": {"name": "mimickit", "root": str(root)}, "cases": ["amp_toy"]}
