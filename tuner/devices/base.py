@@ -8,7 +8,8 @@ from contextlib import suppress
 
 import psutil
 
-from tuner.devices.cpu import CpuSource, cpu_model, usable_cores
+from tuner.devices.cores import usable_cores
+from tuner.devices.cpu import CpuSource, cpu_model
 from tuner.devices.cuda import visible_uuids
 from tuner.devices.nvml import NoDriverError, Nvml, NvmlSource
 from tuner.errors import DeviceError

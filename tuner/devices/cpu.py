@@ -2,7 +2,6 @@
 
 import heapq
 import math
-import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from tuner.devices.cores import usable_cores
 from tuner.probe.plan import Device
 from tuner.probe.result import DeviceSample
 from tuner.units import mib
@@ -167,11 +167,6 @@ def _read(process: psutil.Process) -> ProcessReading | None:
 def _cpu_s(process: psutil.Process) -> float:
     times = process.cpu_times()
     return times.user + times.system
-
-
-def usable_cores() -> int:
-    """Count the cores that this process may run on."""
-    return len(os.sched_getaffinity(0))
 
 
 def cpu_model() -> str:

@@ -1,0 +1,64 @@
+"""The quotas that control groups put on this process, in files as the kernel and containers lay them out."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tuner.devices.cores import usable_cores
+
+LEGACY = "4:memory:/job\n3:cpu,cpuacct:{}\n0::/\n"
+UNIFIED = "0::{}\n"
+
+
+def system(folder: Path, groups: str, files: Mapping[str, str]) -> Path:
+    """Lay out a root with what a process reads of its control groups; `files` lie below /sys/fs/cgroup."""
+    for name, text in {
+        "proc/self/cgroup": groups,
+        **{f"sys/fs/cgroup/{file}": text for file, text in files.items()},
+    }.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def legacy(group: str, quota: int) -> dict[str, str]:
+    return {f"cpu/{group}cpu.cfs_quota_us": f"{quota}\n", f"cpu/{group}cpu.cfs_period_us": "100000\n"}
+
+
+@pytest.fixture(autouse=True)
+def _eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "cores"),
+    [
+        (UNIFIED.format("/"), {"cpu.max": "200000 100000\n"}, 2),
+        (UNIFIED.format("/"), {"cpu.max": "150000 100000\n"}, 2),
+        (UNIFIED.format("/"), {"cpu.max": "1000 100000\n"}, 1),
+        (UNIFIED.format("/"), {"cpu.max": "max 100000\n"}, 8),
+        (UNIFIED.format("/"), {"cpu.max": "6400000 100000\n"}, 8),
+        (UNIFIED.format("/job/step"), {"job/cpu.max": "300000 100000\n", "job/step/cpu.max": "max 100000\n"}, 3),
+        (UNIFIED.format("/job/step"), {"job/cpu.max": "300000 100000\n", "job/step/cpu.max": "50000 50000\n"}, 1),
+        (UNIFIED.format("/seen/by/the/host"), {"cpu.max": "200000 100000\n"}, 2),
+        (UNIFIED.format("/job"), {"other/cpu.max": "200000 100000\n"}, 8),
+        (LEGACY.format("/"), legacy("", 250_000), 3),
+        (LEGACY.format("/"), legacy("", -1), 8),
+        (LEGACY.format("/job/step"), legacy("job/step/", -1) | legacy("job/", 400_000), 4),
+        (LEGACY.format("/docker/0a1b"), legacy("", 100_000), 1),
+        (LEGACY.format("/"), {"cpu/cpu.cfs_quota_us": "", "cpu.max": "garbage"}, 8),
+        ("", {}, 8),
+    ],
+)  # fmt: skip
+def test_the_least_quota_counts(tmp_path: Path, groups: str, files: Mapping[str, str], cores: int) -> None:
+    assert usable_cores(system(tmp_path, groups, files)) == cores
+
+
+def test_a_system_without_control_groups_lets_use_all(tmp_path: Path) -> None:
+    assert usable_cores(tmp_path) == 8
+
+
+def test_here_there_is_at_least_one() -> None:
+    assert 1 <= usable_cores() <= 8
