@@ -142,6 +142,8 @@ class Job:
     sampler: SamplerOf = searching
     competing: bool = True
     """Whether a clear loser ends early and the best is measured again cold, or each config counts for its own sake."""
+    keeps_end: bool = True
+    """Whether this is all the work on a case: once nothing is left to probe, it has ended, and its study keeps why."""
     open_session: Callable[[], str | None] = lambda: None
     """The key of the session that is open now, if one is."""
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -156,9 +158,11 @@ def budget(clock: Clock, hours: float | None) -> Callable[[], bool]:
 
 def recovering(job: Job) -> Job:
     """Give the job of finding, for each case that has had no success, one config that runs."""
-    return replace(job, trials=sys.maxsize, sampler=lambda space, *_: RecoverySampler(space))
+    return replace(job, trials=sys.maxsize, sampler=lambda space, *_: RecoverySampler(space), keeps_end=False)
 
 
 def calibrating(job: Job) -> Job:
     """Give the job of probing small rungs, from which those of an `auto` ladder are made."""
-    return replace(job, trials=sys.maxsize, sampler=lambda space, *_: CalibrationSampler(space), competing=False)
+    return replace(
+        job, trials=sys.maxsize, sampler=lambda space, *_: CalibrationSampler(space), competing=False, keeps_end=False
+    )

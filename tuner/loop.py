@@ -132,7 +132,7 @@ class _CaseWork:
         if self._study.finished < target:
             rest = Ending.EXHAUSTED if probed else Ending.ALREADY
             outcome = self._outcome(Ending.ELSEWHERE if self._study.running else rest, probed)
-            return replace(outcome, why=self._study.end())
+            return replace(outcome, why=self._study.end(keep=self._job.keeps_end))
         return self._outcome(Ending.TARGET if probed else Ending.ALREADY, probed)
 
     def _outcome(self, ending: Ending, probed: int, failure: Failure | None = None) -> CaseOutcome:

@@ -76,6 +76,15 @@ def test_a_pareto_study_shows_and_writes_its_front(tuner: Tuner, tmp_path: Path)
     assert (code, "objective: was 'samples_per_s,min_avg_util', is 'min_avg_util'" in err) == (2, True)
 
 
+def test_status_says_why_a_case_ended_by_itself(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path, search={"sampler": "random"})
+    tuner("optimize", "--study", study, "--n-trials", 1)
+    assert "walk: nothing left" not in tuner("status", "--study", study)[1]
+    tuner("optimize", "--study", study, "--n-trials", 9)
+    why = "walk: nothing left that is worth a probe: every config has been probed or cannot fit"
+    assert why in tuner("status", "--study", study)[1].splitlines()
+
+
 def test_status_and_export_read_what_optimize_wrote(tuner: Tuner, tmp_path: Path) -> None:
     study = study_file(tmp_path)
     tuner("optimize", "--study", study, "--n-trials", 1)

@@ -15,7 +15,7 @@ from tuner.cli.show import cut_ladders, stand_in, to_be_made
 from tuner.cli.tables import in_words, reading
 from tuner.errors import EmptyStoreError, StoreError, StudyError
 from tuner.export.database import connect
-from tuner.export.ladders import fixed_rungs
+from tuner.export.kept import fixed_rungs
 from tuner.export.query import StudyReader
 from tuner.export.records import CaseRecord, TrialRecord
 from tuner.probe.plan import ProbePlan, Slot

@@ -10,7 +10,7 @@ from tuner.cli.show import open_console, out_of_time, recorded, written
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.errors import StudyError
 from tuner.export.database import connect
-from tuner.export.ladders import fixed_rungs
+from tuner.export.kept import fixed_rungs
 from tuner.export.table import TABLE_SUFFIX, export_tables
 from tuner.export.write import prepare_folder
 from tuner.job import budget
