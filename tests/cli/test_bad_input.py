@@ -10,6 +10,12 @@ from pathlib import Path
 import pytest
 from tests_cli import Tuner, study_file
 
+from tuner.errors import OutputError
+from tuner.probe.plan import ProbePlan
+from tuner.probe.result import ProbeResult
+from tuner.probe.run import Stop
+from tuner.workbench import Prober
+
 pytestmark = pytest.mark.usefixtures("tuner")
 
 
@@ -150,6 +156,36 @@ def test_a_full_disk_keeps_what_was_measured(tuner: Tuner, tmp_path: Path, monke
     code, out, _ = tuner("optimize", "--study", study, "--n-trials", 2)
     assert code == 0
     assert "1 of 2 trials done" in out
+
+
+def test_an_error_in_a_later_case_keeps_and_shows_what_was_measured_before(tuner: Tuner, tmp_path: Path) -> None:
+    space = {"num_envs": {"ladder": [8]}}
+    longer = [{"match": {"cases": ["run"]}, "space": {"num_envs": {"ladder": [8, 16]}}}]
+    assert tuner("optimize", "--study", study_file(tmp_path, space=space), "--cases", "run")[0] == 0
+    study = study_file(tmp_path, space=space, overrides=longer, cases=["walk", "run"])
+    answer = tuner("optimize", "--study", study)
+    refused(answer, "demo/run", "was started with other settings", "space.num_envs")
+    assert "wrote runs/demo/best_by_case.tsv" in answer[1]
+    assert "walk" in (tmp_path / "runs/demo/best_by_case.tsv").read_text()
+    again = tuner("optimize", "--study", study)
+    refused(again, "was started with other settings")
+    assert "wrote" not in again[1]
+
+
+def test_what_was_recorded_before_an_error_is_written(
+    tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = Prober.__call__
+
+    def full_at_16(prober: Prober, plan: ProbePlan, stop: Stop) -> ProbeResult:
+        if plan.config["num_envs"] == 16:
+            raise OutputError("console.log cannot be written")
+        return begun(prober, plan, stop)
+
+    monkeypatch.setattr(Prober, "__call__", full_at_16)
+    answer = tuner("record", "--study", study_file(tmp_path))
+    refused(answer, "console.log cannot be written")
+    assert "wrote runs/demo/tables/walk.parquet" in answer[1]
 
 
 TUNER = [sys.executable, "-c", "from tuner.cli.main import main; main()"]
