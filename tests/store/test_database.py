@@ -114,6 +114,13 @@ def test_the_lock_lies_beside_the_file_and_keeps_others_out(database: Database, 
         assert beside.is_locked
 
 
+def test_a_worker_that_does_not_let_go_of_the_lock_is_not_waited_for_for_ever(database: Database, url: str) -> None:
+    file = url.removeprefix("sqlite:///")
+    with database.lock(), pytest.raises(StoreError, match=rf"held its lock for 0 s; `fuser {file}\.lock` names"):
+        Database(url, lock_s=0.01)
+    Database(url, lock_s=0.01).close()
+
+
 @pytest.mark.parametrize(("options", "patience_ms"), [("", 60_000), ("?timeout=7", 7_000)])
 def test_a_file_that_another_program_holds_is_waited_for(url: str, options: str, patience_ms: int) -> None:
     with opened(f"{url}{options}") as database, database.storage.engine.connect() as connection:

@@ -24,6 +24,7 @@ from tests_store import (
 
 from tuner.errors import StoreError
 from tuner.export.write import export_study
+from tuner.store.database import Database
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +67,13 @@ def test_a_study_is_asked_told_resumed_and_refused(server: str) -> None:
         assert states(database, name) == {"PRUNED": 1, "FAIL": 1, "COMPLETE": 1}
         with pytest.raises(StoreError, match="pruner: was"):
             case_study(database, name=name, known=identity(pruner=None))
+
+
+def test_a_worker_that_does_not_let_go_of_the_lock_is_not_waited_for_for_ever(server: str) -> None:
+    with opened(server) as database:
+        with database.lock(), pytest.raises(StoreError, match="held its lock for 0 s; the server's pg_locks"):
+            Database(server, lock_s=0.01)
+        Database(server, lock_s=60.0).close()
 
 
 def test_a_study_is_exported(server: str, tmp_path: Path) -> None:
