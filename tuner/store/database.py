@@ -12,6 +12,7 @@ from sqlalchemy import Connection, create_engine, func, inspect, select
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from tuner.errors import StoreError
+from tuner.store.patience import PatientConnection
 from tuner.urls import checked_url, remedy, shown
 
 LOCK_S = 120.0
@@ -130,8 +131,10 @@ class Database:
 
     @property
     def _engine_options(self) -> dict[str, Any]:
-        patient = self._url.get_backend_name() == "sqlite" and "timeout" not in self._url.query
-        return {"connect_args": {"timeout": _BUSY_S}} if patient else {}
+        if self._url.get_backend_name() != "sqlite":
+            return {}
+        usual = {} if "timeout" in self._url.query else {"timeout": _BUSY_S}
+        return {"connect_args": {"factory": PatientConnection, **usual}}
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
