@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
+from tuner.errors import StudyError
 from tuner.probe.protocols import Clock
 from tuner.probe.result import Blame, Failure, ProbeResult
 from tuner.search.beginning import SiblingsFirst
@@ -148,6 +149,18 @@ class Job:
     """The key of the session that is open now, if one is."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """What the study of each case keeps about it, beside what every study does; JSON."""
+
+
+def check(job: Job, case: Case) -> None:
+    """Make a sampler of the case, not the one that searches: that is made when the cases before have shown their best.
+
+    Raises StudyError, naming the case, where it cannot be made.
+    """
+    space, spec = job.bench.space_for(case), job.bench.spec_for(case)
+    try:
+        job.sampler(space, spec, 0, tuple)
+    except StudyError as error:
+        raise StudyError(f"case {case.name}: {error}") from error
 
 
 def budget(clock: Clock, hours: float | None) -> Callable[[], bool]:

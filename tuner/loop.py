@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.job import CaseOutcome, Ending, Job, calibrating, given_up
+from tuner.job import CaseOutcome, Ending, Job, calibrating, check, given_up
 from tuner.probe.metrics import measured, value
 from tuner.probe.out_dir import reserved_out_dir
 from tuner.probe.plan import ProbePlan, Slot
@@ -39,8 +39,8 @@ def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
     case has nothing to search or more than its sampler can. Whatever else is raised (StoreError, OutputError,
     DeviceError), everything told before is kept and nothing is left running.
     """
-    for case in cases:  # what is wrong with one of them is said before the first probe
-        job.sampler(job.bench.space_for(case), job.bench.spec_for(case), 0, tuple)
+    for case in cases:
+        check(job, case)
     outcomes: list[CaseOutcome] = []
     for case in cases:
         if job.interrupted():
