@@ -18,6 +18,7 @@ from tuner.search.siblings import Sibling
 from tuner.search.standing import BROKEN_AFTER
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database
+from tuner.store.opening import check_study
 from tuner.store.study import Asked
 from tuner.study.cases import Case
 from tuner.study.space import Space
@@ -152,10 +153,12 @@ class Job:
 
 
 def check(job: Job, case: Case) -> None:
-    """Make a sampler of the case, not the one that searches: that is made when the cases before have shown their best.
+    """See that a case can be searched, and its study be resumed; nothing is begun.
 
-    Raises StudyError, naming the case, where it cannot be made.
+    Raises StudyError, naming the case, where no sampler can be made, StoreError where its study was begun otherwise.
+    The sampler that searches is another one, made when the cases before have shown their best.
     """
+    check_study(job.database, job.bench.study_name(case), job.bench.identity_for(case))
     space, spec = job.bench.space_for(case), job.bench.spec_for(case)
     try:
         job.sampler(space, spec, 0, tuple)

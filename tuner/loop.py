@@ -35,9 +35,9 @@ _NOT_THE_CONFIG = {Blame.HOST, Blame.SETUP, Blame.UNKNOWN}
 def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
     """Bring each case to its target number of finished trials, resuming what the database holds.
 
-    A case whose set-up is at fault ends early and the next one begins. Raises StudyError, before any probe, where a
-    case has nothing to search or more than its sampler can. Whatever else is raised (StoreError, OutputError,
-    DeviceError), everything told before is kept and nothing is left running.
+    A case whose set-up is at fault ends early and the next one begins. Raises StudyError or StoreError, before any
+    probe, where a case has nothing to search, more than its sampler can, or a study begun otherwise. Whatever else is
+    raised (StoreError, OutputError, DeviceError), everything told before is kept and nothing is left running.
     """
     for case in cases:
         check(job, case)
@@ -91,7 +91,7 @@ class _CaseWork:
         self._siblings = partial(siblings, job.database, bench.spec.name, case.name, identity)
         self._study = CaseStudy(
             job.database,
-            f"{bench.spec.name}/{case.name}",
+            bench.study_name(case),
             space=space,
             sampler=self._sampler,
             pruner=build_pruner(self._spec.pruner, self._spec.probe.iterations),

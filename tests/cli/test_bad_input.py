@@ -158,34 +158,50 @@ def test_a_full_disk_keeps_what_was_measured(tuner: Tuner, tmp_path: Path, monke
     assert "1 of 2 trials done" in out
 
 
-def test_an_error_in_a_later_case_keeps_and_shows_what_was_measured_before(tuner: Tuner, tmp_path: Path) -> None:
-    space = {"num_envs": {"ladder": [8]}}
-    longer = [{"match": {"cases": ["run"]}, "space": {"num_envs": {"ladder": [8, 16]}}}]
-    assert tuner("optimize", "--study", study_file(tmp_path, space=space), "--cases", "run")[0] == 0
-    study = study_file(tmp_path, space=space, overrides=longer, cases=["walk", "run"])
-    answer = tuner("optimize", "--study", study)
-    refused(answer, "demo/run", "was started with other settings", "space.num_envs")
-    assert "wrote runs/demo/best_by_case.tsv" in answer[1]
-    assert "walk" in (tmp_path / "runs/demo/best_by_case.tsv").read_text()
-    again = tuner("optimize", "--study", study)
-    refused(again, "was started with other settings")
-    assert "wrote" not in again[1]
+@pytest.fixture
+def full_at_16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a probe of 16 environments end in an error of the tuner's own."""
+    launch = Prober.__call__
 
-
-def test_what_was_recorded_before_an_error_is_written(
-    tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun = Prober.__call__
-
-    def full_at_16(prober: Prober, plan: ProbePlan, stop: Stop) -> ProbeResult:
+    def probed(prober: Prober, plan: ProbePlan, stop: Stop) -> ProbeResult:
         if plan.config["num_envs"] == 16:
             raise OutputError("console.log cannot be written")
-        return begun(prober, plan, stop)
+        return launch(prober, plan, stop)
 
-    monkeypatch.setattr(Prober, "__call__", full_at_16)
-    answer = tuner("record", "--study", study_file(tmp_path))
+    monkeypatch.setattr(Prober, "__call__", probed)
+
+
+def with_another_run(folder: Path, *ladder: int) -> Path:
+    """Write a study of two cases, the second of which has a ladder of its own."""
+    run = {"match": {"cases": ["run"]}, "space": {"num_envs": {"ladder": [*ladder]}}}
+    return study_file(folder, space={"num_envs": {"ladder": [8]}}, overrides=[run], cases=["walk", "run"])
+
+
+@pytest.mark.usefixtures("full_at_16")
+@pytest.mark.parametrize(
+    ("command", "table"),
+    [("optimize", "best_by_case.tsv"), ("recover", "best_by_case.tsv"), ("record", "tables/walk.parquet")],
+)
+def test_an_error_in_a_later_case_comes_below_what_was_measured_before(
+    tuner: Tuner, tmp_path: Path, command: str, table: str
+) -> None:
+    study = with_another_run(tmp_path, 16)
+    answer = tuner(command, "--study", study)
     refused(answer, "console.log cannot be written")
-    assert "wrote runs/demo/tables/walk.parquet" in answer[1]
+    assert f"wrote runs/demo/{table}" in answer[1]
+    at_first = tuner(command, "--study", study, "--cases", "run", "--runs", "other")
+    refused(at_first, "console.log cannot be written")
+    assert "wrote" not in at_first[1]
+
+
+@pytest.mark.parametrize("command", ["optimize", "record"])
+def test_a_later_case_that_was_begun_otherwise_is_refused_before_the_first_probe(
+    tuner: Tuner, tmp_path: Path, command: str
+) -> None:
+    assert tuner(command, "--study", with_another_run(tmp_path, 8), "--cases", "run")[0] == 0
+    answer = tuner(command, "--study", with_another_run(tmp_path, 8, 16))
+    refused(answer, "study demo/run", "was started with other settings", "space.num_envs")
+    assert "case walk" not in answer[1]
 
 
 TUNER = [sys.executable, "-c", "from tuner.cli.main import main; main()"]
