@@ -1,14 +1,16 @@
-"""The quotas that control groups put on this process, in files as the kernel and containers lay them out."""
+"""The limits that control groups put on this process, in files as the kernel and containers lay them out."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tuner.devices.cores import usable_cores
+from tuner.devices.cgroups import usable_cores, usable_memory
 
 LEGACY = "4:memory:/job\n3:cpu,cpuacct:{}\n0::/\n"
 UNIFIED = "0::{}\n"
+MEMORY = psutil.virtual_memory().total
 
 
 def system(folder: Path, groups: str, files: Mapping[str, str]) -> Path:
@@ -56,9 +58,23 @@ def test_the_least_quota_counts(tmp_path: Path, groups: str, files: Mapping[str,
     assert usable_cores(system(tmp_path, groups, files)) == cores
 
 
+@pytest.mark.parametrize(
+    ("groups", "files", "limit"),
+    [
+        (UNIFIED.format("/job/step"), {"job/memory.max": "3000\n", "job/step/memory.max": "max\n"}, 3000),
+        (UNIFIED.format("/"), {"memory.max": "max\n"}, MEMORY),
+        (LEGACY.format("/"), {"memory/job/memory.limit_in_bytes": "5000\n"}, 5000),
+        (LEGACY.format("/"), {"memory/memory.limit_in_bytes": "9223372036854771712\n"}, MEMORY),
+    ],
+)
+def test_the_least_memory_counts(tmp_path: Path, groups: str, files: Mapping[str, str], limit: int) -> None:
+    assert usable_memory(system(tmp_path, groups, files)) == limit
+
+
 def test_a_system_without_control_groups_lets_use_all(tmp_path: Path) -> None:
-    assert usable_cores(tmp_path) == 8
+    assert (usable_cores(tmp_path), usable_memory(tmp_path)) == (8, MEMORY)
 
 
 def test_here_there_is_at_least_one() -> None:
     assert 1 <= usable_cores() <= 8
+    assert 0 < usable_memory() <= MEMORY
