@@ -132,7 +132,7 @@ class Database:
     @property
     def _engine_options(self) -> dict[str, Any]:
         if self._url.get_backend_name() != "sqlite":
-            return {}
+            return {"pool_pre_ping": True}  # a connection may be dropped while a probe runs
         usual = {} if "timeout" in self._url.query else {"timeout": _BUSY_S}
         return {"connect_args": {"factory": PatientConnection, **usual}}
 
