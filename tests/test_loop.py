@@ -67,7 +67,7 @@ def test_a_later_case_that_cannot_be_searched_is_told_before_the_first_probe(tmp
         job = Job(
             bench=bench(tmp_path, study), database=database, probe=busy, watcher=watcher, interrupted=lambda: False
         )
-        with pytest.raises(StudyError, match="more than 100,000 configs"):
+        with pytest.raises(StudyError, match="case run: the space holds more than 100,000 configs"):
             optimise(job, [CASE, Case(name="run")])
     assert watcher.launched == []
 

@@ -9,7 +9,7 @@ from tests_loop import CASE, Quiet, bench, bounded, failed, measured, opened, re
 
 from tuner.errors import StoreError
 from tuner.export.database import connect
-from tuner.export.ladders import fixed_rungs
+from tuner.export.kept import fixed_rungs, reasons_to_end
 from tuner.job import CaseOutcome, Ending, Job, recovering
 from tuner.loop import optimise
 from tuner.probe.plan import ProbePlan
@@ -71,6 +71,10 @@ def fixed(folder: Path) -> tuple[int, ...] | None:
     return fixed_rungs(connect(f"sqlite:///{folder / 'study.db'}"), "demo").get(CASE.name)
 
 
+def ends(folder: Path) -> str | None:
+    return reasons_to_end(connect(f"sqlite:///{folder / 'study.db'}"), "demo").get(CASE.name)
+
+
 def launched_at(watcher: Quiet) -> list[object]:
     return [config["num_envs"] for config in watcher.launched]
 
@@ -87,6 +91,23 @@ def test_two_probes_make_the_rungs_and_count_as_trials(tmp_path: Path) -> None:
     assert watcher.launched[:2] == [{"num_envs": rung, "agent_variant": "default"} for rung in (16, 128)]
     assert len(told(tmp_path)) == 4
     assert fixed(tmp_path) == RUNGS
+
+
+def test_a_case_has_ended_only_once_nothing_is_left_to_search(tmp_path: Path) -> None:
+    for trials in (2, 4):
+        optimised(tmp_path, trials=trials)
+        assert ends(tmp_path) is None
+    outcome, _ = optimised(tmp_path, trials=100)
+    assert ends(tmp_path) == outcome.why == "every config has been probed or cannot fit"
+
+
+def test_recovery_leaves_it_open_whether_a_case_has_ended(tmp_path: Path) -> None:
+    optimised(tmp_path, trials=4)
+    recovered, _ = optimised(tmp_path, to_recover=True)
+    assert (recovered.why, ends(tmp_path)) == ("a config has run", None)
+    searched, _ = optimised(tmp_path, trials=100)
+    optimised(tmp_path, to_recover=True)
+    assert ends(tmp_path) == searched.why
 
 
 def test_rungs_stay_whatever_a_new_calibration_would_say(tmp_path: Path) -> None:

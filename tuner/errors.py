@@ -7,6 +7,7 @@ TunerError
 ├── DeviceError     the devices asked for: a card that is not there, a driver that does not answer
 │   └── DeviceLostError     a device that will not answer again before a reset
 ├── StoreError      the database: out of reach, of another schema, or holding a study that differs
+│   └── EmptyStoreError     a database that no study has been begun in
 └── OutputError     what the tuner writes: a full disk, a folder without permission
 
 A failed probe is none of these: it is a value, `tuner.probe.result.Failure`.
@@ -39,6 +40,10 @@ class DeviceLostError(DeviceError):
 
 class StoreError(TunerError):
     """The study database cannot be used."""
+
+
+class EmptyStoreError(StoreError):
+    """The database is there and holds nothing yet; whoever can do without a study may go on."""
 
 
 class OutputError(TunerError):

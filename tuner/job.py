@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
+from tuner.errors import StudyError
 from tuner.probe.protocols import Clock
 from tuner.probe.result import Blame, Failure, ProbeResult
 from tuner.search.beginning import SiblingsFirst
@@ -17,6 +18,7 @@ from tuner.search.siblings import Sibling
 from tuner.search.standing import BROKEN_AFTER
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database
+from tuner.store.opening import check_study
 from tuner.store.study import Asked
 from tuner.study.cases import Case
 from tuner.study.space import Space
@@ -142,10 +144,26 @@ class Job:
     sampler: SamplerOf = searching
     competing: bool = True
     """Whether a clear loser ends early and the best is measured again cold, or each config counts for its own sake."""
+    keeps_end: bool = True
+    """Whether this is all the work on a case: once nothing is left to probe, it has ended, and its study keeps why."""
     open_session: Callable[[], str | None] = lambda: None
     """The key of the session that is open now, if one is."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """What the study of each case keeps about it, beside what every study does; JSON."""
+
+
+def check(job: Job, case: Case) -> None:
+    """See that a case can be searched, and its study be resumed; nothing is begun.
+
+    Raises StudyError, naming the case, where no sampler can be made, StoreError where its study was begun otherwise.
+    The sampler that searches is another one, made when the cases before have shown their best.
+    """
+    check_study(job.database, job.bench.study_name(case), job.bench.identity_for(case))
+    space, spec = job.bench.space_for(case), job.bench.spec_for(case)
+    try:
+        job.sampler(space, spec, 0, tuple)
+    except StudyError as error:
+        raise StudyError(f"case {case.name}: {error}") from error
 
 
 def budget(clock: Clock, hours: float | None) -> Callable[[], bool]:
@@ -156,9 +174,11 @@ def budget(clock: Clock, hours: float | None) -> Callable[[], bool]:
 
 def recovering(job: Job) -> Job:
     """Give the job of finding, for each case that has had no success, one config that runs."""
-    return replace(job, trials=sys.maxsize, sampler=lambda space, *_: RecoverySampler(space))
+    return replace(job, trials=sys.maxsize, sampler=lambda space, *_: RecoverySampler(space), keeps_end=False)
 
 
 def calibrating(job: Job) -> Job:
     """Give the job of probing small rungs, from which those of an `auto` ladder are made."""
-    return replace(job, trials=sys.maxsize, sampler=lambda space, *_: CalibrationSampler(space), competing=False)
+    return replace(
+        job, trials=sys.maxsize, sampler=lambda space, *_: CalibrationSampler(space), competing=False, keeps_end=False
+    )

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.job import CaseOutcome, Ending, Job, calibrating, given_up
+from tuner.job import CaseOutcome, Ending, Job, calibrating, check, given_up
 from tuner.probe.metrics import measured, value
 from tuner.probe.out_dir import reserved_out_dir
 from tuner.probe.plan import ProbePlan, Slot
@@ -35,12 +35,12 @@ _NOT_THE_CONFIG = {Blame.HOST, Blame.SETUP, Blame.UNKNOWN}
 def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
     """Bring each case to its target number of finished trials, resuming what the database holds.
 
-    A case whose set-up is at fault ends early and the next one begins. Raises StudyError, before any probe, where a
-    case has nothing to search or more than its sampler can. Whatever else is raised (StoreError, OutputError,
-    DeviceError), everything told before is kept and nothing is left running.
+    A case whose set-up is at fault ends early and the next one begins. Raises StudyError or StoreError, before any
+    probe, where a case has nothing to search, more than its sampler can, or a study begun otherwise. Whatever else is
+    raised (StoreError, OutputError, DeviceError), everything told before is kept and nothing is left running.
     """
-    for case in cases:  # what is wrong with one of them is said before the first probe
-        job.sampler(job.bench.space_for(case), job.bench.spec_for(case), 0, tuple)
+    for case in cases:
+        check(job, case)
     outcomes: list[CaseOutcome] = []
     for case in cases:
         if job.interrupted():
@@ -91,7 +91,7 @@ class _CaseWork:
         self._siblings = partial(siblings, job.database, bench.spec.name, case.name, identity)
         self._study = CaseStudy(
             job.database,
-            f"{bench.spec.name}/{case.name}",
+            bench.study_name(case),
             space=space,
             sampler=self._sampler,
             pruner=build_pruner(self._spec.pruner, self._spec.probe.iterations),
@@ -132,7 +132,7 @@ class _CaseWork:
         if self._study.finished < target:
             rest = Ending.EXHAUSTED if probed else Ending.ALREADY
             outcome = self._outcome(Ending.ELSEWHERE if self._study.running else rest, probed)
-            return replace(outcome, why=self._study.end())
+            return replace(outcome, why=self._study.end(keep=self._job.keeps_end))
         return self._outcome(Ending.TARGET if probed else Ending.ALREADY, probed)
 
     def _outcome(self, ending: Ending, probed: int, failure: Failure | None = None) -> CaseOutcome:

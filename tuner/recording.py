@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -16,6 +16,7 @@ from tuner.job import CaseOutcome, Job
 from tuner.loop import calibrated, optimise
 from tuner.search.design import in_sessions, spread
 from tuner.search.ordered import OrderedSampler
+from tuner.store.opening import check_study
 from tuner.study.cases import Case
 from tuner.study.space import LADDER, Config
 from tuner.study.spec import PrunerSpec
@@ -83,11 +84,14 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> Recording
     )
 
 
-def record_cases(job: Job, recordings: Iterable[Recording]) -> tuple[list[Recording], list[CaseOutcome]]:
+def record_cases(job: Job, recordings: Sequence[Recording]) -> tuple[list[Recording], list[CaseOutcome]]:
     """Measure the configs of each case in their order; what is recorded already is not measured again.
 
     Gives the recordings, planned anew where an `auto` ladder has been made first, and how the cases that began ended.
+    Raises StoreError, before any probe, where a case has been recorded otherwise.
     """
+    for case in (recording.case for recording in recordings):
+        check_study(job.database, job.bench.study_name(case), job.bench.identity_for(case))
     planned: list[Recording] = []
     outcomes: list[CaseOutcome] = []
     for recording in recordings:

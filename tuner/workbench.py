@@ -107,6 +107,10 @@ class Workbench:
         """Give the bench with the rungs of the case's `auto` ladder."""
         return replace(self, rungs={**self.rungs, case.name: rungs})
 
+    def study_name(self, case: Case) -> str:
+        """Name the case's study in the database."""
+        return f"{self.spec.name}/{case.name}"
+
     def identity_for(self, case: Case) -> dict[str, Any]:
         """Say what makes trials of this case comparable; a resumed study must not differ in it."""
         spec = self.spec_for(case)

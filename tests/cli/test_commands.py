@@ -76,6 +76,15 @@ def test_a_pareto_study_shows_and_writes_its_front(tuner: Tuner, tmp_path: Path)
     assert (code, "objective: was 'samples_per_s,min_avg_util', is 'min_avg_util'" in err) == (2, True)
 
 
+def test_status_says_why_a_case_ended_by_itself(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path, search={"sampler": "random"})
+    tuner("optimize", "--study", study, "--n-trials", 1)
+    assert "walk: nothing left" not in tuner("status", "--study", study)[1]
+    tuner("optimize", "--study", study, "--n-trials", 9)
+    why = "walk: nothing left that is worth a probe: every config has been probed or cannot fit"
+    assert why in tuner("status", "--study", study)[1].splitlines()
+
+
 def test_status_and_export_read_what_optimize_wrote(tuner: Tuner, tmp_path: Path) -> None:
     study = study_file(tmp_path)
     tuner("optimize", "--study", study, "--n-trials", 1)
@@ -120,6 +129,17 @@ def test_a_plan_run_by_hand_trains(tuner: Tuner, tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
     subprocess.run(["/bin/bash", "-eu"], input=script, text=True, check=True)
     assert (tmp_path / "runs/demo/plans/walk/done").read_text() == "training 8\n"
+
+
+def test_a_plan_is_the_first_probe_also_where_the_database_is_still_empty(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path)
+    script = tuner("plan", "--study", study)
+    (tmp_path / "runs/demo").mkdir(parents=True)
+    (tmp_path / "runs/demo/study.db").touch()
+    assert script[0] == 0
+    assert tuner("plan", "--study", study) == script
+    code, _, err = tuner("plan", "--study", study, "--best")
+    assert (code, "study.db holds no study yet" in err) == (2, True)
 
 
 def test_a_plan_and_a_run_say_which_rungs_the_trainer_cannot_run(tuner: Tuner, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from functools import partial
 import pytest
 
 from tuner.devices.base import MOST_RANKS_PER_CORE, describe_machine, device_variables, open_devices
-from tuner.devices.cpu import usable_cores
+from tuner.devices.cgroups import usable_cores
 from tuner.devices.nvml import Nvml
 from tuner.errors import DeviceError
 from tuner.testing.contracts import check_device_source

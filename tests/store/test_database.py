@@ -9,6 +9,7 @@ from tests_store import NAME, ask, case_study, ok, opened, workers
 
 from tuner.errors import StoreError
 from tuner.store.database import Database
+from tuner.store.patience import PatientConnection
 
 
 def refusal(url: str) -> str:
@@ -114,10 +115,19 @@ def test_the_lock_lies_beside_the_file_and_keeps_others_out(database: Database, 
         assert beside.is_locked
 
 
-@pytest.mark.parametrize(("options", "patience_ms"), [("", 60_000), ("?timeout=7", 7_000)])
-def test_a_file_that_another_program_holds_is_waited_for(url: str, options: str, patience_ms: int) -> None:
+def test_a_worker_that_does_not_let_go_of_the_lock_is_not_waited_for_for_ever(database: Database, url: str) -> None:
+    file = url.removeprefix("sqlite:///")
+    with database.lock(), pytest.raises(StoreError, match=rf"held its lock for 0 s; `fuser {file}\.lock` names"):
+        Database(url, lock_s=0.01)
+    Database(url, lock_s=0.01).close()
+
+
+@pytest.mark.parametrize(("options", "patience_s"), [("", 60.0), ("?timeout=7", 7.0)])
+def test_a_file_that_another_program_holds_is_waited_for(url: str, options: str, patience_s: float) -> None:
     with opened(f"{url}{options}") as database, database.storage.engine.connect() as connection:
-        assert connection.exec_driver_sql("pragma busy_timeout").scalar() == patience_ms
+        used = connection.connection.dbapi_connection
+        assert isinstance(used, PatientConnection)
+        assert used.patience_s == patience_s
 
 
 def test_a_study_that_is_deleted_while_it_runs_is_a_clear_error(database: Database) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from sqlalchemy import create_engine
 from tests_postgresql import private_server
 from tests_space import USUAL
 from tests_store import (
@@ -24,6 +25,7 @@ from tests_store import (
 
 from tuner.errors import StoreError
 from tuner.export.write import export_study
+from tuner.store.database import Database
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +68,26 @@ def test_a_study_is_asked_told_resumed_and_refused(server: str) -> None:
         assert states(database, name) == {"PRUNED": 1, "FAIL": 1, "COMPLETE": 1}
         with pytest.raises(StoreError, match="pruner: was"):
             case_study(database, name=name, known=identity(pruner=None))
+
+
+def test_a_worker_that_does_not_let_go_of_the_lock_is_not_waited_for_for_ever(server: str) -> None:
+    with opened(server) as database:
+        with database.lock(), pytest.raises(StoreError, match="held its lock for 0 s; the server's pg_locks"):
+            Database(server, lock_s=0.01)
+        Database(server, lock_s=60.0).close()
+
+
+def test_a_connection_that_the_server_has_dropped_is_made_anew(server: str) -> None:
+    with opened(server) as database:
+        study = case_study(database, name="dropped/amp_walk")
+        probe(study, ok(40.0))
+        engine = create_engine(server)
+        with engine.connect() as connection:
+            others = "select pg_terminate_backend(pid, 10000) from pg_stat_activity where pid <> pg_backend_pid()"
+            assert connection.exec_driver_sql(f"{others} and datname = current_database()").all()
+        engine.dispose()
+        probe(study, ok(50.0))
+        assert (study.finished, study.incumbent) == (2, 50.0)
 
 
 def test_a_study_is_exported(server: str, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from tests_store import (
 from tuner.errors import StoreError
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
+from tuner.store.records import ENDED
 from tuner.store.study import CaseStudy
 from tuner.study.space import Config, Parameter, Space
 
@@ -116,6 +117,37 @@ def test_an_exhausted_space_gives_nothing_more(database: Database) -> None:
     study = case_study(database, space=Space((Parameter(name="num_envs", values=(8, 16)),)))
     assert len(probe(study, ok(50.0), 2)) == 2
     assert study.ask(MANY) is None
+
+
+def why_it_ended(database: Database) -> str | None:
+    study_id = database.storage.get_study_id_from_name(NAME)
+    return database.storage.get_study_user_attrs(study_id).get(ENDED)
+
+
+def test_why_a_case_ended_is_kept_until_it_goes_on(database: Database) -> None:
+    space = Space((Parameter(name="num_envs", values=(8, 16, 32)),))
+    study = case_study(database, space=replace(space, holds=lambda config: config["num_envs"] != 32))
+    assert (study.end(), why_it_ended(database)) == (None, None)
+    probe(study, ok(50.0), 2)
+    assert study.end() == why_it_ended(database) == "every config has been probed or cannot fit"
+    ask(case_study(database, space=space))
+    assert why_it_ended(database) is None
+
+
+def test_a_case_has_not_ended_while_others_probe_or_where_the_end_is_not_to_be_kept(
+    database: Database, url: str
+) -> None:
+    space = Space((Parameter(name="num_envs", values=(8, 16)),))
+    study = case_study(database, space=space)
+    probe(study, ok(50.0))
+    with opened(url) as elsewhere:
+        other = case_study(elsewhere, space=space)
+        asked = ask(other)
+        assert study.end() is not None
+        assert why_it_ended(database) is None
+        tell(other, asked, ok(50.0))
+    assert study.end(keep=False) is not None
+    assert why_it_ended(database) is None
 
 
 def test_memory_s_end_is_learnt_and_told_to_others(study: CaseStudy, other: CaseStudy) -> None:

@@ -8,6 +8,7 @@ import typer
 from tuner.cli.front import front_tables
 from tuner.cli.options import RUNS, Runs, Storage, Study, database_url, storage_url
 from tuner.cli.show import (
+    at_its_end,
     ladder,
     learning_changed,
     load_shown,
@@ -19,7 +20,7 @@ from tuner.cli.tables import print_tables, summary_table
 from tuner.errors import StoreError
 from tuner.export.dashboard import LOOPBACK, serve
 from tuner.export.database import connect
-from tuner.export.ladders import fixed_rungs
+from tuner.export.kept import fixed_rungs, reasons_to_end
 from tuner.export.query import StudyReader
 from tuner.export.summary import summarise
 from tuner.export.table import export_tables
@@ -44,6 +45,7 @@ def status(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
     print_tables(console, summary_table(rows), *front_tables(reader))
     for line in (
         *starmap(ladder, fixed_rungs(engine, spec.name).items()),
+        *starmap(at_its_end, reasons_to_end(engine, spec.name).items()),
         *without_success(rows),
         *learning_changed(rows),
     ):

@@ -1,10 +1,13 @@
 """`tuner optimize`: run or resume a study."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from tuner.cli.front import front_tables
 from tuner.cli.options import RUNS, Cases, Devices, Hours, Runs, Storage, Study, chosen_cases, database_url
@@ -24,7 +27,7 @@ from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.errors import StudyError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
-from tuner.export.summary import summarise
+from tuner.export.summary import CaseSummary, summarise
 from tuner.export.write import export_study
 from tuner.job import budget
 from tuner.loop import optimise
@@ -32,7 +35,8 @@ from tuner.probe.clock import MonotonicClock
 from tuner.replay.bench import replay_bench
 from tuner.replay.prober import ReplayedProber
 from tuner.replay.table import Table
-from tuner.workbench import Prober, open_workbench
+from tuner.study.cases import Case
+from tuner.workbench import Prober, Workbench, open_workbench
 
 Trials = Annotated[
     int | None, typer.Option("--n-trials", min=1, help="Finished trials per case; default: the study's.")
@@ -68,7 +72,8 @@ def optimize(
         prober = Prober(bench, console.print)
     chosen = chosen_cases(bench, cases)
     url = database_url(storage, bench.folder)
-    with at_work(console, bench, chosen, url, prober) as job:
+    show = partial(_show, console, bench, chosen, url)
+    with at_work(console, bench, chosen, url, prober, show=show) as job:
         limited = replace(job, trials=n_trials, interrupted=lambda: job.interrupted() or over())
         outcomes = optimise(limited, chosen)
         interrupted = job.interrupted()
@@ -76,14 +81,20 @@ def optimize(
         console.print(out_of_time(hours))
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
+    rows = show()
+    if isinstance(prober, ReplayedProber):
+        console.print(replayed(bench, prober.spent_s), markup=False)
+    elif any(row.best for row in rows):
+        console.print(script_of_best(study, devices=devices, storage=storage, runs=runs), markup=False)
+    conclude(outcomes, rows, interrupted=interrupted)
+
+
+def _show(console: Console, bench: Workbench, cases: Sequence[Case], url: str) -> list[CaseSummary]:
+    """Show and write what the study holds; give it as it is shown, one row per case."""
     reader = StudyReader(connect(url), bench.spec.name)
     rows = summarise(reader)
     print_tables(console, summary_table(rows), *front_tables(reader))
-    for hint in (*without_success(rows), *learning_changed(rows), *at_the_top(bench, chosen, rows)):
+    for hint in (*without_success(rows), *learning_changed(rows), *at_the_top(bench, cases, rows)):
         console.print(hint, markup=False)
-    if isinstance(prober, ReplayedProber):
-        console.print(replayed(bench, prober.spent_s), markup=False)
     written(console, export_study(url, bench.spec.name, bench.folder))
-    if replay is None and any(row.best for row in rows):
-        console.print(script_of_best(study, devices=devices, storage=storage, runs=runs), markup=False)
-    conclude(outcomes, rows, interrupted=interrupted)
+    return rows

@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -12,9 +13,9 @@ import typer
 from tuner.cli.options import DATABASE, RUNS, Cases, Devices, Runs, Storage, Study, chosen_cases, database_url
 from tuner.cli.show import cut_ladders, stand_in, to_be_made
 from tuner.cli.tables import in_words, reading
-from tuner.errors import StoreError, StudyError
+from tuner.errors import EmptyStoreError, StoreError, StudyError
 from tuner.export.database import connect
-from tuner.export.ladders import fixed_rungs
+from tuner.export.kept import fixed_rungs
 from tuner.export.query import StudyReader
 from tuner.export.records import CaseRecord, TrialRecord
 from tuner.probe.plan import ProbePlan, Slot
@@ -75,10 +76,12 @@ def plan(
 
 
 def _with_fixed_rungs(bench: Workbench, storage: str | None) -> Workbench:
-    """Give the bench with the rungs that the study has made for `auto` ladders, where it has a database."""
+    """Give the bench with the rungs that the study has made for `auto` ladders, where it has begun in its database."""
     if storage is None and not (bench.folder / DATABASE).is_file():
         return bench
-    return replace(bench, rungs=fixed_rungs(connect(database_url(storage, bench.folder)), bench.spec.name))
+    with suppress(EmptyStoreError):
+        return replace(bench, rungs=fixed_rungs(connect(database_url(storage, bench.folder)), bench.spec.name))
+    return bench
 
 
 def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member: int | None) -> Iterator[_Planned]:

@@ -23,6 +23,8 @@ class ProgressView:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._status: Status | None = None
+        self.trials = 0
+        """That have been told so far."""
 
     def case_started(self, case: Case, *, finished: int, target: int, recovered: int) -> None:
         """Say where the case stands."""
@@ -50,6 +52,7 @@ class ProgressView:
     def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
         """Write the trial's line."""
         self.close()
+        self.trials += 1
         best = ", best so far" if verdict.value is not None and verdict.value == incumbent else ""
         number = f" {_numbers(result, *verdict.values, error=verdict.error)}" if verdict.values else ""
         reason = result.failure.detail if result.failure else result.stopped

@@ -1,6 +1,7 @@
 """`tuner record`: measure a whole space, or a sample that fills it, and write tables to replay searches against."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -10,7 +11,7 @@ from tuner.cli.show import open_console, out_of_time, recorded, written
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.errors import StudyError
 from tuner.export.database import connect
-from tuner.export.ladders import fixed_rungs
+from tuner.export.kept import fixed_rungs
 from tuner.export.table import TABLE_SUFFIX, export_tables
 from tuner.export.write import prepare_folder
 from tuner.job import budget
@@ -45,7 +46,9 @@ def record(
     url = database_url(storage, searched.folder, DATABASE)
     folder = (out or searched.folder / TABLES).resolve()
     prepare_folder(folder)
-    with at_work(console, bench, chosen, url, Prober(bench, console.print)) as job:
+    write = partial(export_tables, url, bench.spec.name, folder)
+    prober = Prober(bench, console.print)
+    with at_work(console, bench, chosen, url, prober, show=lambda: written(console, write())) as job:
         bench = replace(bench, rungs=fixed_rungs(connect(url), bench.spec.name))
         recordings = [plan_recording(bench, case, count) for case in chosen]
         limited = replace(job, bench=bench, interrupted=lambda: job.interrupted() or over())
@@ -55,7 +58,7 @@ def record(
         console.print(out_of_time(hours))
     if interrupted and not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)
-    paths = export_tables(url, bench.spec.name, folder)
+    paths = write()
     tables = {path.stem: Table.load(path) for path in paths if path.suffix == TABLE_SUFFIX}
     for one in recordings:
         console.print(recorded(one.case, one.configs, tables.get(one.case.name)), markup=False)

@@ -1,6 +1,9 @@
 """`tuner recover`: find one config that runs for each case that has had no success."""
 
+from functools import partial
+
 import typer
+from rich.console import Console
 
 from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, chosen_cases, database_url
 from tuner.cli.show import open_console, safe_rungs, written
@@ -8,11 +11,11 @@ from tuner.cli.tables import print_tables, summary_table
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
-from tuner.export.summary import summarise
+from tuner.export.summary import CaseSummary, summarise
 from tuner.export.write import export_study
 from tuner.job import recovering
 from tuner.loop import optimise
-from tuner.workbench import Prober, open_workbench
+from tuner.workbench import Prober, Workbench, open_workbench
 
 
 def recover(
@@ -27,15 +30,21 @@ def recover(
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen = chosen_cases(bench, cases)
     url = database_url(storage, bench.folder)
-    with at_work(console, bench, chosen, url, Prober(bench, console.print)) as job:
+    show = partial(_show, console, bench, url)
+    with at_work(console, bench, chosen, url, Prober(bench, console.print), show=show) as job:
         outcomes = optimise(recovering(job), chosen)
         interrupted = job.interrupted()
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)
+    conclude(outcomes, show(), interrupted=interrupted)
+
+
+def _show(console: Console, bench: Workbench, url: str) -> list[CaseSummary]:
+    """Show and write what the study holds; give it as it is shown, one row per case."""
     reader = StudyReader(connect(url), bench.spec.name)
     rows = summarise(reader)
     print_tables(console, summary_table(rows))
     for line in safe_rungs(reader):
         console.print(line, markup=False)
     written(console, export_study(url, bench.spec.name, bench.folder))
-    conclude(outcomes, rows, interrupted=interrupted)
+    return rows

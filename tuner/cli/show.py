@@ -154,6 +154,11 @@ def complaint(outcome: CaseOutcome) -> str | None:
     return f"case {outcome.case.name}: {outcome.failure.kind}: {outcome.failure.detail}; {remedy}"
 
 
+def at_its_end(case: str, why: str) -> str:
+    """Say why a case ended."""
+    return f"{case}: {Ending.EXHAUSTED}: {why}"
+
+
 def safe_rungs(study: StudyReader) -> list[str]:
     """Name the `num_envs` that is safe for every case of each method, and of all methods."""
     groups: dict[str, list[str]] = {}

@@ -3,8 +3,8 @@
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from types import FrameType
 
 import typer
@@ -27,18 +27,25 @@ EXIT_INTERRUPTED = 130
 
 @contextmanager
 def at_work(
-    console: Console, bench: Workbench, cases: Sequence[Case], url: str, prober: Prober | ReplayedProber
+    console: Console,
+    bench: Workbench,
+    cases: Sequence[Case],
+    url: str,
+    prober: Prober | ReplayedProber,
+    *,
+    show: Callable[[], object],
 ) -> Iterator[Job]:
     """Introduce a study and give the job on it; nothing stays open afterwards.
 
+    `show` shows and writes what was measured, where an error ends the job after its first trial.
     Raises OutputError or StoreError where its folder or its database cannot be used.
     """
     prepare_folder(bench.folder)
     database = Database(url)
     introduction(console, bench, cases, database.shown_url)
     view = ProgressView(console)
-    with interruptible(console) as interrupted, closing(prober):
-        try:
+    try:
+        with interruptible(console) as interrupted, closing(prober), closing(database), closing(view):
             yield Job(
                 bench=bench,
                 database=database,
@@ -47,9 +54,11 @@ def at_work(
                 interrupted=interrupted.is_set,
                 open_session=lambda: prober.open_session,
             )
-        finally:
-            view.close()
-            database.close()
+    except TunerError:
+        if view.trials:
+            with suppress(TunerError):  # what has ended the job comes first
+                show()
+        raise
 
 
 def conclude(outcomes: Sequence[CaseOutcome], rows: Iterable[CaseSummary] = (), *, interrupted: bool) -> None:

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-import psutil
-
-from tuner.devices.cpu import CpuSource, cpu_model, usable_cores
+from tuner.devices.cgroups import usable_cores, usable_memory
+from tuner.devices.cpu import CpuSource, cpu_model
 from tuner.devices.cuda import visible_uuids
 from tuner.devices.nvml import NoDriverError, Nvml, NvmlSource
 from tuner.errors import DeviceError
@@ -94,6 +93,6 @@ def describe_machine(source: DeviceSource, connect: Connect = Nvml) -> dict[str,
     return facts | {
         "cpu": cpu_model(),
         "cores": str(usable_cores()),
-        "memory": f"{mib(psutil.virtual_memory().total) / MIB_PER_GIB:.0f} GiB",
+        "memory": f"{mib(usable_memory()) / MIB_PER_GIB:.0f} GiB",
         "kernel": f"{platform.system()} {platform.release()}",
     }

@@ -2,7 +2,6 @@
 
 import heapq
 import math
-import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from tuner.devices.cgroups import usable_cores, usable_memory
 from tuner.probe.plan import Device
 from tuner.probe.result import DeviceSample
 from tuner.units import mib
@@ -66,7 +66,7 @@ class CpuSource:
     """Reads the CPU share of each rank of the attached process tree, as `cpu:0`, `cpu:1`, ….
 
     A share is the CPU time since the reading before, of the cores that fall to one rank. Memory is the rank's own
-    resident set, of the whole system's. Which processes are the ranks is looked up once a second; whatever is not
+    resident set, of all that may be had. Which processes are the ranks is looked up once a second; whatever is not
     known yet, or has ended meanwhile, is None.
     """
 
@@ -75,7 +75,7 @@ class CpuSource:
     def __init__(
         self, ranks: int, cores: int | None = None, open_process: Callable[[int], psutil.Process] = psutil.Process
     ) -> None:
-        model, total_mib = cpu_model(), mib(psutil.virtual_memory().total)
+        model, total_mib = cpu_model(), mib(usable_memory())
         self._devices = tuple(Device(name=f"cpu:{rank}", model=model, mem_total_mib=total_mib) for rank in range(ranks))
         self._cores_per_rank = max(1, (cores or usable_cores()) // ranks)
         self._open_process = open_process
@@ -167,11 +167,6 @@ def _read(process: psutil.Process) -> ProcessReading | None:
 def _cpu_s(process: psutil.Process) -> float:
     times = process.cpu_times()
     return times.user + times.system
-
-
-def usable_cores() -> int:
-    """Count the cores that this process may run on."""
-    return len(os.sched_getaffinity(0))
 
 
 def cpu_model() -> str:

@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
-from tuner.errors import StoreError
+from tuner.errors import EmptyStoreError, StoreError
 from tuner.search.trials import RETRY
 from tuner.urls import checked_url, remedy, shown
 
@@ -51,7 +51,8 @@ STATE = cast(TRIALS.c.state, String)
 def connect(url: str) -> Engine:
     """Give an engine on the study database at `url`; no connection stays open between reads.
 
-    Raises StoreError when it cannot be reached or holds other tables. Its messages never show a password.
+    Raises StoreError when it cannot be reached or holds other tables, EmptyStoreError when it holds none; no message
+    shows a password.
     """
     engine = engine_at(url)
     file = engine.url.database or ""
@@ -78,7 +79,7 @@ def _check_tables(connection: Connection) -> None:
     inspector = inspect(connection)
     tables = set(inspector.get_table_names())
     if not tables:
-        raise StoreError(f"{shown(connection.engine.url)} holds no study yet; `tuner optimize` makes one there")
+        raise EmptyStoreError(f"{shown(connection.engine.url)} holds no study yet; `tuner optimize` makes one there")
     for wanted in (STUDIES, FACTS, TRIALS, VALUES, STEPS, PROBES):
         found = {known["name"] for known in inspector.get_columns(wanted.name)} if wanted.name in tables else set()
         if missing := [part.name for part in wanted.c if part.name not in found]:

@@ -1,35 +1,41 @@
 """The database behind a study: opened once, with its schema made under a lock."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import optuna
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from optuna.storages import RDBStorage
 from sqlalchemy import Connection, create_engine, func, inspect, select
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from tuner.errors import StoreError
+from tuner.store.patience import PatientConnection
 from tuner.urls import checked_url, remedy, shown
 
-_LOCK_S = 120
+LOCK_S = 120.0
+"""That others are waited for who hand out trials, which takes each a few seconds at most: then one of them hangs."""
 _BUSY_S = 60
 """That SQLite waits for other programs to let go of the file: a backup or a browser must not cost a running probe."""
 _DELETED = "Record does not exist."
 """Optuna's word, in a KeyError, for a study or a trial that is gone."""
 _ADVISORY_LOCK = 0x74756E65  # "tune": one lock for all studies of a PostgreSQL database
+_LOCK_NOT_AVAILABLE = "55P03"
+"""PostgreSQL's error code for a `lock_timeout` that is over."""
 
 
 class Database:
     """An Optuna RDB storage and the lock under which trials are handed out."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, lock_s: float = LOCK_S) -> None:
         """Open the database at an SQLAlchemy URL, creating it where it is SQLite and missing.
 
+        `lock_s` is how long its lock is waited for at most.
         Raises StoreError when it is out of reach, in memory alone, or holds something else.
         """
+        self._lock_s = lock_s
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._url = checked_url(url)
         self.shown_url = shown(self._url)
@@ -48,16 +54,40 @@ class Database:
         """Hold the one lock under which trials are asked for and taken back.
 
         SQLite: a file lock beside the database. PostgreSQL: an advisory lock. Other servers: none.
+        Raises StoreError where another worker does not let go of it.
         """
         if self._url.get_backend_name() == "sqlite":
-            with FileLock(f"{self._url.database}.lock", timeout=_LOCK_S):
+            with self._file_lock():
                 yield
         elif self._url.get_backend_name() == "postgresql":
             with self._connection() as connection:
-                connection.execute(select(func.pg_advisory_lock(_ADVISORY_LOCK)))
+                self._take_advisory_lock(connection)
                 yield
         else:
             yield
+
+    def _file_lock(self) -> AbstractContextManager[object]:
+        file = f"{self._url.database}.lock"
+        try:
+            return FileLock(file).acquire(timeout=self._lock_s)
+        except Timeout as error:
+            raise self._held(f"`fuser {file}` names those who have it open") from error
+
+    def _take_advisory_lock(self, connection: Connection) -> None:
+        """Take the lock until the connection's transaction ends."""
+        try:
+            connection.execute(select(func.set_config("lock_timeout", f"{1000 * self._lock_s:.0f}", True)))
+            connection.execute(select(func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+        except OperationalError as error:
+            if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+                raise
+            raise self._held("the server's pg_locks and pg_stat_activity name it (locktype advisory)") from error
+
+    def _held(self, who: str) -> StoreError:
+        return StoreError(
+            f"database {self.shown_url}: another worker has held its lock for {self._lock_s:.0f} s; {who}; "
+            "end the one that hangs, then run again to resume"
+        )
 
     @contextmanager
     def reported(self) -> Iterator[None]:
@@ -101,8 +131,10 @@ class Database:
 
     @property
     def _engine_options(self) -> dict[str, Any]:
-        patient = self._url.get_backend_name() == "sqlite" and "timeout" not in self._url.query
-        return {"connect_args": {"timeout": _BUSY_S}} if patient else {}
+        if self._url.get_backend_name() != "sqlite":
+            return {"pool_pre_ping": True}  # a connection may be dropped while a probe runs
+        usual = {} if "timeout" in self._url.query else {"timeout": _BUSY_S}
+        return {"connect_args": {"factory": PatientConnection, **usual}}
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:

@@ -13,6 +13,18 @@ from tuner.store.identity import check_identity
 from tuner.store.records import IDENTITY
 
 
+def check_study(database: Database, name: str, identity: dict[str, Any]) -> None:
+    """Raise StoreError where the study called `name` has been begun with another identity; begin none."""
+    with database.reported():
+        try:
+            study_id = database.storage.get_study_id_from_name(name)
+        except KeyError:  # there is none yet
+            return
+        known = database.storage.get_study_user_attrs(study_id).get(IDENTITY)
+    if known:
+        check_identity(known, identity, study=name, shown_url=database.shown_url)
+
+
 def open_study(
     database: Database, name: str, *, objectives: Sequence[str], pruner: BasePruner, identity: dict[str, Any]
 ) -> optuna.Study:

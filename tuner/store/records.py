@@ -22,7 +22,7 @@ CASE = "case"
 IDENTITY = "identity"
 """Study attribute: what must not change while the study goes on."""
 ENDED = "ended"
-"""Study attribute: why nothing is left that is worth a probe; None while something is."""
+"""Study attribute: why nothing was left that is worth a probe; None again once the case goes on."""
 LEASE = "lease"
 """Trial attribute: who runs it."""
 

@@ -175,6 +175,8 @@ class CaseStudy:
             trial = self._study.ask()
             trial.set_user_attr(LEASE, Lease.mine().write())
             self._trials[trial.number] = trial
+            if self._study.user_attrs.get(ENDED):
+                self._study.set_user_attr(ENDED, None)
             return self._asked(trial, confirms=confirmed is not None)
 
     def _searched(self, target: int) -> bool:
@@ -201,11 +203,15 @@ class CaseStudy:
             origin=origin,
         )
 
-    def end(self) -> str | None:
-        """Keep and give the sampler's reason why nothing is left to probe; None while something is."""
+    def end(self, *, keep: bool = True) -> str | None:
+        """Give the sampler's reason why nothing is left to probe; None while something is.
+
+        The study keeps it until the next trial is asked for, unless others still probe or `keep` says otherwise.
+        """
         with self._database.reported(), self._database.lock():
             why = self._sampler.ended(self._study)
-            self._study.set_user_attr(ENDED, why)
+            if keep and not self.running:
+                self._study.set_user_attr(ENDED, why)
         return why
 
     def report(self, asked: Asked, iteration: int, value: float) -> bool:

@@ -1,0 +1,32 @@
+"""What the studies of cases keep beside their trials, straight from the database: rungs made, and why a case ended."""
+
+import json
+from typing import Any
+
+from sqlalchemy import Engine, and_, func, select
+
+from tuner.export.database import FACTS, STUDIES, reading
+from tuner.search.calibration import RUNGS
+
+
+def fixed_rungs(engine: Engine, study: str) -> dict[str, tuple[int, ...]]:
+    """Give the rungs of each case that has had its `auto` ladder made; empty where there is no such study."""
+    return {case: tuple(rungs) for case, rungs in _kept(engine, study, RUNGS).items()}
+
+
+def reasons_to_end(engine: Engine, study: str) -> dict[str, str]:
+    """Say of each case that has ended by itself, and has not gone on since, why nothing was left to probe."""
+    return {case: why for case, why in _kept(engine, study, "ended").items() if why}
+
+
+def _kept(engine: Engine, study: str, name: str) -> dict[str, Any]:
+    """Give an attribute of each case's study that has it, in the order in which the cases were started."""
+    prefix = f"{study}/"
+    query = (
+        select(STUDIES.c.study_name, FACTS.c.value_json)
+        .join_from(STUDIES, FACTS, and_(FACTS.c.study_id == STUDIES.c.study_id, FACTS.c.key == name))
+        .where(func.substr(STUDIES.c.study_name, 1, len(prefix)) == prefix)
+        .order_by(STUDIES.c.study_id)
+    )
+    with reading(engine) as connection:
+        return {case.removeprefix(prefix): json.loads(value) for case, value in connection.execute(query)}
