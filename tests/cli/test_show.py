@@ -17,6 +17,7 @@ from tuner.cli.show import (
     open_console,
     script_of_best,
     without_success,
+    written,
 )
 from tuner.cli.tables import print_tables, summary_table
 from tuner.export.summary import Best, CaseSummary
@@ -164,3 +165,12 @@ def test_the_command_for_the_best_names_the_options_that_led_to_it() -> None:
     assert said == "`tuner plan --study 'my study.yaml' --best` prints the best as a script to train with"
     said = script_of_best("demo", devices="cpu:2", storage="postgresql://me:secret@host/db", runs=Path("/scratch"))
     assert "--study demo --devices cpu:2 --storage 'postgresql://me:***@host/db' --runs /scratch --best`" in said
+
+
+def test_files_are_named_where_there_are_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    console = Console(file=StringIO(), width=80)
+    written(console, [])
+    written(console, [tmp_path / "runs/trials.tsv", Path("/elsewhere/best.tsv")])
+    assert isinstance(console.file, StringIO)
+    assert console.file.getvalue() == "wrote runs/trials.tsv, /elsewhere/best.tsv\n"

@@ -233,7 +233,9 @@ def out_of_time(hours: float) -> str:
 
 
 def written(console: Console, paths: Sequence[Path]) -> None:
-    """Say which files were written, relative to the working directory where they lie below it."""
+    """Say which files were written, if any were, relative to the working directory where they lie below it."""
+    if not paths:
+        return
     here = Path.cwd()
     named = [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
     console.print(f"wrote {', '.join(map(str, named))}", markup=False)
