@@ -86,18 +86,38 @@ def test_the_whole_config_of_the_best_is_shown() -> None:
     assert list(table.columns[3].cells) == ["num_envs=512 agent_variant=hiutil update_epochs=20"]
 
 
-def test_a_narrow_terminal_cuts_nothing_off() -> None:
-    console = Console(file=StringIO(), width=70, soft_wrap=True)
-    rows = [replace(summary(BEST), case="deepmimic_pi_plus_ppo", pruned=2), summary(None)]
+def printed(width: int, *rows: CaseSummary) -> list[str]:
+    console = Console(file=StringIO(), width=width, soft_wrap=True)
     with console.capture() as shown:
         print_tables(console, summary_table(rows))
-    lines = shown.get().splitlines()
+    return shown.get().splitlines()
+
+
+ROWS = [replace(summary(replace(BEST, error=0.4)), case="deepmimic_pi_plus_ppo", pruned=2), summary(None)]
+
+
+def test_a_terminal_of_80_columns_shows_each_config_whole_below_the_table() -> None:
+    *table, config = printed(80, *ROWS)
+    assert config == "deepmimic_pi_plus_ppo: num_envs=512 agent_variant=hiutil update_epochs=20"
+    assert max(map(len, table)) <= 80
+    shown = "\n".join(table)
+    for whole in ("│ deepmimic_pi_plus_ppo │ ok     │ 87.0 ± 0.4", "min_avg_util ", "pruned │"):
+        assert whole in shown
+
+
+def test_a_wide_terminal_shows_each_config_in_the_table() -> None:
+    *table, bottom = printed(140, *ROWS)
+    assert any("│ num_envs=512 agent_variant=hiutil update_epochs=20 │" in line for line in table)
+    assert bottom.startswith("└")
+
+
+def test_a_narrow_terminal_cuts_nothing_off() -> None:
+    *lines, config = printed(50, *ROWS)
     cells = zip(*(line.split("│") for line in lines if "│" in line), strict=True)
-    assert {"deepmimic_pi_plus_ppowalk", "num_envs=512agent_variant=hiutilupdate_epochs=20"} <= {
-        "".join(map(str.strip, column)) for column in cells
-    }
-    assert max(map(len, lines)) <= 70
-    assert "…" not in shown.get()
+    assert "deepmimic_pi_plus_ppowalk" in {"".join(map(str.strip, column)) for column in cells}
+    assert config.endswith("update_epochs=20")
+    assert max(map(len, lines)) <= 50
+    assert not any("…" in line for line in lines)
 
 
 def test_an_output_that_cannot_spell_a_letter_gets_another(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
-from tuner.cli.tables import in_words
+from tuner.cli.tables import CONFIG, in_words
 from tuner.export.query import StudyReader
 from tuner.export.records import CaseRecord, TrialRecord
 from tuner.export.rows import front_row
@@ -31,7 +31,7 @@ def front_tables(study: StudyReader) -> Iterator[Table]:
 def _table(study: StudyReader, case: CaseRecord, members: list[TrialRecord]) -> Table:
     columns = dict.fromkeys([*case.objectives, *_HEADS])
     heads = [_HEADS.get(column, column) for column in columns]
-    table = Table("trial", "config", *heads, title=f"{case.name}: Pareto front", title_justify="left")
+    table = Table("trial", CONFIG, *heads, title=f"{case.name}: Pareto front", title_justify="left")
     for trial in members:
         row = front_row(case, trial, study.beside_default(case, trial))
         table.add_row(f"#{trial.number}", in_words(trial.config), *(_cell(row.get(column)) for column in columns))
