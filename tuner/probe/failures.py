@@ -8,8 +8,8 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any
 
-from tuner.probe.last_words import EXCEPTION, last_words
-from tuner.probe.lines import MAX_LINE_BYTES
+from tuner.probe.last_words import EXCEPTION, last_words, quoted
+from tuner.probe.lines import MAX_LINE_BYTES, plain
 from tuner.probe.result import STOPPED, Failure, FailureKind, unreadable
 from tuner.probe.rules import BREACH, KILLED, RULES, SESSION
 from tuner.units import BYTES_PER_MIB, MIB_PER_GIB
@@ -89,7 +89,8 @@ class Evidence:
 
     def tell(self, failed: Mapping[str, Any], t_s: float) -> None:
         """Take the trainer's own `failed` record into account: its detail as output, its kind above all rules."""
-        texts = str(failed.get("detail") or "no detail")[:MAX_LINE_BYTES].strip().splitlines()
+        lines = map(plain, str(failed.get("detail") or "")[:MAX_LINE_BYTES].splitlines())
+        texts = [line.rstrip() for line in lines if line.strip()] or ["no detail"]
         rank = failed["rank"] if isinstance(failed.get("rank"), int) else None
         for text in texts:
             self.feed(text, t_s, rank)
@@ -134,7 +135,7 @@ class Evidence:
                 return Failure(
                     kind=rule.kind,
                     rule=rule.name,
-                    detail=(sized or lines)[0].strip(),
+                    detail=quoted((sized or lines)[0].strip()),
                     rank=self._rank(clues),
                     overshoot_mib=_overshoot_mib(sized[0]) if sized and rule.kind is FailureKind.GPU_OOM else None,
                 )
