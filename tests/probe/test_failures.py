@@ -115,4 +115,10 @@ def test_a_probe_whose_progress_is_not_understood_shows_what_it_said(end: End, o
     assert named(lines=["step 1", "step 2"], end=end).detail == (
         f"{over} before an iteration was seen; the last line: step 2"
     )
-    assert named(lines=["iter 2"], end=end, seen=2).detail == f"{over} before enough iterations (2 seen)"
+    assert named(lines=["iter 2"], end=end, seen=2).detail == (
+        f"{over} before enough iterations (2 seen); the last line: iter 2"
+    )
+
+
+def test_a_hang_shows_what_was_said_last() -> None:
+    assert named(lines=["iter 2"], end=End.HANG, seen=2).detail == "no new iteration; the last line: iter 2"

@@ -10,6 +10,7 @@ from typing import Any
 
 from tuner.probe.last_words import EXCEPTION, last_words, quoted
 from tuner.probe.lines import MAX_LINE_BYTES, plain
+from tuner.probe.ranks import Laggard
 from tuner.probe.result import STOPPED, Failure, FailureKind, unreadable
 from tuner.probe.rules import BREACH, KILLED, RULES, SESSION
 from tuner.units import BYTES_PER_MIB, MIB_PER_GIB
@@ -187,15 +188,15 @@ def classify(
     measured: bool,
     oom_kills: int,
     seen: int = 0,
-    behind: int | None = None,
+    behind: Laggard | None = None,
     lost: str | None = None,
 ) -> Failure | None:
     """Decide whether a probe failed and why; None when its window counts.
 
     `missing` names expected files that are not there, `measured` says whether there is a window, `oom_kills` counts
     processes that the kernel ended for want of memory while the probe ran, `seen` the iterations that all ranks told,
-    `behind` is the rank that had fallen behind the others, if one had, and `lost` says why the devices could not be
-    read any more, if they could not.
+    `behind` is the rank that the others wait for, if there is one, and `lost` says why the devices could not be read
+    any more, if they could not.
     """
     if end is End.INTERRUPTED:
         return STOPPED
@@ -215,7 +216,7 @@ def classify(
 
 
 def _ran_its_course(
-    end: End, exit_code: int | None, missing: Sequence[str], measured: bool, behind: int | None
+    end: End, exit_code: int | None, missing: Sequence[str], measured: bool, behind: Laggard | None
 ) -> bool:
     if end is End.EXITED:
         return measured and exit_code == 0 and not missing and behind is None
@@ -223,16 +224,18 @@ def _ran_its_course(
 
 
 def _unexplained(
-    end: End, exit_code: int | None, missing: Sequence[str], last_words: str, *, seen: int, behind: int | None
+    end: End, exit_code: int | None, missing: Sequence[str], last_words: str, *, seen: int, behind: Laggard | None
 ) -> Failure:
-    too_early = f"before enough iterations ({seen} seen)"
-    if not seen:
-        too_early = f"before an iteration was seen; the last line: {last_words}"
+    many = f"enough iterations ({seen} seen)" if seen else "an iteration was seen"
+    too_early = f"before {many}; the last line: {last_words}"
     finished = end is End.EXITED and exit_code == 0
-    if end is End.HANG or (behind is not None and (finished or end is End.OUT_OF_TIME)):
-        rank = "" if behind is None else f"rank {behind} fell behind; "
-        detail = f"{rank}no progress after: {last_words}"
-        return Failure(kind=FailureKind.HANG, rule="silence", detail=detail, rank=behind)
+    if behind is not None and (finished or end in {End.HANG, End.OUT_OF_TIME}):
+        kind, rule = (FailureKind.CRASH, "ranks") if behind.is_stray else (FailureKind.HANG, "silence")
+        detail = f"{behind.text}; the last line: {last_words}"
+        return Failure(kind=kind, rule=rule, detail=detail, rank=behind.rank)
+    if end is End.HANG:
+        detail = f"no new iteration; the last line: {last_words}"
+        return Failure(kind=FailureKind.HANG, rule="silence", detail=detail)
     if end is End.ENOUGH:
         detail = "the iterations are too short to be told apart; raise probe.iterations"
         return Failure(kind=FailureKind.CRASH, rule="no window", detail=detail)
