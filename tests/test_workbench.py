@@ -120,6 +120,19 @@ def test_a_parameter_that_the_trainer_does_not_know_is_refused(tmp_path: Path) -
         bench.space_for(WALK)
 
 
+def test_a_space_of_which_nothing_is_left_says_why(tmp_path: Path) -> None:
+    bench = opened(tmp_path, space={"num_workers": {"choices": [0, 2]}})
+    with pytest.raises(StudyError, match=r"left out \(num_workers: the command has no \{num_workers\} placeholder\)"):
+        bench.space_for(WALK)
+
+
+@pytest.mark.parametrize("patience", [0, "long", 1.5])
+def test_a_patience_that_counts_no_iterations_is_refused(tmp_path: Path, patience: object) -> None:
+    bench = opened(tmp_path, space={**SPACE, "pruner_patience": {"choices": [1, patience]}})
+    with pytest.raises(TrainerError, match=f"pruner_patience {patience!r}: iterations, a whole number"):
+        bench.space_for(WALK)
+
+
 @pytest.mark.parametrize(
     ("space", "most", "rungs"),
     [

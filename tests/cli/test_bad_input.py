@@ -131,6 +131,24 @@ def test_a_trainer_that_crashes_says_where_to_read_why(tuner: Tuner, tmp_path: P
     assert list((tmp_path / "runs/demo/probes/walk").glob("*/console.log"))
 
 
+@pytest.mark.parametrize("command", ["optimize", "record", "recover", "plan", "doctor"])
+def test_a_value_that_the_trainer_cannot_use_is_refused_before_any_probe(
+    tuner: Tuner, tmp_path: Path, command: str
+) -> None:
+    space = {"num_envs": {"ladder": [8]}, "agent_variant": {"choices": ["default", "hiutl"]}}
+    study = study_file(tmp_path, trainer={"name": "reference"}, cases=["*"], space=space)
+    refused(tuner(command, "--study", study), "agent_variant 'hiutl' is unknown", "it knows default and hiutil")
+    assert not list(tmp_path.glob("runs/*/probes"))
+
+
+@pytest.mark.parametrize("program", ["no-such-program", "LR=1"])
+def test_a_program_that_is_not_there(tuner: Tuner, tmp_path: Path, program: str) -> None:
+    trainer = {"name": "command", "options": {"command": f"{program} 'two words' {{num_envs}}", "cases": ["walk"]}}
+    study = study_file(tmp_path, trainer=trainer)
+    refused(tuner("optimize", "--study", study), f"{program}; no shell runs it: {program} 'two words' ")
+    refused(tuner("doctor", "--study", study), f"there is no program '{program}'; no shell runs it")
+
+
 @pytest.mark.parametrize("trials", ["0", "-3", "many"])
 def test_a_target_that_is_no_positive_number(tuner: Tuner, tmp_path: Path, trials: str) -> None:
     refused(tuner("optimize", "--study", study_file(tmp_path), "--n-trials", trials), "--n-trials")
