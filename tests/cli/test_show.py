@@ -12,6 +12,7 @@ from tests_loop import bench, bounded, spec
 from tuner.cli.options import RUNS
 from tuner.cli.show import (
     at_the_top,
+    complaint,
     introduction,
     learning_changed,
     open_console,
@@ -21,6 +22,8 @@ from tuner.cli.show import (
 )
 from tuner.cli.tables import print_tables, summary_table
 from tuner.export.summary import Best, CaseSummary
+from tuner.job import CaseOutcome, Ending
+from tuner.probe.result import Failure, FailureKind
 from tuner.study.cases import Case
 
 BEST = Best(
@@ -71,6 +74,21 @@ def test_a_case_without_a_best_is_told_what_to_do() -> None:
         "walk: no config has run (gpu_oom); `tuner recover` looks for one",
         "walk: no config that ran may be the best (ineligible); `tuner recover` looks for one",
     ]
+
+
+def test_a_case_whose_set_up_is_at_fault_is_told_what_to_mend() -> None:
+    (line,) = without_success([replace(summary(None), status="missing_dependency", ok=0)])
+    assert line.startswith("walk: no config has run (missing_dependency); install it into the trainer's environment")
+    assert "recover" not in line
+
+
+def test_a_trainer_that_refuses_its_files_has_said_itself_what_to_mend() -> None:
+    failure = Failure(kind=FailureKind.MISSING_ASSET, rule="trainer", detail="a.yaml is no agent file; name another")
+    outcome = CaseOutcome(case=Case(name="walk"), ending=Ending.SETUP, probed=1, failure=failure)
+    assert complaint(outcome) == "case walk: missing_asset: a.yaml is no agent file; name another"
+    looked_for = complaint(replace(outcome, failure=replace(failure, rule="file")))
+    assert looked_for is not None
+    assert looked_for.endswith("name another; put the file where the trainer looks for it (under `trainer.root`)")
 
 
 def test_a_best_read_several_times_says_so() -> None:
