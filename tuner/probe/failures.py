@@ -8,7 +8,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any
 
-from tuner.probe.last_words import EXCEPTION, last_words, quoted
+from tuner.probe.last_words import EXCEPTION, NO_OUTPUT, last_words, quoted
 from tuner.probe.lines import MAX_LINE_BYTES, plain
 from tuner.probe.ranks import Laggard
 from tuner.probe.result import STOPPED, Failure, FailureKind, unreadable
@@ -227,14 +227,15 @@ def _unexplained(
     end: End, exit_code: int | None, missing: Sequence[str], last_words: str, *, seen: int, behind: Laggard | None
 ) -> Failure:
     many = f"enough iterations ({seen} seen)" if seen else "an iteration was seen"
-    too_early = f"before {many}; the last line: {last_words}"
+    said = last_words if last_words == NO_OUTPUT else f"the last line: {last_words}"
+    too_early = f"before {many}; {said}"
     finished = end is End.EXITED and exit_code == 0
     if behind is not None and (finished or end in {End.HANG, End.OUT_OF_TIME}):
         kind, rule = (FailureKind.CRASH, "ranks") if behind.is_stray else (FailureKind.HANG, "silence")
-        detail = f"{behind.text}; the last line: {last_words}"
+        detail = f"{behind.text}; {said}"
         return Failure(kind=kind, rule=rule, detail=detail, rank=behind.rank)
     if end is End.HANG:
-        detail = f"no new iteration; the last line: {last_words}"
+        detail = f"no new iteration; {said}"
         return Failure(kind=FailureKind.HANG, rule="silence", detail=detail)
     if end is End.ENOUGH:
         detail = "the iterations are too short to be told apart; raise probe.iterations"
@@ -243,7 +244,7 @@ def _unexplained(
         detail = f"the time limit came {too_early}"
         return Failure(kind=FailureKind.TOO_SLOW, rule="time limit", detail=detail)
     if finished:
-        detail = f"exit code 0 without {', '.join(missing)}" if missing else f"exit code 0 {too_early}"
-        return Failure(kind=FailureKind.CRASH, rule="incomplete", detail=detail)
+        lack = f"without {', '.join(missing)}" if missing else too_early
+        return Failure(kind=FailureKind.CRASH, rule="incomplete", detail=f"it ended as if all were well, {lack}")
     code = "" if end is End.FATAL else f"exit code {exit_code}: "
     return Failure(kind=FailureKind.CRASH, rule="exit", detail=f"{code}{last_words}")

@@ -9,6 +9,7 @@ EXCEPTION = re.compile(r"^(?:\[rank\d+\]: )?(?:\w+\.)*\w*(?:Error|Exception|Inte
 _SPEECHLESS = re.compile(r"(?:Error|Exception|Interrupt)$")
 _FRAME = re.compile(r'^(?:\[rank\d+\]: )?\s+File "(?:[^"]*/)?(?P<file>[^"/]+)", line (?P<line>\d+)')
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ")
+NO_OUTPUT = "no output"
 _QUOTED = 400
 """Characters of a line that are shown; the console log has all."""
 
@@ -16,7 +17,7 @@ _QUOTED = 400
 def last_words(lines: Sequence[str]) -> str:
     """Give the last exception, with the statement that raised it where it has no message; else the last line."""
     if not lines:
-        return "no output"
+        return NO_OUTPUT
     at = max((place for place, line in enumerate(lines) if EXCEPTION.search(line)), default=len(lines) - 1)
     words = lines[at].strip()
     return quoted(f"{words}{_raised_at(lines[:at])}" if _SPEECHLESS.search(words) else words)
