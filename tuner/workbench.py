@@ -228,5 +228,5 @@ def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
     _, declined = split_parameters(trainer, spec.space)
     idle = {name: f"no config has {condition}" for name, condition in spec.build_space().idle.items()}
     if PATIENCE in spec.space and spec.pruner.name != "hyperband_patient":
-        idle[PATIENCE] = f"the pruner is {spec.pruner.name}"
+        idle[PATIENCE] = "no probe is pruned" if spec.pruner.name == "none" else f"the pruner is {spec.pruner.name}"
     return idle | declined

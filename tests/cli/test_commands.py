@@ -175,7 +175,7 @@ def test_parameters_that_the_trainer_cannot_vary_are_named(tuner: Tuner, tmp_pat
     study = study_file(tmp_path, space=space, pruner={"name": "none"})
     _, out, _ = tuner("optimize", "--study", study, "--n-trials", 1)
     assert "not searched: num_workers: " in out
-    assert "not searched: pruner_patience: the pruner is none" in out
+    assert "not searched: pruner_patience: no probe is pruned" in out
 
 
 def test_an_override_that_matches_no_case_is_pointed_out(tuner: Tuner, tmp_path: Path) -> None:
