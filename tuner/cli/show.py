@@ -152,7 +152,7 @@ def ladder(case: str, rungs: Iterable[int]) -> str:
 def complaint(outcome: CaseOutcome) -> str | None:
     """Say what to mend where a case stopped early."""
     if outcome.ending is Ending.UNREAD:
-        return f"case {outcome.case.name}: {outcome.why}; name another objective, or let the trainer tell its samples"
+        return f"case {outcome.case.name}: {outcome.why}; name another objective, or let the trainer count its samples"
     if outcome.failure is None:
         return None
     said = f"case {outcome.case.name}: {outcome.failure.kind}: {outcome.failure.detail}"
