@@ -68,7 +68,10 @@ def test_a_pareto_study_shows_and_writes_its_front(tuner: Tuner, tmp_path: Path)
     assert "objectives samples_per_s, min_avg_util: the best are a Pareto front, no probe is pruned\n" in out
     assert "walk: Pareto front" in out
     assert "runs/demo/pareto.tsv" in out
-    assert "walk: Pareto front" in tuner("status", "--study", study)[1]
+    shown = tuner("status", "--study", study)[1]
+    assert "walk: Pareto front" in shown
+    assert "headroom %" in shown
+    assert "changes learning" not in shown  # no parameter of this space does
     header, row = (tmp_path / "runs/demo/pareto.tsv").read_text().splitlines()
     assert header.startswith("case\tmethod\ttrial\tnum_envs\tsamples_per_s\tsamples_per_s_se\tmin_avg_util\t")
     assert row.startswith("walk\twalk\t0\t8\t")
