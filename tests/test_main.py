@@ -4,6 +4,8 @@ import signal
 import subprocess
 import sys
 
+TERMINAL = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+"""As a terminal starts it, however these tests were started."""
 WHILE_LOADING = """
 import signal, sys
 class Interrupt:
@@ -22,7 +24,7 @@ def started(code: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_ctrl_c_while_it_loads_ends_it_without_a_word() -> None:
-    ended = started(WHILE_LOADING)
+    ended = started(TERMINAL + WHILE_LOADING)
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
 
 

@@ -81,12 +81,14 @@ def test_overrides_change_the_space_of_their_cases(tmp_path: Path) -> None:
     assert (bench.space_for(WALK).values("num_envs"), bench.space_for(RUN).values("num_envs")) == ((8, 16), (2,))
 
 
-@pytest.mark.parametrize(("pruner", "searched"), [("hyperband_patient", True), ("hyperband", False), ("none", False)])
-def test_patience_is_searched_only_where_the_pruner_has_it(tmp_path: Path, pruner: str, searched: bool) -> None:
+@pytest.mark.parametrize(
+    ("pruner", "why"),
+    [("hyperband_patient", None), ("hyperband", "the pruner is hyperband"), ("none", "no probe is pruned")],
+)
+def test_patience_is_searched_only_where_the_pruner_has_it(tmp_path: Path, pruner: str, why: str | None) -> None:
     bench = opened(tmp_path, space=SPACE, pruner={"name": pruner})
-    assert ("pruner_patience" in bench.space_for(WALK).names) is searched
-    reasons = {} if searched else {"pruner_patience": f"the pruner is {pruner}"}
-    assert not_searched(bench.spec, bench.trainer) == reasons
+    assert ("pruner_patience" in bench.space_for(WALK).names) is (why is None)
+    assert not_searched(bench.spec, bench.trainer) == ({"pruner_patience": why} if why else {})
 
 
 def test_a_parameter_whose_condition_nothing_meets_is_said(tmp_path: Path) -> None:
@@ -117,6 +119,19 @@ def test_what_the_trainer_declines_is_not_searched_and_said_why() -> None:
 def test_a_parameter_that_the_trainer_does_not_know_is_refused(tmp_path: Path) -> None:
     bench = opened(tmp_path, space={**SPACE, "depth": {"choices": [1, 2]}})
     with pytest.raises(TrainerError, match="depth"):
+        bench.space_for(WALK)
+
+
+def test_a_space_of_which_nothing_is_left_says_why(tmp_path: Path) -> None:
+    bench = opened(tmp_path, space={"num_workers": {"choices": [0, 2]}})
+    with pytest.raises(StudyError, match=r"left out \(num_workers: the command has no \{num_workers\} placeholder\)"):
+        bench.space_for(WALK)
+
+
+@pytest.mark.parametrize("patience", [0, "long", 1.5])
+def test_a_patience_that_counts_no_iterations_is_refused(tmp_path: Path, patience: object) -> None:
+    bench = opened(tmp_path, space={**SPACE, "pruner_patience": {"choices": [1, patience]}})
+    with pytest.raises(TrainerError, match=f"pruner_patience {patience!r}: iterations, a whole number"):
         bench.space_for(WALK)
 
 

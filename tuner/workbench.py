@@ -25,7 +25,7 @@ from tuner.study.load import DeviceKind, load, narrowed
 from tuner.study.space import LADDER, Config, Space, every
 from tuner.study.spec import StudySpec
 from tuner.trainers.base import open_trainer, split_parameters
-from tuner.trainers.parameters import LadderEnd, ladder_end
+from tuner.trainers.parameters import LadderEnd, check_values, ladder_end
 
 Probe = Callable[[ProbePlan, Stop], ProbeResult]
 """Probes once; what it is given stops it early."""
@@ -70,14 +70,17 @@ class Workbench:
         """Give the space that is really searched: what `holds` admits, without `not_searched`, cut as `cut_for` says.
 
         An `auto` ladder has the rungs in `rungs` or, before they are fixed, the doublings it begins with.
-        Raises StudyError when nothing is left.
+        Raises StudyError when nothing is left, TrainerError for a value that the trainer cannot use.
         """
         spec = self.spec_for(case)
         space = spec.build_space()
-        searched = space.restricted_to(set(space.names) - set(not_searched(spec, self.trainer)))
+        left_out = not_searched(spec, self.trainer)
+        searched = space.restricted_to(set(space.names) - left_out.keys())
         searched = replace(searched, holds=self.holds)
         if not searched.parameters:
-            raise StudyError(f"nothing to search for {case.name}: {self.trainer.name} varies none of {space.names}")
+            whys = "; ".join(f"{name}: {why}" for name, why in left_out.items())
+            raise StudyError(f"nothing to search for {case.name}: every parameter of its space is left out ({whys})")
+        check_values(self.trainer, searched.parameters)
         if searched.auto_bounds and case.name in self.rungs:
             searched = searched.with_rungs(self.rungs[case.name])
         cut = self.cut_for(case)
@@ -229,5 +232,5 @@ def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
     _, declined = split_parameters(trainer, spec.space)
     idle = {name: f"no config has {condition}" for name, condition in spec.build_space().idle.items()}
     if PATIENCE in spec.space and spec.pruner.name != "hyperband_patient":
-        idle[PATIENCE] = f"the pruner is {spec.pruner.name}"
+        idle[PATIENCE] = "no probe is pruned" if spec.pruner.name == "none" else f"the pruner is {spec.pruner.name}"
     return idle | declined

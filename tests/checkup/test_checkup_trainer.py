@@ -17,8 +17,12 @@ NEEDED = Dependencies(
 )
 
 
+def command(text: str) -> dict[str, object]:
+    return {"name": "command", "options": {"command": text, "cases": ["walk", "run"]}}
+
+
 def study(**changes: object) -> StudySpec:
-    trainer = {"name": "command", "options": {"command": "train {num_envs}", "cases": ["walk", "run"]}}
+    trainer = command("{python} train.py {num_envs}")
     space = {"num_envs": {"ladder": [8]}}
     return StudySpec.model_validate({"name": "demo", "trainer": trainer, "space": space, "cases": ["w*"], **changes})
 
@@ -72,3 +76,45 @@ def test_what_a_study_cannot_use_is_raised(tmp_path: Path) -> None:
         list(check_trainer(study(cases=["fly"])))
     with pytest.raises(TrainerError, match="args"):
         list(check_trainer(study(trainer={"name": "mimickit", "root": str(tmp_path)})))
+
+
+HIUTIL = {"choices": ["hiutil", "default"]}
+
+
+def test_a_parameter_that_no_config_reaches_is_left_out_with_the_reason() -> None:
+    epochs = {"choices": [20], "when": {"agent_variant": "hiutl"}}
+    space = {"num_envs": {"ladder": [8]}, "agent_variant": HIUTIL, "update_epochs": epochs}
+    reachable = {"match": {"cases": ["add*"]}, "space": {"update_epochs": {"choices": [20]}}}
+    *_, found = check_trainer(study(trainer={"name": "reference"}, cases=["*"], space=space))
+    assert found.text == "num_envs, agent_variant; update_epochs left out: no config has agent_variant=hiutl"
+    *_, found = check_trainer(study(trainer={"name": "reference"}, cases=["*"], space=space, overrides=[reachable]))
+    assert found.text == "num_envs, agent_variant, update_epochs"
+
+
+def test_a_command_that_takes_no_parameter_is_a_problem() -> None:
+    *_, found = check_trainer(study(trainer=command("{python} train.py")))
+    assert found.level is Level.PROBLEM
+    assert found.text == "none is searched; num_envs left out: the command has no {num_envs} placeholder"
+
+
+@pytest.mark.parametrize("text", ["no-such-program {num_envs}", "./train.sh {num_envs}", "LR=1 python {num_envs}"])
+def test_a_program_that_is_not_there_is_a_problem(text: str) -> None:
+    _, _, found, _ = check_trainer(study(trainer=command(text)))
+    assert (found.subject, found.level) == ("command", Level.PROBLEM)
+    assert f"there is no program {text.split(maxsplit=1)[0]!r}; no shell runs it" in found.text
+
+
+def test_an_override_for_no_case_is_a_warning() -> None:
+    _, found, *_ = check_trainer(study(overrides=[{"match": {"cases": ["fly*"]}, "search": {"trials": 3}}]))
+    assert (found.level, found.text) == (Level.WARNING, "no case matches 'fly*'")
+
+
+def test_values_that_the_trainer_cannot_use_are_raised_all_at_once_wherever_they_stand() -> None:
+    space = {"num_envs": {"ladder": [8]}, "agent_variant": {"choices": ["hiutil", "fast"]}}
+    override = {"match": {"cases": ["add*"], "device": "gpu"}, "space": {"update_epochs": {"choices": [0, "a", 20]}}}
+    with pytest.raises(TrainerError) as refusal:
+        list(check_trainer(study(trainer={"name": "reference"}, cases=["*"], space=space, overrides=[override])))
+    first, *refused = str(refusal.value).splitlines()
+    assert first == "3 value(s) of the study's space cannot be used"
+    assert [line.strip().split(":")[0] for line in refused[1:]] == ["update_epochs 0", "update_epochs 'a'"]
+    assert "'fast' is unknown to the reference trainer; it knows default and hiutil" in refused[0]

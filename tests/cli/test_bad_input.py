@@ -31,6 +31,12 @@ def test_no_study(tuner: Tuner) -> None:
     refused(tuner("optimize"), "--study")
 
 
+@pytest.mark.parametrize("command", [[], ["optimize"]])
+def test_help_has_a_short_option(tuner: Tuner, command: list[str]) -> None:
+    code, out, _ = tuner(*command, "-h")
+    assert (code, "Usage: " in out, "--help" in out) == (0, True, True)
+
+
 def test_a_misspelt_study_lists_the_known_ones(tuner: Tuner) -> None:
     refused(tuner("optimize", "--study", "pi_pluss"), "pi_pluss", "pi_plus", "reference")
 
@@ -135,6 +141,24 @@ def test_a_trainer_that_crashes_says_where_to_read_why(tuner: Tuner, tmp_path: P
     study = study_file(tmp_path, trainer=trainer, space={"num_envs": {"ladder": [4, 8, 12]}})
     refused(tuner("optimize", "--study", study), "case walk: crash", "the newest console.log under probes/walk")
     assert list((tmp_path / "runs/demo/probes/walk").glob("*/console.log"))
+
+
+@pytest.mark.parametrize("command", ["optimize", "record", "recover", "plan", "doctor"])
+def test_a_value_that_the_trainer_cannot_use_is_refused_before_any_probe(
+    tuner: Tuner, tmp_path: Path, command: str
+) -> None:
+    space = {"num_envs": {"ladder": [8]}, "agent_variant": {"choices": ["default", "hiutl"]}}
+    study = study_file(tmp_path, trainer={"name": "reference"}, cases=["*"], space=space)
+    refused(tuner(command, "--study", study), "agent_variant 'hiutl' is unknown", "it knows default and hiutil")
+    assert not list(tmp_path.glob("runs/*/probes"))
+
+
+@pytest.mark.parametrize("program", ["no-such-program", "LR=1"])
+def test_a_program_that_is_not_there(tuner: Tuner, tmp_path: Path, program: str) -> None:
+    trainer = {"name": "command", "options": {"command": f"{program} 'two words' {{num_envs}}", "cases": ["walk"]}}
+    study = study_file(tmp_path, trainer=trainer)
+    refused(tuner("optimize", "--study", study), f"{program}; no shell runs it: {program} 'two words' ")
+    refused(tuner("doctor", "--study", study), f"there is no program '{program}'; no shell runs it")
 
 
 @pytest.mark.parametrize("trials", ["0", "-3", "many"])
@@ -290,5 +314,7 @@ def test_a_setting_outside_the_space(tuner: Tuner, tmp_path: Path) -> None:
     refused(tuner("plan", "--study", study_file(tmp_path), "--set", "num_envs=7"), "num_envs=7", "8, 16")
     refused(tuner("plan", "--study", study_file(tmp_path), "--set", "num_envs"), "write num_envs=VALUE")
     refused(tuner("plan", "--study", study_file(tmp_path), "--set", "depth=7"), "no parameter 'depth'", "num_envs")
+    twice = ("--set", "num_envs=8", "--set", "num_envs=16")
+    refused(tuner("plan", "--study", study_file(tmp_path), *twice), "--set num_envs is given more than once")
     answer = tuner("plan", "--study", "reference", "--devices", "cpu:2", "--set", "prefetch_factor=4")
     refused(answer, "--set prefetch_factor", "only with num_workers of 1 or more")

@@ -68,7 +68,10 @@ def test_a_pareto_study_shows_and_writes_its_front(tuner: Tuner, tmp_path: Path)
     assert "objectives samples_per_s, min_avg_util: the best are a Pareto front, no probe is pruned\n" in out
     assert "walk: Pareto front" in out
     assert "runs/demo/pareto.tsv" in out
-    assert "walk: Pareto front" in tuner("status", "--study", study)[1]
+    shown = tuner("status", "--study", study)[1]
+    assert "walk: Pareto front" in shown
+    assert "headroom %" in shown
+    assert "changes learning" not in shown  # no parameter of this space does
     header, row = (tmp_path / "runs/demo/pareto.tsv").read_text().splitlines()
     assert header.startswith("case\tmethod\ttrial\tnum_envs\tsamples_per_s\tsamples_per_s_se\tmin_avg_util\t")
     assert row.startswith("walk\twalk\t0\t8\t")
@@ -195,7 +198,7 @@ def test_parameters_that_the_trainer_cannot_vary_are_named(tuner: Tuner, tmp_pat
     study = study_file(tmp_path, space=space, pruner={"name": "none"})
     _, out, _ = tuner("optimize", "--study", study, "--n-trials", 1)
     assert "not searched: num_workers: " in out
-    assert "not searched: pruner_patience: the pruner is none" in out
+    assert "not searched: pruner_patience: no probe is pruned" in out
 
 
 def test_an_override_that_matches_no_case_is_pointed_out(tuner: Tuner, tmp_path: Path) -> None:

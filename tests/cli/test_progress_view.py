@@ -68,3 +68,14 @@ def test_a_failure_has_its_detail(plan: ProbePlan) -> None:
 
 def test_what_comes_from_another_case_says_so(plan: ProbePlan) -> None:
     assert told(measured(plan, 50.0), origin="amp_walk").endswith("(20.0 s, from amp_walk)")
+
+
+def test_the_live_line_has_what_is_new_before_a_long_config(plan: ProbePlan) -> None:
+    result = replace(measured(plan, 61.25), samples_per_s=15000.4, iterations=4)
+    console = Console(file=io.StringIO(), width=80, force_terminal=True)
+    view = ProgressView(console)
+    view.probe_started(CASE, Asked(number=7, config=result.config, attempt=1, cold=True))
+    view.iteration(result, 61.25)
+    view.close()
+    shown = console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+    assert f"{CASE.name} #7: iteration 4, 61.2, 15000 samples/s so far: num_envs=32" in shown

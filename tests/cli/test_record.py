@@ -54,7 +54,8 @@ def test_without_time_a_recording_says_what_is_left(tuner: Tuner, tmp_path: Path
 def test_what_was_recorded_can_be_written_later_without_the_trainer(tuner: Tuner, tmp_path: Path) -> None:
     study = study_file(tmp_path, space=LADDER)
     code, _, err = tuner("export", "--study", study, "--recorded")
-    assert (code, "record.db" in err) == (2, True)
+    assert code == 2
+    assert "record.db yet; `tuner record` creates it" in err
     tuner("record", "--study", study)
     tables = tmp_path / "runs/demo/tables"
     written = {path.name: path.read_bytes() for path in tables.iterdir()}

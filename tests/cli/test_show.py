@@ -12,14 +12,18 @@ from tests_loop import bench, bounded, spec
 from tuner.cli.options import RUNS
 from tuner.cli.show import (
     at_the_top,
+    complaint,
     introduction,
     learning_changed,
     open_console,
     script_of_best,
     without_success,
+    written,
 )
 from tuner.cli.tables import print_tables, summary_table
 from tuner.export.summary import Best, CaseSummary
+from tuner.job import CaseOutcome, Ending
+from tuner.probe.result import Failure, FailureKind
 from tuner.study.cases import Case
 
 BEST = Best(
@@ -72,6 +76,21 @@ def test_a_case_without_a_best_is_told_what_to_do() -> None:
     ]
 
 
+def test_a_case_whose_set_up_is_at_fault_is_told_what_to_mend() -> None:
+    (line,) = without_success([replace(summary(None), status="missing_dependency", ok=0)])
+    assert line.startswith("walk: no config has run (missing_dependency); install it into the trainer's environment")
+    assert "recover" not in line
+
+
+def test_a_trainer_that_refuses_its_files_has_said_itself_what_to_mend() -> None:
+    failure = Failure(kind=FailureKind.MISSING_ASSET, rule="trainer", detail="a.yaml is no agent file; name another")
+    outcome = CaseOutcome(case=Case(name="walk"), ending=Ending.SETUP, probed=1, failure=failure)
+    assert complaint(outcome) == "case walk: missing_asset: a.yaml is no agent file; name another"
+    looked_for = complaint(replace(outcome, failure=replace(failure, rule="file")))
+    assert looked_for is not None
+    assert looked_for.endswith("name another; put the file where the trainer looks for it (under `trainer.root`)")
+
+
 def test_a_best_read_several_times_says_so() -> None:
     rows = [summary(BEST), summary(replace(BEST, readings=3)), summary(replace(BEST, error=0.34)), summary(None)]
     table = summary_table(rows)
@@ -85,18 +104,38 @@ def test_the_whole_config_of_the_best_is_shown() -> None:
     assert list(table.columns[3].cells) == ["num_envs=512 agent_variant=hiutil update_epochs=20"]
 
 
-def test_a_narrow_terminal_cuts_nothing_off() -> None:
-    console = Console(file=StringIO(), width=70, soft_wrap=True)
-    rows = [replace(summary(BEST), case="deepmimic_pi_plus_ppo", pruned=2), summary(None)]
+def printed(width: int, *rows: CaseSummary) -> list[str]:
+    console = Console(file=StringIO(), width=width, soft_wrap=True)
     with console.capture() as shown:
         print_tables(console, summary_table(rows))
-    lines = shown.get().splitlines()
+    return shown.get().splitlines()
+
+
+ROWS = [replace(summary(replace(BEST, error=0.4)), case="deepmimic_pi_plus_ppo", pruned=2), summary(None)]
+
+
+def test_a_terminal_of_80_columns_shows_each_config_whole_below_the_table() -> None:
+    *table, config = printed(80, *ROWS)
+    assert config == "deepmimic_pi_plus_ppo: num_envs=512 agent_variant=hiutil update_epochs=20"
+    assert max(map(len, table)) <= 80
+    shown = "\n".join(table)
+    for whole in ("│ deepmimic_pi_plus_ppo │ ok     │ 87.0 ± 0.4", "min_avg_util ", "pruned │"):
+        assert whole in shown
+
+
+def test_a_wide_terminal_shows_each_config_in_the_table() -> None:
+    *table, bottom = printed(140, *ROWS)
+    assert any("│ num_envs=512 agent_variant=hiutil update_epochs=20 │" in line for line in table)
+    assert bottom.startswith("└")
+
+
+def test_a_narrow_terminal_cuts_nothing_off() -> None:
+    *lines, config = printed(50, *ROWS)
     cells = zip(*(line.split("│") for line in lines if "│" in line), strict=True)
-    assert {"deepmimic_pi_plus_ppowalk", "num_envs=512agent_variant=hiutilupdate_epochs=20"} <= {
-        "".join(map(str.strip, column)) for column in cells
-    }
-    assert max(map(len, lines)) <= 70
-    assert "…" not in shown.get()
+    assert "deepmimic_pi_plus_ppowalk" in {"".join(map(str.strip, column)) for column in cells}
+    assert config.endswith("update_epochs=20")
+    assert max(map(len, lines)) <= 50
+    assert not any("…" in line for line in lines)
 
 
 def test_an_output_that_cannot_spell_a_letter_gets_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,3 +203,12 @@ def test_the_command_for_the_best_names_the_options_that_led_to_it() -> None:
     assert said == "`tuner plan --study 'my study.yaml' --best` prints the best as a script to train with"
     said = script_of_best("demo", devices="cpu:2", storage="postgresql://me:secret@host/db", runs=Path("/scratch"))
     assert "--study demo --devices cpu:2 --storage 'postgresql://me:***@host/db' --runs /scratch --best`" in said
+
+
+def test_files_are_named_where_there_are_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    console = Console(file=StringIO(), width=80)
+    written(console, [])
+    written(console, [tmp_path / "runs/trials.tsv", Path("/elsewhere/best.tsv")])
+    assert isinstance(console.file, StringIO)
+    assert console.file.getvalue() == "wrote runs/trials.tsv, /elsewhere/best.tsv\n"

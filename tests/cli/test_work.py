@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+TERMINAL = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
+"""As a terminal starts it, however these tests were started."""
 HEED = """
 import signal, sys
 from rich.console import Console
@@ -17,7 +19,7 @@ sys.exit(0 if asked.is_set() else 3)
 """
 
 
-def after(name: str, code: str = HEED) -> "subprocess.CompletedProcess[str]":
+def after(name: str, code: str = TERMINAL + HEED) -> "subprocess.CompletedProcess[str]":
     """Let a tuner of its own be sent a signal while it works, and go on."""
     return subprocess.run([sys.executable, "-c", code, name], capture_output=True, text=True, check=False)
 

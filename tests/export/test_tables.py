@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +28,16 @@ def cells(table, row: int = 0) -> dict[str, str]:
     """One row as it will stand in the file."""
     header, *lines = table.to_csv(sep="\t", index=False).splitlines()
     return dict(zip(header.split("\t"), lines[row].split("\t"), strict=True))
+
+
+def test_the_documentation_names_every_column(database: "FilledDatabase") -> None:
+    database.add(database.case("add_pi_plus"), HIUTIL, utils=(61.2, 63.0))
+    study = reader(database)
+    written = [best_by_case(study), method_summary(study), case_manifest(study), *trial_tables(study)]
+    documented = (Path(__file__).parents[2] / "docs/tables.md").read_text(encoding="utf-8")
+    columns = {name.removesuffix("1") + "0" if name.endswith("1") else name for table in written for name in table}
+    parameters_and_files = {*HIUTIL, "env_config", "engine_config"}
+    assert {name for name in columns - parameters_and_files if f"`{name}`" not in documented} == set()
 
 
 def test_best_by_case_starts_with_the_fixed_columns(database: "FilledDatabase") -> None:

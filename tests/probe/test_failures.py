@@ -110,9 +110,21 @@ def test_breaches_that_follow_each_other_end_the_probe_while_they_go_on() -> Non
     assert over_s(*breaches, progress=False) == (End.FATAL, pytest.approx(10.0 + 2 * GRACE_S))
 
 
-@pytest.mark.parametrize(("end", "over"), [(End.EXITED, "exit code 0"), (End.OUT_OF_TIME, "the time limit came")])
+@pytest.mark.parametrize(
+    ("end", "over"), [(End.EXITED, "it ended as if all were well,"), (End.OUT_OF_TIME, "the time limit came")]
+)
 def test_a_probe_whose_progress_is_not_understood_shows_what_it_said(end: End, over: str) -> None:
     assert named(lines=["step 1", "step 2"], end=end).detail == (
         f"{over} before an iteration was seen; the last line: step 2"
     )
-    assert named(lines=["iter 2"], end=end, seen=2).detail == f"{over} before enough iterations (2 seen)"
+    assert named(lines=["iter 2"], end=end, seen=2).detail == (
+        f"{over} before enough iterations (2 seen); the last line: iter 2"
+    )
+
+
+def test_a_trainer_that_said_nothing_has_no_last_line() -> None:
+    assert named(end=End.OUT_OF_TIME).detail == "the time limit came before an iteration was seen; no output"
+
+
+def test_a_hang_shows_what_was_said_last() -> None:
+    assert named(lines=["iter 2"], end=End.HANG, seen=2).detail == "no new iteration; the last line: iter 2"

@@ -34,3 +34,10 @@ def test_an_exception_without_a_message_is_told_by_the_statement_that_raised_it(
 )
 def test_the_last_exception_speaks_or_else_the_last_line(lines: list[str], words: str) -> None:
     assert last_words(lines) == words
+
+
+def test_a_long_line_is_shown_without_its_middle() -> None:
+    words = last_words([f"ValueError: {'x' * 5_000} of 3 rungs"])
+    assert len(words) < 450
+    assert words.startswith("ValueError: xxx")
+    assert words.endswith("xxx of 3 rungs")

@@ -25,6 +25,32 @@ def test_carriage_returns_end_lines_and_bad_bytes_are_shown() -> None:
     assert splitter.feed(b"Building 1/4\rBuilding 2/4\r\n\xff!\n") == ["Building 1/4", "Building 2/4", "\ufffd!"]
 
 
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"\x1b[1;32miter\x1b[0m 3\x1b[K", "iter 3"),
+        (b"\x1b]0;a title\x07loss 0.1\x1b(B", "loss 0.1"),
+        (b"ding\x07 \x00\x9b\xc2\x9b2J", "ding \ufffd2J"),
+        (b"a\ttab and caf\xc3\xa9\xc2\xa0\xe2\x96\x88", "a\ttab and caf\xe9\xa0\u2588"),
+    ],
+    ids=["colour", "title", "bell", "text"],
+)
+def test_what_a_terminal_would_obey_is_left_out(raw: bytes, text: str) -> None:
+    assert LineSplitter().feed(raw + b"\n") == [text]
+
+
+@given(st.text())
+def test_a_line_holds_no_control_character_but_tabs(text: str) -> None:
+    splitter = LineSplitter()
+    for line in (*splitter.feed(text.encode(errors="replace")), *splitter.close()):
+        assert not any(ord(letter) < 32 and letter != "\t" for letter in line)
+
+
+def test_coloured_progress_is_understood() -> None:
+    lines = LineSplitter().feed(b"\x1b[32mIteration\x1b[0m | \x1b[1m7\x1b[0m\nSamples | 64\n")
+    assert marks(ProgressReader(ROWS, 0.0), *lines) == [(7, 64)]
+
+
 def test_a_log_without_a_newline_stays_small() -> None:
     splitter = LineSplitter()
     for _ in range(100):

@@ -118,8 +118,26 @@ def test_what_one_rank_prints_does_not_count_beside_what_each_reports() -> None:
     assert kind(probe(lines)) is FailureKind.HANG
 
 
-def test_a_rank_that_is_not_in_the_plan_stands_for_nobody() -> None:
-    assert not probe([*reported(0, every(3.0, 30)), *reported(7, every(3.0, 30))], max_seconds=100).ok
+def test_a_rank_that_never_reports_asks_whether_one_speaks_for_all() -> None:
+    failure = probe(reported(0, every(3.0, 300)), max_seconds=100).failure
+    assert failure is not None
+    assert failure.detail.startswith("rank 1 has told no iteration; leave `rank` out where one speaks for all; ")
+
+
+@pytest.mark.parametrize("ranks", [(0, 7), (1, 2), (7,)])
+def test_a_rank_that_is_not_in_the_plan_stands_for_nobody_and_is_named(ranks: tuple[int, ...]) -> None:
+    lines = sorted((line for rank in ranks for line in reported(rank, every(3.0, 30))), key=lambda line: line.t_s)
+    failure = probe(lines, max_seconds=100).failure
+    assert failure is not None
+    assert (failure.kind, failure.rank) == (FailureKind.CRASH, ranks[-1])
+    assert failure.detail.startswith(
+        f"rank {ranks[-1]} tells iterations, but the ranks of 2 device(s) are counted from 0"
+    )
+
+
+def test_one_rank_more_than_devices_does_no_harm_where_the_others_report() -> None:
+    lines = [line for rank in (0, 1, 2) for line in reported(rank, every(3.0, 30))]
+    assert probe(sorted(lines, key=lambda line: line.t_s), max_seconds=100).ok
 
 
 def test_exit_0_with_a_rank_behind_is_no_success() -> None:

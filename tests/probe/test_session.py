@@ -192,7 +192,7 @@ def test_a_trainer_that_fails_at_a_stop_is_not_waited_for(bench: Bench, monkeypa
         ("garbage_once", STRICT, FailureKind.CRASH, "no message: \\o/"),
         ("missing_builder", STRICT, FailureKind.MISSING_DEPENDENCY, "MimicKit has no"),
         ("gives_up", STRICT, FailureKind.CRASH, "the simulation has exploded"),
-        ("silent", STRICT, FailureKind.HANG, "no progress"),
+        ("silent", STRICT, FailureKind.HANG, "no new iteration"),
     ],
 )
 def test_a_fault_in_a_warm_run_is_named_and_the_next_config_starts_anew(
@@ -220,6 +220,11 @@ def test_an_out_of_memory_in_a_warm_run_says_by_how_much(bench: Bench) -> None:
         ("garbage", FailureKind.CRASH, "no message: \\o/"),
         ("missing_builder", FailureKind.MISSING_DEPENDENCY, "MimicKit has no"),
         ("killed", FailureKind.CRASH, "was killed by SIGKILL"),
+        (
+            "plain",
+            FailureKind.CRASH,
+            "an iteration before `ready`; what serves a session asks",
+        ),
     ],
 )
 def test_a_session_that_never_is_ready_is_named_and_the_next_one_starts(

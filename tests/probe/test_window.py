@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from tuner.probe.plan import Device
 from tuner.probe.result import DeviceSample, Progress
-from tuner.probe.window import Mark, busy_shares, find_window, marks, summarise
+from tuner.probe.window import Mark, Window, busy_shares, find_window, marks, summarise
 
 times = st.lists(st.floats(0.1, 50), min_size=2, max_size=12).map(
     lambda steps: [sum(steps[: count + 1]) for count in range(len(steps))]
@@ -79,3 +79,8 @@ def test_busy_shares_are_taken_between_each_rank_s_own_marks() -> None:
     assert shares is not None
     assert [share.mean_pct for share in shares] == [50.0, 80.0]
     assert busy_shares(reports, window, 3) is None
+
+
+def test_a_count_of_each_iteration_s_own_tells_no_rate() -> None:
+    window = Window(tuple(Mark(iteration=number, t_s=3.0 * number, samples=64) for number in range(5)))
+    assert (window.samples_per_s, window.rates()) == (None, [])

@@ -36,6 +36,18 @@ def said(**changes: object) -> list[str]:
         ),
         ({"probe": {"max_seconds": math.inf}}, "probe.max_seconds: Input should be a finite number (found inf)"),
         ({"probe": {"sample_seconds": 1e12}}, "probe.sample_seconds: Input should be less than or equal to 60 (found"),
+        ({"search": {"trials": "many"}}, "search.trials: should be a whole number (found 'many')"),
+        ({"search": {"trials": 2.5}}, "search.trials: should be a whole number (found 2.5)"),
+        ({"probe": {"max_seconds": "long"}}, "probe.max_seconds: should be a number (found 'long')"),
+        (
+            {"space": {"num_envs": {"range": [8, 16, 2]}}},
+            "space.num_envs.range: has too many values (found [8, 16, 2])",
+        ),
+        ({"devices": [0, 1]}, "devices: should be text, not a list; write '0,1' (found [0, 1])"),
+        (
+            {"objective": ["util", "samples_per_s"]},
+            "objective: should be text, not a list; write 'util,samples_per_s' (found ['util', 'samples_per_s'])",
+        ),
         ({"search": {"trials": True}}, "search.trials: write a number (found True)"),
     ],
 )

@@ -91,6 +91,17 @@ def test_all_errors_come_at_once_with_their_paths() -> None:
         ("name: [\n", ["cannot be read: line 2: expected the node content, but found"]),
         ("name: &a [*a]\n", ["aliases holds itself"]),
         (HEAD + f"space: {'[' * 3000}", ["nested too deeply"]),
+        (HEAD + SPACE + "cases: [*pi_plus*]\n", ["undefined alias 'pi_plus*'; put text that begins with * in quotes"]),
+        (HEAD + SPACE + "cases: *\n", ["put text that begins with * in quotes"]),
+        (
+            HEAD + SPACE + "constraints: {samples_per_s: >= 3}\n",
+            ["line 5: found character '>'", "put the text"],
+        ),
+        (HEAD + SPACE + "probe:\n\titerations: 3\n", ["line 6: found character", "; indent with spaces"]),
+        (
+            HEAD + SPACE + 'fallback: "(?P<iteration>\\d+)"\n',
+            ["unknown escape character 'd'; use single quotes"],
+        ),
         (HEAD + SPACE + "devices: 0\n", ["devices: should be text; put it in quotes (found 0)"]),
         (
             HEAD + SPACE + "space:\n  num_envs: {ladder: [4]}\n",

@@ -2,13 +2,16 @@ import re
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from tuner.errors import StudyError
 from tuner.probe.metrics import OBJECTIVES
 from tuner.study.load import load, narrowed
+from tuner.study.spec import ProbeSpec, PrunerSpec, SearchSpec
 from tuner.trainers.base import TRAINERS, open_trainer, split_parameters
 
 README = Path(__file__).parents[2] / "README.md"
+STUDIES = README.parent / "docs/studies.md"
 
 PI_PLUS_RUNGS = (32, 36, 38, 39, 40, 44, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 CASES = ("amp_pi_plus", "amp_humanoid")
@@ -74,3 +77,17 @@ def test_the_study_files_in_the_readme_are_accepted() -> None:
         assert (varied, declined) == (tuple(spec.space), {})
         for case in CASES:
             assert narrowed(spec, case, "gpu").build_space().names
+
+
+@pytest.mark.parametrize(
+    ("part", "model"),
+    [("probe", ProbeSpec), ("search", SearchSpec), ("pruner", PrunerSpec)],
+    ids=["probe", "search", "pruner"],
+)
+def test_every_key_is_documented_with_its_default(part: str, model: type[BaseModel]) -> None:
+    rows = dict(re.findall(rf"^\| `{part}\.(\w+)` \| (.*?) \|", STUDIES.read_text(encoding="utf-8"), re.MULTILINE))
+    assert rows.keys() == model.model_fields.keys()
+    for name, field in model.model_fields.items():
+        if field.default is not None:  # what stands for an empty one depends on the rest
+            default = f"{field.default:g}" if isinstance(field.default, float) else str(field.default).lower()
+            assert rows[name].strip("`") == default

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from tuner.errors import TrainerError
-from tuner.trainers.mimickit.agent import adapted, ladder_end, steps_per_iter
+from tuner.trainers.mimickit.agent import adapted, check_value, ladder_end, steps_per_iter
 
 AGENTS = Path(__file__).parents[1] / "data" / "mimickit" / "data" / "agents"
 SEPARATE = (AGENTS / "separate_agent.yaml").read_text()
@@ -129,3 +129,14 @@ def test_without_a_replay_buffer_no_end_is_known():
 def test_a_replay_buffer_without_a_size_is_refused(size):
     with pytest.raises(TrainerError, match=r"agent\.yaml: disc_buffer_size is "):
         ladder_end(f"disc_buffer_size: {size}\n", "agent.yaml")
+
+
+@pytest.mark.parametrize(("parameter", "value"), [("agent_variant", "fast"), ("update_epochs", 0), ("batch_size", "2")])
+def test_a_value_that_no_agent_file_takes_is_refused(parameter: str, value: int | str) -> None:
+    with pytest.raises(TrainerError, match=f"{parameter}.* {value!r}"):
+        check_value(parameter, value)
+
+
+@pytest.mark.parametrize(("parameter", "value"), [("agent_variant", "hiutil"), ("batch_size", 0.5), ("num_envs", 8)])
+def test_other_values_are_for_the_agent_file_to_take(parameter: str, value: float | str) -> None:
+    check_value(parameter, value)

@@ -1,14 +1,17 @@
 """Checks of what a study asks for, and of its trainer: its files, its parameters, what its own Python can import."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import get_args
 
-from tuner.checkup.finding import Finding, fine, problem
+from tuner.checkup.finding import Finding, fine, problem, warning
 from tuner.probe.metrics import check_metrics
 from tuner.probe.protocols import Trainer
-from tuner.study.cases import select
+from tuner.study.cases import Case, select
+from tuner.study.load import DeviceKind, narrowed, unmatched
 from tuner.study.spec import StudySpec
 from tuner.trainers.base import open_trainer, split_parameters
-from tuner.trainers.dependencies import Dependencies, Dependent, Imported, conflicts, import_all
+from tuner.trainers.dependencies import Dependencies, Dependent, Imported, Launcher, conflicts, import_all
+from tuner.trainers.parameters import check_values
 
 
 def check_objective(spec: StudySpec) -> Iterator[Finding]:
@@ -22,20 +25,33 @@ def check_trainer(spec: StudySpec) -> Iterator[Finding]:
     """Check the trainer that a study names. Raises StudyError or TrainerError where its files cannot be used."""
     trainer = open_trainer(spec.trainer)
     known = trainer.cases()
-    yield fine("trainer", f"{trainer.name}: {len(select(known, spec.cases))} of {len(known)} case(s) selected")
+    chosen = select(known, spec.cases)
+    yield fine("trainer", f"{trainer.name}: {len(chosen)} of {len(known)} case(s) selected")
+    for glob in unmatched(spec, (case.name for case in known)):
+        yield warning("overrides", f"no case matches {glob!r}")
     if isinstance(trainer, Dependent):
         yield from check_imports(trainer.dependencies, import_all(trainer.dependencies))
     else:
         yield fine("imports", f"what {trainer.name} imports is not known here")
-    yield from check_parameters(trainer, spec)
+    if isinstance(trainer, Launcher) and (program := trainer.missing_program()):
+        yield problem("command", f"there is no program {program!r}; no shell runs it: see trainer.options")
+    yield from check_parameters(trainer, spec, known)
 
 
-def check_parameters(trainer: Trainer, spec: StudySpec) -> Iterator[Finding]:
-    """Say which parameters of the study and its overrides are searched. Raises TrainerError for an unknown one."""
-    names = dict.fromkeys([*spec.space, *(name for override in spec.overrides for name in override.space)])
-    searched, declined = split_parameters(trainer, names)
-    left_out = [f"{name} left out: {why}" for name, why in declined.items()]
-    yield fine("parameters", "; ".join([", ".join(searched) or "none", *left_out]))
+def check_parameters(trainer: Trainer, spec: StudySpec, cases: Iterable[Case]) -> Iterator[Finding]:
+    """Say which parameters are searched in some case, on some kind of device.
+
+    Raises TrainerError for a parameter that the trainer has never heard of and for a value that it cannot use.
+    """
+    spaces = [narrowed(spec, case.name, kind).build_space() for case in cases for kind in get_args(DeviceKind)]
+    searched, declined = split_parameters(trainer, dict.fromkeys(name for space in spaces for name in space.names))
+    idle = {name: f"no config has {condition}" for name, condition in spaces[0].idle.items()}
+    idle = {name: why for name, why in idle.items() if all(name in space.idle for space in spaces)}
+    left_out = [f"{name} left out: {why}" for name, why in {**idle, **declined}.items()]
+    kept = [name for name in searched if name not in idle]
+    found = fine if kept else problem
+    yield found("parameters", "; ".join([", ".join(kept) or "none is searched", *left_out]))
+    check_values(trainer, (one for space in spaces for one in space.parameters if one.name in kept))
 
 
 def check_imports(dependencies: Dependencies, imported: Sequence[Imported]) -> Iterator[Finding]:

@@ -1,13 +1,13 @@
 """How a Pareto front is shown: one table per case with several objectives."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rich.table import Table
 
-from tuner.cli.tables import in_words
+from tuner.cli.tables import CONFIG, in_words
 from tuner.export.query import StudyReader
 from tuner.export.records import CaseRecord, TrialRecord
-from tuner.export.rows import front_row
+from tuner.export.rows import Row, front_row
 
 _SPEED = "samples_per_s"
 _HEADS = {
@@ -29,13 +29,19 @@ def front_tables(study: StudyReader) -> Iterator[Table]:
 
 
 def _table(study: StudyReader, case: CaseRecord, members: list[TrialRecord]) -> Table:
-    columns = dict.fromkeys([*case.objectives, *_HEADS])
+    rows = [front_row(case, trial, study.beside_default(case, trial)) for trial in members]
+    columns = [column for column in dict.fromkeys([*case.objectives, *_HEADS]) if _tells(column, rows)]
     heads = [_HEADS.get(column, column) for column in columns]
-    table = Table("trial", "config", *heads, title=f"{case.name}: Pareto front", title_justify="left")
-    for trial in members:
-        row = front_row(case, trial, study.beside_default(case, trial))
+    table = Table("trial", CONFIG, *heads, title=f"{case.name}: Pareto front", title_justify="left")
+    for trial, row in zip(members, rows, strict=True):
         table.add_row(f"#{trial.number}", in_words(trial.config), *(_cell(row.get(column)) for column in columns))
     return table
+
+
+def _tells(column: str, rows: Iterable[Row]) -> bool:
+    """Tell whether a column is worth its width: it holds something, and not for each member that it was read once."""
+    nothing = {None, "", 1} if column == "readings" else {None, ""}
+    return any(row.get(column) not in nothing for row in rows)
 
 
 def _cell(value: object) -> str:

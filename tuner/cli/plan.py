@@ -182,6 +182,8 @@ def _slot(bench: Workbench, case: Case, folder: str, *, to_train: bool = False) 
 def _config(space: Space, first: Config, settings: Sequence[str]) -> Config:
     """Give the first config with the settings put in. Raises StudyError for a setting outside the space."""
     wanted = dict(_setting(text, space) for text in settings)
+    if twice := [name for name in wanted if sum(text.startswith(f"{name}=") for text in settings) > 1]:
+        raise StudyError(f"--set {twice[0]} is given more than once; name one value")
 
     def pick(parameter: Parameter) -> Value:
         return wanted.get(parameter.name, first.get(parameter.name, parameter.values[0]))

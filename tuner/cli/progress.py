@@ -23,6 +23,7 @@ class ProgressView:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._status: Status | None = None
+        self._at = ""
         self.trials = 0
         """That have been told so far."""
 
@@ -41,13 +42,14 @@ class ProgressView:
         self._line(f"case {ladder(case.name, rungs)}")
 
     def probe_started(self, case: Case, asked: Asked) -> None:
-        """Begin the live line."""
-        self._show(f"#{asked.number} {in_words(asked.config)}: starting")
+        """Begin the live line; what is new comes first, because a terminal may be too narrow for a config."""
+        self._at = f"{case.name} #{asked.number}"
+        self._show(f"{self._at}: starting {in_words(asked.config)}")
 
     def iteration(self, result: ProbeResult, objective: float | None) -> None:
         """Renew the live line."""
         number = "" if objective is None else f", {_numbers(result, objective)} so far"
-        self._show(f"{in_words(result.config)}: iteration {result.iterations}{number}")
+        self._show(f"{self._at}: iteration {result.iterations}{number}: {in_words(result.config)}")
 
     def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
         """Write the trial's line."""

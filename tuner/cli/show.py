@@ -27,9 +27,14 @@ from tuner.units import HOUR_S, duration
 from tuner.urls import shown
 from tuner.workbench import Workbench, not_searched
 
-REMEDIES = {
+SETUP_REMEDIES: dict[str, str] = {
     FailureKind.MISSING_DEPENDENCY: "install it into the trainer's environment (`trainer.python` in the study file)",
     FailureKind.MISSING_ASSET: "put the file where the trainer looks for it (under `trainer.root`)",
+}
+"""What to do where no other config would fare better."""
+
+REMEDIES = {
+    **SETUP_REMEDIES,
     FailureKind.GPU_BUSY: "free the cards, then run the same command again",
     FailureKind.GPU_LOST: "`tuner doctor` tells what the driver says; a reset or reboot may be needed",
     FailureKind.PORT_IN_USE: "look for a trainer that is still running",
@@ -147,11 +152,14 @@ def ladder(case: str, rungs: Iterable[int]) -> str:
 def complaint(outcome: CaseOutcome) -> str | None:
     """Say what to mend where a case stopped early."""
     if outcome.ending is Ending.UNREAD:
-        return f"case {outcome.case.name}: {outcome.why}; name another objective, or let the trainer tell its samples"
+        return f"case {outcome.case.name}: {outcome.why}; name another objective, or let the trainer count its samples"
     if outcome.failure is None:
         return None
+    said = f"case {outcome.case.name}: {outcome.failure.kind}: {outcome.failure.detail}"
+    if outcome.failure.rule == "trainer":  # it has said itself what to mend, and nothing was launched
+        return said
     remedy = REMEDIES.get(outcome.failure.kind, f"read the newest console.log under probes/{outcome.case.name}")
-    return f"case {outcome.case.name}: {outcome.failure.kind}: {outcome.failure.detail}; {remedy}"
+    return f"{said}; {remedy}"
 
 
 def at_its_end(case: str, why: str) -> str:
@@ -198,7 +206,7 @@ def without_success(rows: Iterable[CaseSummary]) -> list[str]:
     """Say which cases have no best although they were tried, and what to do."""
     return [
         f"{row.case}: no config {'that ran may be the best' if row.ok else 'has run'} ({row.status}); "
-        "`tuner recover` looks for one"
+        f"{SETUP_REMEDIES.get(row.status, '`tuner recover` looks for one')}"
         for row in rows
         if row.best is None and row.status not in {NO_TRIALS, INTERRUPTED}
     ]
@@ -238,7 +246,9 @@ def out_of_time(hours: float) -> str:
 
 
 def written(console: Console, paths: Sequence[Path]) -> None:
-    """Say which files were written, relative to the working directory where they lie below it."""
+    """Say which files were written, if any were, relative to the working directory where they lie below it."""
+    if not paths:
+        return
     here = Path.cwd()
     named = [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
     console.print(f"wrote {', '.join(map(str, named))}", markup=False)

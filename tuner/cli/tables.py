@@ -1,20 +1,58 @@
 """Where the cases of a study stand: a table with a row for each; tables on terminals of any width."""
 
+import sys
 from collections.abc import Iterable, Mapping
 
+from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
+from rich.measure import Measurement
+from rich.table import Column, Table
 
 from tuner.export.summary import Best, CaseSummary
 from tuner.study.space import Value
 
+CONFIG = "config"
+"""Head of the column that stands below a table where the terminal has no room for it."""
+
 
 def print_tables(console: Console, *tables: Table) -> None:
-    """Show tables that fold what is too long for the terminal, rather than cut it off."""
+    """Show tables that put configs below, and fold what is still too long for the terminal, rather than cut it off."""
     for table in tables:
-        for column in table.columns:
-            column.overflow = "fold"
+        below = [] if _room(console, table) >= 0 else _taken_out(table)
+        _share(_room(console, table), table.columns)
         console.print(table, soft_wrap=False)
+        for line in below:
+            console.print(line, markup=False)
+
+
+def _room(console: Console, table: Table) -> int:
+    """Give how much of the terminal's width a table can leave free without breaking a word; below 0, it must."""
+    unbounded = console.options.update_width(sys.maxsize)
+    return console.width - Measurement.get(console, unbounded, table).minimum
+
+
+def _share(room: int, columns: Iterable[Column]) -> None:
+    """Give columns the width of their longest word and, from the left, of what they need beyond; below 0, break words.
+
+    Left to itself, rich takes from each column in proportion to its width, whatever word that breaks.
+    """
+    for column in columns:
+        column.overflow = "fold"
+        if room >= 0:
+            cells = [str(cell) for cell in (column.header, *column.cells)]
+            word = max((cell_len(word) for cell in cells for word in cell.split()), default=0)
+            more = min(room, max(map(cell_len, cells)) - word)
+            column.width = word + more
+            room -= more
+
+
+def _taken_out(table: Table) -> list[str]:
+    """Take the configs out of a table; give a line for each, beside what begins its row."""
+    config = next((column for column in table.columns if column.header == CONFIG), None)
+    if config is None:
+        return []
+    table.columns.remove(config)
+    return [f"{row}: {words}" for row, words in zip(table.columns[0].cells, config.cells, strict=True) if words]
 
 
 def in_words(config: Mapping[str, Value]) -> str:
@@ -31,7 +69,7 @@ def summary_table(rows: Iterable[CaseSummary]) -> Table:
     """Lay out one row per case."""
     shown = list(rows)
     best = " ".join(["best", *dict.fromkeys(row.objective for row in shown)])
-    table = Table("case", "status", best, "config", "samples/s", "trial", "trials")
+    table = Table("case", "status", best, CONFIG, "samples/s", "trial", "trials")
     for row in shown:
         table.add_row(row.case, row.status, *(_best_cells(row.best) if row.best else [""] * 4), _counts(row))
     return table

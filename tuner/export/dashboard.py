@@ -50,6 +50,7 @@ def _check_free(port: int) -> None:
         try:
             probe.bind((LOOPBACK, port))
         except (OSError, OverflowError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
             raise DashboardError(
-                f"the dashboard cannot listen on port {port}: {error}; choose another with --port"
+                f"the dashboard cannot listen on port {port}: {reason}; choose another with --port"
             ) from error

@@ -48,18 +48,19 @@ STATE = cast(TRIALS.c.state, String)
 """Of a trial; the column has an enum type of its own on PostgreSQL."""
 
 
-def connect(url: str) -> Engine:
+def connect(url: str, *, filled_by: str = "tuner optimize") -> Engine:
     """Give an engine on the study database at `url`; no connection stays open between reads.
 
+    `filled_by` is the command that messages name where there is nothing to read yet.
     Raises StoreError when it cannot be reached or holds other tables, EmptyStoreError when it holds none; no message
     shows a password.
     """
     engine = engine_at(url)
     file = engine.url.database or ""
     if engine.dialect.name == "sqlite" and not file.startswith("file:") and not Path(file).is_file():
-        raise StoreError(f"there is no study database {file} yet; `tuner optimize` creates it")
+        raise StoreError(f"there is no study database {file} yet; `{filled_by}` creates it")
     with reading(engine) as connection:
-        _check_tables(connection)
+        _check_tables(connection, filled_by)
     return engine
 
 
@@ -74,18 +75,18 @@ def engine_at(url: str) -> Engine:
     return create_engine(checked_url(url), poolclass=NullPool)
 
 
-def _check_tables(connection: Connection) -> None:
+def _check_tables(connection: Connection, filled_by: str) -> None:
     """Raise StoreError unless every table and column that is read here exists."""
     inspector = inspect(connection)
     tables = set(inspector.get_table_names())
     if not tables:
-        raise EmptyStoreError(f"{shown(connection.engine.url)} holds no study yet; `tuner optimize` makes one there")
+        raise EmptyStoreError(f"{shown(connection.engine.url)} holds no study yet; `{filled_by}` makes one there")
     for wanted in (STUDIES, FACTS, TRIALS, VALUES, STEPS, PROBES):
         found = {known["name"] for known in inspector.get_columns(wanted.name)} if wanted.name in tables else set()
         if missing := [part.name for part in wanted.c if part.name not in found]:
             raise StoreError(
                 f"{shown(connection.engine.url)} is no study database of Optuna 5: its table {wanted.name} "
-                f"lacks {', '.join(missing)}; name the database that `tuner optimize` filled"
+                f"lacks {', '.join(missing)}; name the database that `{filled_by}` filled"
             )
 
 

@@ -66,7 +66,7 @@ def export_tables(url: str, study: str, folder: Path) -> list[Path]:
     A row stands for each trial that has ended, those aside that were interrupted: they are asked again.
     Raises StoreError when the study cannot be read, OutputError when a file cannot be written.
     """
-    reader = StudyReader(connect(url), study)
+    reader = StudyReader(connect(url, filled_by="tuner record"), study)
     ended: dict[str, list[TrialRecord]] = {}
     for trial in reader.trials():
         if trial.state in FINISHED and trial.status != INTERRUPTED:

@@ -8,8 +8,9 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any
 
-from tuner.probe.last_words import EXCEPTION, last_words
-from tuner.probe.lines import MAX_LINE_BYTES
+from tuner.probe.last_words import EXCEPTION, NO_OUTPUT, last_words, quoted
+from tuner.probe.lines import MAX_LINE_BYTES, plain
+from tuner.probe.ranks import Laggard
 from tuner.probe.result import STOPPED, Failure, FailureKind, unreadable
 from tuner.probe.rules import BREACH, KILLED, RULES, SESSION
 from tuner.units import BYTES_PER_MIB, MIB_PER_GIB
@@ -89,7 +90,8 @@ class Evidence:
 
     def tell(self, failed: Mapping[str, Any], t_s: float) -> None:
         """Take the trainer's own `failed` record into account: its detail as output, its kind above all rules."""
-        texts = str(failed.get("detail") or "no detail")[:MAX_LINE_BYTES].strip().splitlines()
+        lines = map(plain, str(failed.get("detail") or "")[:MAX_LINE_BYTES].splitlines())
+        texts = [line.rstrip() for line in lines if line.strip()] or ["no detail"]
         rank = failed["rank"] if isinstance(failed.get("rank"), int) else None
         for text in texts:
             self.feed(text, t_s, rank)
@@ -134,7 +136,7 @@ class Evidence:
                 return Failure(
                     kind=rule.kind,
                     rule=rule.name,
-                    detail=(sized or lines)[0].strip(),
+                    detail=quoted((sized or lines)[0].strip()),
                     rank=self._rank(clues),
                     overshoot_mib=_overshoot_mib(sized[0]) if sized and rule.kind is FailureKind.GPU_OOM else None,
                 )
@@ -186,15 +188,15 @@ def classify(
     measured: bool,
     oom_kills: int,
     seen: int = 0,
-    behind: int | None = None,
+    behind: Laggard | None = None,
     lost: str | None = None,
 ) -> Failure | None:
     """Decide whether a probe failed and why; None when its window counts.
 
     `missing` names expected files that are not there, `measured` says whether there is a window, `oom_kills` counts
     processes that the kernel ended for want of memory while the probe ran, `seen` the iterations that all ranks told,
-    `behind` is the rank that had fallen behind the others, if one had, and `lost` says why the devices could not be
-    read any more, if they could not.
+    `behind` is the rank that the others wait for, if there is one, and `lost` says why the devices could not be read
+    any more, if they could not.
     """
     if end is End.INTERRUPTED:
         return STOPPED
@@ -214,7 +216,7 @@ def classify(
 
 
 def _ran_its_course(
-    end: End, exit_code: int | None, missing: Sequence[str], measured: bool, behind: int | None
+    end: End, exit_code: int | None, missing: Sequence[str], measured: bool, behind: Laggard | None
 ) -> bool:
     if end is End.EXITED:
         return measured and exit_code == 0 and not missing and behind is None
@@ -222,16 +224,19 @@ def _ran_its_course(
 
 
 def _unexplained(
-    end: End, exit_code: int | None, missing: Sequence[str], last_words: str, *, seen: int, behind: int | None
+    end: End, exit_code: int | None, missing: Sequence[str], last_words: str, *, seen: int, behind: Laggard | None
 ) -> Failure:
-    too_early = f"before enough iterations ({seen} seen)"
-    if not seen:
-        too_early = f"before an iteration was seen; the last line: {last_words}"
+    many = f"enough iterations ({seen} seen)" if seen else "an iteration was seen"
+    said = last_words if last_words == NO_OUTPUT else f"the last line: {last_words}"
+    too_early = f"before {many}; {said}"
     finished = end is End.EXITED and exit_code == 0
-    if end is End.HANG or (behind is not None and (finished or end is End.OUT_OF_TIME)):
-        rank = "" if behind is None else f"rank {behind} fell behind; "
-        detail = f"{rank}no progress after: {last_words}"
-        return Failure(kind=FailureKind.HANG, rule="silence", detail=detail, rank=behind)
+    if behind is not None and (finished or end in {End.HANG, End.OUT_OF_TIME}):
+        kind, rule = (FailureKind.CRASH, "ranks") if behind.is_stray else (FailureKind.HANG, "silence")
+        detail = f"{behind.text}; {said}"
+        return Failure(kind=kind, rule=rule, detail=detail, rank=behind.rank)
+    if end is End.HANG:
+        detail = f"no new iteration; {said}"
+        return Failure(kind=FailureKind.HANG, rule="silence", detail=detail)
     if end is End.ENOUGH:
         detail = "the iterations are too short to be told apart; raise probe.iterations"
         return Failure(kind=FailureKind.CRASH, rule="no window", detail=detail)
@@ -239,7 +244,7 @@ def _unexplained(
         detail = f"the time limit came {too_early}"
         return Failure(kind=FailureKind.TOO_SLOW, rule="time limit", detail=detail)
     if finished:
-        detail = f"exit code 0 without {', '.join(missing)}" if missing else f"exit code 0 {too_early}"
-        return Failure(kind=FailureKind.CRASH, rule="incomplete", detail=detail)
+        lack = f"without {', '.join(missing)}" if missing else too_early
+        return Failure(kind=FailureKind.CRASH, rule="incomplete", detail=f"it ended as if all were well, {lack}")
     code = "" if end is End.FATAL else f"exit code {exit_code}: "
     return Failure(kind=FailureKind.CRASH, rule="exit", detail=f"{code}{last_words}")

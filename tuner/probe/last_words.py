@@ -9,15 +9,23 @@ EXCEPTION = re.compile(r"^(?:\[rank\d+\]: )?(?:\w+\.)*\w*(?:Error|Exception|Inte
 _SPEECHLESS = re.compile(r"(?:Error|Exception|Interrupt)$")
 _FRAME = re.compile(r'^(?:\[rank\d+\]: )?\s+File "(?:[^"]*/)?(?P<file>[^"/]+)", line (?P<line>\d+)')
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ")
+NO_OUTPUT = "no output"
+_QUOTED = 400
+"""Characters of a line that are shown; the console log has all."""
 
 
 def last_words(lines: Sequence[str]) -> str:
     """Give the last exception, with the statement that raised it where it has no message; else the last line."""
     if not lines:
-        return "no output"
+        return NO_OUTPUT
     at = max((place for place, line in enumerate(lines) if EXCEPTION.search(line)), default=len(lines) - 1)
     words = lines[at].strip()
-    return f"{words}{_raised_at(lines[:at])}" if _SPEECHLESS.search(words) else words
+    return quoted(f"{words}{_raised_at(lines[:at])}" if _SPEECHLESS.search(words) else words)
+
+
+def quoted(line: str) -> str:
+    """Give a line as a message shows it: without its middle where it is long."""
+    return line if len(line) <= _QUOTED else f"{line[: _QUOTED // 2]} … {line[-_QUOTED // 2 :]}"
 
 
 def _raised_at(lines: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -51,7 +52,9 @@ class Process:
         first = json.loads(self._messages.readline() or '{"error": "the guard process died"}')
         if "error" in first:
             self._close()
-            raise TrainerError(f"the trainer cannot be started: {first['error']} (command: {plan.argv[0]})")
+            raise TrainerError(
+                f"the trainer cannot be started: {first['error']}; no shell runs it: {shlex.join(plan.argv)}"
+            )
         self.pid: int = first["pid"]
 
     def lines(self, timeout_s: float) -> list[Line]:

@@ -153,6 +153,8 @@ class SessionRun:
             case "ready":
                 self._session.ready = True
                 self.ready_s = line.t_s if self.ready_s is None else self.ready_s
+            case "iteration" if not self._session.ready:
+                return self._breach("an iteration before `ready`; what serves a session asks `requests()` for its runs")
             case "iteration":
                 self._longest_s = max(self._longest_s, line.t_s - self._iteration_at_s)
                 self._iteration_at_s = line.t_s

@@ -6,6 +6,7 @@ from statistics import median
 
 from tuner.probe.failures import End, Evidence
 from tuner.probe.protocols import Line
+from tuner.probe.ranks import Laggard, laggard
 from tuner.probe.reader import ProgressReader, record
 from tuner.probe.result import Progress
 from tuner.probe.window import Mark, marks
@@ -87,12 +88,9 @@ class Watch:
             not self._time_for(2)
         )
 
-    def behind(self) -> int | None:
-        """Give the rank that is more than the one iteration behind another that ranks in step can be."""
-        reached = dict.fromkeys(range(self._ranks), -1)
-        reached |= {one.rank: one.iteration for one in self.progress if one.rank in reached}
-        slowest = min(reached, key=reached.__getitem__)
-        return slowest if reached[slowest] < max(reached.values()) - 1 else None
+    def behind(self) -> Laggard | None:
+        """Give the rank that the others wait for, if there is one."""
+        return laggard(self.progress, self._ranks)
 
     def _has_enough(self) -> bool:
         return self._measures and self._are_enough(len(self.marks), self._window_s)

@@ -55,8 +55,8 @@ class Window:
 
     @property
     def samples_per_s(self) -> float | None:
-        """Samples of all ranks per second; None where the trainer does not count samples."""
-        return _rate(self.first, self.last)
+        """Samples of all ranks per second; None where the trainer does not count all of them, from its start on."""
+        return _rate(self.first, self.last) or None  # a count of each iteration's own stands still
 
     def spans(self) -> list[tuple[Mark, Mark]]:
         """Cut it at marks into spans of at least `LEAST_SPAN_S`; what is left over goes to the last."""
@@ -68,6 +68,8 @@ class Window:
 
     def rates(self) -> list[Block]:
         """Give samples per second, span by span; empty where the trainer does not count samples."""
+        if self.samples_per_s is None:
+            return []
         rates = [(one, other, _rate(one, other)) for one, other in self.spans()]
         return [Block(other.t_s - one.t_s, rate) for one, other, rate in rates if rate is not None]
 

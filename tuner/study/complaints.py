@@ -15,6 +15,10 @@ _IN_WORDS = {
     "dict_type": "should be a mapping of keys to values",
     "model_type": "should be a mapping of keys to values",
     "too_short": "is empty",
+    "int_parsing": "should be a whole number",
+    "int_from_float": "should be a whole number",
+    "float_parsing": "should be a number",
+    "too_long": "has too many values",
 }
 """Kind of error → what to say of it; of the others the library's own words will do."""
 
@@ -36,6 +40,8 @@ def _complaint(part: ErrorDetails, model: type[BaseModel], above: Sequence[str])
         return f"{where}: unknown key; known: {', '.join(_keys(model, part['loc'][:-1]))}"
     found = "" if isinstance(part["input"], dict) else f" (found {part['input']!r})"
     wrong = _IN_WORDS.get(part["type"]) or forms.IN_WORDS.get(part.get("ctx", {}).get("pattern", ""))
+    if part["type"] == "string_type" and isinstance(part["input"], list | tuple):
+        wrong = f"should be text, not a list; write {','.join(map(str, part['input']))!r}"
     return f"{where}: {wrong or part['msg'].removeprefix('Value error, ')}{found}"
 
 

@@ -17,6 +17,13 @@ from tuner.study.spec import Override, StudySpec
 
 DeviceKind = Literal["cpu", "gpu"]
 _VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*)(?P<default>:-[^}]*)?\}")
+_YAML_HINTS = {
+    "alias": "put text that begins with * in quotes",
+    r"'\t'": "indent with spaces",
+    "cannot start any token": "put the text in quotes",
+    "unknown escape character": "use single quotes, which keep a backslash as it is",
+}
+"""Part of what YAML says is wrong → what to do about it, where people have meant something else."""
 _PACKAGE = Path(__file__).resolve().parents[1]
 _FOLDERS = (Path("studies"), _PACKAGE / "_studies", _PACKAGE.parent / "studies")
 
@@ -116,7 +123,9 @@ def _read(path: Path) -> Any:
         return YAML(typ="safe").load(path.read_text(encoding="utf-8"))
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise StudyError(f"study file {path} cannot be read: line {line}: {error.problem}") from error
+        wrong = f"{error.context} {error.problem}"
+        hint = next((f"; {hint}" for part, hint in _YAML_HINTS.items() if part in wrong), "")
+        raise StudyError(f"study file {path} cannot be read: line {line}: {error.problem}{hint}") from error
     except OSError as error:
         raise StudyError(f"study file {path} cannot be read: {error.strerror}; name another, or mend it") from error
     except (YAMLError, ValueError) as error:  # ValueError: not UTF-8, or a date such as 2026-13-45

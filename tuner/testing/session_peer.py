@@ -73,6 +73,12 @@ def _garble_once() -> None:
     _be_silent()
 
 
+def _train_unasked() -> None:
+    for iteration in range(1000):
+        report(iteration=iteration)
+        time.sleep(0.02)
+
+
 def _babble() -> None:
     while True:
         _garble()
@@ -101,6 +107,7 @@ FAULTS: dict[str, Callable[[], None]] = {
     "glitch": _garble,
     "garbage_once": _garble_once,
     "garbage": _babble,
+    "plain": _train_unasked,
     "missing_builder": _miss_a_builder,
     "gives_up": _give_up,
 }

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from tuner.errors import TrainerError
 from tuner.probe.protocols import Trainer
 from tuner.study.spec import TrainerSpec
-from tuner.trainers.command import CommandTrainer
+from tuner.trainers.command import LAUNCH_FACTS, CommandTrainer
 from tuner.trainers.mimickit.trainer import MimicKitTrainer
 from tuner.trainers.parameters import OWN, STANDARD
 from tuner.trainers.reference.adapter import ReferenceTrainer
@@ -41,8 +41,9 @@ def split_parameters(trainer: Trainer, names: Iterable[str]) -> tuple[tuple[str,
         )
     unfilled = sorted(trainer.accepts - {*wanted, *STANDARD, *OWN})
     if unfilled:
+        placeholders = (*dict.fromkeys((*wanted, *STANDARD)), *sorted(LAUNCH_FACTS))
         raise TrainerError(
-            f"{trainer.name} asks for {', '.join(unfilled)}, which the study's space does not hold; known: "
-            f"{', '.join(dict.fromkeys((*wanted, *STANDARD)))}"
+            f"{trainer.name} asks for {', '.join(unfilled)}, which is no parameter of the study's space; put it there, "
+            f"or name one of: {', '.join(placeholders)}"
         )
     return tuple(name for name in wanted if name in known), declined

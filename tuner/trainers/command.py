@@ -21,6 +21,7 @@ parameters which this command line and `env` name can share it:
 
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -195,6 +196,16 @@ class CommandTrainer:
                 "iterations": slot.limits.most_iterations,
             },
         )
+
+    def missing_program(self) -> str | None:
+        """Give what the command or the session starts with and no program has for a name."""
+        if "PATH" in self._options.env:
+            return None
+        begins = [words[0] for words in (self._options.command, self._options.session) if words]
+        return next((word for word in begins if not placeholders([word]) and not self._finds(word)), None)
+
+    def _finds(self, program: str) -> bool:
+        return shutil.which(self._cwd / program if "/" in program else program) is not None
 
     def fingerprint(self) -> dict[str, str]:
         """Say what makes results comparable: the command, unfilled, and its environment."""

@@ -44,6 +44,15 @@ class Dependent(Protocol):
         ...
 
 
+@runtime_checkable
+class Launcher(Protocol):
+    """A trainer that starts a program which the study names."""
+
+    def missing_program(self) -> str | None:
+        """Give what it would start and cannot find; None where all is there."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Imported:
     """What came of importing a module; `version` is None where it has none."""

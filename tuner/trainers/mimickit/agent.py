@@ -53,8 +53,7 @@ def adapted(text: str, config: Mapping[str, Value], source: str) -> str:
     """
     agent = _mapping(text, source)
     name = config.get(VARIANT, "default")
-    if name not in VARIANTS:
-        raise TrainerError(f"{VARIANT} {name!r} is unknown to mimickit; known: {', '.join(VARIANTS)}")
+    check_value(VARIANT, name)
     variant = VARIANTS[str(name)]
     if variant != Variant() and not _changes(agent, variant, {}, source):
         raise ConfigRefusedError(
@@ -66,6 +65,14 @@ def adapted(text: str, config: Mapping[str, Value], source: str) -> str:
     for mapping, key, value in changes:
         mapping[key] = value
     return _written(agent) if changes else text
+
+
+def check_value(parameter: str, value: Value) -> None:
+    """Raise TrainerError for a value that no agent file can take."""
+    if parameter == VARIANT and value not in VARIANTS:
+        raise TrainerError(f"{VARIANT} {value!r} is unknown to mimickit; known: {', '.join(VARIANTS)}")
+    if parameter in _LOOKED_FOR:
+        _positive(value, f"{parameter} of the study")
 
 
 def steps_per_iter(text: str, source: str) -> int:

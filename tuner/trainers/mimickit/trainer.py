@@ -8,7 +8,7 @@ from tuner.errors import TrainerError
 from tuner.probe.plan import LinePatterns, ProbePlan, Slot
 from tuner.study.cases import Case
 from tuner.study.parameter import Strict
-from tuner.study.space import LADDER, VARIANT, Config
+from tuner.study.space import LADDER, VARIANT, Config, Value
 from tuner.study.spec import TrainerSpec
 from tuner.trainers.launch import device_names, interpreter, iterations
 from tuner.trainers.mimickit import agent, packages
@@ -58,6 +58,10 @@ class MimicKitTrainer:
         return [
             replace(case, options={**case.options, "engine_config": self._engine(case)}) for case in checkout.cases()
         ]
+
+    def check_value(self, parameter: str, value: Value) -> None:
+        """Raise TrainerError for a value that no agent file can take."""
+        agent.check_value(parameter, value)
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Decide the command line and the agent file of one probe.

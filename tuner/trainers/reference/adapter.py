@@ -2,13 +2,14 @@
 
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
-from tuner.errors import TrainerError
+from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.study.cases import Case
 from tuner.study.parameter import PositiveInt, Strict
-from tuner.study.space import LADDER, VARIANT, Config
+from tuner.study.space import LADDER, VARIANT, Config, Value
 from tuner.study.spec import TrainerSpec
 from tuner.trainers.dependencies import Dependencies
 from tuner.trainers.launch import device_names, interpreter, iterations
@@ -42,6 +43,11 @@ class ReferenceTrainer:
     def cases(self) -> list[Case]:
         """List the three pi_plus cases."""
         return [Case(name=name, options=_labels(method)) for name, method in CASES.items()]
+
+    def check_value(self, parameter: str, value: Value) -> None:
+        """Raise TrainerError for a value that no config may have."""
+        with suppress(ConfigRefusedError):  # it asks for a value of another parameter
+            run_settings({parameter: value}, hidden_units=1, iterations=1)
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Decide one run. Raises TrainerError for an unknown case or a value that the trainer cannot use."""
