@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, reader, spec, states, watched
 
-from tuner.errors import OutputError, StoreError, StudyError
+from tuner.errors import OutputError, StoreError, StudyError, TrainerError
 from tuner.job import CaseOutcome, Ending, Job
 from tuner.loop import optimise
 from tuner.probe.plan import ProbePlan
@@ -139,6 +139,20 @@ def test_a_missing_dependency_stops_the_case_with_its_name(tmp_path: Path) -> No
     assert outcome.failure is not None
     assert outcome.failure.detail == "trimesh"
     assert len(watcher.launched) == 1
+
+
+def test_a_trainer_that_cannot_be_started_stops_the_case_and_leaves_no_trial_open(tmp_path: Path) -> None:
+    def absent(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        raise TrainerError("the trainer cannot be started: no train")
+
+    outcome, _ = optimised(tmp_path, absent)
+    assert (outcome.ending, outcome.probed) == (Ending.SETUP, 1)
+    assert outcome.failure is not None
+    assert (outcome.failure.kind, outcome.failure.detail) == (
+        FailureKind.MISSING_ASSET,
+        "the trainer cannot be started: no train",
+    )
+    assert states(tmp_path) == {"FAIL": 1}
 
 
 def test_an_objective_that_nothing_tells_stops_the_case_with_its_name(tmp_path: Path) -> None:

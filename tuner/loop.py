@@ -144,16 +144,16 @@ class _CaseWork:
         with reserved_port() as port, reserved_out_dir(self._out_dir(asked)) as out_dir:
             try:
                 plan = self._plan(asked, self._slot(out_dir, port))
+                known = foregone(asked.config, self._study.frontier())
+                if known:
+                    failure, verdict = known
+                    result = unlaunched(asked.config, failure, plan.digest)
+                else:
+                    self._job.watcher.probe_started(self._case, asked)
+                    result = self._job.probe(plan, self._stop(asked))
+                    verdict = self._judge(result, asked)
             except TrainerError as refusal:
                 return self._refuse(asked, refusal)
-            known = foregone(asked.config, self._study.frontier())
-            if known:
-                failure, verdict = known
-                result = unlaunched(asked.config, failure, plan.digest)
-            else:
-                self._job.watcher.probe_started(self._case, asked)
-                result = self._job.probe(plan, self._stop(asked))
-                verdict = self._judge(result, asked)
         self._tell(asked, result, verdict, plan, launched=result.launched)
         return result
 
@@ -170,7 +170,7 @@ class _CaseWork:
         return 0.0 if key is not None and key == self._job.open_session() else 1.0
 
     def _refuse(self, asked: Asked, refusal: TrainerError) -> ProbeResult:
-        """Tell that the trainer cannot plan this config, or, where its files are at fault, any config of the case."""
+        """Tell that the trainer cannot plan or start this config, or, where its files are at fault, any of the case."""
         one_config = isinstance(refusal, ConfigRefusedError)
         kind = FailureKind.INVALID_CONFIG if one_config else FailureKind.MISSING_ASSET
         failure = Failure(kind=kind, rule="trainer", detail=str(refusal))

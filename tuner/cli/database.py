@@ -5,17 +5,11 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.console import open_console
 from tuner.cli.front import front_tables
+from tuner.cli.hints import at_its_end, learning_changed, without_success, written
+from tuner.cli.introduction import ladder, load_shown
 from tuner.cli.options import RUNS, Runs, Storage, Study, database_url, storage_url
-from tuner.cli.show import (
-    at_its_end,
-    ladder,
-    learning_changed,
-    load_shown,
-    open_console,
-    without_success,
-    written,
-)
 from tuner.cli.tables import print_tables, summary_table
 from tuner.errors import StoreError
 from tuner.export.dashboard import LOOPBACK, serve

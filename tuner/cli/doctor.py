@@ -8,8 +8,8 @@ from rich.text import Text
 
 from tuner.checkup.base import check_up
 from tuner.checkup.finding import Finding, Level
+from tuner.cli.console import open_console
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, storage_url
-from tuner.cli.show import open_console
 from tuner.errors import TunerError
 from tuner.study.load import load
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from tuner import __version__
 from tuner.cli import database, doctor, optimize, plan, preview, record, recover
-from tuner.cli.show import fall_silent
+from tuner.cli.console import fall_silent
 from tuner.errors import TunerError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -9,19 +9,19 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from tuner.cli.console import open_console
 from tuner.cli.front import front_tables
-from tuner.cli.options import RUNS, Cases, Devices, Hours, Runs, Storage, Study, chosen_cases, database_url
-from tuner.cli.show import (
+from tuner.cli.hints import (
     at_the_top,
     learning_changed,
-    open_console,
     out_of_time,
     replayed,
-    replaying,
     script_of_best,
     without_success,
     written,
 )
+from tuner.cli.introduction import replaying
+from tuner.cli.options import RUNS, Cases, Devices, Hours, Runs, Storage, Study, chosen_cases, database_url
 from tuner.cli.tables import print_tables, summary_table
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.errors import StudyError

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.introduction import cut_ladders, stand_in, to_be_made
 from tuner.cli.options import DATABASE, RUNS, Cases, Devices, Runs, Storage, Study, chosen_cases, database_url
-from tuner.cli.show import cut_ladders, stand_in, to_be_made
 from tuner.cli.tables import in_words, reading
 from tuner.errors import EmptyStoreError, StoreError, StudyError
 from tuner.export.database import connect

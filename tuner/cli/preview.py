@@ -5,8 +5,9 @@ import json
 import typer
 from rich.table import Table
 
+from tuner.cli.console import open_console
+from tuner.cli.introduction import load_shown
 from tuner.cli.options import Study
-from tuner.cli.show import load_shown, open_console
 from tuner.cli.tables import print_tables
 from tuner.study.cases import select
 from tuner.study.spec import StudySpec

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from tuner.cli.show import ladder, to_be_made
+from tuner.cli.introduction import ladder, to_be_made
 from tuner.cli.tables import in_words, reading
 from tuner.job import CaseOutcome
 from tuner.probe.result import ProbeResult

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.console import open_console
+from tuner.cli.hints import out_of_time, recorded, written
 from tuner.cli.options import RUNS, Cases, Devices, Hours, Out, Runs, Storage, Study, chosen_cases, database_url
-from tuner.cli.show import open_console, out_of_time, recorded, written
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.errors import StudyError
 from tuner.export.database import connect

@@ -10,8 +10,10 @@ from types import FrameType
 import typer
 from rich.console import Console
 
+from tuner.cli.console import fall_silent
+from tuner.cli.hints import complaint, without_success
+from tuner.cli.introduction import introduction
 from tuner.cli.progress import ProgressView
-from tuner.cli.show import complaint, fall_silent, introduction, without_success
 from tuner.errors import TunerError
 from tuner.export.summary import CaseSummary
 from tuner.export.write import prepare_folder

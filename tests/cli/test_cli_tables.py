@@ -1,0 +1,64 @@
+"""Where the cases of a study stand, on terminals of any width."""
+
+from dataclasses import replace
+from io import StringIO
+
+from rich.console import Console
+from tests_summary import BEST, summary
+
+from tuner.cli.tables import print_tables, summary_table
+from tuner.export.summary import CaseSummary
+
+
+def test_a_best_read_several_times_says_so() -> None:
+    rows = [summary(BEST), summary(replace(BEST, readings=3)), summary(replace(BEST, error=0.34)), summary(None)]
+    table = summary_table(rows)
+    assert table.columns[2].header == "best min_avg_util"
+    assert list(table.columns[2].cells) == ["87.0", "87.0 (mean of 3)", "87.0 ± 0.3", ""]
+
+
+def test_the_whole_config_of_the_best_is_shown() -> None:
+    table = summary_table([summary(BEST)])
+    assert table.columns[3].header == "config"
+    assert list(table.columns[3].cells) == ["num_envs=512 agent_variant=hiutil update_epochs=20"]
+
+
+def printed(width: int, *rows: CaseSummary) -> list[str]:
+    console = Console(file=StringIO(), width=width, soft_wrap=True)
+    with console.capture() as shown:
+        print_tables(console, summary_table(rows))
+    return shown.get().splitlines()
+
+
+ROWS = [replace(summary(replace(BEST, error=0.4)), case="deepmimic_pi_plus_ppo", pruned=2), summary(None)]
+
+
+def test_a_terminal_of_80_columns_shows_each_config_whole_below_the_table() -> None:
+    *table, config = printed(80, *ROWS)
+    assert config == "deepmimic_pi_plus_ppo: num_envs=512 agent_variant=hiutil update_epochs=20"
+    assert max(map(len, table)) <= 80
+    shown = "\n".join(table)
+    for whole in ("│ deepmimic_pi_plus_ppo │ ok     │ 87.0 ± 0.4", "min_avg_util ", "pruned │"):
+        assert whole in shown
+
+
+def test_a_wide_terminal_shows_each_config_in_the_table() -> None:
+    *table, bottom = printed(140, *ROWS)
+    assert any("│ num_envs=512 agent_variant=hiutil update_epochs=20 │" in line for line in table)
+    assert bottom.startswith("└")
+
+
+def test_a_narrow_terminal_cuts_nothing_off() -> None:
+    *lines, config = printed(50, *ROWS)
+    cells = zip(*(line.split("│") for line in lines if "│" in line), strict=True)
+    assert "deepmimic_pi_plus_ppowalk" in {"".join(map(str.strip, column)) for column in cells}
+    assert config.endswith("update_epochs=20")
+    assert max(map(len, lines)) <= 50
+    assert not any("…" in line for line in lines)
+
+
+def test_trials_are_counted_by_what_became_of_them() -> None:
+    table = summary_table(
+        [summary(None), replace(summary(None), ok=0), replace(summary(None), failed=3, interrupted=2)]
+    )
+    assert list(table.columns[-1].cells) == ["1 ok", "", "1 ok, 3 failed, 2 interrupted"]

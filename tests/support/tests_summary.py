@@ -1,0 +1,28 @@
+"""Where a case stands, for tests of what the command line says."""
+
+from tuner.export.summary import Best, CaseSummary
+
+BEST = Best(
+    trial=3,
+    value=87.0,
+    error=None,
+    readings=1,
+    config={"num_envs": 512, "agent_variant": "hiutil", "update_epochs": 20},
+    samples_per_s=9000.0,
+    vs_default=0.2143,
+    changes_learning=("update_epochs", "batch_size"),
+)
+
+
+def summary(best: Best | None) -> CaseSummary:
+    return CaseSummary(
+        case="walk",
+        status="ok",
+        objective="min_avg_util",
+        best=best,
+        ok=1,
+        pruned=0,
+        failed=0,
+        interrupted=0,
+        running=0,
+    )

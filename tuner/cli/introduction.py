@@ -1,0 +1,88 @@
+"""What commands say before they begin: what will run, on what, and what will not be searched."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from tuner.replay.table import Table as RecordedTable
+from tuner.study.cases import Case
+from tuner.study.load import load, stands_in, unmatched
+from tuner.study.space import LADDER
+from tuner.study.spec import StudySpec
+from tuner.trainers.parameters import LadderEnd
+from tuner.workbench import Workbench, not_searched
+
+
+def load_shown(console: Console, study: str) -> StudySpec:
+    """Load a study, and say so where its fallback stands in for it. Raises StudyError."""
+    spec = load(study)
+    for line in stand_in(spec, study):
+        console.print(line, markup=False)
+    return spec
+
+
+def stand_in(spec: StudySpec, asked_for: str) -> list[str]:
+    """Say which study stands in for the one asked for, if one does."""
+    if not stands_in(spec, asked_for):
+        return []
+    return [
+        f"{asked_for}: trainer.root is empty (is MIMICKIT_ROOT set?); "
+        f"its fallback {spec.name} stands in, recorded under its own name"
+    ]
+
+
+def introduction(console: Console, bench: Workbench, cases: Sequence[Case], shown_url: str) -> None:
+    """Say what will run, on what, and what will not be searched."""
+    for line in stand_in(bench.spec, bench.asked_for):
+        console.print(line, markup=False)
+    models = ", ".join(f"{device.label} {device.model}" for device in bench.devices)
+    console.print(f"study {bench.spec.name}: {len(cases)} case(s), trainer {bench.trainer.name}", markup=False)
+    console.print(f"devices {models}, measured by {bench.source.label}", markup=False)
+    console.print(f"database {shown_url}", markup=False)
+    if len(bench.spec.objectives) > 1:
+        objectives = ", ".join(bench.spec.objectives)
+        console.print(f"objectives {objectives}: the best are a Pareto front, no probe is pruned", markup=False)
+    for constraint in bench.spec.build_constraints():
+        console.print(f"the best must keep {constraint.metric} {constraint}", markup=False)
+    by_reason: dict[str, list[str]] = {}
+    for case in cases:
+        for name, reason in not_searched(bench.spec_for(case), bench.trainer).items():
+            by_reason.setdefault(reason, [])
+            if name not in by_reason[reason]:
+                by_reason[reason].append(name)
+    for glob in unmatched(bench.spec, (case.name for case in bench.trainer.cases())):
+        console.print(f"overrides: no case matches {glob!r}", markup=False)
+    for reason, names in by_reason.items():
+        console.print(f"not searched: {', '.join(names)}: {reason}", markup=False)
+    for line in cut_ladders(bench, cases):
+        console.print(line, markup=False)
+
+
+def cut_ladders(bench: Workbench, cases: Iterable[Case]) -> list[str]:
+    """Say of which cases the trainer cannot run the largest rungs, and why not, those with the same reason together."""
+    by_end: dict[LadderEnd, list[str]] = {}
+    for case in cases:
+        if end := bench.cut_for(case):
+            by_end.setdefault(end, []).append(case.name)
+    return [f"{', '.join(names)}: {LADDER} up to {end.num_envs}: {end.reason}" for end, names in by_end.items()]
+
+
+def replaying(table: RecordedTable, path: Path) -> str:
+    """Say what stands in for trainer and devices."""
+    header = table.header
+    machine = header.machine.get("gpus") or header.machine.get("cpu")
+    return (
+        f"replaying {path}: {len(table.configs)} config(s) of {header.case}, recorded on {machine} by {header.date}; "
+        "space and devices are the table's, search, pruner, objective, constraints and limits the study's"
+    )
+
+
+def to_be_made(rungs: Sequence[int]) -> str:
+    """Say where the rungs of an `auto` ladder will come from; `rungs` are those it is calibrated at."""
+    return f"{LADDER} is auto: probes at {' and '.join(map(str, rungs[:2]))} come first, and its rungs follow from them"
+
+
+def ladder(case: str, rungs: Iterable[int]) -> str:
+    """Show the rungs that an `auto` ladder has."""
+    return f"{case}: {LADDER} is auto: {' '.join(map(str, rungs))}, fixed in this study"
