@@ -39,6 +39,9 @@ class Surface:
     run_s: Callable[[Config], float]
     error: Callable[[Config], float]
     crashes: Callable[[Config], bool] = lambda _: False
+    retries: Callable[[Config], int] = lambda _: 0
+    """Of its allocator, with which it may not be the best."""
+    recorded: Callable[[Config], bool] = lambda _: True
 
     @property
     def top(self) -> float:
@@ -75,7 +78,7 @@ def tabulated(surface: Surface, case: str) -> Table:
         rows=1,
     )
     empty = Table(header, [])
-    return Table(header, [_row(surface, config) for config in empty.space.configs()])
+    return Table(header, [_row(surface, config) for config in filter(surface.recorded, empty.space.configs())])
 
 
 def _row(surface: Surface, config: Config) -> Recorded:
@@ -110,6 +113,7 @@ def _row(surface: Surface, config: Config) -> Recorded:
         start_up_s=None if failure else (ready_s or 0.0) + run_s / 4,
         window_s=None if failure else run_s / 2,
         iterations=7,
+        alloc_retries=surface.retries(config),
         devices=devices,
         failure=failure,
         warm=True,

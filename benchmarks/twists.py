@@ -5,18 +5,26 @@ What a real machine may do and `surfaces` leaves out. A seed draws a surface, ea
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from types import MappingProxyType
 
-from surfaces import CHARACTERS, Surface, surface, tabulated
+from surfaces import CARD_MIB, CHARACTERS, Surface, surface, tabulated
 
 from tuner.replay.table import Table
-from tuner.study.space import LADDER, Config
+from tuner.study.space import LADDER, VARIANT, Config
+from tuner.study.spec import ParameterSpec
 
 PROCESSORS = (108, 128, 132)
 """Of a card, in which waves of equal work run side by side."""
+_LOADING = {
+    "num_workers": ParameterSpec(choices=(0, 1, 2, 4, 8, 16)),
+    "prefetch_factor": ParameterSpec.model_validate({"choices": [1, 2, 4, 8], "when": {"num_workers": {"min": 1}}}),
+}
+_BACKENDS = {"backend": ParameterSpec(choices=("a", "b", "c", "d"))}
+_NUMBERS = {"depth": ParameterSpec(choices=(3, 5, 7)), "chunk": ParameterSpec(choices=(1, 2, 4))}
 
 
 @cache
@@ -100,6 +108,97 @@ def _crashing(plain: Surface, draw: random.Random) -> Surface:
     return replace(plain, crashes=lambda config: _own(config, salt).random() < 1.0 / 8.0)
 
 
+def _cliff(plain: Surface, draw: random.Random) -> Surface:
+    """Right above some rung everything gets worse at once."""
+    edge, left = plain.top ** draw.uniform(0.4, 0.95), draw.uniform(0.5, 0.85)
+    return replace(
+        plain, utilisation=lambda config: plain.utilisation(config) * (left if float(config[LADDER]) > edge else 1.0)
+    )
+
+
+def _starved(plain: Surface, draw: random.Random) -> Surface:
+    """One variant needs several times the memory of the other."""
+    hungry, times = draw.choice(("hiutil", "default")), draw.uniform(3.0, 10.0)
+    return replace(plain, mib=lambda config: plain.mib(config) * (times if config[VARIANT] == hungry else 1.0))
+
+
+def _uneven(plain: Surface, draw: random.Random) -> Surface:
+    """Readings scatter several times as much at the lowest rung as at the highest."""
+    times = draw.uniform(3.0, 8.0)
+    return replace(plain, error=lambda config: plain.error(config) * (times + (1.0 - times) * _height(plain, config)))
+
+
+def _saturated(plain: Surface, draw: random.Random) -> Surface:
+    """Many configs keep a card busy all the time."""
+    times = draw.uniform(1.2, 2.0)
+    return replace(plain, utilisation=lambda config: min(100.0, times * plain.utilisation(config)))
+
+
+def _retrying(plain: Surface, draw: random.Random) -> Surface:
+    """From some share of the memory on the allocator has to retry, and the best may not be one of those."""
+    most_mib = draw.uniform(0.2, 0.8) * CARD_MIB
+    return replace(plain, retries=lambda config: int(plain.mib(config) > most_mib))
+
+
+def _holes(plain: Surface, draw: random.Random) -> Surface:
+    """A third of the configs was never recorded."""
+    salt = draw.random()
+    return replace(plain, recorded=lambda config: _own(config, salt).random() > 1.0 / 3.0)
+
+
+def _few(plain: Surface, draw: random.Random) -> Surface:
+    """The ladder has three rungs, in any order."""
+    rungs = draw.sample(plain.space[LADDER].values, 3)
+    return replace(plain, space={**plain.space, LADDER: ParameterSpec(ladder=tuple(map(int, rungs)))})
+
+
+def _fed(plain: Surface, draw: random.Random) -> Surface:
+    """What loads the data may be the bottleneck: workers and what each fetches ahead, up to the number of cores."""
+    need, cores, late = draw.uniform(1.5, 10.0), draw.choice((4, 8, 12)), draw.uniform(0.3, 1.5)
+
+    def fed(config: Config, level: float) -> float:
+        workers = int(config["num_workers"])
+        feed = workers * (1.0 - math.exp(-float(config.get("prefetch_factor", 0)) / late)) or 0.6
+        return level * min(1.0, feed / need) ** 0.7 - 10.0 * max(0, workers - cores) / cores
+
+    return _wider(plain, _LOADING, fed, draw)
+
+
+def _backend(plain: Surface, draw: random.Random) -> Surface:
+    """One of four backends is better by far."""
+    gains = {value: draw.gauss(0.0, 1.5) for value in _BACKENDS["backend"].values}
+    gains[draw.choice(_BACKENDS["backend"].values)] += draw.uniform(8.0, 25.0)
+    return _wider(plain, _BACKENDS, lambda config, level: 0.75 * level + gains[config["backend"]], draw)
+
+
+def _wide(plain: Surface, draw: random.Random) -> Surface:
+    """Two numbers more, whose values have effects of their own, alone and together: one to four thousand configs."""
+    gains = {value: draw.gauss(0.0, 3.0) for spec in _NUMBERS.values() for value in spec.values}
+    pairs = {pair: draw.gauss(0.0, 1.5) for pair in product(*(spec.values for spec in _NUMBERS.values()))}
+
+    def widened(config: Config, level: float) -> float:
+        values = tuple(config[name] for name in _NUMBERS)
+        return level + sum(gains[value] for value in values) + pairs[values]
+
+    return _wider(plain, _NUMBERS, widened, draw)
+
+
+def _wider(
+    plain: Surface,
+    more: Mapping[str, ParameterSpec],
+    level: Callable[[Config, float], float],
+    draw: random.Random,
+) -> Surface:
+    """Add parameters, or put others in their place, and `level` them with what the plain surface has without them."""
+    salt = draw.random()
+
+    def utilisation(config: Config) -> float:
+        rest = {name: value for name, value in config.items() if name not in more}
+        return _percent(level(config, plain.utilisation(rest)) + _own(config, salt).gauss(0.0, 0.4))
+
+    return replace(plain, space={**plain.space, **more}, utilisation=utilisation)
+
+
 def _height(plain: Surface, config: Config) -> float:
     """Give where on the ladder a config stands, from 0 to 1."""
     bottom = float(plain.space[LADDER].values[0])
@@ -125,6 +224,16 @@ TWISTS = MappingProxyType[str, Callable[[Surface, random.Random], Surface]](
         "curved": _curved,
         "costly": _costly,
         "crashing": _crashing,
+        "cliff": _cliff,
+        "starved": _starved,
+        "uneven": _uneven,
+        "saturated": _saturated,
+        "retrying": _retrying,
+        "holes": _holes,
+        "few": _few,
+        "fed": _fed,
+        "backend": _backend,
+        "wide": _wide,
     }
 )
 """What is changed, by name."""

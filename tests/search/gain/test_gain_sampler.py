@@ -140,7 +140,7 @@ def test_readings_are_repeated_only_where_they_can_tell_rivals_apart() -> None:
     for search in (alike, apart):
         search.run()
     configs = list(SPACE.configs())
-    assert len(alike.asked) < 2 * len(configs)
+    assert len(alike.asked) < 2.5 * len(configs)
     losers = [config for config in configs if busy(config) < 0.9 * max(map(busy, configs))]
     assert max(map(apart.asked.count, losers)) == 1
 

@@ -60,7 +60,7 @@ def test_where_readings_jump_by_more_than_their_errors_a_config_among_them_may_j
     jumping = {key: value + jump for (key, value), jump in zip(smooth.items(), jumps, strict=True)}
     _, sure = after(smooth, error=0.05).believe(ALL)
     _, doubtful = after(jumping, error=0.05).believe(ALL)
-    assert sure[place(*unread)] < 0.2
+    assert sure[place(*unread)] < 0.3
     assert 0.5 < doubtful[place(*unread)] < 2.0
 
 
@@ -80,3 +80,9 @@ def test_a_rung_between_two_that_were_read_may_lie_far_off_the_line_however_alik
     between = place(512, "hiutil")
     assert mean[between] == pytest.approx(60.0, abs=1.0)
     assert mean[between] + 2.0 * deviation[between] > 70.0
+
+
+def test_between_rungs_that_read_alike_one_may_lie_some_points_off() -> None:
+    alike = {(rung, "hiutil"): 40.0 for rung in (64, 256, 512, 4096)}
+    _, deviation = after(alike).believe(ALL)
+    assert (deviation[[place(rung, "hiutil") for rung in (128, 1024, 2048)]] > 1.2).all()

@@ -1,7 +1,7 @@
 """What the readings so far say about every config: a Gaussian process over ladder and choices. Pure.
 
 Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006: prediction (2.25, 2.26), evidence (2.30),
-Matérn's covariance with 5/2 (4.17), sums and products of covariances (4.2.4).
+Matérn's covariance with 5/2 (4.17) and with 1/2 (4.2.1), sums and products of covariances (4.2.4).
 """
 
 from dataclasses import dataclass
@@ -132,9 +132,12 @@ class Surrogate:
         return self._levels.heights(codes) - 0.5
 
     def _curved(self, squares: Floats) -> Floats:
-        """Give the covariance along the ladder, 1 for equal rungs and where there is no ladder."""
+        """Give the covariance along the ladder, 1 for equal rungs and where there is no ladder.
+
+        Matérn's with 1/2: from one rung to the next a lot may change, as where a cache ends.
+        """
         at = self._levels.ladder
-        return np.ones(squares.shape[1:]) if at is None else _matern(squares[at])
+        return np.ones(squares.shape[1:]) if at is None else np.exp(-np.sqrt(squares[at]))
 
     def _effects(self, squares: Floats) -> Floats:
         """Give the covariance of all effects, 1 for equal configs, by squared distances in lengths."""
