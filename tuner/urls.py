@@ -34,7 +34,7 @@ def shown(url: str | URL) -> str:
 def remedy(url: URL) -> str:
     """Say what to look at where a database does not do what it is asked for."""
     if url.get_backend_name() == "sqlite":
-        return "see that its folder can be written to and has room, and that no other program holds it"
+        return "see that it is a file whose folder can be written to and has room, and that no other program holds it"
     return "check the URL, the server and free space"
 
 

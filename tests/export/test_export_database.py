@@ -25,6 +25,11 @@ def test_a_missing_file_is_not_created(tmp_path: Path) -> None:
     assert not file.exists()
 
 
+def test_a_folder_is_no_database(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="unable to open database file; see that it is a file"):
+        connect(f"sqlite:///{tmp_path}")
+
+
 def test_a_database_of_another_schema_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "other.db"
     with closing(sqlite3.connect(file)) as connection:

@@ -57,7 +57,7 @@ def connect(url: str, *, filled_by: str = "tuner optimize") -> Engine:
     """
     engine = engine_at(url)
     file = engine.url.database or ""
-    if engine.dialect.name == "sqlite" and not file.startswith("file:") and not Path(file).is_file():
+    if engine.dialect.name == "sqlite" and not file.startswith("file:") and not Path(file).exists():
         raise StoreError(f"there is no study database {file} yet; `{filled_by}` creates it")
     with reading(engine) as connection:
         _check_tables(connection, filled_by)
