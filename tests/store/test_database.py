@@ -68,7 +68,7 @@ def test_a_file_that_is_no_database_is_refused_untouched(tmp_path: Path) -> None
 def test_a_folder_or_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     message = refusal(f"sqlite:///{tmp_path}")
     assert "unable to open database file" in message
-    assert "its folder can be written to" in message
+    assert "whose folder can be written to" in message
     (tmp_path / "file").touch()
     assert "file" in refusal(f"sqlite:///{tmp_path / 'file/study.db'}")
 
