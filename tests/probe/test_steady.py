@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.probe.steady import Block, error_of_mean, known_well_enough, standard_error
+from tuner.probe.steady import FULL_PCT, Block, error_of_mean, known_well_enough, standard_error
 
 values = st.lists(st.floats(0, 100), min_size=3, max_size=30)
 
@@ -25,6 +25,21 @@ def test_blocks_that_agree_are_known_the_better_the_more_there_are(value: float,
     assert few is not None
     assert more is not None
     assert 0.0 < more < few < 0.02 * value
+
+
+@given(st.floats(90, 99.9), st.floats(0.01, 0.9))
+def test_the_less_of_a_share_is_idle_the_better_blocks_that_agree_are_known(busy: float, part: float) -> None:
+    busier = FULL_PCT - part * (FULL_PCT - busy)
+    errors = [standard_error(blocks([share] * 4), full=FULL_PCT) or 0.0 for share in (busy, busier)]
+    assert errors[1] == pytest.approx(part * errors[0], rel=1e-3)
+
+
+@given(values)
+def test_what_is_idle_never_widens_an_error(numbers: list[float]) -> None:
+    plain, share = standard_error(blocks(numbers)), standard_error(blocks(numbers), full=FULL_PCT)
+    assert plain is not None
+    assert share is not None
+    assert share <= 1.02 * plain  # what is less known of the scatter is more of the correlation
 
 
 def test_nothing_but_zeros_is_zero() -> None:

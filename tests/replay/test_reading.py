@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import accumulate
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from tuner.probe.metrics import OBJECTIVES, error, value
 from tuner.probe.result import DeviceSummary, ProbeResult
-from tuner.probe.steady import Block, standard_error
+from tuner.probe.steady import FULL_PCT, Block, standard_error
 from tuner.replay.reading import cut_short, error_of, restated
 
 numbers = st.floats(0, 100)
@@ -71,16 +72,16 @@ def test_cut_at_its_end_it_is_as_long_as_it_was() -> None:
 @given(values=st.lists(numbers, min_size=1, max_size=12))
 def test_the_error_is_that_of_the_readings_behind_the_means(values: list[float]) -> None:
     means = [total / count for count, total in enumerate(accumulate(values), start=1)]
-    expected = standard_error([Block(2.0, reading) for reading in values])
-    known = error_of(means, 2.0)
+    expected = standard_error([Block(2.0, reading) for reading in values], full=FULL_PCT)
+    known = error_of(means, 2.0, full=FULL_PCT)
     assert known is expected is None or known == pytest.approx(expected, rel=1e-3, abs=1e-3)
 
 
 def test_short_iterations_count_together() -> None:
-    assert error_of([50.0, 51.0, 50.0, 51.0], 0.2) is None
-    assert error_of([50.0, 51.0, 50.0, 51.0, 50.0, 51.0, 50.0, 51.0, 50.0], 0.2) is not None
+    assert error_of([50.0, 51.0, 50.0, 51.0], 0.2, full=FULL_PCT) is None
+    assert error_of([50.0, 51.0, 50.0, 51.0, 50.0, 51.0, 50.0, 51.0, 50.0], 0.2, full=FULL_PCT) is not None
 
 
 def test_a_mean_that_is_unknown_is_left_out() -> None:
     blocks = [Block(4.0, 50.0), Block(4.0, 50.0), Block(2.0, 50.0), Block(2.0, 50.0)]
-    assert error_of([None, 50.0, None, 50.0, 50.0, 50.0], 2.0) == standard_error(blocks)
+    assert error_of([None, 50.0, None, 50.0, 50.0, 50.0], 2.0, full=inf) == standard_error(blocks)

@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from statistics import fmean
 
 from tuner.errors import StudyError
 from tuner.probe.result import DeviceSummary, ProbeResult
+from tuner.probe.steady import FULL_PCT
 from tuner.study.spec import StudySpec
 
 
@@ -90,6 +92,11 @@ def error(result: ProbeResult, objective: str) -> float | None:
     """Read the standard error of the objective's number off a result, in the objective's unit."""
     error_of = _TABLE[objective].error_of
     return error_of(result) if error_of else None
+
+
+def full(objective: str) -> float:
+    """Give the most that an objective can come to, in its unit."""
+    return FULL_PCT if _TABLE[objective].unit == "%" else inf
 
 
 def target_error(result: ProbeResult, objective: str, target_pct: float) -> float:

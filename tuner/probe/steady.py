@@ -13,9 +13,13 @@ CLEARLY_WORSE = 4.0
 USUAL_CORRELATION, USUAL_WEIGHT = 0.3, 10
 """Between neighbouring iterations, as long recordings show it (0.15 to 0.4 on two H200s), and the number of blocks that
 would have to speak against it with equal weight: what a probe's few blocks say of it alone is mostly noise."""
-USUAL_SCATTER, SCATTER_WEIGHT = 0.015, 2
-"""Standard deviation of an iteration's mean, as a share of it (1.6 % from 2,048 environments on, on two H200s, and more
-below), and the number of blocks that it counts for: three blocks that happen to agree are no proof of a steady run."""
+USUAL_SCATTER, USUAL_IDLE_SCATTER, SCATTER_WEIGHT = 0.015, 0.12, 2
+"""Standard deviation of an iteration's mean as a share of it, or of what is idle where that is less, and the number of
+blocks that it counts for: three blocks that happen to agree are no proof of a steady run. On two H200s iterations
+scatter by an eighth of what is idle, from 36 to 98 % of utilisation (`benchmarks/results/scatter.md`): the busier, the
+less."""
+FULL_PCT = 100.0
+"""A busy share with nothing idle."""
 MAX_CORRELATION = 0.8
 """Estimates above this are noise."""
 
@@ -28,8 +32,10 @@ class Block:
     value: float
 
 
-def standard_error(blocks: Sequence[Block]) -> float | None:
+def standard_error(blocks: Sequence[Block], *, full: float = math.inf) -> float | None:
     """Estimate the standard error of the time-weighted mean over blocks; None below `LEAST_BLOCKS`.
+
+    `full` is the most that a block can come to, as `FULL_PCT` of a busy share.
 
     The ratio estimator's error (Cochran, Sampling Techniques, 1977, section 6.3), widened for neighbouring blocks that
     resemble each other by the effective sample size of a first-order autoregression, n (1 - r) / (1 + r) (von Storch
@@ -45,7 +51,8 @@ def standard_error(blocks: Sequence[Block]) -> float | None:
     seconds = fmean(block.seconds for block in blocks)
     mean = sum(block.seconds * block.value for block in blocks) / (count * seconds)
     residuals = [block.seconds / seconds * (block.value - mean) for block in blocks]
-    squares = sum(residual**2 for residual in residuals) + SCATTER_WEIGHT * (USUAL_SCATTER * mean) ** 2
+    usual = min(USUAL_SCATTER * mean, USUAL_IDLE_SCATTER * (full - mean))
+    squares = sum(residual**2 for residual in residuals) + SCATTER_WEIGHT * usual**2
     if squares == 0.0:
         return 0.0
     variance = squares / (count + SCATTER_WEIGHT - 1.5) / count

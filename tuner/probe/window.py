@@ -9,7 +9,7 @@ from statistics import fmean
 
 from tuner.probe.plan import Device
 from tuner.probe.result import DeviceSample, DeviceSummary, Progress
-from tuner.probe.steady import Block, standard_error
+from tuner.probe.steady import FULL_PCT, Block, standard_error
 
 _TIME_S = attrgetter("t_s")
 
@@ -144,10 +144,10 @@ def _summary(samples: Sequence[DeviceSample], window: Window, name: str, source:
         source=source,
         window_s=window.seconds,
         util_mean_pct=_mean(one.util_pct for one in inside),
-        util_se_pct=standard_error(_blocks((seconds, _mean(one.util_pct for one in span)) for seconds, span in spans)),
+        util_se_pct=_share_error((seconds, _mean(one.util_pct for one in span)) for seconds, span in spans),
         util_max_pct=_most(one.util_pct for one in inside),
         sm_mean_pct=_mean(one.sm_pct for one in inside),
-        sm_se_pct=standard_error(_blocks((seconds, _mean(one.sm_pct for one in span)) for seconds, span in spans)),
+        sm_se_pct=_share_error((seconds, _mean(one.sm_pct for one in span)) for seconds, span in spans),
         occupancy_mean_pct=_mean(one.occupancy_pct for one in inside),
         tensor_mean_pct=_mean(one.tensor_pct for one in inside),
         dram_mean_pct=_mean(one.dram_pct for one in inside),
@@ -177,7 +177,7 @@ def busy_shares(progress: Iterable[Progress], window: Window, ranks: int) -> lis
         if len(own) < len(cuts) or any(later.t_s <= earlier.t_s for earlier, later in pairwise(own)):
             return None
         blocks = [Block(later.t_s - earlier.t_s, _busy_pct(earlier, later)) for earlier, later in pairwise(own)]
-        shares.append(BusyShare(_busy_pct(own[0], own[-1]), standard_error(blocks)))
+        shares.append(BusyShare(_busy_pct(own[0], own[-1]), standard_error(blocks, full=FULL_PCT)))
     return shares
 
 
@@ -192,8 +192,8 @@ def _between(samples: Sequence[DeviceSample], first: Mark, last: Mark) -> Sequen
     return samples[begin : bisect_right(samples, last.t_s, lo=begin, key=_TIME_S)]
 
 
-def _blocks(means: Iterable[tuple[float, float | None]]) -> list[Block]:
-    return [Block(seconds, mean) for seconds, mean in means if mean is not None]
+def _share_error(means: Iterable[tuple[float, float | None]]) -> float | None:
+    return standard_error([Block(seconds, mean) for seconds, mean in means if mean is not None], full=FULL_PCT)
 
 
 def _known(values: Iterable[float | None]) -> list[float]:

@@ -3,7 +3,7 @@
 import random
 from dataclasses import replace
 
-from tuner.probe.metrics import error, value
+from tuner.probe.metrics import error, full, value
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import STOPPED, Failure, FailureKind, ProbeResult, unlaunched
 from tuner.probe.run import ENOUGH, INTERRUPTED, NEARLY, Stop, heeded
@@ -85,7 +85,7 @@ class ReplayedProber:
         for count, number in enumerate(series[: result.iterations - 1], start=1):
             if number is None:
                 continue
-            known = error_of(series[:count], result.window_s / result.iterations)
+            known = error_of(series[:count], result.window_s / result.iterations, full=full(self._objective))
             so_far = restated(cut_short(result, count), self._objective, number + shift, known)
             if (ended := _ended(so_far, stop(so_far), limits)) is not None:
                 return ended

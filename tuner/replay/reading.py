@@ -51,8 +51,8 @@ def cut_short(result: ProbeResult, iterations: int) -> ProbeResult:
     )
 
 
-def error_of(series: Sequence[float | None], iteration_s: float) -> float | None:
-    """Estimate the standard error of the last of the means so far, one after each iteration, as for live readings."""
+def error_of(series: Sequence[float | None], iteration_s: float, *, full: float) -> float | None:
+    """Estimate the standard error of the last of the means so far, one after each iteration, as of a live probe."""
     cuts = [(0, 0.0)]
     for count, mean in enumerate(series, start=1):
         if mean is not None and (count - cuts[-1][0]) * iteration_s >= LEAST_SPAN_S:
@@ -61,5 +61,6 @@ def error_of(series: Sequence[float | None], iteration_s: float) -> float | None
         [
             Block((count - before) * iteration_s, (total - total_before) / (count - before))
             for (before, total_before), (count, total) in pairwise(cuts)
-        ]
+        ],
+        full=full,
     )
