@@ -43,7 +43,7 @@ class NoTimeLimit(Costs):
         return np.zeros(len(self._pool.configs))
 
 
-class NoSeconds(Costs):
+class NotUpwards(Costs):
     def seconds(self, price: Price) -> Floats:
         return np.ones(len(self._pool.configs))
 
@@ -128,8 +128,8 @@ class FromTheBottom(Outlook):
         return int(min(np.flatnonzero(self._open), key=lambda place: self._pool.heights[place]))
 
 
-class NoSecond(Outlook):
-    def _second(self) -> int | None:
+class NotFarUp(Outlook):
+    def _upward(self) -> int | None:
         return None
 
 
@@ -157,7 +157,7 @@ ENTRIES = (
     Entry(without="memory model, dominance", outlook=type("Blind", (NoFrontier,), {"costs": NoMemory})),
     Entry(without="unlikely fits left out", outlook=Gambling),
     Entry(without="time limit foreseen", outlook=looking(costs=NoTimeLimit)),
-    Entry(without="price in seconds", outlook=looking(costs=NoSeconds)),
+    Entry(without="price in seconds", outlook=looking(costs=NotUpwards)),
     Entry(without="open session cheaper", outlook=looking(costs=NoOpenSession)),
     Entry(without="trend over the ladder", outlook=looking(surrogate=NoTrend)),
     Entry(without="curve of the ladder", outlook=looking(surrogate=NoCurve)),
@@ -170,7 +170,7 @@ ENTRIES = (
     Entry(without="end by certainty", outlook=NeverSure),
     Entry(without="readings against doubt", outlook=Undoubting),
     Entry(without="begin half-way up", outlook=FromTheBottom),
-    Entry(without="second far up", outlook=NoSecond),
+    Entry(without="second far up", outlook=NotFarUp),
     Entry(without="belief names the best", sampler=ByReading),
 )
 

@@ -94,6 +94,17 @@ def test_the_second_probe_goes_up_with_the_first_config_as_far_as_is_safe(share:
     assert search.step() == {**first, "num_envs": rung}
 
 
+@pytest.mark.parametrize(("share", "rung"), [(0.01, 4096), (0.1, 512)])
+def test_after_calibration_its_config_goes_up_as_far_as_is_safe(share: float, rung: int) -> None:
+    search = Search()
+    kinds = {one.name: distribution(one) for one in SPACE.parameters}
+    for low in (64, 256):
+        facts = {COST: {MEMORY_SHARE: share * low / 64, START_S: 20.0, RUN_S: 15.0}}
+        params: Config = {"num_envs": low, "agent_variant": "default", "update_epochs": 20}
+        search.study.add_trial(create_trial(params=params, distributions=kinds, value=50.0, user_attrs=facts))
+    assert search.step() == {"num_envs": rung, "agent_variant": "default", "update_epochs": 20}
+
+
 def test_after_a_first_probe_that_failed_it_goes_down_and_not_straight_up_again() -> None:
     search = Search()
     failed = tell(search, TrialState.PRUNED, {FAILURE: "too_slow"})
@@ -235,6 +246,18 @@ def test_rivals_are_told_apart_by_more_readings_though_one_of_them_failed_at_fir
     assert search.sampler.ended(search.study) is None
     search.sampler.price = lambda config: 0.0 if config["num_envs"] == 64 else 1e6
     assert search.step() == {"num_envs": 64}
+
+
+def test_what_is_known_well_is_not_read_again_because_others_are_known_badly() -> None:
+    rungs = Space((Parameter(name="num_envs", values=(32, 64, 128, 256, 512, 1024)),))
+    search = Search(rungs)
+    kinds = {one.name: distribution(one) for one in rungs.parameters}
+    for rung, value, error in [(32, 48.0, 5.0), (64, 50.0, 4.0), (128, 56.0, 4.0), (256, 66.0, 4.0), (512, 88.0, 0.3)]:
+        params: Config = {"num_envs": rung}
+        search.study.add_trial(create_trial(params=params, distributions=kinds, value=value, user_attrs={ERROR: error}))
+    params = {"num_envs": 1024}
+    search.study.add_trial(create_trial(params=params, distributions=kinds, value=90.0, user_attrs={ERROR: 0.3}))
+    assert search.sampler.ended(search.study)
 
 
 @pytest.mark.parametrize(("times", "known_worse"), [(5, 128), (8, 64)])

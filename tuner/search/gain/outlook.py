@@ -28,8 +28,10 @@ UNLIKELY = 0.1
 long as several probes in a session, and tells next to nothing."""
 BEGIN = 0.5
 """Where on the ladder the first probe is made."""
+UP_FROM = 0.6
+"""Where on the ladder the first config stands at most to go up."""
 SAFE = 0.9
-"""Probability of fitting into memory and time with which the second probe goes up the ladder."""
+"""Probability of fitting into memory and time with which it does."""
 
 _RIVALS, _DRAWS, _SEED = 60, 1024, 0
 
@@ -66,8 +68,8 @@ class Outlook:
             return None
         if not self._seen:
             return self._pool.configs[self._first()]
-        if (second := self._second()) is not None:
-            return self._pool.configs[second]
+        if (higher := self._upward()) is not None:
+            return self._pool.configs[higher]
         seconds = self._costs.seconds(price)
         if self._decided and self._pending:
             return self._pool.configs[min(self._pending, key=lambda place: seconds[place])]
@@ -93,16 +95,21 @@ class Outlook:
         height = min([BEGIN, *(heights[place] / 2.0 for place in failed)])
         return int(min(np.flatnonzero(self._open), key=lambda place: abs(heights[place] - height)))
 
-    def _second(self) -> int | None:
-        """After a first probe that ran: go up as far as is safe, with its parameters; None where that is not above it.
+    def _upward(self) -> int | None:
+        """Go up the ladder as far as is safe, while no more than one config has been seen, on few and low rungs.
 
-        One config on two rungs shows how value, memory and seconds grow, and the upper one is where most are best.
+        One config on two rungs far apart shows how value, memory and seconds grow, and the upper one is where most are
+        best. None where no rung above is safe.
         """
-        if len(self._seen) > 1 or not self._rivals or self._observed.closed:
+        heights, codes = self._pool.heights, self._pool.codes
+        others = [at for at in range(codes.shape[1]) if at != self._pool.levels.ladder]
+        highest = max(self._seen, key=lambda at: heights[at])
+        if not self._rivals or self._observed.closed or heights[highest] > UP_FROM:
             return None
-        (first,), heights, codes = self._seen, self._pool.heights, self._pool.codes
-        above = np.flatnonzero(self._open & (self._runs >= SAFE) & (heights > heights[first]))
-        return max(above.tolist(), key=lambda at: (heights[at], (codes[at] == codes[first]).sum()), default=None)
+        if len(np.unique(codes[self._seen][:, others], axis=0)) > 1:
+            return None
+        above = np.flatnonzero(self._open & (self._runs >= SAFE) & (heights > heights[highest]))
+        return max(above.tolist(), key=lambda at: (heights[at], (codes[at] == codes[highest]).sum()), default=None)
 
     def _doubtful(self, best: int) -> int:
         """Choose what tells the best from its strongest challenger: the one of the two that is known worse.

@@ -11,6 +11,8 @@ from tuner.search.observed import Observed
 
 USUAL_ERROR = 0.01
 """Standard error of a reading as a share of it, where none is told."""
+TOWARDS_USUAL = 0.25
+"""How far the logarithm of an error that is told counts as the usual one: few iterations tell an error itself badly."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,10 +32,14 @@ def readings(observed: Observed, levels: Levels) -> Readings:
     configs = list(observed.seen.values())
     told = [error for one in configs for error in one.errors if error]
     usual = median(told) if told else USUAL_ERROR * fmean(abs(fmean(one.values)) for one in configs) or USUAL_ERROR
-    errors = [np.hypot([error or usual for error in one.errors], usual) / np.sqrt(2.0) for one in configs]
+    errors = [_moderated(np.array([error or usual for error in one.errors]), usual) for one in configs]
     return Readings(
         codes=levels.codes(one.config for one in configs),
         values=np.array([fmean(one.values) for one in configs]),
         errors=np.array([np.sqrt((of_one**2).mean() / len(of_one)) for of_one in errors]),
         error=float(np.median(np.concatenate(errors))),
     )
+
+
+def _moderated(errors: Floats, usual: float) -> Floats:
+    return errors ** (1.0 - TOWARDS_USUAL) * usual**TOWARDS_USUAL
