@@ -51,6 +51,22 @@ def test_without_time_a_recording_says_what_is_left(tuner: Tuner, tmp_path: Path
     assert "the time of 0.0 s is over; the same command goes on" in out
 
 
+@pytest.mark.parametrize("others", [False, True])
+def test_without_time_a_recording_that_has_not_begun_says_so(tuner: Tuner, tmp_path: Path, others: bool) -> None:
+    storage = f"sqlite:///{tmp_path / 'shared.db'}"
+    if others:
+        other = study_file(tmp_path, space=LADDER, name="other")
+        tuner("record", "--study", other, "--configs", 1, "--storage", storage)
+    study = study_file(tmp_path, space=LADDER, cases=["walk", "run"])
+    code, out, err = tuner("record", "--study", study, "--hours", 0, "--storage", storage)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-3:] == [
+        "the time of 0.0 s is over; the same command goes on",
+        "walk: nothing recorded yet, 3 config(s) left",
+        "run: nothing recorded yet, 3 config(s) left",
+    ]
+
+
 def test_what_was_recorded_can_be_written_later_without_the_trainer(tuner: Tuner, tmp_path: Path) -> None:
     study = study_file(tmp_path, space=LADDER)
     code, _, err = tuner("export", "--study", study, "--recorded")

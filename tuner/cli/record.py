@@ -1,7 +1,9 @@
 """`tuner record`: measure a whole space, or a sample that fills it, and write tables to replay searches against."""
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,7 +12,7 @@ from tuner.cli.console import open_console
 from tuner.cli.hints import out_of_time, recorded, written
 from tuner.cli.options import RUNS, Cases, Devices, Hours, Out, Runs, Storage, Study, chosen_cases, database_url
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
-from tuner.errors import StudyError
+from tuner.errors import EmptyStoreError, StudyError
 from tuner.export.database import connect
 from tuner.export.kept import fixed_rungs
 from tuner.export.table import TABLE_SUFFIX, export_tables
@@ -59,7 +61,9 @@ def record(
         console.print(out_of_time(hours))
     if interrupted and not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)
-    paths = write()
+    paths: list[Path] = []
+    with suppress(EmptyStoreError):  # without time no case is begun
+        paths = write()
     tables = {path.stem: Table.load(path) for path in paths if path.suffix == TABLE_SUFFIX}
     for one in recordings:
         console.print(recorded(one.case, one.configs, tables.get(one.case.name)), markup=False)
