@@ -122,7 +122,7 @@ class _CaseWork:
         target = self._job.trials or self._spec.search.trials
         recovered = self._study.recover()
         self._job.watcher.case_started(self._case, finished=self._study.finished, target=target, recovered=recovered)
-        while not self._job.interrupted() and (asked := self._study.ask(target, self._price)):
+        while not self._job.interrupted() and (asked := self._study.ask(target, self._price, self._job.has_time)):
             result = self._probe_once(asked)
             probed += 1
             if ending := given_up(result, self._study.failing_streak, has_run=self._study.has_run):

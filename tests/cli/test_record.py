@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from tests_cli import Tuner, study_file
 
@@ -116,6 +117,15 @@ def test_a_table_is_replayed_with_the_same_exports(tuner: Tuner, tmp_path: Path,
     assert best[1].startswith("walk\twalk\tok\t\t16\t")
     code, out, _ = tuner("optimize", "--study", study, "--replay", table, "--n-trials", 3)
     assert (code, "nothing left to do" in out, "simulated: 0.0 s" in out) == (0, True, True)
+
+
+def test_what_replayed_probes_took_is_no_time_of_the_replay_s_own(tuner: Tuner, tmp_path: Path, table: Path) -> None:
+    rows = pq.read_table(table)
+    place = rows.column_names.index("total_s")
+    pq.write_table(rows.set_column(place, rows.field(place), [[1e6] * rows.num_rows]), table)
+    replay = ("optimize", "--study", study_file(tmp_path), "--replay", table, "--n-trials", 2, "--hours", 24)
+    code, out, _ = tuner(*replay)
+    assert (code, "target reached, 2 trial(s) this time" in out) == (0, True)
 
 
 def test_another_recording_of_a_case_is_replayed_in_a_folder_of_its_own(

@@ -4,7 +4,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
 
 from tuner.probe.metrics import measured
 from tuner.probe.plan import ProbePlan
@@ -48,6 +51,19 @@ def probe_record(
         "out_dir": _within(folder, str(plan.slot.out_dir)) if plan and launched else "",
     }
     return finite(record)
+
+
+def dropped_record(config: Config) -> dict[str, Any]:
+    """Pack a probe whose process is gone."""
+    empty = {"status": "interrupted", "launched": True, "metrics": {}, "devices": []}
+    return {**empty, "config": config, "digest": launch_digest(config)}
+
+
+def usual_s(trials: Iterable[FrozenTrial]) -> float | None:
+    """Give the median of the seconds that probes took which came to a number; None where none has."""
+    complete = (one.user_attrs[PROBE] for one in trials if one.state == TrialState.COMPLETE)
+    known = [record["total_s"] for record in complete if record.get("total_s") is not None]
+    return median(known) if known else None
 
 
 def _within(folder: Path, path: str) -> str:
