@@ -9,7 +9,7 @@ from tests_loop import CASE, bounded, opened
 from tests_table import FITS, SPACE, TRAINER, MadeUp, readings, recorded, study, workbench
 
 from tuner.errors import StudyError
-from tuner.job import Ending, budget
+from tuner.job import Budget, Ending
 from tuner.recording import plan_recording, recording_bench
 from tuner.replay.table import Table
 from tuner.search.trials import PATIENCE
@@ -54,11 +54,11 @@ def test_nothing_is_measured_again_cold(tmp_path: Path) -> None:
 
 def test_a_recording_ends_with_its_time_and_goes_on_later(tmp_path: Path) -> None:
     clock, prober = FakeClock(), MadeUp()
-    over = budget(clock, hours=0.05)
+    budget = Budget(clock, hours=0.05)
 
     def interrupted() -> bool:
         clock.advance(1.0)
-        return over()
+        return budget.over()
 
     first, _ = recorded(tmp_path, prober, interrupted=interrupted)
     table = Table.load(tmp_path / "walk.parquet")
@@ -67,13 +67,6 @@ def test_a_recording_ends_with_its_time_and_goes_on_later(tmp_path: Path) -> Non
     second, _ = recorded(tmp_path, prober)
     assert second.ending is Ending.EXHAUSTED
     assert len(Table.load(tmp_path / "walk.parquet").configs) == 38
-
-
-def test_without_a_limit_time_is_never_over() -> None:
-    clock = FakeClock()
-    over = budget(clock, hours=None)
-    clock.advance(1e9)
-    assert not over()
 
 
 def test_a_probe_that_was_interrupted_is_measured_again_in_a_session(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ TunerError
 ├── DeviceError     the devices asked for: a card that is not there, a driver that does not answer
 │   └── DeviceLostError     a device that will not answer again before a reset
 ├── StoreError      the database: out of reach, of another schema, or holding a study that differs
-│   └── EmptyStoreError     a database that no study has been begun in
+│   └── EmptyStoreError     a database in which the study has not been begun
 └── OutputError     what the tuner writes: a full disk, a folder without permission
 
 A failed probe is none of these: it is a value, `tuner.probe.result.Failure`.
@@ -43,7 +43,7 @@ class StoreError(TunerError):
 
 
 class EmptyStoreError(StoreError):
-    """The database is there and holds nothing yet; whoever can do without a study may go on."""
+    """The database is there and holds nothing of the study yet; whoever can do without may go on."""
 
 
 class OutputError(TunerError):

@@ -1,5 +1,6 @@
 """What optimising a study needs, who watches it, and how the work on a case can end."""
 
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -138,7 +139,9 @@ class Job:
     probe: Probe
     watcher: Watcher
     interrupted: Callable[[], bool]
-    """Whether the user wants to stop."""
+    """Whether the user wants to stop, or the time is over."""
+    has_time: Callable[[float | None], bool] = lambda _: True
+    """Whether a probe may begin that takes so many seconds as a rule; None: nothing is known yet."""
     trials: int | None = None
     """Finished trials per case, where not the study's own number."""
     sampler: SamplerOf = searching
@@ -166,10 +169,31 @@ def check(job: Job, case: Case) -> None:
         raise StudyError(f"case {case.name}: {error}") from error
 
 
-def budget(clock: Clock, hours: float | None) -> Callable[[], bool]:
-    """Give what tells whether so many hours, from now on, are over; never where `hours` is None."""
-    start_s = clock.now()
-    return lambda: hours is not None and clock.now() - start_s >= hours * HOUR_S
+class Budget:
+    """The time that probes may take: so many hours from now on, or without end where `hours` is None."""
+
+    def __init__(self, clock: Clock, hours: float | None) -> None:
+        self._clock = clock
+        self.whole_s = math.inf if hours is None else hours * HOUR_S
+        self._end_s = clock.now() + self.whole_s
+        self.short: tuple[float, float] | None = None
+        """The seconds that the next probe would have taken, and those that were left, where that ended it."""
+
+    def over(self) -> bool:
+        """Tell whether the time is spent, or the rest of it too short for a probe."""
+        return self.short is not None or self._clock.now() >= self._end_s
+
+    def allows(self, probe_s: float | None) -> bool:
+        """Tell whether a probe of so many seconds can be done in what is left; once it cannot, the budget is over."""
+        left_s = self._end_s - self._clock.now()
+        if probe_s is not None and probe_s > left_s:
+            self.short = probe_s, left_s
+        return self.short is None
+
+
+def within(job: Job, budget: Budget) -> Job:
+    """Give the job that ends with a budget, before a probe that cannot be done in it."""
+    return replace(job, interrupted=lambda: job.interrupted() or budget.over(), has_time=budget.allows)
 
 
 def recovering(job: Job) -> Job:

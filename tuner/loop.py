@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tuner.errors import ConfigRefusedError, TrainerError
+from tuner.errors import ConfigRefusedError, StoreError, TrainerError
 from tuner.job import CaseOutcome, Ending, Job, calibrating, check, given_up
 from tuner.probe.metrics import measured, value
 from tuner.probe.out_dir import reserved_out_dir
@@ -19,7 +19,7 @@ from tuner.search.pruner import build_pruner
 from tuner.search.sampler import CaseSampler
 from tuner.search.trials import same_launch
 from tuner.search.verdict import Verdict, foregone, judge, settled
-from tuner.store.records import case_record, probe_record
+from tuner.store.records import case_record, probe_record, untold
 from tuner.store.siblings import siblings
 from tuner.store.study import Asked, CaseStudy
 from tuner.study.cases import Case
@@ -122,7 +122,7 @@ class _CaseWork:
         target = self._job.trials or self._spec.search.trials
         recovered = self._study.recover()
         self._job.watcher.case_started(self._case, finished=self._study.finished, target=target, recovered=recovered)
-        while not self._job.interrupted() and (asked := self._study.ask(target, self._price)):
+        while not self._job.interrupted() and (asked := self._study.ask(target, self._price, self._job.has_time)):
             result = self._probe_once(asked)
             probed += 1
             if ending := given_up(result, self._study.failing_streak, has_run=self._study.has_run):
@@ -208,7 +208,10 @@ class _CaseWork:
         self, asked: Asked, result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, launched: bool
     ) -> None:
         record = probe_record(result, verdict, plan, launched=launched, folder=self._job.bench.folder)
-        self._study.tell(asked, verdict, record)
+        try:
+            self._study.tell(asked, verdict, record)
+        except StoreError as error:
+            raise untold(error, record, self._job.bench.folder) from error
         self._job.watcher.told(self._case, asked, result, verdict, incumbent=self._study.incumbent)
 
     def _stop(self, asked: Asked) -> Stop:

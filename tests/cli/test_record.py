@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from tests_cli import Tuner, study_file
 
@@ -49,6 +50,22 @@ def test_without_time_a_recording_says_what_is_left(tuner: Tuner, tmp_path: Path
     code, out, _ = tuner("record", "--study", study, "--hours", 0)
     assert (code, "walk: 1 config(s) recorded, 2 of 3 left" in out) == (0, True)
     assert "the time of 0.0 s is over; the same command goes on" in out
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_without_time_a_recording_that_has_not_begun_says_so(tuner: Tuner, tmp_path: Path, others: bool) -> None:
+    storage = f"sqlite:///{tmp_path / 'shared.db'}"
+    if others:
+        other = study_file(tmp_path, space=LADDER, name="other")
+        tuner("record", "--study", other, "--configs", 1, "--storage", storage)
+    study = study_file(tmp_path, space=LADDER, cases=["walk", "run"])
+    code, out, err = tuner("record", "--study", study, "--hours", 0, "--storage", storage)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-3:] == [
+        "the time of 0.0 s is over; the same command goes on",
+        "walk: nothing recorded yet, 3 config(s) left",
+        "run: nothing recorded yet, 3 config(s) left",
+    ]
 
 
 def test_what_was_recorded_can_be_written_later_without_the_trainer(tuner: Tuner, tmp_path: Path) -> None:
@@ -100,6 +117,15 @@ def test_a_table_is_replayed_with_the_same_exports(tuner: Tuner, tmp_path: Path,
     assert best[1].startswith("walk\twalk\tok\t\t16\t")
     code, out, _ = tuner("optimize", "--study", study, "--replay", table, "--n-trials", 3)
     assert (code, "nothing left to do" in out, "simulated: 0.0 s" in out) == (0, True, True)
+
+
+def test_what_replayed_probes_took_is_no_time_of_the_replay_s_own(tuner: Tuner, tmp_path: Path, table: Path) -> None:
+    rows = pq.read_table(table)
+    place = rows.column_names.index("total_s")
+    pq.write_table(rows.set_column(place, rows.field(place), [[1e6] * rows.num_rows]), table)
+    replay = ("optimize", "--study", study_file(tmp_path), "--replay", table, "--n-trials", 2, "--hours", 24)
+    code, out, _ = tuner(*replay)
+    assert (code, "target reached, 2 trial(s) this time" in out) == (0, True)
 
 
 def test_another_recording_of_a_case_is_replayed_in_a_folder_of_its_own(

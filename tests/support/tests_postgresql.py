@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +17,56 @@ NOBODY = "nobody"
 """Runs the server where the tests run as root, whom PostgreSQL refuses."""
 
 
+@dataclass(kw_only=True)
+class Server:
+    """A private server that can be stopped and started again."""
+
+    url: str
+    pg_ctl: str
+    folder: str
+    runs: bool = False
+
+    def start(self) -> None:
+        if not self.runs:
+            settings = f"-c listen_addresses= -c unix_socket_directories={self.folder} -c fsync=off"
+            self._control("start", "--log", f"{self.folder}/log", "--options", settings)
+            self.runs = True
+
+    def stop(self, mode: str = "fast") -> None:
+        if self.runs:
+            self._control("stop", "--mode", mode)
+            self.runs = False
+
+    def _control(self, *words: str) -> None:
+        _run(self.pg_ctl, "--wait", "--pgdata", f"{self.folder}/data", *words)
+
+
 @contextmanager
 def private_server() -> Iterator[str]:
     """Start a server, give the URL of its database, and stop it; skip the test where that is not possible."""
+    with stoppable_server() as server:
+        yield server.url
+
+
+@contextmanager
+def stoppable_server() -> Iterator[Server]:
+    """Start a server, give it, and stop it; skip the test where that is not possible."""
     pytest.importorskip("psycopg")
     initdb, pg_ctl = _binary("initdb"), _binary("pg_ctl")
     with tempfile.TemporaryDirectory(prefix="tuner-pg-") as folder:  # tmp_path is closed to other users
         if os.geteuid() == 0:
             shutil.chown(folder, NOBODY)
-        data, settings = f"{folder}/data", f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off"
+        server = Server(url=f"postgresql+psycopg://tuner@/postgres?host={folder}", pg_ctl=pg_ctl, folder=folder)
+        user = ("--username", "tuner", "--auth", "trust")
         try:
-            _run(initdb, "--pgdata", data, "--username", "tuner", "--auth", "trust", "--encoding", "UTF8", "--no-sync")
-            _run(pg_ctl, "start", "--wait", "--pgdata", data, "--log", f"{folder}/log", "--options", settings)
+            _run(initdb, "--pgdata", f"{folder}/data", *user, "--encoding", "UTF8", "--no-sync")
+            server.start()
         except subprocess.CalledProcessError as error:
             pytest.skip(f"no private PostgreSQL server: {error.stderr}")
         try:
-            yield f"postgresql+psycopg://tuner@/postgres?host={folder}"
+            yield server
         finally:
-            _run(pg_ctl, "stop", "--wait", "--pgdata", data, "--mode", "immediate")
+            server.stop("immediate")
 
 
 def _binary(name: str) -> str:

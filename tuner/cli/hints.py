@@ -11,13 +11,13 @@ from tuner.export.query import StudyReader
 from tuner.export.records import INTERRUPTED, NO_TRIALS
 from tuner.export.summary import Best, CaseSummary
 from tuner.export.tables import safe_num_envs
-from tuner.job import CaseOutcome, Ending
+from tuner.job import Budget, CaseOutcome, Ending
 from tuner.probe.result import FailureKind
 from tuner.replay.table import Table as RecordedTable
 from tuner.study.cases import Case
 from tuner.study.space import LADDER, Config
 from tuner.trainers.parameters import ladder_end
-from tuner.units import HOUR_S, duration
+from tuner.units import duration
 from tuner.urls import shown
 from tuner.workbench import Workbench
 
@@ -140,9 +140,13 @@ def script_of_best(study: str, *, devices: str | None, storage: str | None, runs
     return f"`{shlex.join(['tuner', 'plan', *words, '--best'])}` prints the best as a script to train with"
 
 
-def out_of_time(hours: float) -> str:
-    """Say that the budget of `--hours` is spent."""
-    return f"the time of {duration(hours * HOUR_S)} is over; the same command goes on"
+def out_of_time(budget: Budget) -> str:
+    """Say that the budget of `--hours` is spent, or what is left of it too short for a probe."""
+    whole, goes_on = duration(budget.whole_s), "the same command goes on"
+    if budget.short is None:
+        return f"the time of {whole} is over; {goes_on}"
+    probe, left = map(duration, budget.short)
+    return f"the next probe takes about {probe}, {left} of the {whole} are left; {goes_on}"
 
 
 def written(console: Console, paths: Sequence[Path]) -> None:

@@ -29,7 +29,7 @@ from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.summary import CaseSummary, summarise
 from tuner.export.write import export_study
-from tuner.job import budget
+from tuner.job import Budget, within
 from tuner.loop import optimise
 from tuner.probe.clock import MonotonicClock
 from tuner.replay.bench import replay_bench
@@ -60,7 +60,7 @@ def optimize(
     """Run a study, or resume it: the same command goes on where the last one ended."""
     if replay and (cases or devices):
         raise StudyError("--replay takes case and devices from the table; leave out --cases and --devices")
-    over = budget(MonotonicClock(), hours)
+    budget = Budget(MonotonicClock(), hours)
     console = open_console()
     if replay:
         table = Table.load(replay)
@@ -74,11 +74,13 @@ def optimize(
     url = database_url(storage, bench.folder)
     show = partial(_show, console, bench, chosen, url)
     with at_work(console, bench, chosen, url, prober, show=show) as job:
-        limited = replace(job, trials=n_trials, interrupted=lambda: job.interrupted() or over())
+        limited = replace(within(job, budget), trials=n_trials)
+        if replay:
+            limited = replace(limited, has_time=job.has_time)  # what a probe took is no time that a replay takes
         outcomes = optimise(limited, chosen)
         interrupted = job.interrupted()
-    if hours is not None and over():
-        console.print(out_of_time(hours))
+    if budget.over():
+        console.print(out_of_time(budget))
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
     rows = show()

@@ -1,7 +1,9 @@
 """`tuner record`: measure a whole space, or a sample that fills it, and write tables to replay searches against."""
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,12 +12,12 @@ from tuner.cli.console import open_console
 from tuner.cli.hints import out_of_time, recorded, written
 from tuner.cli.options import RUNS, Cases, Devices, Hours, Out, Runs, Storage, Study, chosen_cases, database_url
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
-from tuner.errors import StudyError
+from tuner.errors import EmptyStoreError, StudyError
 from tuner.export.database import connect
 from tuner.export.kept import fixed_rungs
 from tuner.export.table import TABLE_SUFFIX, export_tables
 from tuner.export.write import prepare_folder
-from tuner.job import budget
+from tuner.job import Budget, within
 from tuner.probe.clock import MonotonicClock
 from tuner.recording import DATABASE, TABLES, plan_recording, record_cases, recording_bench
 from tuner.replay.table import Table
@@ -39,7 +41,7 @@ def record(
     """Record cases as tables, or go on where the last recording ended."""
     if grid and count is not None:
         raise StudyError("--grid records every config and --configs a part of them; give one of the two")
-    over = budget(MonotonicClock(), hours)
+    budget = Budget(MonotonicClock(), hours)
     console = open_console()
     searched = open_workbench(study, devices=devices, runs=runs)
     bench = recording_bench(searched)
@@ -52,14 +54,15 @@ def record(
     with at_work(console, bench, chosen, url, prober, show=lambda: written(console, write())) as job:
         bench = replace(bench, rungs=fixed_rungs(connect(url), bench.spec.name))
         recordings = [plan_recording(bench, case, count) for case in chosen]
-        limited = replace(job, bench=bench, interrupted=lambda: job.interrupted() or over())
-        recordings, outcomes = record_cases(limited, recordings)
+        recordings, outcomes = record_cases(replace(within(job, budget), bench=bench), recordings)
         interrupted = job.interrupted()
-    if hours is not None and over():
-        console.print(out_of_time(hours))
+    if budget.over():
+        console.print(out_of_time(budget))
     if interrupted and not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)
-    paths = write()
+    paths: list[Path] = []
+    with suppress(EmptyStoreError):  # without time no case is begun
+        paths = write()
     tables = {path.stem: Table.load(path) for path in paths if path.suffix == TABLE_SUFFIX}
     for one in recordings:
         console.print(recorded(one.case, one.configs, tables.get(one.case.name)), markup=False)

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, and_, case, func, select
 
-from tuner.errors import StoreError
+from tuner.errors import EmptyStoreError
 from tuner.export.database import (
     FACTS,
     PROBE_OF_TRIAL,
@@ -47,7 +47,7 @@ class StudyReader:
 
     @cached_property
     def cases(self) -> list[CaseRecord]:
-        """The cases, in the order in which they were started. Raises StoreError when there is no such study."""
+        """The cases, in the order in which they were started. Raises EmptyStoreError when there is no such study."""
         prefix = f"{self.study}/"
         is_facts = and_(FACTS.c.study_id == STUDIES.c.study_id, FACTS.c.key == "case")
         query = (
@@ -61,7 +61,7 @@ class StudyReader:
             if not rows:
                 names = connection.scalars(select(STUDIES.c.study_name))
                 known = ", ".join(sorted({name.split("/", 1)[0] for name in names})) or "none"
-                raise StoreError(f"{shown(self._engine.url)} holds no study {self.study!r}; it holds {known}")
+                raise EmptyStoreError(f"{shown(self._engine.url)} holds no study {self.study!r}; it holds {known}")
         return [
             CaseRecord(study_id=number, name=name.removeprefix(prefix), facts=_parsed(facts))
             for number, name, facts in rows

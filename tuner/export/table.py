@@ -64,7 +64,8 @@ def export_tables(url: str, study: str, folder: Path) -> list[Path]:
     """Write CASE.parquet and CASE.json for each case that was recorded and has rows; give the files' paths.
 
     A row stands for each trial that has ended, those aside that were interrupted: they are asked again.
-    Raises StoreError when the study cannot be read, OutputError when a file cannot be written.
+    Raises StoreError when the study cannot be read, EmptyStoreError when none of its cases has been begun, OutputError
+    when a file cannot be written.
     """
     reader = StudyReader(connect(url, filled_by="tuner record"), study)
     ended: dict[str, list[TrialRecord]] = {}

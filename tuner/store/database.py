@@ -1,6 +1,7 @@
 """The database behind a study: opened once, with its schema made under a lock."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,12 @@ from typing import Any
 import optuna
 from filelock import FileLock, Timeout
 from optuna.storages import RDBStorage
-from sqlalchemy import Connection, create_engine, func, inspect, select
+from sqlalchemy import Connection, Engine, create_engine, func, inspect, select
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from tuner.errors import StoreError
 from tuner.store.patience import PatientConnection
+from tuner.store.reconnect import AWAY_S, wait_while_away
 from tuner.urls import checked_url, remedy, shown
 
 LOCK_S = 120.0
@@ -29,13 +31,22 @@ _LOCK_NOT_AVAILABLE = "55P03"
 class Database:
     """An Optuna RDB storage and the lock under which trials are handed out."""
 
-    def __init__(self, url: str, *, lock_s: float = LOCK_S) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        lock_s: float = LOCK_S,
+        away_s: float = AWAY_S,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         """Open the database at an SQLAlchemy URL, creating it where it is SQLite and missing.
 
-        `lock_s` is how long its lock is waited for at most.
+        `lock_s` is how long its lock is waited for at most, `away_s` a server that has gone after it was opened;
+        `sleep` waits so many seconds.
         Raises StoreError when it is out of reach, in memory alone, or holds something else.
         """
-        self._lock_s = lock_s
+        self._lock_s, self._away_s, self._sleep = lock_s, away_s, sleep
+        self._opened = False
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._url = checked_url(url)
         self.shown_url = shown(self._url)
@@ -43,6 +54,8 @@ class Database:
             self._make_folder()
             with self.lock():
                 self.storage = self._open()
+        self._opened = True
+        self._be_patient(self.storage.engine)
 
     def close(self) -> None:
         """Let go of the database's connections."""
@@ -136,9 +149,15 @@ class Database:
         usual = {} if "timeout" in self._url.query else {"timeout": _BUSY_S}
         return {"connect_args": {"factory": PatientConnection, **usual}}
 
+    def _be_patient(self, engine: Engine) -> None:
+        """Wait for a server that goes away once it has been there; one that is not there at first is refused."""
+        if self._opened and self._url.get_backend_name() != "sqlite":
+            wait_while_away(engine, self._away_s, self._sleep)
+
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
         engine = create_engine(self._url, **self._engine_options)
+        self._be_patient(engine)
         try:
             with engine.connect() as connection:
                 yield connection

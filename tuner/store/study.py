@@ -21,7 +21,6 @@ from tuner.search.trials import (
     failures_in_a_row,
     frontier,
     has_failed,
-    launch_digest,
     readings,
     same_launch,
     suggest,
@@ -30,10 +29,8 @@ from tuner.search.verdict import Verdict
 from tuner.store.database import Database
 from tuner.store.leases import BEAT_S, Lease
 from tuner.store.opening import open_study
-from tuner.store.records import CASE, ENDED, LEASE, PROBE, facts
+from tuner.store.records import CASE, ENDED, LEASE, PROBE, dropped_record, facts, usual_s
 from tuner.study.space import Config, Space
-
-_DROPPED = {"status": "interrupted", "launched": True, "metrics": {}, "devices": []}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,15 +158,18 @@ class CaseStudy:
                     dropped += 1
         return dropped
 
-    def ask(self, target: int, price: Price = free) -> Asked | None:
+    def ask(
+        self, target: int, price: Price = free, has_time: Callable[[float | None], bool] = lambda _: True
+    ) -> Asked | None:
         """Give the next config, leased to this process; `price` says what probing one costs now.
 
+        None, too, where `has_time` says no to the seconds that the case's probes take as a rule.
         Once `target` trials have ended or are running, or when nothing is left to probe, that is the config which a
         session has shown to be the best, to be confirmed; None when that has been done.
         """
         with self._database.reported(), self._database.lock():
             confirmed = self._to_confirm() if (searched := self._searched(target)) else None
-            if searched and confirmed is None:
+            if (searched and confirmed is None) or not has_time(usual_s(self._study.get_trials(deepcopy=False))):
                 return None
             self._sampler.forced, self._sampler.price = confirmed, price
             trial = self._study.ask()
@@ -245,7 +245,6 @@ class CaseStudy:
 
     def _take_back(self, trial: FrozenTrial) -> None:
         storage = self._database.storage
-        record = {**_DROPPED, "config": trial.params, "digest": launch_digest(trial.params)}
-        storage.set_trial_user_attr(trial._trial_id, PROBE, record)
+        storage.set_trial_user_attr(trial._trial_id, PROBE, dropped_record(trial.params))
         storage.set_trial_user_attr(trial._trial_id, RETRY, True)
         self._study.tell(trial.number, state=TrialState.FAIL)

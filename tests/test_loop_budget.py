@@ -1,0 +1,133 @@
+"""The loop within a budget of time: no probe begins that cannot be done in what is left."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests_loop import CASE, Quiet, bench, busy, failed, opened, spec, states
+from tests_table import MadeUp, study, workbench
+
+from tuner.cli.hints import out_of_time
+from tuner.job import Budget, CaseOutcome, Ending, Job, within
+from tuner.loop import optimise
+from tuner.probe.plan import ProbePlan
+from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.run import INTERRUPTED, Stop
+from tuner.recording import plan_recording, record_cases, recording_bench
+from tuner.study.cases import Case
+from tuner.testing.clock import FakeClock
+from tuner.units import HOUR_S
+
+PROBE_S = 20.0
+"""What each scripted probe takes."""
+
+
+def optimised(
+    folder: Path,
+    budget_s: float,
+    *,
+    probe: Callable[[ProbePlan, Stop], ProbeResult] = busy,
+    cases: Sequence[Case] = (CASE,),
+) -> tuple[list[CaseOutcome], Quiet, Budget]:
+    """Optimise for so many seconds of a clock that only the probes advance."""
+    clock, watcher = FakeClock(), Quiet()
+    budget = Budget(clock, budget_s / HOUR_S)
+
+    def timed(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        clock.advance(PROBE_S)
+        return probe(plan, stop)
+
+    with opened(folder) as database:
+        job = Job(
+            bench=bench(folder, spec()), database=database, probe=timed, watcher=watcher, interrupted=lambda: False
+        )
+        return optimise(within(job, budget), cases), watcher, budget
+
+
+def test_a_probe_that_cannot_be_done_in_the_time_left_is_not_begun(tmp_path: Path) -> None:
+    (outcome,), watcher, budget = optimised(tmp_path, 3.5 * PROBE_S)
+    assert (outcome.ending, outcome.probed, len(watcher.launched)) == (Ending.INTERRUPTED, 3, 3)
+    assert states(tmp_path) == {"COMPLETE": 3}
+    assert budget.over()
+    said = "the next probe takes about 20.0 s, 10.0 s of the 1 min 10 s are left; the same command goes on"
+    assert out_of_time(budget) == said
+
+
+def test_what_is_left_suffices_to_the_second(tmp_path: Path) -> None:
+    (outcome,), _, budget = optimised(tmp_path, 3 * PROBE_S)
+    assert (outcome.ending, outcome.probed) == (Ending.INTERRUPTED, 3)
+    assert out_of_time(budget) == "the time of 1 min 00 s is over; the same command goes on"
+
+
+def test_a_resumed_run_knows_what_its_probes_have_taken_and_a_longer_one_goes_on(tmp_path: Path) -> None:
+    optimised(tmp_path, 2 * PROBE_S)
+    (outcome,), watcher, _ = optimised(tmp_path, 0.5 * PROBE_S)
+    assert (outcome.ending, outcome.probed, watcher.launched) == (Ending.INTERRUPTED, 0, [])
+    (outcome,), watcher, _ = optimised(tmp_path, 100 * PROBE_S)
+    assert (outcome.ending, len(watcher.launched)) == (Ending.TARGET, 3)
+    assert states(tmp_path) == {"COMPLETE": 5}
+
+
+def test_with_nothing_left_to_do_no_time_is_missed(tmp_path: Path) -> None:
+    optimised(tmp_path, 100 * PROBE_S)
+    (outcome,), _, budget = optimised(tmp_path, 0.5 * PROBE_S)
+    assert (outcome.ending, budget.over()) == (Ending.ALREADY, False)
+
+
+def test_no_other_case_begins_once_the_rest_is_too_short(tmp_path: Path) -> None:
+    outcomes, watcher, _ = optimised(tmp_path, 2.5 * PROBE_S, cases=(CASE, Case(name="run")))
+    assert ([outcome.case for outcome in outcomes], len(watcher.launched)) == ([CASE], 2)
+
+
+def cut(plan: ProbePlan, stop: Stop) -> ProbeResult:
+    assert stop(None) == INTERRUPTED
+    return failed(plan, FailureKind.INTERRUPTED)
+
+
+def out_of_memory(plan: ProbePlan, stop: Stop) -> ProbeResult:
+    return failed(plan, FailureKind.GPU_OOM)
+
+
+@pytest.mark.parametrize("probe", [cut, out_of_memory])
+def test_as_long_as_no_probe_has_come_to_a_number_one_begins(
+    tmp_path: Path, probe: Callable[[ProbePlan, Stop], ProbeResult]
+) -> None:
+    for _ in range(2):
+        _, watcher, budget = optimised(tmp_path, 0.5 * PROBE_S, probe=probe)
+        assert (len(watcher.launched), budget.short) == (1, None)
+
+
+def test_without_a_limit_time_is_never_over() -> None:
+    clock = FakeClock()
+    budget = Budget(clock, hours=None)
+    clock.advance(1e9)
+    assert budget.allows(1e9)
+    assert not budget.over()
+
+
+class Timed(MadeUp):
+    """Lets a clock go on by what its probes take."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
+        result = super().__call__(plan, stop)
+        self._clock.advance(result.total_s)
+        return result
+
+
+def test_a_recording_ends_before_a_probe_that_cannot_be_done(tmp_path: Path) -> None:
+    clock = FakeClock()
+    prober, budget = Timed(clock), Budget(clock, 0.05)
+    desk = recording_bench(workbench(tmp_path, study()))
+    with opened(tmp_path) as database:
+        job = Job(bench=desk, database=database, probe=prober, watcher=Quiet(), interrupted=lambda: False)
+        recordings = [plan_recording(desk, case, None) for case in (CASE, Case(name="run"))]
+        _, outcomes = record_cases(within(replace(job, open_session=lambda: prober.open_session), budget), recordings)
+    assert [(outcome.ending, outcome.case) for outcome in outcomes] == [(Ending.INTERRUPTED, CASE)]
+    assert budget.short is not None
+    assert clock.now() <= budget.whole_s
+    assert states(tmp_path) == {"COMPLETE": len(prober.results)}
