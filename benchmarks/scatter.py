@@ -60,8 +60,10 @@ def row(band: str, probes: list[tuple[list[float], float]]) -> list[str]:
 
 
 def read(tables: Iterable[Path], skip: int) -> list[tuple[list[float], float]]:
-    """Give what each config that shows three iterations or more read in them, and how many seconds one took."""
+    """Give what each config that shows three iterations or more read in them, and how many seconds one took. Raises typer.BadParameter."""
     opened = [Table.load(path) for path in tables]
+    if other := [table.header.objective for table in opened if table.header.objective != OBJECTIVE]:
+        raise typer.BadParameter(f"a table of {other[0]} tells no utilisation; give tables of {OBJECTIVE}")
     rows = [recorded for table in opened for config in table.configs if (recorded := table.find(config)) is not None]
     return [
         (values, (recorded.result.window_s or 0.0) / recorded.result.iterations)
