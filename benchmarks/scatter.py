@@ -60,7 +60,10 @@ def row(band: str, probes: list[tuple[list[float], float]]) -> list[str]:
 
 
 def read(tables: Iterable[Path], skip: int) -> list[tuple[list[float], float]]:
-    """Give what each config that shows three iterations or more read in them, and how many seconds one took. Raises typer.BadParameter."""
+    """Give what each config that shows three iterations or more read in them, and how many seconds one took.
+
+    Raises typer.BadParameter for a table of another objective.
+    """
     opened = [Table.load(path) for path in tables]
     if other := [table.header.objective for table in opened if table.header.objective != OBJECTIVE]:
         raise typer.BadParameter(f"a table of {other[0]} tells no utilisation; give tables of {OBJECTIVE}")
