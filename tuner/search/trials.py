@@ -146,10 +146,10 @@ class History:
             return None
         return dict(self._trials[top.trials[-1]].params)
 
-    def is_confirmed(self, config: Config) -> bool:
-        """Tell whether the config may be the best by what the trainer's plain command has shown."""
+    def confirmed(self) -> list[Config]:
+        """Give the configs that may be the best by what the trainer's plain command has shown, the best one first."""
         cold, _ = ways(readings(self._trials))
-        return launch_key(config) in cold
+        return [dict(self._trials[one.trials[-1]].params) for one in sorted(cold.values(), key=_value, reverse=True)]
 
     def _unconfirmed_member(self) -> Config | None:
         """Give a config of the Pareto front that sessions alone have measured."""

@@ -186,6 +186,20 @@ def test_what_is_believed_to_be_the_best_is_measured_cold_once() -> None:
     assert search.sampler.unconfirmed(search.study) is None
 
 
+@pytest.mark.parametrize(("variant", "left"), [("hiutil", False), ("default", True)])
+def test_of_equals_one_that_was_measured_cold_is_enough(variant: str, left: bool) -> None:
+    """Epochs change nothing here, variants a lot."""
+    search = Search(warm=True)
+    search.run()
+    best = search.sampler.best(search.study)
+    assert best is not None
+    epochs = next(one for one in (20, 30, 40) if one != best["update_epochs"])
+    search.warm, search.sampler.forced = False, {**best, "agent_variant": variant, "update_epochs": epochs}
+    search.step()
+    assert search.sampler.best(search.study) == best
+    assert (search.sampler.unconfirmed(search.study) == best) is left
+
+
 def test_the_open_session_is_preferred() -> None:
     search = Search()
     for _ in range(4):

@@ -12,7 +12,7 @@ from tuner.search.gain.surrogate import Surrogate
 from tuner.search.gain.worth import below, certainty, worth
 from tuner.search.observed import Observed
 from tuner.search.sampler import Price
-from tuner.study.space import Config
+from tuner.study.space import Config, config_digest
 from tuner.study.spec import ProbeSpec
 
 WITHIN = 0.01
@@ -61,6 +61,11 @@ class Outlook:
     def ended(self) -> str | None:
         """Say why nothing is left to gain; None where something is."""
         return None if self._pending else self._decided
+
+    def is_as_good(self, config: Config) -> bool:
+        """Tell whether a config that has run is surely as good as any other."""
+        (place,) = self._pool.places([config_digest(config)])
+        return self._certainty(place) >= CERTAIN
 
     def next(self, price: Price) -> Config | None:
         """Choose the config that is expected to gain most for each second; None where nothing may be probed."""

@@ -57,9 +57,14 @@ class GainSampler(CaseSampler):
         return None if place is None else self._pool.configs[place]
 
     def unconfirmed(self, study: Study) -> Config | None:
-        """Give what is believed to be the best, where a session alone has measured it."""
+        """Give what is believed to be the best, where a session alone has measured it.
+
+        None, too, where the best of those measured cold is surely as good as any: of equals one is enough.
+        """
         best = self.best(study)
-        if best is None or History(study, self._space).is_confirmed(best):
+        known = [launched(config) for config in History(study, self._space).confirmed()]
+        confirmed = [config for config in known if config in self._pool.space]
+        if best is None or best in confirmed or (confirmed and self._outlook(study).is_as_good(confirmed[0])):
             return None
         return self._whole(best, len(study.get_trials(deepcopy=False)))
 
