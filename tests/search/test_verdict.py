@@ -5,6 +5,7 @@ import pytest
 
 from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.probe.run import ENOUGH, NEARLY
+from tuner.probe.steady import FULL_PCT, Block, standard_error
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.verdict import State, Verdict, foregone, judge, settled
 from tuner.study.constraints import read_constraint
@@ -178,3 +179,11 @@ def test_a_probe_is_settled_once_more_would_change_nothing(
 ) -> None:
     limits = ProbeSpec(min_iterations=5, window_seconds=5, target_error_pct=1)
     assert settled(so_far, ["min_avg_util"], limits, incumbent) == expected
+
+
+def test_the_first_iteration_that_may_be_the_last_is_known_before_it_ends() -> None:
+    """Or each session would run one more than it uses: a quarter of a short probe."""
+    limits = ProbeSpec()
+    before = limits.min_iterations - limits.warmup_iterations - 1
+    told = standard_error([Block(10.0, 97.0), Block(10.0, 97.4)][:before], full=FULL_PCT)
+    assert settled(with_error(told, iterations=before), ["min_avg_util"], limits) == NEARLY
