@@ -9,7 +9,7 @@ from rich.console import Console
 from tests_loop import bench, bounded, spec
 from tests_summary import BEST, summary
 
-from tuner.cli.hints import at_the_top, complaint, learning_changed, script_of_best, without_success, written
+from tuner.cli.hints import at_the_top, complaint, learning_changed, notes, script_of_best, without_success, written
 from tuner.cli.options import RUNS
 from tuner.export.summary import Best
 from tuner.job import CaseOutcome, Ending
@@ -31,6 +31,24 @@ from tuner.study.cases import Case
 )
 def test_a_best_that_changes_learning_says_so(best: Best | None, lines: list[str]) -> None:
     assert learning_changed([summary(best)]) == lines
+
+
+@pytest.mark.parametrize(
+    ("measured_on", "lines"),
+    [
+        ({}, []),
+        ({"GPU-a, GPU-b": 9}, []),
+        (
+            {"GPU-a, GPU-b": 9, "GPU-c, GPU-d": 2},
+            [
+                "walk: measured on GPU-a, GPU-b (9 ok); GPU-c, GPU-d (2 ok); "
+                "from host to host the same config may read several points apart"
+            ],
+        ),
+    ],
+)
+def test_a_case_measured_on_several_sets_of_cards_says_so(measured_on: dict[str, int], lines: list[str]) -> None:
+    assert notes([replace(summary(BEST), measured_on=measured_on)])[1:] == lines
 
 
 def test_a_case_without_a_best_is_told_what_to_do() -> None:

@@ -69,6 +69,7 @@ class FilledDatabase:
             "failure": None if status in ("ok", "pruned") else failure,
             "stopped": "far below the best" if status == "pruned" else None,
             "launched": True,
+            "host": {"name": "vm", "devices": "GPU-a, GPU-b"},
             "started_at": "2026-11-21T10:00:00+00:00",
             "total_s": 61.25,
             "start_up_s": 30.504,

@@ -85,14 +85,17 @@ def test_tallies_count_states_statuses_and_seconds(any_database: "FilledDatabase
     any_database.add(case, status="gpu_oom", total_s=None)
     any_database.add(case, status="pruned", total_s=4.0)
     any_database.add(case, status="nccl", total_s=1.0)
+    any_database.add(case, utils=(50.0, 50.0), total_s=9.0, host={})
     case.ask()
     tallies = reader(any_database).tallies
     assert tallies["amp_pi_plus"] == []
+    here = "GPU-a, GPU-b"
     assert set(tallies["add_pi_plus"]) == {
-        Tally(state="COMPLETE", status="ok", trials=2, probe_s=30.5),
-        Tally(state="PRUNED", status="gpu_oom", trials=1, probe_s=0.0),
-        Tally(state="PRUNED", status="pruned", trials=1, probe_s=4.0),
-        Tally(state="FAIL", status="nccl", trials=1, probe_s=1.0),
+        Tally(state="COMPLETE", status="ok", trials=2, probe_s=30.5, measured_on=here),
+        Tally(state="COMPLETE", status="ok", trials=1, probe_s=9.0, measured_on=None),
+        Tally(state="PRUNED", status="gpu_oom", trials=1, probe_s=0.0, measured_on=here),
+        Tally(state="PRUNED", status="pruned", trials=1, probe_s=4.0, measured_on=here),
+        Tally(state="FAIL", status="nccl", trials=1, probe_s=1.0, measured_on=here),
         Tally(state="RUNNING", status=None, trials=1, probe_s=0.0),
     }
 

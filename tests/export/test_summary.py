@@ -13,7 +13,8 @@ def test_every_case_has_its_best_and_its_counts(database: "FilledDatabase") -> N
     metrics = {"min_avg_util": 61.0, "min_avg_util_se": 0.5}
     config = {"num_envs": 1024, "agent_variant": "hiutil", "pruner_patience": 2}
     database.add(first, config, utils=(61.0, 63.0), metrics=metrics)
-    database.add(first, {"num_envs": 512, "agent_variant": "default"}, utils=(50.0, 51.0))
+    elsewhere = {"devices": "GPU-c"}
+    database.add(first, {"num_envs": 512, "agent_variant": "default"}, utils=(50.0, 51.0), host=elsewhere)
     database.add(first, {"num_envs": 2048, "agent_variant": "hiutil"}, status="gpu_oom")
     database.add(first, {"num_envs": 32, "agent_variant": "default"}, status="pruned")
     database.add(first, {"num_envs": 32, "agent_variant": "hiutil"}, status="interrupted")
@@ -41,6 +42,7 @@ def test_every_case_has_its_best_and_its_counts(database: "FilledDatabase") -> N
             failed=1,
             interrupted=1,
             running=1,
+            measured_on={"GPU-a, GPU-b": 1, "GPU-c": 1},
         ),
         CaseSummary(
             case="amp_pi_plus",
@@ -52,6 +54,7 @@ def test_every_case_has_its_best_and_its_counts(database: "FilledDatabase") -> N
             failed=1,
             interrupted=0,
             running=0,
+            measured_on={},
         ),
     ]
 

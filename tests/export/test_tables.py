@@ -50,7 +50,8 @@ def test_best_by_case_starts_with_the_fixed_columns(database: "FilledDatabase") 
         *FIRST_COLUMNS,
         *("num_workers", "update_epochs", "samples_per_s_vs_default", "changes_learning"),
         *("objective", "value", "start_up_s", "window_s"),
-        *("min_avg_sm", "util_spread", "energy_j", "source", "measured", "readings", "trials", "trial", "digest"),
+        *("min_avg_sm", "util_spread", "energy_j", "source", "measured", "measured_on"),
+        *("readings", "trials", "trial", "digest"),
     ]
     assert cells(table) == {
         "case": "add_pi_plus",
@@ -90,6 +91,7 @@ def test_best_by_case_starts_with_the_fixed_columns(database: "FilledDatabase") 
         "trial": "1",
         "digest": "digest1",
         "measured": "cold",
+        "measured_on": "GPU-a, GPU-b",
         "readings": "1",
     }
 

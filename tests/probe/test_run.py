@@ -16,7 +16,7 @@ from tuner.testing.clock import FakeClock
 from tuner.testing.devices import Recording, ReplayedSource
 from tuner.testing.trainer import ReplayedRecorder, ScriptedTrainer, scripted_plan
 
-DEVICES = tuple(Device(name=f"cuda:{index}", model="x") for index in range(2))
+DEVICES = tuple(Device(name=f"cuda:{index}", model="x", uuid=f"GPU-0000000{index}-1111") for index in range(2))
 PATTERN = LinePatterns(patterns=(r"it (?P<iteration>\S+)",))
 READINGS = tuple(
     DeviceSample(t_s=tick / 10, device=device, util_pct=50.0 + 20 * device)
@@ -60,6 +60,11 @@ def test_a_probe_ends_with_its_last_iteration_and_the_trainer_with_it() -> None:
     assert (result.iterations, result.window_s) == (7, pytest.approx(21.0))
     assert [device.util_mean_pct for device in result.devices] == [50.0, 70.0]
     assert trainer.ended_at_s == pytest.approx(30.0 + 7 * 3.0)
+
+
+def test_the_result_names_the_cards_whatever_the_trainer_calls_them() -> None:
+    result, _ = probe(iterations(50))
+    assert result.host["devices"] == "GPU-00000000, GPU-00000001"
 
 
 def test_the_trainer_hears_of_its_last_iteration_when_that_begins() -> None:

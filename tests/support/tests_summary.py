@@ -25,4 +25,5 @@ def summary(best: Best | None) -> CaseSummary:
         failed=0,
         interrupted=0,
         running=0,
+        measured_on={},
     )

@@ -7,7 +7,7 @@ import typer
 
 from tuner.cli.console import open_console
 from tuner.cli.front import front_tables
-from tuner.cli.hints import at_its_end, learning_changed, without_success, written
+from tuner.cli.hints import at_its_end, notes, written
 from tuner.cli.introduction import ladder, load_shown
 from tuner.cli.options import RUNS, Runs, Storage, Study, database_url, storage_url
 from tuner.cli.tables import print_tables, summary_table
@@ -40,8 +40,7 @@ def status(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
     for line in (
         *starmap(ladder, fixed_rungs(engine, spec.name).items()),
         *starmap(at_its_end, reasons_to_end(engine, spec.name).items()),
-        *without_success(rows),
-        *learning_changed(rows),
+        *notes(rows),
     ):
         console.print(line, markup=False)
 

@@ -53,6 +53,12 @@ def at_its_end(case: str, why: str) -> str:
     return f"{case}: {Ending.EXHAUSTED}: {why}"
 
 
+def notes(rows: Iterable[CaseSummary]) -> list[str]:
+    """Say what the table of a study's cases does not show."""
+    known = list(rows)
+    return [*without_success(known), *learning_changed(known), *on_several_devices(known)]
+
+
 def without_success(rows: Iterable[CaseSummary]) -> list[str]:
     """Say which cases have no best although they were tried, and what to do."""
     return [
@@ -77,6 +83,16 @@ def _beside_default(best: Best) -> str:
     if best.vs_default is None:
         return "has no default measured at its rung beside it"
     return f"makes {best.vs_default:.2f} of default's samples/s"
+
+
+def on_several_devices(rows: Iterable[CaseSummary]) -> list[str]:
+    """Say which cases were measured on more than one set of devices, whose readings compare less well."""
+    return [
+        f"{row.case}: measured on {'; '.join(f'{which} ({count} ok)' for which, count in row.measured_on.items())}; "
+        "from host to host the same config may read several points apart"
+        for row in rows
+        if len(row.measured_on) > 1
+    ]
 
 
 def at_the_top(bench: Workbench, cases: Iterable[Case], rows: Iterable[CaseSummary]) -> list[str]:

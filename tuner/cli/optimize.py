@@ -13,11 +13,10 @@ from tuner.cli.console import open_console
 from tuner.cli.front import front_tables
 from tuner.cli.hints import (
     at_the_top,
-    learning_changed,
+    notes,
     out_of_time,
     replayed,
     script_of_best,
-    without_success,
     written,
 )
 from tuner.cli.introduction import replaying
@@ -96,7 +95,7 @@ def _show(console: Console, bench: Workbench, cases: Sequence[Case], url: str) -
     reader = StudyReader(connect(url), bench.spec.name)
     rows = summarise(reader)
     print_tables(console, summary_table(rows), *front_tables(reader))
-    for hint in (*without_success(rows), *learning_changed(rows), *at_the_top(bench, cases, rows)):
+    for hint in (*notes(rows), *at_the_top(bench, cases, rows)):
         console.print(hint, markup=False)
     written(console, export_study(url, bench.spec.name, bench.folder))
     return rows

@@ -150,7 +150,7 @@ class StudyReader:
 
     @cached_property
     def tallies(self) -> dict[str, list[Tally]]:
-        """How many trials of each case ended how, and the seconds spent on them; empty for a case without trials."""
+        """How many trials of each case ended how and where, and the seconds spent; empty for a case without trials."""
         probe = self._probe
         ineligible = probe["ineligible"].as_string().is_not(None)
         ends = (
@@ -158,19 +158,20 @@ class StudyReader:
                 TRIALS.c.study_id,
                 STATE.label("state"),
                 case((ineligible, INELIGIBLE), else_=probe["status"].as_string()).label("status"),
+                probe["host"]["devices"].as_string().label("measured_on"),
                 probe["total_s"].as_float().label("total_s"),
             )
             .outerjoin_from(TRIALS, PROBES, PROBE_OF_TRIAL)
             .where(TRIALS.c.study_id.in_(list(self._names)))
             .subquery()
         )
-        kinds = (ends.c.study_id, ends.c.state, ends.c.status)
+        kinds = (ends.c.study_id, ends.c.state, ends.c.status, ends.c.measured_on)
         query = select(*kinds, func.count(), func.coalesce(func.sum(ends.c.total_s), 0.0)).group_by(*kinds)
         with reading(self._engine) as connection:
             rows = connection.execute(query.order_by(*kinds)).all()
         tallies: dict[str, list[Tally]] = {name: [] for name in self._names.values()}
-        for study_id, state, reported, count, seconds in rows:
-            tally = Tally(state=state, status=status_of(state, reported), trials=count, probe_s=seconds)
+        for study_id, state, told, where, count, spent_s in rows:
+            tally = Tally(state=state, status=status_of(state, told), trials=count, probe_s=spent_s, measured_on=where)
             tallies[self._names[study_id]].append(tally)
         return tallies
 
@@ -178,8 +179,7 @@ class StudyReader:
         """Read every trial, case by case, in the order of their numbers."""
         with reading(self._engine) as connection:
             for study_id in self._names:
-                for row in _pages(connection, _whole_trials().where(TRIALS.c.study_id == study_id)):
-                    yield self._trial(row)
+                yield from map(self._trial, _pages(connection, _whole_trials().where(TRIALS.c.study_id == study_id)))
 
     @cached_property
     def series(self) -> dict[tuple[str, int], list[float | None]]:

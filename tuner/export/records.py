@@ -93,6 +93,11 @@ class TrialRecord:
         return self.probe.get("devices") or []
 
     @property
+    def measured_on(self) -> str | None:
+        """Which devices measured it, whatever the trainer calls them; None where that was not kept."""
+        return (self.probe.get("host") or {}).get("devices")
+
+    @property
     def status(self) -> str | None:
         """`ok`, `pruned` or a failure kind; None as long as it runs."""
         return status_of(self.state, self.probe.get("status"))
@@ -100,12 +105,14 @@ class TrialRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tally:
-    """How many trials of a case ended in one way, and the seconds their probes took together."""
+    """How many trials of a case ended in one way on the same devices, and the seconds their probes took together."""
 
     state: str
     status: str | None
     trials: int
     probe_s: float = 0.0
+    measured_on: str | None = None
+    """As of a `TrialRecord`."""
 
 
 def status_of(state: str, reported: str | None) -> str | None:

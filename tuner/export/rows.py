@@ -31,7 +31,7 @@ def best_columns(devices: int, parameters: Sequence[str], metrics: Sequence[str]
     searched = [name for name in parameters if name != VARIANT]  # it is the column `variant`
     columns = [*_BEFORE_DEVICES, *averages, "min_avg_util", *extremes, *_FILES, *searched]
     columns += ["samples_per_s_vs_default", "changes_learning", "objective", "value", "start_up_s", "window_s"]
-    columns += [*metrics, "source", "measured", "readings"]
+    columns += [*metrics, "source", "measured", "measured_on", "readings"]
     return list(dict.fromkeys([*columns, "trials", "trial", "digest"]))
 
 
@@ -39,7 +39,8 @@ def trial_columns(parameters: Sequence[str], metrics: Sequence[str]) -> list[str
     """Name the columns of `trials.tsv`."""
     columns = ["case", "method", "trial", "state", "status", "failure", "detail", "launched", "value", *parameters]
     columns += ["iterations", "samples", "samples_per_s", *metrics, "started_at", "completed_at"]
-    return list(dict.fromkeys([*columns, "start_up_s", "window_s", "total_s", "measured", "out_dir", "digest"]))
+    columns += ["start_up_s", "window_s", "total_s", "measured", "measured_on"]
+    return list(dict.fromkeys([*columns, "out_dir", "digest"]))
 
 
 def front_columns(objectives: Sequence[str], parameters: Sequence[str]) -> list[str]:
@@ -75,6 +76,7 @@ def best_row(case: CaseRecord, trial: TrialRecord, vs_default: float | None) -> 
         "value": rounded(case.objectives[0], trial.value),
         "source": case.facts.get("source"),
         "measured": _way(trial),
+        "measured_on": trial.measured_on,
         "readings": trial.readings,
         "trial": trial.number,
         "digest": probe.get("digest"),
@@ -101,6 +103,7 @@ def trial_row(case: CaseRecord, trial: TrialRecord) -> Row:
         "started_at": _utc(trial.started),
         "completed_at": _utc(trial.completed),
         "measured": _way(trial),
+        "measured_on": trial.measured_on,
         "out_dir": probe.get("out_dir"),
         "digest": probe.get("digest"),
     }

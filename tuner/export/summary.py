@@ -1,6 +1,7 @@
 """What a person wants to see of a study at a glance, one row per case."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.export.query import StudyReader
@@ -55,6 +56,8 @@ class CaseSummary:
     failed: int
     interrupted: int
     running: int
+    measured_on: Mapping[str, int]
+    """Which devices gave numbers → of how many trials, as far as that was kept."""
 
 
 def summarise(study: StudyReader) -> list[CaseSummary]:
@@ -74,7 +77,16 @@ def _summary(case: CaseRecord, best: Best | None, tallies: Sequence[Tally]) -> C
         failed=sum(tally.trials for tally in over if tally.status not in (OK, INELIGIBLE, PRUNED, INTERRUPTED)),
         interrupted=sum(tally.trials for tally in over if tally.status == INTERRUPTED),
         running=sum(tally.trials for tally in tallies if tally.state == RUNNING),
+        measured_on=_measured_on(over),
     )
+
+
+def _measured_on(tallies: Sequence[Tally]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for tally in tallies:
+        if tally.measured_on and tally.status in (OK, INELIGIBLE):
+            counts[tally.measured_on] += tally.trials
+    return dict(counts)
 
 
 def _best(study: StudyReader, case: CaseRecord) -> Best | None:

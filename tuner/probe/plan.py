@@ -27,7 +27,12 @@ class Device:
 
         A trainer calls the cards that it is shown `cuda:0`, `cuda:1`, …, whichever of the machine's these are.
         """
-        return f"{self.name} ({self.uuid[:12]})" if self.uuid else self.name
+        return f"{self.name} ({self.identity})" if self.uuid else self.name
+
+    @property
+    def identity(self) -> str:
+        """What tells it from the devices of other machines: of a card the beginning of its uuid, else the model."""
+        return self.uuid[:12] if self.uuid else self.model
 
     @property
     def is_gpu(self) -> bool:

@@ -174,6 +174,7 @@ class ProbeResult:
     stopped: str | None = None
     """Why a live pruner stopped the probe, if one did."""
     host: Mapping[str, str] = field(default_factory=dict)
+    """`name`, `system`, and which `devices` measured it, as `Device.identity` tells them."""
     warm: bool = False
     """Whether a session served the probe; False: the trainer's plain command."""
     ready_s: float | None = None

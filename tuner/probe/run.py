@@ -74,7 +74,11 @@ class _Probe:
             plan_digest=plan.digest,
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
             total_s=0.0,
-            host={"name": platform.node(), "system": f"{platform.system()} {platform.release()}"},
+            host={
+                "name": platform.node(),
+                "system": f"{platform.system()} {platform.release()}",
+                "devices": ", ".join(sorted({device.identity for device in plan.slot.devices})),
+            },
         )
 
     def run(self, launch: Launch, stop: Stop) -> ProbeResult:
