@@ -41,7 +41,7 @@ def test_a_best_that_changes_learning_says_so(best: Best | None, lines: list[str
         (
             {"GPU-a, GPU-b": 9, "GPU-c, GPU-d": 2},
             [
-                "walk: measured on GPU-a, GPU-b (9 ok); GPU-c, GPU-d (2 ok); "
+                "walk: measured on 2 sets of devices (`measured_on` in trials.tsv); "
                 "from host to host the same config may read several points apart"
             ],
         ),

@@ -88,7 +88,7 @@ def _beside_default(best: Best) -> str:
 def on_several_devices(rows: Iterable[CaseSummary]) -> list[str]:
     """Say which cases were measured on more than one set of devices, whose readings compare less well."""
     return [
-        f"{row.case}: measured on {'; '.join(f'{which} ({count} ok)' for which, count in row.measured_on.items())}; "
+        f"{row.case}: measured on {len(row.measured_on)} sets of devices (`measured_on` in trials.tsv); "
         "from host to host the same config may read several points apart"
         for row in rows
         if len(row.measured_on) > 1

@@ -11,14 +11,7 @@ from rich.console import Console
 
 from tuner.cli.console import open_console
 from tuner.cli.front import front_tables
-from tuner.cli.hints import (
-    at_the_top,
-    notes,
-    out_of_time,
-    replayed,
-    script_of_best,
-    written,
-)
+from tuner.cli.hints import at_the_top, notes, out_of_time, replayed, script_of_best, written
 from tuner.cli.introduction import replaying
 from tuner.cli.options import RUNS, Cases, Devices, Hours, Runs, Storage, Study, chosen_cases, database_url
 from tuner.cli.tables import print_tables, summary_table
