@@ -13,7 +13,7 @@ from tuner.search.gain.sampler import GainSampler
 from tuner.search.observed import COST, MEMORY_SHARE, RUN_S, START_S
 from tuner.search.sampler import CaseSampler, ConfigSampler
 from tuner.search.telling import tell
-from tuner.search.trials import ERROR, FAILURE, WARM, suggest
+from tuner.search.trials import ERROR, FAILURE, MEASURED_ON, WARM, suggest
 from tuner.study.space import Config
 from tuner.study.spec import SearchSpec
 
@@ -59,7 +59,7 @@ def tpe(probing: Probing) -> None:
 
 def _tell(study: Study, trial: Trial, probing: Probing, step: Step) -> None:
     verdict, result = step.row.verdict, step.row.result
-    facts = {ERROR: verdict.error, WARM: step.warm}
+    facts = {ERROR: verdict.error, WARM: step.warm, MEASURED_ON: step.devices}
     if result.failure:
         facts[FAILURE] = result.failure.kind
     else:

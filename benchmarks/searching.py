@@ -118,6 +118,8 @@ class Step:
     confirms: bool
     """Whether it was probed again on purpose."""
     warm: bool
+    devices: str = ""
+    """Which devices measured it, where an optimiser is told."""
 
 
 def best_reading(steps: list[Step]) -> Config | None:

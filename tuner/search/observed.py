@@ -11,7 +11,7 @@ from tuner.search.frontier import DEVICE_MEMORY, MEMORYLESS, Frontier, Need, Out
 from tuner.search.growth import Line
 from tuner.search.siblings import Cost, Sibling, amounts
 from tuner.search.standing import eligible
-from tuner.search.trials import ERROR, MEMORY, failure, launch_key, launched, readings
+from tuner.search.trials import ERROR, MEASURED_ON, MEMORY, failure, launch_key, launched, readings
 from tuner.study.space import LADDER, Config, Space, config_digest
 
 COST = "cost"
@@ -55,6 +55,8 @@ class Seen:
     config: Config
     values: list[float] = field(default_factory=list)
     errors: list[float | None] = field(default_factory=list)
+    devices: list[str] = field(default_factory=list)
+    """Which measured each value; empty where that is not known."""
     eligible: bool = False
     """As `standing.eligible` says."""
 
@@ -70,6 +72,8 @@ class Observed:
         self._siblings = siblings
         self.seen: dict[str, Seen] = {}
         """By digest."""
+        self.here = ""
+        """Which devices measured the newest value."""
         self.closed: set[str] = set()
         """Digests of what runs now or has failed, and has given no number since."""
         self._costs: list[Cost] = []
@@ -98,6 +102,8 @@ class Observed:
         one = self.seen.setdefault(digest, Seen(config))
         one.values.append(sign * number)
         one.errors.append(trial.user_attrs.get(ERROR))
+        self.here = trial.user_attrs.get(MEASURED_ON, "")
+        one.devices.append(self.here)
         if took := trial.user_attrs.get(COST):
             self._costs.append((config, took))
 

@@ -15,7 +15,7 @@ from tuner.probe.metrics import measured
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
 from tuner.search.observed import COST, RAN, cost, mostly_ran
-from tuner.search.trials import ERROR, FAILURE, RETRY, WARM, launch_digest
+from tuner.search.trials import ERROR, FAILURE, MEASURED_ON, RETRY, WARM, launch_digest
 from tuner.search.verdict import Verdict
 from tuner.study.cases import FILES, Case
 from tuner.study.space import Config
@@ -130,6 +130,7 @@ def facts(verdict: Verdict, record: dict[str, Any]) -> dict[str, Any]:
         RETRY: verdict.retry,
         WARM: record.get("warm"),
         ERROR: verdict.error,
+        MEASURED_ON: record.get("host", {}).get("devices"),
         COST: cost(record) if measured else None,
         FAILURE: None if measured else verdict.status,
         RAN: not measured and mostly_ran(record),

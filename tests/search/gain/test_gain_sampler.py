@@ -10,7 +10,7 @@ from tests_space import USUAL
 from tuner.search.frontier import Frontier
 from tuner.search.gain.sampler import GainSampler
 from tuner.search.observed import COST, MEMORY_SHARE, RUN_S, START_S, cost
-from tuner.search.trials import ERROR, FAILURE, MEMORY, PATIENCE, WARM, distribution, frontier, suggest
+from tuner.search.trials import ERROR, FAILURE, MEASURED_ON, MEMORY, PATIENCE, WARM, distribution, frontier, suggest
 from tuner.study.space import Config, Parameter, Space
 
 SPACE = Space(
@@ -198,6 +198,18 @@ def test_of_equals_one_that_was_measured_cold_is_enough(variant: str, left: bool
     search.step()
     assert search.sampler.best(search.study) == best
     assert (search.sampler.unconfirmed(search.study) == best) is left
+
+
+def test_what_another_host_adds_to_all_readings_makes_none_of_them_the_best() -> None:
+    """The first host reads all 8 points higher; on the second the best is read for the first time."""
+    search, rung = Search(), 1024
+    told = ((20, 90.0, "a"), (30, 88.0, "a"), (20, 82.0, "b"), (40, 85.0, "b"))
+    kinds = {one.name: distribution(one) for one in SPACE.parameters}
+    for epochs, value, devices in told:
+        params: Config = {"num_envs": rung, "agent_variant": "hiutil", "update_epochs": epochs}
+        facts = {ERROR: 0.3, MEASURED_ON: devices}
+        search.study.add_trial(create_trial(params=params, distributions=kinds, value=value, user_attrs=facts))
+    assert search.sampler.best(search.study) == {"num_envs": rung, "agent_variant": "hiutil", "update_epochs": 40}
 
 
 def test_the_open_session_is_preferred() -> None:

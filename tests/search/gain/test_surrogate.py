@@ -16,8 +16,13 @@ ALL = LEVELS.codes(CONFIGS)
 
 def after(read: dict[tuple[int, str], float], error: float = 0.5) -> Surrogate:
     configs: list[Config] = [{"num_envs": rung, "agent_variant": variant} for rung, variant in read]
-    errors = np.full(len(read), error)
-    readings = Readings(codes=LEVELS.codes(configs), values=np.array([*read.values()]), errors=errors, error=error)
+    readings = Readings(
+        codes=LEVELS.codes(configs),
+        values=np.array([*read.values()]),
+        errors=np.full(len(read), error),
+        shared=np.zeros((len(read), len(read))),
+        error=error,
+    )
     return Surrogate(LEVELS, readings)
 
 

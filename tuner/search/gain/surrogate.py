@@ -54,7 +54,7 @@ class Surrogate:
         self._known = readings
         self._mean = float(readings.values.mean())
         self._unit = max(float(readings.values.std()), 3.0 * readings.error, LEAST_UNIT * abs(self._mean))
-        self._noise = np.diag(readings.errors**2 + self._jitter)
+        self._noise = np.diag(readings.errors**2 + self._jitter) + readings.shared
         self._pairs = self._compared(readings.codes, readings.codes)
         parameters = len(levels.apart)
         self._usual = np.log([LENGTH] * parameters + [SIZE, OWN])

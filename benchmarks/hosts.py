@@ -1,0 +1,76 @@
+"""What a search loses when it goes on, half-way, on another host that reads everything lower or higher.
+
+    python benchmarks/hosts.py --table a.parquet --invented climb --seeds 20
+
+From one pair of H200s to another the same configs read 2 to 5 points apart. Here the first `--after` probes of a search
+run on one host, and on the other one readings are larger or smaller by `--by`, which of the two the seed decides. The
+sampler is told which devices measured what, or it is not. Scores as in `search.py`.
+"""
+
+import random
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import optuna
+import search_ours
+import typer
+from rich.console import Console
+from search import Source, ground
+from search_report import over_all
+from searching import Ground, Probing, Score, Step, search
+
+from tuner.study.space import Config
+
+PROBES = 100
+HERE, THERE = "here", "elsewhere"
+
+
+class Moving(Probing):
+    """Probes on another host after some probes."""
+
+    def __init__(self, ground: Ground, seed: int, *, after: int, by: float, told: bool) -> None:
+        super().__init__(ground, seed, sessions=True, most=PROBES)
+        self._after, self._told = after, told
+        self._factor = 1.0 + random.Random(seed).choice((-by, by))
+
+    def probe(self, config: Config, *, cold: bool = False, confirms: bool = False) -> Step:
+        """Probe a config on the host where the search is now."""
+        step = super().probe(config, cold=cold, confirms=confirms)
+        moved = len(self.steps) > self._after
+        reading = step.reading * self._factor if moved and step.reading is not None else step.reading
+        self.steps[-1] = replace(step, reading=reading, devices=(THERE if moved else HERE) if self._told else "")
+        return self.steps[-1]
+
+
+def one_search(source: Source, seed: int, after: int, by: float, told: bool) -> Score:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return search(search_ours.gain, Moving(ground(source, seed), seed, after=after, by=by, told=told))
+
+
+def main(
+    tables: Annotated[list[Path] | None, typer.Option("--table", help="recorded by `tuner record`")] = None,
+    invented: Annotated[list[str] | None, typer.Option(help="as in search.py")] = None,
+    after: Annotated[int, typer.Option(help="probes on the first host")] = 7,
+    by: Annotated[list[float] | None, typer.Option(help="share by which readings differ there")] = None,
+    seeds: int = 20,
+    jobs: Annotated[int, typer.Option(help="processes")] = 1,
+) -> None:
+    ways = {"stays": (0.0, True)}
+    for share in by or [0.03, 0.05]:
+        ways |= {f"moves by {share:.0%}": (share, True), f"moves by {share:.0%}, not told": (share, False)}
+    with ProcessPoolExecutor(jobs) as pool:
+        runs = [
+            {
+                name: [pool.submit(one_search, source, seed, after, *way) for seed in range(seeds)]
+                for name, way in ways.items()
+            }
+            for source in [*(tables or ()), *(invented or ())]
+        ]
+        scores = [{name: [run.result() for run in some] for name, some in of_each.items()} for of_each in runs]
+    Console(width=300).print(over_all(scores))
+
+
+if __name__ == "__main__":
+    typer.run(main)
