@@ -3,7 +3,8 @@ PYTHON ?= python3
 STUDY ?= pi_plus
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# --no-compile: Python compiles what it imports; to compile all of torch and its like took half of the installation
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
 .PHONY: optimize test check lint clean
 
