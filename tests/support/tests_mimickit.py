@@ -22,12 +22,14 @@ _FILES = {
             def memory_stats(device): return {"num_alloc_retries": 3}
     """,
     "run.py": """
+        import gc
         from events import tell
         from util.arg_parser import ArgParser
         def load_args(argv): return ArgParser(argv[1:])
         def set_rand_seed(args): pass
         def build_env(args, num_envs, device, visualize):
             tell("built", device, num_envs)
+            if gc.isenabled(): tell("searched for garbage while it was built")
             return num_envs
     """,
     "util/arg_parser.py": """
@@ -78,6 +80,7 @@ _FILES = {
                     atexit.register(self.output_file.close)
     """,
     "learning/base_agent.py": """
+        import gc
         from events import tell
         from learning.experience_buffer import ExperienceBuffer
         from util.logger import Logger
@@ -90,6 +93,8 @@ _FILES = {
             def __del__(self): tell("freed", self._config)
             def train_model(self, max_samples, out_dir, save_int_models, logger_type):
                 tell("trains", self._config, out_dir, save_int_models, logger_type)
+                if not gc.isenabled(): tell("leaves its garbage")
+                if not gc.get_freeze_count(): tell("searches what was built for garbage")
                 self._logger = Logger()
                 self._logger.configure_output_file()
                 self._sample_count = 0

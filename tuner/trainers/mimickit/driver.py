@@ -11,6 +11,7 @@ import inspect
 import multiprocessing
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
 from itertools import chain
@@ -123,6 +124,19 @@ def follow(rank: int, argv: Sequence[str], pipe: Connection) -> None:
     Rank(rank, argv, load_progress()).serve(iter(pipe.recv, None))
 
 
+@contextmanager
+def kept_for_good() -> Iterator[None]:
+    """Spare the garbage collector what is built here: 4,000 objects for each environment, next to none of it garbage.
+
+    It would search them again and again while they become more, and once more after each run
+    (`benchmarks/building.py`).
+    """
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
+
+
 def _passed_on(requests: Iterable[Request], pipes: Sequence[Connection]) -> Iterator[Request]:
     """Give the requests to the other ranks first, and None when there are no more.
 
@@ -151,7 +165,8 @@ class Rank:
         port, num_envs = (args.parse_int(key=key) for key in ("master_port", "num_envs"))
         self._mp_util.init(rank=rank, num_procs=len(devices), device=self._device, master_port=port)
         run.set_rand_seed(args=args)
-        self._env = run.build_env(args=args, num_envs=num_envs, device=self._device, visualize=False)
+        with kept_for_good():
+            self._env = run.build_env(args=args, num_envs=num_envs, device=self._device, visualize=False)
         self._meet()
 
     def serve(self, requests: Iterable[Request]) -> None:
