@@ -37,8 +37,8 @@ class CalibrationSampler(OrderedSampler):
 
     def exhausted(self, study: Study) -> bool:
         """Tell whether the rungs can be made, or are there already."""
-        complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         history = History(study, self._space)
+        complete = [one for one in history.trials if one.state == TrialState.COMPLETE]
         return (
             RUNGS in study.user_attrs
             or len({trial.params[LADDER] for trial in complete}) >= ENOUGH

@@ -29,7 +29,7 @@ class OrderedSampler(CaseSampler):
     def choose(self, study: Study, trial: FrozenTrial, history: History) -> Config:
         """Choose the first new one of the open session, or of a rung that nobody is at, or of all."""
         new = list(filter(history.is_new, self._configs))
-        running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        running = (one for one in history.trials if one.state == TrialState.RUNNING)
         elsewhere = {one.params.get(LADDER) for one in running if one.number != trial.number}
         return min(new, key=lambda config: (self.price(config) > 0.0, config.get(LADDER) in elsewhere))
 

@@ -89,6 +89,16 @@ def failure(trial: FrozenTrial) -> str | None:
     return FailureKind.GPU_OOM if missing_gib > 0.0 else trial.user_attrs.get(FAILURE)
 
 
+def finished(trials: Iterable[FrozenTrial]) -> int:
+    """Count the trials that have ended, but for those that are asked again or confirm another."""
+    return sum(one.state.is_finished() and not {RETRY, CONFIRMS} & one.user_attrs.keys() for one in trials)
+
+
+def running(trials: Iterable[FrozenTrial]) -> int:
+    """Count the trials that somebody runs now."""
+    return sum(one.state == TrialState.RUNNING for one in trials)
+
+
 def failures_in_a_row(trials: Sequence[FrozenTrial], config: Config) -> int:
     """Count the last trials of a config that failed, one after another, but for failures that say nothing of it."""
     ended = [one for one in trials if one.state.is_finished() and same_launch(one.params, config)]
@@ -100,7 +110,9 @@ class History:
     """What a study has probed so far; a trial dropped before its config was whole does not count."""
 
     def __init__(self, study: Study, space: Space) -> None:
-        self._trials = [trial for trial in meaningful(study.get_trials(deepcopy=False)) if _is_whole(trial, space)]
+        self.trials = study.get_trials(deepcopy=False)
+        """All trials of the study, as they were read for this."""
+        self._trials = [trial for trial in meaningful(self.trials) if _is_whole(trial, space)]
         self._probed = {launch_key(trial.params) for trial in self._trials}
         self._frontier = frontier(self._trials)
         self._space = space

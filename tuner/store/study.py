@@ -19,9 +19,11 @@ from tuner.search.trials import (
     ORIGIN,
     RETRY,
     failures_in_a_row,
+    finished,
     frontier,
     has_failed,
     readings,
+    running,
     same_launch,
     suggest,
 )
@@ -88,14 +90,13 @@ class CaseStudy:
     def finished(self) -> int:
         """How many trials have ended, but for those that are asked again or confirm another."""
         with self._database.reported():
-            trials = self._study.get_trials(deepcopy=False)
-        return sum(trial.state.is_finished() and not {RETRY, CONFIRMS} & trial.user_attrs.keys() for trial in trials)
+            return finished(self._study.get_trials(deepcopy=False))
 
     @property
     def running(self) -> int:
         """How many trials are leased, to this process or to others."""
         with self._database.reported():
-            return len(self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)))
+            return running(self._study.get_trials(deepcopy=False))
 
     @property
     def incumbent(self) -> float | None:
@@ -168,8 +169,11 @@ class CaseStudy:
         session has shown to be the best, to be confirmed; None when that has been done.
         """
         with self._database.reported(), self._database.lock():
-            confirmed = self._to_confirm() if (searched := self._searched(target)) else None
-            if (searched and confirmed is None) or not has_time(usual_s(self._study.get_trials(deepcopy=False))):
+            trials = self._study.get_trials(deepcopy=False)
+            searched = finished(trials) + running(trials) >= target or self._sampler.exhausted(self._study)
+            may_confirm = searched and self._confirm and not running(trials)
+            confirmed = self._sampler.unconfirmed(self._study) if may_confirm else None
+            if (searched and confirmed is None) or not has_time(usual_s(trials)):
                 return None
             self._sampler.forced, self._sampler.price = confirmed, price
             trial = self._study.ask()
@@ -177,27 +181,20 @@ class CaseStudy:
             self._trials[trial.number] = trial
             if self._study.user_attrs.get(ENDED):
                 self._study.set_user_attr(ENDED, None)
-            return self._asked(trial, confirms=confirmed is not None)
+            return self._asked(trial, trials, confirms=confirmed is not None)
 
-    def _searched(self, target: int) -> bool:
-        return self.finished + self.running >= target or self._sampler.exhausted(self._study)
-
-    def _to_confirm(self) -> Config | None:
-        return self._sampler.unconfirmed(self._study) if self._confirm and not self.running else None
-
-    def _asked(self, trial: Trial, *, confirms: bool) -> Asked:
+    def _asked(self, trial: Trial, before: Sequence[FrozenTrial], *, confirms: bool) -> Asked:
         config = suggest(trial, self._space)
         origin = None if confirms else self._sampler.origin(config)
         if confirms:
             trial.set_user_attr(CONFIRMS, True)
         if origin:
             trial.set_user_attr(ORIGIN, origin)
-        trials = self._study.get_trials(deepcopy=False)
-        retried = [one for one in trials if RETRY in one.user_attrs and same_launch(one.params, config)]
+        retried = [one for one in before if RETRY in one.user_attrs and same_launch(one.params, config)]
         return Asked(
             number=trial.number,
             config=config,
-            attempt=1 + failures_in_a_row(trials, config),
+            attempt=1 + failures_in_a_row(before, config),
             cold=confirms or any(map(has_failed, retried)),
             confirms=confirms,
             origin=origin,

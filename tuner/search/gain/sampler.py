@@ -49,28 +49,31 @@ class GainSampler(CaseSampler):
 
     def ended(self, study: Study) -> str | None:
         """Say why nothing is left to gain; None while there is, or while a retry is due."""
-        return None if History(study, self._space).due() else self._outlook(study).ended()
+        history = History(study, self._space)
+        return None if history.due() else self._outlook(study, history).ended()
 
     def best(self, study: Study) -> Config | None:
         """Give the eligible config that is believed to be the best, without the pruner's patience."""
-        place = self._outlook(study).best
-        return None if place is None else self._pool.configs[place]
+        return self._best(self._outlook(study, History(study, self._space)))
 
     def unconfirmed(self, study: Study) -> Config | None:
         """Give what is believed to be the best, where a session alone has measured it.
 
         None, too, where the best of those measured cold is surely as good as any: of equals one is enough.
         """
-        best = self.best(study)
-        known = [launched(config) for config in History(study, self._space).confirmed()]
+        history = History(study, self._space)
+        outlook = self._outlook(study, history)
+        best = self._best(outlook)
+        known = [launched(config) for config in history.confirmed()]
         confirmed = [config for config in known if config in self._pool.space]
-        if best is None or best in confirmed or (confirmed and self._outlook(study).is_as_good(confirmed[0])):
+        if best is None or best in confirmed or (confirmed and outlook.is_as_good(confirmed[0])):
             return None
-        return self._whole(best, len(study.get_trials(deepcopy=False)))
+        return self._whole(best, len(history.trials))
 
     def choose(self, study: Study, trial: FrozenTrial, history: History) -> Config:
         """Choose what gains most for its price; where nothing may be probed any more, what is best."""
-        config = self._outlook(study).next(self.price) or self.best(study) or self._pool.configs[0]
+        outlook = self._outlook(study, history)
+        config = outlook.next(self.price) or self._best(outlook) or self._pool.configs[0]
         return self._whole(config, trial.number)
 
     def sample_independent(
@@ -84,10 +87,12 @@ class GainSampler(CaseSampler):
         patience = self._patience[number % len(self._patience)] if self._patience else 0
         return self._space.draw(lambda parameter: config.get(parameter.name, patience))
 
-    def _outlook(self, study: Study) -> Outlook:
+    def _best(self, outlook: Outlook) -> Config | None:
+        return None if outlook.best is None else self._pool.configs[outlook.best]
+
+    def _outlook(self, study: Study, history: History) -> Outlook:
         """Look at the study's trials; what was seen is kept as long as they stay as they are."""
-        known = meaningful(study.get_trials(deepcopy=False))
-        trials = [one for one in known if launched(one.params) in self._pool.space]
+        trials = [one for one in meaningful(history.trials) if launched(one.params) in self._pool.space]
         state = [(one.number, one.state) for one in trials]
         if self._looked is None or self._looked[0] != state:
             sign = 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
