@@ -12,6 +12,7 @@ import pytest
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 from sqlalchemy import NullPool, create_engine, make_url, text
+from tests_database import no_power_cut
 from tests_postgresql import private_server
 
 from tuner.search.trials import RETRY
@@ -36,6 +37,7 @@ class FilledDatabase:
     def __init__(self, url: str) -> None:
         self.url = url
         self.storage = optuna.storages.RDBStorage(url)
+        no_power_cut(self.storage.engine)
 
     def case(self, name: str, *, study: str = "pi_plus", **facts: Any) -> optuna.Study:
         """Start a case; `facts` replace those of two GPUs."""

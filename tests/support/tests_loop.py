@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from tests_database import empty_database, no_power_cut
+
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.job import CaseOutcome
@@ -146,7 +148,11 @@ def watched(result: ProbeResult, stop: Stop) -> ProbeResult:
 @contextmanager
 def opened(folder: Path) -> Iterator[Database]:
     folder.mkdir(exist_ok=True)
-    database = Database(f"sqlite:///{folder / 'study.db'}")
+    file = folder / "study.db"
+    if not file.exists():
+        file.write_bytes(empty_database())
+    database = Database(f"sqlite:///{file}")
+    no_power_cut(database.storage.engine)
     try:
         yield database
     finally:
