@@ -22,34 +22,42 @@ def rungs(configs: list[Config]) -> list[int]:
     return [int(config["num_envs"]) for config in configs]
 
 
-def test_every_config_that_may_fit_is_measured_once_and_whole(tmp_path: Path) -> None:
-    prober = MadeUp()
-    outcome, watcher = recorded(tmp_path, prober)
-    assert outcome.ending is Ending.EXHAUSTED
-    fitting = [result for result in prober.results if result.failure is None]
+class Whole:
+    """The whole space, recorded."""
+
+    def __init__(self, folder: Path) -> None:
+        prober = MadeUp()
+        self.outcome, self.watcher = recorded(folder, prober)
+        self.results = prober.results
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    return Whole(tmp_path_factory.mktemp("whole"))
+
+
+def test_every_config_that_may_fit_is_measured_once_and_whole(whole: Whole) -> None:
+    assert whole.outcome.ending is Ending.EXHAUSTED
+    fitting = [result for result in whole.results if result.failure is None]
     assert len({config_digest(result.config) for result in fitting}) == len(fitting) == 4 * 3 * 3
-    assert set(watcher.told_status) == {"ok", "gpu_oom"}
+    assert set(whole.watcher.told_status) == {"ok", "gpu_oom"}
     assert {result.iterations for result in fitting} == {len(readings(result.config)) for result in fitting}
 
 
-def test_sessions_are_shared_and_memory_ends_last(tmp_path: Path) -> None:
-    prober = MadeUp()
-    recorded(tmp_path, prober)
-    launched = [result.config for result in prober.results]
+def test_sessions_are_shared_and_memory_ends_last(whole: Whole) -> None:
+    launched = [result.config for result in whole.results]
     assert rungs(launched) == sorted(rungs(launched))
-    starts = [result for result in prober.results if result.failure is None and result.ready_s]
+    starts = [result for result in whole.results if result.failure is None and result.ready_s]
     assert rungs([result.config for result in starts]) == [8, 16, 32, 64]
-    beyond = [result.config for result in prober.results if result.failure]
+    beyond = [result.config for result in whole.results if result.failure]
     assert {(config["num_envs"], config["agent_variant"]) for config in beyond} == {
         (2 * FITS, "hiutil"),
         (2 * FITS, "default"),
     }
 
 
-def test_nothing_is_measured_again_cold(tmp_path: Path) -> None:
-    prober = MadeUp()
-    recorded(tmp_path, prober)
-    assert all(result.warm for result in prober.results)
+def test_nothing_is_measured_again_cold(whole: Whole) -> None:
+    assert all(result.warm for result in whole.results)
 
 
 def test_a_recording_ends_with_its_time_and_goes_on_later(tmp_path: Path) -> None:
