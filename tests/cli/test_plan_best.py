@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tests_cli import TRAINER, Tuner, study_file
 
+from tuner.cli.main import main
+
 
 def written(folder: Path, trainer: str, **changes: object) -> Path:
     """Write a study of this trainer, whose last iteration is an argument."""
@@ -24,11 +26,25 @@ def study(tmp_path: Path) -> Path:
     return written(tmp_path, TRAINER, space={"num_envs": {"ladder": [16]}, "pruner_patience": {"choices": [2]}})
 
 
-@pytest.fixture
-def pareto(tmp_path: Path) -> Path:
-    """A study of two rungs of which one has more utilisation and the other more samples/s."""
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder where a study has run of two rungs, one of more utilisation and the other of more samples/s."""
+    folder = tmp_path_factory.mktemp("pareto")
     trading = TRAINER.replace("samples=envs", "samples=(1 if envs == 16 else 10_000)")
-    return written(tmp_path, trading, space={"num_envs": {"ladder": [8, 16]}}, objective="util,samples_per_s")
+    file = written(folder, trading, space={"num_envs": {"ladder": [8, 16]}}, objective="util,samples_per_s")
+    with pytest.MonkeyPatch.context() as here:
+        here.chdir(folder)
+        here.setattr("sys.argv", ["tuner", "optimize", "--study", str(file)])
+        with pytest.raises(SystemExit, match="0"):
+            main()
+    return folder
+
+
+@pytest.fixture
+def pareto(tuner: Tuner, searched: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That study, in whose folder the command line runs; `plan` only reads."""
+    monkeypatch.chdir(searched)
+    return searched / "demo.yaml"
 
 
 def test_the_best_is_printed_with_where_it_comes_from_and_without_a_probes_end(tuner: Tuner, study: Path) -> None:
@@ -83,7 +99,6 @@ def test_the_best_takes_no_settings(tuner: Tuner, study: Path) -> None:
 
 
 def test_a_front_is_listed_above_the_script_of_its_first_member(tuner: Tuner, pareto: Path) -> None:
-    tuner("optimize", "--study", pareto)
     code, out, err = tuner("plan", "--study", pareto, "--best")
     assert (code, err) == (0, "")
     head, *front, chosen, origin, config = (line for line in out.splitlines() if line.startswith("# walk: "))
@@ -100,7 +115,6 @@ def test_a_front_is_listed_above_the_script_of_its_first_member(tuner: Tuner, pa
 
 
 def test_any_member_of_a_front_can_be_asked_for_and_trains_in_a_folder_of_its_own(tuner: Tuner, pareto: Path) -> None:
-    tuner("optimize", "--study", pareto)
     _, first, _ = tuner("plan", "--study", pareto, "--best")
     code, second, _ = tuner("plan", "--study", pareto, "--best", "--trial", 1)
     assert (code, '# walk: {"num_envs": 8}' in second, "the script is for trial #1" in second) == (0, True, True)
@@ -108,7 +122,6 @@ def test_any_member_of_a_front_can_be_asked_for_and_trains_in_a_folder_of_its_ow
 
 
 def test_a_trial_that_is_not_among_the_best_is_refused_with_those_that_are(tuner: Tuner, pareto: Path) -> None:
-    tuner("optimize", "--study", pareto)
     code, out, err = tuner("plan", "--study", pareto, "--best", "--trial", 7)
     assert (code, out, "--trial 7 is none of walk's best; name one of #0, #1" in err) == (2, "", True)
 
