@@ -229,13 +229,14 @@ def test_patience_is_drawn_beside_and_conditions_hold() -> None:
 
 
 def test_the_smallest_is_looked_for_where_the_study_minimises() -> None:
-    search = Search()
+    space = Space(SPACE.parameters[:2])  # epochs change nothing, and so little of so small values is hard to be sure of
+    search = Search(space)
     search.study = optuna.create_study(direction="minimize")
     search.resume()
     search.run()
     best = search.sampler.best(search.study)
     assert best is not None
-    assert busy(best) == min(map(busy, SPACE.configs()))
+    assert busy(best) == min(map(busy, space.configs()))
 
 
 @pytest.mark.parametrize("warm", [True, False])
