@@ -5,9 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests_cli import TRAINER, Tuner, study_file
-
-from tuner.cli.main import main
+from tests_cli import TRAINER, Tuner, run_in, study_file
 
 
 def written(folder: Path, trainer: str, **changes: object) -> Path:
@@ -32,11 +30,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pareto")
     trading = TRAINER.replace("samples=envs", "samples=(1 if envs == 16 else 10_000)")
     file = written(folder, trading, space={"num_envs": {"ladder": [8, 16]}}, objective="util,samples_per_s")
-    with pytest.MonkeyPatch.context() as here:
-        here.chdir(folder)
-        here.setattr("sys.argv", ["tuner", "optimize", "--study", str(file)])
-        with pytest.raises(SystemExit, match="0"):
-            main()
+    run_in(folder, "optimize", "--study", file)
     return folder
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from tests_cli import Tuner, study_file
+from tests_cli import Tuner, run_in, study_file
 
 LADDER = {"num_envs": {"ladder": [8, 12, 16]}}
 
@@ -96,9 +96,18 @@ def test_grid_and_sample_exclude_each_other(tuner: Tuner, tmp_path: Path) -> Non
     assert (code, "--grid" in err, "--configs" in err) == (2, True, True)
 
 
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the table of a recording."""
+    folder = tmp_path_factory.mktemp("recording")
+    run_in(folder, "record", "--study", study_file(folder, space=LADDER), "--out", "tables")
+    return folder / "tables"
+
+
 @pytest.fixture
-def table(tuner: Tuner, tmp_path: Path) -> Path:
-    tuner("record", "--study", study_file(tmp_path, space=LADDER), "--out", "tables")
+def table(tuner: Tuner, tmp_path: Path, tables: Path) -> Path:
+    """That table, copied into the folder where the command line runs."""
+    shutil.copytree(tables, tmp_path / "tables")
     return Path("tables/walk.parquet")
 
 

@@ -4,7 +4,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from ruamel.yaml import YAML
+
+from tuner.cli.main import main
 
 Tuner = Callable[..., tuple[int, str, str]]
 
@@ -46,3 +49,12 @@ def study_file(folder: Path, **changes: object) -> Path:
     with path.open("w") as file:
         YAML(typ="safe").dump(study, file)
     return path
+
+
+def run_in(folder: Path, *arguments: object) -> None:
+    """Run a command line that succeeds in a folder, for tests that share what it leaves there."""
+    with pytest.MonkeyPatch.context() as here:
+        here.chdir(folder)
+        here.setattr("sys.argv", ["tuner", *map(str, arguments)])
+        with pytest.raises(SystemExit, match="0"):
+            main()
