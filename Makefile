@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 # --no-compile: Python compiles what it imports; to compile all of torch and its like took half of the installation
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
+# where it is set, every process that is started would compile anew what it imports
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: optimize test check lint clean
 
 ## optimize: install, then run or resume the study STUDY (default pi_plus)
@@ -13,6 +16,8 @@ optimize: $(VENV)/installed
 	$(BIN)/tuner optimize --study $(STUDY)
 
 ## test: install with the tools, then run the tests, four at a time: most of them wait for processes
+# with a thread of numpy's per core in each of the four, they would wait for each other
+test: export OMP_NUM_THREADS := 1
 test: $(VENV)/installed-dev
 	$(BIN)/pytest --numprocesses 4
 
