@@ -15,7 +15,9 @@ from tuner.store.reconnect import PAUSE_S, wait_while_away
 from tuner.store.study import Asked, CaseStudy
 
 
-def test_each_new_connection_is_tried_until_the_database_answers(tmp_path: Path) -> None:
+def test_each_new_connection_is_tried_until_the_database_answers_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     engine = create_engine(f"sqlite:///{tmp_path / 'later/songs.db'}")
     pauses: list[float] = []
 
@@ -29,6 +31,7 @@ def test_each_new_connection_is_tried_until_the_database_answers(tmp_path: Path)
         assert connection.exec_driver_sql("select 1").scalar() == 1
     engine.dispose()
     assert pauses == [PAUSE_S] * 3
+    assert caplog.messages == ["the database does not answer; waiting for it, up to 60 s"]
 
 
 def test_the_wait_ends(tmp_path: Path) -> None:
