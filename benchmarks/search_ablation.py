@@ -53,6 +53,12 @@ class NoOpenSession(Costs):
         return super().seconds(free)
 
 
+class NoWayBack(Costs):
+    def seconds(self, price: Price) -> Floats:
+        starts = np.array([price(config) for config in self._pool.configs])
+        return np.where(starts > 0.0, super().seconds(free), super().seconds(lambda _: 0.0))
+
+
 class NoTrend(Surrogate):
     def _slopes(self, codes: Codes) -> Floats:
         return np.zeros(len(codes))
@@ -159,6 +165,7 @@ ENTRIES = (
     Entry(without="time limit foreseen", outlook=looking(costs=NoTimeLimit)),
     Entry(without="price in seconds", outlook=looking(costs=NotUpwards)),
     Entry(without="open session cheaper", outlook=looking(costs=NoOpenSession)),
+    Entry(without="way back to an open session", outlook=looking(costs=NoWayBack)),
     Entry(without="trend over the ladder", outlook=looking(surrogate=NoTrend)),
     Entry(without="curve of the ladder", outlook=looking(surrogate=NoCurve)),
     Entry(without="interactions", outlook=looking(surrogate=OneByOne)),

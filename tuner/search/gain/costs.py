@@ -51,11 +51,12 @@ class Costs:
         return 1.0 - below(self._limits.longest_start_s, *self._start_s)
 
     def seconds(self, price: Price) -> Floats:
-        """Give the seconds that a probe of each config is expected to take now."""
+        """Give the seconds that a probe of each config is expected to take now, and the way back to an open session."""
         starts = np.array([price(config) for config in self._pool.configs])
-        start_s = self._start_s[0] if self._start_s else USUAL_START_S
+        start_s = self._start_s[0] if self._start_s else np.full(len(starts), USUAL_START_S)
         run_s = self._run_s[0] if self._run_s else USUAL_RUN_S
-        return (starts * start_s + run_s) * (1.0 - self.slow) + self._limits.longest_start_s * self.slow
+        back_s = start_s[starts == 0.0].mean() if not starts.all() else 0.0
+        return (starts * (start_s + back_s) + run_s) * (1.0 - self.slow) + self._limits.longest_start_s * self.slow
 
     @cached_property
     def _start_s(self) -> Expected | None:
