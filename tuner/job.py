@@ -20,7 +20,7 @@ from tuner.search.standing import BROKEN_AFTER
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database
 from tuner.store.opening import check_study
-from tuner.store.study import Asked, CaseStudy
+from tuner.store.study import Asked
 from tuner.study.cases import Case
 from tuner.study.space import Space
 from tuner.study.spec import StudySpec
@@ -61,9 +61,11 @@ class Ending(StrEnum):
     INTERRUPTED = "interrupted"
 
 
-def given_up(result: ProbeResult, study: CaseStudy) -> Ending | None:
-    """Say why to stop a case after a probe, None to go on; what failed in a session is left to the plain command."""
-    streak = study.failing_streak
+def given_up(result: ProbeResult, streak: int, *, has_run: bool) -> Ending | None:
+    """Say why to stop a case after a probe, None to go on; what failed in a session is left to the plain command.
+
+    `streak` counts the failures in a row that no config is to blame for; `has_run`: some probe has given a number.
+    """
     if result.failure is None:
         return Ending.UNREAD if streak >= BROKEN_AFTER else None
     if result.warm:
@@ -71,7 +73,7 @@ def given_up(result: ProbeResult, study: CaseStudy) -> Ending | None:
     match result.failure.kind.blame:
         case Blame.SETUP:
             return Ending.SETUP
-        case Blame.UNKNOWN if streak >= (CRASHES_AFTER_A_RESULT if study.has_run else BROKEN_AFTER):
+        case Blame.UNKNOWN if streak >= (CRASHES_AFTER_A_RESULT if has_run else BROKEN_AFTER):
             return Ending.CRASHES
         case Blame.HOST if streak >= HOST_FAILURES_IN_A_ROW:
             return Ending.HOST

@@ -125,7 +125,7 @@ class _CaseWork:
         while not self._job.interrupted() and (asked := self._study.ask(target, self._price, self._job.has_time)):
             result = self._probe_once(asked)
             probed += 1
-            if ending := given_up(result, self._study):
+            if ending := given_up(result, self._study.failing_streak, has_run=self._study.has_run):
                 return self._outcome(ending, probed, result.failure)
         if self._job.interrupted():
             return self._outcome(Ending.INTERRUPTED, probed)

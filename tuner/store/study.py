@@ -171,7 +171,7 @@ class CaseStudy:
         with self._database.reported(), self._database.lock():
             trials = self._study.get_trials(deepcopy=False)
             searched = finished(trials) + running(trials) >= target or self._sampler.exhausted(self._study)
-            may_confirm = searched and self._confirm and not running(trials)
+            may_confirm = searched and self._confirm and not self.running  # read anew: others tell without the lock
             confirmed = self._sampler.unconfirmed(self._study) if may_confirm else None
             if (searched and confirmed is None) or not has_time(usual_s(trials)):
                 return None
