@@ -95,6 +95,13 @@ def test_a_stop_ends_the_run_it_was_meant_for(other: Tuner) -> None:
     assert [record["type"] for record in other.told()] == ["ready", "iteration", "done", "iteration", "iteration"]
 
 
+@pytest.mark.parametrize(("fields", "midway"), [({}, "False\n"), ({"at_once": True}, "True\n")])
+def test_only_a_stop_at_once_ends_a_run_midway(other: Tuner, fields: dict[str, bool], midway: str) -> None:
+    other.requests.send("run")
+    other.requests.send("stop", **fields)
+    assert other.run("next(requests())\nwhile not stopped(): pass\nprint(stopped(midway=True))") == midway
+
+
 def test_a_stop_that_comes_after_its_run_ends_no_other(other: Tuner) -> None:
     other.requests.send("stop")
     other.requests.send("run", config="a", iterations=2, last=True)

@@ -68,9 +68,12 @@ def requests() -> Iterator[dict[str, Any]]:
         _tell("done")
 
 
-def stopped() -> bool:
-    """Tell whether the tuner has seen enough of the current run."""
-    return _inbox().stopped()
+def stopped(*, midway: bool = False) -> bool:
+    """Tell whether the tuner has seen enough of the current run: ask after each iteration.
+
+    Where iterations are long, ask `midway` as well: whether it has no use even for the one that runs.
+    """
+    return _inbox().stopped(midway=midway)
 
 
 def failed(detail: str, kind: str | None = None, rank: int | None = None) -> None:
@@ -109,9 +112,10 @@ class _Inbox:
             self._read()
         return None
 
-    def stopped(self) -> bool:
+    def stopped(self, *, midway: bool) -> bool:
         self._read()
-        return not self._open or any(message["type"] == "stop" for message in self._messages)
+        stops = [message for message in self._messages if message["type"] == "stop"]
+        return not self._open or any(stop.get("at_once") or not midway for stop in stops)
 
     def _read(self) -> None:
         try:

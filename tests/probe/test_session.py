@@ -117,6 +117,14 @@ def test_no_iteration_is_begun_that_will_not_be_measured(bench: Bench, stop: Sto
     assert [json.loads(line)["type"] for line in told] == ["ready", *["iteration"] * iterations, "done"]
 
 
+def test_an_iteration_that_nobody_needs_is_left(bench: Bench) -> None:
+    first = bench.probe(bench.plan("endless"), stop=lambda known: ENOUGH if known and known.iterations == 2 else None)
+    assert (first.ok, first.iterations) == (True, 2)
+    assert bench.sessions.open_key == "small"
+    assert bench.probe(bench.plan()).ok
+    assert bench.pids[0] == bench.pids[1]
+
+
 def test_each_run_has_its_own_files_and_the_session_keeps_its_own(bench: Bench) -> None:
     bench.probe(bench.plan())
     bench.probe(bench.plan("glitch"))

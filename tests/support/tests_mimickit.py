@@ -69,6 +69,12 @@ _FILES = {
             samples = 0
             def get_total_samples(self): return self.samples
     """,
+    "learning/mp_optimizer.py": """
+        import util.mp_util as mp_util
+        class MPOptimizer:
+            def step(self, loss): self._aggregate_mp_grads()
+            def _aggregate_mp_grads(self): mp_util.reduce_sum(1)
+    """,
     "util/logger.py": """
         import atexit
         import util.mp_util as mp_util
@@ -81,14 +87,16 @@ _FILES = {
     """,
     "learning/base_agent.py": """
         import gc
+        import os
         from events import tell
         from learning.experience_buffer import ExperienceBuffer
+        from learning.mp_optimizer import MPOptimizer
         from util.logger import Logger
         import util.mp_util as mp_util
         class BaseAgent:
             def __init__(self, config, env, device):
                 self._config, self._env, self._iter = config, env, 0
-                self._exp_buffer = ExperienceBuffer()
+                self._exp_buffer, self._optimizer = ExperienceBuffer(), MPOptimizer()
                 self.circle = self
             def __del__(self): tell("freed", self._config)
             def train_model(self, max_samples, out_dir, save_int_models, logger_type):
@@ -101,11 +109,19 @@ _FILES = {
                 while self._sample_count < max_samples:
                     if self._config == "greedy" and mp_util.rank == 1: raise MemoryError("no room for greedy")
                     self._exp_buffer.samples += self._env
+                    self._update_model()
                     self._sample_count = self._update_sample_count()
                     test_info = self.test_model(32)
                     tell("tested", test_info["mean_return"], test_info["mean_ep_len"], test_info["num_eps"])
                     self._output_train_model(self._iter, "model.pt", "")
                     self._iter += 1
+            def _update_model(self):
+                self._optimizer.step(0)
+                if self._config == "stopped in the second iteration" and self._iter == 1:
+                    if mp_util.rank == 0:
+                        with open(os.environ["TUNER_REQUESTS"], "w") as tuner:
+                            tuner.write('{"type": "stop", "at_once": true}\\n')
+                    while True: self._optimizer.step(0)
             def test_model(self, num_episodes): tell("a rollout")
             def _output_train_model(self, iter, out_model_file, int_out_dir): tell("a model file")
             def _update_sample_count(self): return mp_util.reduce_sum(self._exp_buffer.get_total_samples())

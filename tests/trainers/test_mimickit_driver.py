@@ -150,6 +150,17 @@ def test_a_stop_ends_a_run_at_the_same_iteration_on_all_ranks(start):
     assert session.marks() == [(0, 0, 4), (1, 0, 4)]
 
 
+def test_a_stop_ends_a_run_in_the_middle_of_an_iteration(start):
+    session = start("cpu", "cpu")
+    session.run("stopped in the second iteration", iterations=2)  # which has no end of its own
+    session.until("ready")
+    assert session.marks() == [(0, 0, 4), (1, 0, 4)]
+    assert session.events().count("freed stopped in the second iteration") == 2
+
+    session.run("next", iterations=3)
+    assert [mark[:2] for mark in session.marks()] == [(rank, iteration) for rank in (0, 1) for iteration in range(3)]
+
+
 def test_no_more_requests_end_all_ranks(start):
     session = start("cpu", "cpu")
     session.run("first", iterations=1)
@@ -204,6 +215,11 @@ BASE_AGENT = "learning.base_agent.BaseAgent"
         ("util/logger.py", ("def configure", "def set"), "no util.logger.Logger.configure_output_file, "),
         ("util/logger.py", (".output_", "."), "no output_file in util.logger.Logger.configure_output_file, "),
         ("learning/base_agent.py", ("._exp_", "._"), f"no _exp_buffer in {BASE_AGENT}._update_sample_count, "),
+        (
+            "learning/mp_optimizer.py",
+            ("_aggregate_", "_reduce_"),
+            "no _aggregate_mp_grads in learning.mp_optimizer.MPOptimizer.step, ",
+        ),
     ],
 )
 def test_a_mimickit_that_has_changed_is_named_before_anything_is_built(root, start, file, change, what):

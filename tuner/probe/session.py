@@ -126,9 +126,9 @@ class SessionRun:
             self._asked_to_stop = True
 
     def release(self) -> int:
-        """Have the run end after its current iteration; a trainer that does not heed that is ended."""
-        self.last_iteration()
+        """Have the run end, after its current iteration at the latest; a trainer that does not heed that is ended."""
         if self._under_way():
+            self._session.requests.send("stop", at_once=True)
             until_s = self._clock.now() + max(STOP_S, STOP_FACTOR * self._longest_s)
             while self._under_way() and self._clock.now() < until_s:
                 self.lines(POLL_S)

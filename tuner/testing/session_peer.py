@@ -17,6 +17,8 @@ MIDDLE = 3
 """The iteration at which a fault strikes."""
 DEAF, FAILS_AT_STOP = "deaf", "fails_at_stop"
 """The faults that strike when the tuner has seen enough."""
+ENDLESS = "endless"
+"""The fault of an iteration that ends when nobody needs it."""
 OUT_OF_MEMORY = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.99 GiB "
     "of which 512.00 MiB is free."
@@ -32,6 +34,8 @@ def main() -> None:
             time.sleep(request["iteration_s"])
             if iteration == MIDDLE:
                 FAULTS[fault]()
+                if fault == ENDLESS:
+                    break
             report(iteration=iteration, samples=64 * (iteration + 1))
             if fault != DEAF and stopped():
                 if fault == FAILS_AT_STOP:
@@ -45,6 +49,11 @@ def _nothing() -> None: ...
 def _be_silent() -> None:
     while True:
         signal.pause()
+
+
+def _train_on() -> None:
+    while not stopped(midway=True):
+        time.sleep(0.01)
 
 
 def _kill_itself() -> None:
@@ -99,6 +108,7 @@ FAULTS: dict[str, Callable[[], None]] = {
     "none": _nothing,
     DEAF: _nothing,
     FAILS_AT_STOP: _nothing,
+    ENDLESS: _train_on,
     "silent": _be_silent,
     "killed": _kill_itself,
     "killed_rank": _lose_a_rank,

@@ -3,111 +3,51 @@
 A script of its own, run by MimicKit's python in the root of a checkout, where the package `tuner` is not installed. It
 takes the arguments of `mimickit/run.py` without agent file, out dir and samples: these come with each run that the
 tuner asks for. Agents are trained by MimicKit's own loop, so that an iteration costs what it costs in a plain run; test
-rollouts and model files are left out.
+rollouts and model files are left out. A run that the tuner has seen enough of is left between two updates.
 """
 
 import gc
-import inspect
 import multiprocessing
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
-from itertools import chain
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-Request = dict[str, Any]
-
-CALLED = {
-    "run:load_args": ("argv",),  # first: some simulators must be imported before torch, and `run` sees to it
-    "run:set_rand_seed": ("args",),
-    "run:build_env": ("args", "num_envs", "device", "visualize"),
-    "util.arg_parser:ArgParser.parse_int": ("self", "key"),
-    "util.arg_parser:ArgParser.parse_strings": ("self", "key"),
-    "util.mp_util:init": ("rank", "num_procs", "device", "master_port"),
-    "util.mp_util:reduce_max": ("x",),
-    "learning.agent_builder:build_agent": ("agent_file", "env", "device"),
-    "learning.base_agent:BaseAgent.train_model": ("self", "max_samples", "out_dir", "save_int_models", "logger_type"),
-    "learning.base_agent:BaseAgent._update_sample_count": ("self",),
-    "learning.experience_buffer:ExperienceBuffer.get_total_samples": ("self",),
-}
-"""What is called of MimicKit → the parameters it is called with."""
-
-USED = {
-    "learning.base_agent:BaseAgent.train_model": (
-        *("_logger", "_iter", "_update_sample_count", "test_model", "_output_train_model"),
-    ),
-    "learning.base_agent:BaseAgent._update_sample_count": ("_exp_buffer", "get_total_samples"),
-    "util.logger:Logger.configure_output_file": ("output_file",),
-}
-"""Methods of MimicKit → the names by which they are known to do their work."""
+Told = Callable[[Callable[[], Any]], Any]
+"""Asks on rank 0, and gives every rank the answer."""
 
 NO_TEST = {"mean_return": 0.0, "mean_ep_len": 0.0, "num_eps": 0}
+
+LOOK_S = 1.0
+"""About how often the ranks ask whether to leave a run: an exchange takes far less than a millisecond."""
 
 
 def main() -> None:
     """Start the other ranks, which end with this one, and be rank 0, which speaks with the tuner."""
     sys.path[0] = str(Path("mimickit").absolute())  # as `python mimickit/run.py` has it; the other ranks inherit it
-    progress = load_progress()
-    if (problem := missing()) is not None:
+    progress = load("../../progress.py")
+    if (problem := load("contract.py").missing()) is not None:
         detail = f"MimicKit in {Path.cwd()}: {problem}, which a session needs; set probe.warm to false in the study"
         progress.failed(detail=detail, kind="missing_dependency")
         raise SystemExit(detail)
     devices = import_module("run").load_args(argv=sys.argv).parse_strings(key="devices")
     pipes = [_start(rank) for rank in range(1, len(devices))]
-    Rank(0, sys.argv, progress).serve(_passed_on(progress.requests(), pipes))
+    Rank(0, sys.argv, progress, partial(say, pipes)).serve()
 
 
-def load_progress() -> ModuleType:
-    """Give `tuner/progress.py`, from beside this file."""
-    module = ModuleType("progress")
-    SourceFileLoader(module.__name__, str(Path(__file__).parents[2] / "progress.py")).exec_module(module)
+def load(name: str) -> ModuleType:
+    """Give a module of `tuner` by its file's path from here."""
+    path = Path(__file__).parent / name
+    module = ModuleType(path.stem)
+    SourceFileLoader(module.__name__, str(path)).exec_module(module)
     return module
-
-
-def missing() -> str | None:
-    """Say what this driver relies on and MimicKit has not; None where all is there.
-
-    A package that MimicKit itself misses is raised, as in a plain run.
-    """
-    try:
-        return next(_changes(), None)
-    except ModuleNotFoundError as error:
-        if str(error.name).partition(".")[0] in {"run", "util", "learning"}:
-            return f"no module {error.name}"
-        raise
-
-
-def _changes() -> Iterator[str]:
-    for name in (*CALLED, *USED):
-        if _find(name) is None:
-            yield f"no {name.replace(':', '.')}"
-    for name, parameters in CALLED.items():
-        if not _takes(_find(name), parameters):
-            yield f"no {name.replace(':', '.')}({', '.join(parameters)})"
-    for name, words in USED.items():
-        if absent := set(words) - set(_find(name).__code__.co_names):
-            yield f"no {', '.join(sorted(absent))} in {name.replace(':', '.')}"
-
-
-def _find(name: str) -> Any:
-    module, _, path = name.partition(":")
-    found: Any = import_module(module)
-    for part in path.split("."):
-        found = getattr(found, part, None)
-    return found
-
-
-def _takes(function: Any, parameters: Sequence[str]) -> bool:
-    try:
-        inspect.signature(function).bind(**dict.fromkeys(parameters))
-    except TypeError:
-        return False
-    return True
 
 
 def _start(rank: int) -> Connection:
@@ -121,7 +61,18 @@ def _start(rank: int) -> Connection:
 
 def follow(rank: int, argv: Sequence[str], pipe: Connection) -> None:
     """Be a rank other than 0: serve what rank 0 passes on."""
-    Rank(rank, argv, load_progress()).serve(iter(pipe.recv, None))
+    Rank(rank, argv, load("../../progress.py"), lambda _: pipe.recv()).serve()
+
+
+def say(pipes: Sequence[Connection], ask: Callable[[], Any]) -> Any:
+    """Ask on rank 0, and tell the other ranks the answer; see `Told`.
+
+    Through pipes: a rank that waits in a collective keeps its GPU busy, and gives up after some minutes.
+    """
+    answer = ask()
+    for pipe in pipes:
+        pipe.send(answer)
+    return answer
 
 
 @contextmanager
@@ -137,28 +88,50 @@ def kept_for_good() -> Iterator[None]:
     gc.enable()
 
 
-def _passed_on(requests: Iterable[Request], pipes: Sequence[Connection]) -> Iterator[Request]:
-    """Give the requests to the other ranks first, and None when there are no more.
+class Left(Exception):  # noqa: N818 - it is no error
+    """A run is over in the middle of an iteration."""
 
-    Through pipes: a rank that waits in a collective keeps its GPU busy, and gives up after some minutes.
+
+class Leave:
+    """Has all ranks of one run leave it at the same point, soon after the tuner has seen enough.
+
+    They ask after each iteration and, from the second one on, about every `LOOK_S` in between: all make the same
+    updates, so that they need but count them.
     """
-    for request in chain(requests, [None]):
-        for pipe in pipes:
-            pipe.send(request)
-        if request is not None:
-            yield request
+
+    def __init__(self, told: Told, stopped: Callable[..., bool]) -> None:
+        """`stopped` is that of `tuner.progress`, asked on rank 0 alone."""
+        self._told, self._stopped = told, stopped
+        self._updates, self._began_s = 0, time.monotonic()
+        self._each = sys.maxsize
+        """After how many updates they ask."""
+
+    def after_iteration(self) -> bool:
+        """Tell whether to leave now."""
+        stopped, self._each = self._told(lambda: (self._stopped(), self._pace()))
+        return stopped
+
+    def before_update(self) -> None:
+        """Raises Left."""
+        self._updates += 1
+        if self._updates % self._each == 0 and self._told(partial(self._stopped, midway=True)):
+            raise Left
+
+    def _pace(self) -> int:
+        return max(1, round(LOOK_S * self._updates / (time.monotonic() - self._began_s)))
 
 
 class Rank:
     """One rank, with the environment that all its agents are trained in."""
 
-    def __init__(self, rank: int, argv: Sequence[str], progress: ModuleType) -> None:
+    def __init__(self, rank: int, argv: Sequence[str], progress: ModuleType, told: Told) -> None:
         """Build the environment, and wait until every rank has built its own."""
         run = import_module("run")
         self._mp_util = import_module("util.mp_util")
         self._builder = import_module("learning.agent_builder")
         self._cuda = import_module("torch").cuda
-        self._rank, self._progress = rank, progress
+        self._optimizer = import_module("learning.mp_optimizer").MPOptimizer
+        self._rank, self._progress, self._told = rank, progress, told
         args = run.load_args(argv=argv)
         devices = args.parse_strings(key="devices")
         self._device = devices[rank]
@@ -169,36 +142,54 @@ class Rank:
             self._env = run.build_env(args=args, num_envs=num_envs, device=self._device, visualize=False)
         self._meet()
 
-    def serve(self, requests: Iterable[Request]) -> None:
+    def serve(self) -> None:
         """Train an agent for each request, and free it."""
-        for request in requests:
+        requests = self._progress.requests() if self._rank == 0 else iter(())
+        while (request := self._told(partial(next, requests, None))) is not None:
             self._train(request)
             gc.collect()
             self._cuda.empty_cache()
             self._meet()
 
-    def _meet(self, flag: bool = False) -> bool:
-        """Wait for all ranks; tell whether one of them says `flag`."""
-        return bool(self._mp_util.reduce_max(x=int(flag)))
+    def _meet(self) -> None:
+        """Wait for all ranks."""
+        self._mp_util.reduce_max(x=0)
 
-    def _train(self, request: Request) -> None:
+    def _train(self, request: dict[str, Any]) -> None:
         if self._on_gpu:
             self._cuda.reset_accumulated_memory_stats(self._device)
         agent = self._builder.build_agent(agent_file=request["agent_config"], env=self._env, device=self._device)
-        count_samples = agent._update_sample_count
+        count_samples, leave = agent._update_sample_count, Leave(self._told, self._progress.stopped)
 
         def update_sample_count() -> int:
             samples = count_samples()
             self._report(agent)
-            stopped = self._meet(self._rank == 0 and self._progress.stopped())
-            return sys.maxsize if stopped or agent._iter + 1 >= request["iterations"] else samples
+            return sys.maxsize if leave.after_iteration() or agent._iter + 1 >= request["iterations"] else samples
 
         agent._update_sample_count = update_sample_count
         agent.test_model = lambda *_: NO_TEST
         agent._output_train_model = lambda *_: None
-        agent.train_model(max_samples=sys.maxsize, out_dir=request["out_dir"], save_int_models=False, logger_type="txt")
+        with self._before_updates(leave.before_update), suppress(Left):
+            agent.train_model(
+                max_samples=sys.maxsize, out_dir=request["out_dir"], save_int_models=False, logger_type="txt"
+            )
         if (log := agent._logger.output_file) is not None:  # of rank 0; MimicKit itself closes it when it exits
             log.close()
+
+    @contextmanager
+    def _before_updates(self, call: Callable[[], None]) -> Iterator[None]:
+        """Have every optimiser call it before each step."""
+        step = self._optimizer.step
+
+        def called_before(*args: Any, **kwargs: Any) -> None:
+            call()
+            step(*args, **kwargs)
+
+        self._optimizer.step = called_before
+        try:
+            yield
+        finally:
+            self._optimizer.step = step
 
     def _report(self, agent: Any) -> None:
         retries = None
