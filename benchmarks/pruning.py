@@ -32,6 +32,7 @@ from tuner.search.ordered import OrderedSampler
 from tuner.search.trials import PATIENCE
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
+from tuner.store.dropped import Recovered
 from tuner.store.study import Asked
 from tuner.study.cases import Case
 from tuner.study.space import Config, config_digest
@@ -66,7 +67,7 @@ class Tally:
         if verdict.state is State.PRUNED:
             self.stopped |= {config_digest(asked.config)}
 
-    def case_started(self, case: Case, *, finished: int, target: int, recovered: int) -> None: ...
+    def case_started(self, case: Case, *, finished: int, target: int, recovered: Recovered) -> None: ...
 
     def calibrating(self, case: Case, rungs: Sequence[int]) -> None: ...
 

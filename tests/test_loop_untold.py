@@ -1,12 +1,16 @@
 """The loop where the database goes away while a probe runs: what was measured is kept."""
 
 import json
+import os
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import optuna
 import pytest
+from tests_database import empty_database
 from tests_loop import CASE, Quiet, bench, busy, opened, spec
 
 from tuner.errors import StoreError, TrainerError
@@ -15,6 +19,18 @@ from tuner.loop import optimise
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
 from tuner.probe.run import Stop
+from tuner.store.database import Database
+from tuner.store.leases import Lease, this_host
+
+GONE = Lease(host=this_host(), pid=os.getpid(), started=0.0, beat=0.0)
+"""Of a process that had this one's number before it."""
+
+
+def work(folder: Path, database: Database, probe: Callable[[ProbePlan, Stop], ProbeResult]) -> Quiet:
+    watcher = Quiet()
+    job = Job(bench=bench(folder, spec()), database=database, probe=probe, watcher=watcher, interrupted=bool)
+    optimise(job, [CASE])
+    return watcher
 
 
 def broken_off(folder: Path, probe: Callable[[ProbePlan, Stop], ProbeResult]) -> list[str]:
@@ -26,10 +42,8 @@ def broken_off(folder: Path, probe: Callable[[ProbePlan, Stop], ProbeResult]) ->
             other.commit()
         return probe(plan, stop)
 
-    with opened(folder) as database:
-        job = Job(bench=bench(folder, spec()), database=database, probe=last, watcher=Quiet(), interrupted=bool)
-        with pytest.raises(StoreError) as caught:
-            optimise(job, [CASE])
+    with opened(folder) as database, pytest.raises(StoreError) as caught:
+        work(folder, database, last)
     return str(caught.value).splitlines()
 
 
@@ -37,10 +51,37 @@ def test_what_could_not_be_told_is_kept_in_the_probe_s_folder_and_named(tmp_path
     reason, kept = broken_off(tmp_path, busy)
     file = tmp_path / "demo/probes/walk/0000/result.json"
     assert "no such table: trials" in reason
-    assert kept == f"what the last probe measured could not be told and is kept in {file}"
-    record = json.loads(file.read_text())
+    assert kept == f"what the last probe measured is kept in {file}; the next run tells it, if its trial is still open"
+    record = json.loads(file.read_text())["record"]
     assert (record["status"], record["metrics"]["min_avg_util"]) == ("ok", 64.0)
     assert record["config"] == {"num_envs": 64, "agent_variant": "hiutil"}
+
+
+@pytest.mark.parametrize("told_by_another", [False, True])
+def test_the_next_run_tells_it_where_the_trial_is_still_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told_by_another: bool
+) -> None:
+    def away(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        shutil.move(tmp_path / "study.db", tmp_path / "there.db")
+        (tmp_path / "study.db").write_bytes(empty_database())
+        return busy(plan, stop)
+
+    with monkeypatch.context() as patch, opened(tmp_path) as database:
+        patch.setattr(Lease, "mine", lambda: GONE)
+        with pytest.raises(StoreError):
+            work(tmp_path, database, away)
+    shutil.move(tmp_path / "there.db", tmp_path / "study.db")
+    (file,) = tmp_path.rglob("result.json")
+    if told_by_another:
+        file.write_text(file.read_text().replace('"started": 0.0', '"started": 2.0'))
+
+    with opened(tmp_path) as database:
+        watcher = work(tmp_path, database, busy)
+        first, *others = optuna.load_study(study_name="demo/walk", storage=database.storage).trials
+    assert watcher.recovered == ((0, 1) if told_by_another else (1, 0))
+    assert first.value == (None if told_by_another else 64.0)
+    assert (first.params in [trial.params for trial in others]) is told_by_another
+    assert file.exists() is told_by_another
 
 
 def test_where_the_file_cannot_be_written_the_reason_stands_alone(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tuner.search.siblings import Sibling
 from tuner.search.standing import BROKEN_AFTER
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database
+from tuner.store.dropped import Recovered
 from tuner.store.opening import check_study
 from tuner.store.study import Asked
 from tuner.study.cases import Case
@@ -101,7 +102,7 @@ class CaseOutcome:
 class Watcher(Protocol):
     """Is told what happens, to show it."""
 
-    def case_started(self, case: Case, *, finished: int, target: int, recovered: int) -> None:
+    def case_started(self, case: Case, *, finished: int, target: int, recovered: Recovered) -> None:
         """Work on a case begins."""
         ...
 

@@ -19,7 +19,9 @@ from tuner.search.pruner import build_pruner
 from tuner.search.sampler import CaseSampler
 from tuner.search.trials import same_launch
 from tuner.search.verdict import Verdict, foregone, judge, settled
-from tuner.store.records import case_record, probe_record, untold
+from tuner.store.dropped import Untold, kept
+from tuner.store.leases import Lease
+from tuner.store.records import case_record, probe_record
 from tuner.store.siblings import siblings
 from tuner.store.study import Asked, CaseStudy
 from tuner.study.cases import Case
@@ -82,6 +84,7 @@ class _CaseWork:
         bench = job.bench
         self._job = job
         self._case = case
+        self._probes = bench.folder / "probes" / case.name
         self._spec = bench.spec_for(case)
         self._sessions_failed = 0
         self._space = space = bench.space_for(case)
@@ -120,7 +123,7 @@ class _CaseWork:
     def run(self, probed: int = 0) -> CaseOutcome:
         """Work until the target is reached; `probed` is how many trials have been made before, this time."""
         target = self._job.trials or self._spec.search.trials
-        recovered = self._study.recover()
+        recovered = self._study.recover(self._probes)
         self._job.watcher.case_started(self._case, finished=self._study.finished, target=target, recovered=recovered)
         while not self._job.interrupted() and (asked := self._study.ask(target, self._price, self._job.has_time)):
             result = self._probe_once(asked)
@@ -141,7 +144,7 @@ class _CaseWork:
 
     def _probe_once(self, asked: Asked) -> ProbeResult:
         """Probe one config, or judge it without, and tell the study."""
-        with reserved_port() as port, reserved_out_dir(self._out_dir(asked)) as out_dir:
+        with reserved_port() as port, reserved_out_dir(self._probes / f"{asked.number:04d}") as out_dir:
             try:
                 plan = self._plan(asked, self._slot(out_dir, port))
                 known = foregone(asked.config, self._study.frontier())
@@ -211,7 +214,8 @@ class _CaseWork:
         try:
             self._study.tell(asked, verdict, record)
         except StoreError as error:
-            raise untold(error, record, self._job.bench.folder) from error
+            untold = Untold(number=asked.number, lease=Lease.mine(), verdict=verdict, record=record)
+            raise kept(error, untold, self._job.bench.folder) from error
         self._job.watcher.told(self._case, asked, result, verdict, incumbent=self._study.incumbent)
 
     def _stop(self, asked: Asked) -> Stop:
@@ -234,9 +238,6 @@ class _CaseWork:
             return f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)"
         rival = self._study.incumbent if competing else None
         return settled(so_far, objectives, self._spec.probe, rival)
-
-    def _out_dir(self, asked: Asked) -> Path:
-        return self._job.bench.folder / "probes" / self._case.name / f"{asked.number:04d}"
 
     def _slot(self, out_dir: Path, port: int) -> Slot:
         return Slot(

@@ -34,7 +34,7 @@ def server() -> Iterator[str]:
         yield url
 
 
-def test_workers_side_by_side_share_the_work_and_what_they_drop_is_taken_back(server: str) -> None:
+def test_workers_side_by_side_share_the_work_and_what_they_drop_is_taken_back(server: str, tmp_path: Path) -> None:
     with workers(server, 2) as started:
         for worker in started:
             worker.send("probe 10")
@@ -46,7 +46,7 @@ def test_workers_side_by_side_share_the_work_and_what_they_drop_is_taken_back(se
         assert not repeats(asked + dropped)
         with opened(server) as database:
             study = case_study(database)
-            assert (study.recover(), study.running) == (1, 1)
+            assert (study.recover(tmp_path), study.running) == ((0, 1), 1)
             assert states(database) == {"COMPLETE": 20, "FAIL": 1, "RUNNING": 1}
             assert ask(study).config == dropped[0]
 

@@ -1,21 +1,23 @@
 """What is left behind by workers that end without a word, and what several workers do at once."""
 
+from pathlib import Path
+
 from tests_store import NAME, OUT_OF_MEMORY, ask, case_study, ok, opened, probe, repeats, states, stored, tell, workers
 
 from tuner.store.database import Database
 
 
-def test_what_a_worker_runs_is_left_to_it_until_it_is_killed(database: Database, url: str) -> None:
+def test_what_a_worker_runs_is_left_to_it_until_it_is_killed(database: Database, url: str, tmp_path: Path) -> None:
     with workers(url) as (worker,):
         worker.send("probe 2")
         done = worker.answer()
         worker.send("ask")
         taken = worker.answer()
         study = case_study(database)
-        assert study.recover() == 0
+        assert study.recover(tmp_path) == (0, 0)
         assert (study.finished, study.running) == (2, 1)
         worker.kill()
-    assert study.recover() == 1
+    assert study.recover(tmp_path) == (0, 1)
     assert (study.finished, study.running) == (2, 0)
     assert states(database) == {"COMPLETE": 2, "FAIL": 1}
     dropped = stored(database)[2]
@@ -24,16 +26,16 @@ def test_what_a_worker_runs_is_left_to_it_until_it_is_killed(database: Database,
     assert (again.config, again.attempt) == (taken, 1)
     tell(study, again, ok(50.0))
     assert not [config for config in probe(study, ok(50.0), 4) if config in (*done, taken)]
-    assert study.recover() == 0
+    assert study.recover(tmp_path) == (0, 0)
 
 
-def test_a_running_trial_without_a_lease_is_taken_back(database: Database) -> None:
+def test_a_running_trial_without_a_lease_is_taken_back(database: Database, tmp_path: Path) -> None:
     study = case_study(database)
     probe(study, OUT_OF_MEMORY)
     study_id = database.storage.get_study_id_from_name(NAME)
     for _ in range(2):
         database.storage.create_new_trial(study_id)
-    assert study.recover() == 2
+    assert study.recover(tmp_path) == (0, 2)
     assert states(database) == {"PRUNED": 1, "FAIL": 2}
     assert (study.finished, study.running) == (1, 0)
     assert ask(study).attempt == 1

@@ -15,6 +15,7 @@ from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.probe.run import Stop
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database
+from tuner.store.dropped import Recovered
 from tuner.store.study import Asked
 from tuner.study.cases import Case
 from tuner.study.space import Config
@@ -92,7 +93,8 @@ class Quiet:
         self.calibrated_at: list[list[int]] = []
         self.fixed: list[tuple[int, ...]] = []
 
-    def case_started(self, case: Case, *, finished: int, target: int, recovered: int) -> None: ...
+    def case_started(self, case: Case, *, finished: int, target: int, recovered: Recovered) -> None:
+        self.recovered = recovered
 
     def calibrating(self, case: Case, rungs: Sequence[int]) -> None:
         self.calibrated_at.append(list(rungs[:2]))

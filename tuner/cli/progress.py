@@ -12,6 +12,7 @@ from tuner.cli.tables import in_words, reading
 from tuner.job import CaseOutcome
 from tuner.probe.result import ProbeResult
 from tuner.search.verdict import Verdict
+from tuner.store.dropped import Recovered
 from tuner.store.study import Asked
 from tuner.study.cases import Case
 from tuner.units import duration
@@ -27,11 +28,12 @@ class ProgressView:
         self.trials = 0
         """That have been told so far."""
 
-    def case_started(self, case: Case, *, finished: int, target: int, recovered: int) -> None:
+    def case_started(self, case: Case, *, finished: int, target: int, recovered: Recovered) -> None:
         """Say where the case stands."""
-        taken_back = f", {recovered} dropped trial(s) taken back" if recovered else ""
+        told = f", {recovered.told} told now that could not be before" if recovered.told else ""
+        taken_back = f", {recovered.taken_back} dropped trial(s) taken back" if recovered.taken_back else ""
         of_target = "" if target == sys.maxsize else f" of {target}"
-        self._line(f"case {case.name}: {finished}{of_target} trials done{taken_back}", style="bold")
+        self._line(f"case {case.name}: {finished}{of_target} trials done{told}{taken_back}", style="bold")
 
     def calibrating(self, case: Case, rungs: Sequence[int]) -> None:
         """Say what comes first."""

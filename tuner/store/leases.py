@@ -44,6 +44,11 @@ class Lease:
         """Give the lease as JSON values."""
         return asdict(self)
 
+    def same(self, other: "Lease") -> bool:
+        """Tell whether both are of one process."""
+        is_near = abs(self.started - other.started) < _START_TOLERANCE_S
+        return is_near and (self.host, self.pid) == (other.host, other.pid)
+
     def held(self) -> bool:
         """Tell whether the process lives: on this host by pid and start time, elsewhere by its last sign of life.
 

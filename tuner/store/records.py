@@ -1,6 +1,5 @@
 """What is kept of a trial and of a case: one packed JSON attribute each for the exporters, and a few for the search."""
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -10,7 +9,6 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.errors import StoreError
 from tuner.probe.metrics import measured
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
@@ -28,8 +26,6 @@ IDENTITY = "identity"
 """Study attribute: what must not change while the study goes on."""
 ENDED = "ended"
 """Study attribute: why nothing was left that is worth a probe; None again once the case goes on."""
-UNTOLD = "result.json"
-"""File in a probe's folder: what its trial would have kept."""
 LEASE = "lease"
 """Trial attribute: who runs it."""
 
@@ -55,22 +51,6 @@ def probe_record(
         "out_dir": _within(folder, str(plan.slot.out_dir)) if plan and launched else "",
     }
     return finite(record)
-
-
-def untold(error: StoreError, record: Mapping[str, Any], folder: Path) -> StoreError:
-    """Write what a database has not taken into its probe's folder, below the study's; give the error that names it.
-
-    Where nothing was launched, or the file cannot be written, the error is given as it is.
-    """
-    if not record["out_dir"]:
-        return error
-    file = folder / record["out_dir"] / UNTOLD
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)  # a probe that leaves no file leaves no folder
-        file.write_text(json.dumps(record, indent=2))
-    except OSError:
-        return error
-    return StoreError(f"{error}\nwhat the last probe measured could not be told and is kept in {file}")
 
 
 def dropped_record(config: Config) -> dict[str, Any]:

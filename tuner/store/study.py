@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 from optuna.pruners import BasePruner
@@ -13,7 +14,6 @@ from tuner.search.calibration import RUNGS
 from tuner.search.frontier import Frontier
 from tuner.search.sampler import CaseSampler, Price, free
 from tuner.search.standing import incumbent
-from tuner.search.telling import tell
 from tuner.search.trials import (
     CONFIRMS,
     ORIGIN,
@@ -29,9 +29,10 @@ from tuner.search.trials import (
 )
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database
+from tuner.store.dropped import Recovered, recover, tell_probe
 from tuner.store.leases import BEAT_S, Lease
 from tuner.store.opening import open_study
-from tuner.store.records import CASE, ENDED, LEASE, PROBE, dropped_record, facts, usual_s
+from tuner.store.records import CASE, ENDED, LEASE, PROBE, usual_s
 from tuner.study.space import Config, Space
 
 
@@ -148,16 +149,10 @@ class CaseStudy:
         same = [trial.user_attrs[PROBE]["metrics"] for trial in complete if same_launch(trial.params, config)]
         return same[-1] if same else {}
 
-    def recover(self) -> int:
-        """Take back the trials whose process is gone, to be asked again; give how many there were."""
-        dropped = 0
+    def recover(self, probes: Path) -> Recovered:
+        """End the trials whose process is gone: see `tuner.store.dropped`. Below `probes` lie their folders."""
         with self._database.reported(), self._database.lock():
-            for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-                lease = Lease.read(trial.user_attrs.get(LEASE))
-                if lease is None or not lease.held():
-                    self._take_back(trial)
-                    dropped += 1
-        return dropped
+            return recover(self._study, probes)
 
     def ask(
         self, target: int, price: Price = free, has_time: Callable[[float | None], bool] = lambda _: True
@@ -232,16 +227,5 @@ class CaseStudy:
 
     def tell(self, asked: Asked, verdict: Verdict, record: dict[str, Any]) -> None:
         """Tell the verdict and keep the record; what is told survives anything that follows."""
-        trial = self._trials.pop(asked.number)
         with self._database.reported():
-            trial.set_user_attr(PROBE, record)
-            for attribute, fact in facts(verdict, record).items():
-                if fact:
-                    trial.set_user_attr(attribute, fact)
-            tell(self._study, trial, verdict)
-
-    def _take_back(self, trial: FrozenTrial) -> None:
-        storage = self._database.storage
-        storage.set_trial_user_attr(trial._trial_id, PROBE, dropped_record(trial.params))
-        storage.set_trial_user_attr(trial._trial_id, RETRY, True)
-        self._study.tell(trial.number, state=TrialState.FAIL)
+            tell_probe(self._study, self._trials.pop(asked.number), verdict, record)

@@ -1,0 +1,107 @@
+"""Trials whose process is gone: what one had measured but could not tell is told, the others are asked again."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from optuna.study import Study
+from optuna.trial import FrozenTrial, Trial, TrialState
+from pydantic import TypeAdapter, ValidationError
+
+from tuner.errors import StoreError
+from tuner.search.telling import tell
+from tuner.search.trials import RETRY
+from tuner.search.verdict import Verdict
+from tuner.store.leases import Lease
+from tuner.store.records import LEASE, PROBE, dropped_record, facts
+
+UNTOLD = "result.json"
+"""File in a probe's folder: what no database took of it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Untold:
+    """What came of a trial, and whose it was."""
+
+    number: int
+    lease: Lease
+    verdict: Verdict
+    record: dict[str, Any]
+
+    def of(self, trial: FrozenTrial) -> bool:
+        """Tell whether it is this trial's: one of another database may have its number."""
+        lease = Lease.read(trial.user_attrs.get(LEASE))
+        return trial.number == self.number and lease is not None and lease.same(self.lease)
+
+
+class Recovered(NamedTuple):
+    """How many trials were no longer run by anybody."""
+
+    told: int
+    """Of these, what they had measured has now been told."""
+    taken_back: int
+    """These will be asked again."""
+
+
+_FILE = TypeAdapter(Untold)
+
+
+def kept(error: StoreError, untold: Untold, folder: Path) -> StoreError:
+    """Write what a database has not taken into its probe's folder, below the study's; give the error that names it.
+
+    Where nothing was launched, or the file cannot be written, the error is given as it is.
+    """
+    if not untold.record["out_dir"]:
+        return error
+    file = folder / untold.record["out_dir"] / UNTOLD
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)  # a probe that leaves no file leaves no folder
+        file.write_bytes(_FILE.dump_json(untold, indent=2))
+    except OSError:
+        return error
+    return StoreError(
+        f"{error}\nwhat the last probe measured is kept in {file}; the next run tells it, if its trial is still open"
+    )
+
+
+def recover(study: Study, probes: Path) -> Recovered:
+    """End the trials whose process is gone; below `probes` lie their folders."""
+    running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    dropped = [trial for trial in running if not _is_held(trial)]
+    untold = dict(_read(probes)) if dropped else {}
+    told = 0
+    for trial in dropped:
+        open_trial = Trial(study, trial._trial_id)
+        file = next((file for file, one in untold.items() if one.of(trial)), None)
+        if file is None:
+            open_trial.set_user_attr(PROBE, dropped_record(trial.params))
+            open_trial.set_user_attr(RETRY, True)
+            study.tell(trial.number, state=TrialState.FAIL)
+        else:
+            tell_probe(study, open_trial, untold[file].verdict, untold[file].record)
+            file.unlink(missing_ok=True)
+            told += 1
+    return Recovered(told=told, taken_back=len(dropped) - told)
+
+
+def tell_probe(study: Study, trial: Trial, verdict: Verdict, record: dict[str, Any]) -> None:
+    """Tell the verdict and keep the record."""
+    trial.set_user_attr(PROBE, record)
+    for attribute, fact in facts(verdict, record).items():
+        if fact:
+            trial.set_user_attr(attribute, fact)
+    tell(study, trial, verdict)
+
+
+def _is_held(trial: FrozenTrial) -> bool:
+    lease = Lease.read(trial.user_attrs.get(LEASE))
+    return lease is not None and lease.held()
+
+
+def _read(probes: Path) -> Iterator[tuple[Path, Untold]]:
+    for file in probes.glob(f"*/{UNTOLD}"):
+        try:
+            yield file, _FILE.validate_json(file.read_bytes())
+        except (OSError, ValidationError):
+            continue  # cut off, or another version's
