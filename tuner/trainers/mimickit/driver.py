@@ -51,7 +51,7 @@ def load(name: str) -> ModuleType:
 
 
 def _start(rank: int) -> Connection:
-    """Start a rank; give the pipe that takes its requests."""
+    """Start a rank; give the pipe through which it hears what rank 0 says."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     context.Process(target=follow, args=(rank, sys.argv, receiver), daemon=True).start()
