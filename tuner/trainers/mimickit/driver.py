@@ -10,6 +10,7 @@ import gc
 import multiprocessing
 import sys
 import time
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -33,13 +34,20 @@ def main() -> None:
     """Start the other ranks, which end with this one, and be rank 0, which speaks with the tuner."""
     sys.path[0] = str(Path("mimickit").absolute())  # as `python mimickit/run.py` has it; the other ranks inherit it
     progress = load("../../progress.py")
+    pipes = [_start(rank) for rank in range(1, len(_devices(sys.argv)))]  # first, so that all import at once
     if (problem := load("contract.py").missing()) is not None:
         detail = f"MimicKit in {Path.cwd()}: {problem}, which a session needs; set probe.warm to false in the study"
         progress.failed(detail=detail, kind="missing_dependency")
         raise SystemExit(detail)
-    devices = import_module("run").load_args(argv=sys.argv).parse_strings(key="devices")
-    pipes = [_start(rank) for rank in range(1, len(devices))]
+    say(pipes, lambda: "all is there")
     Rank(0, sys.argv, progress, partial(say, pipes)).serve()
+
+
+def _devices(argv: Sequence[str]) -> list[str]:
+    """Read them without MimicKit's own parser, whose import takes seconds."""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--devices", nargs="+", required=True)
+    return parser.parse_known_args(argv)[0].devices
 
 
 def load(name: str) -> ModuleType:
@@ -60,7 +68,10 @@ def _start(rank: int) -> Connection:
 
 
 def follow(rank: int, argv: Sequence[str], pipe: Connection) -> None:
-    """Be a rank other than 0: serve what rank 0 passes on."""
+    """Be a rank other than 0: import MimicKit and, once rank 0 says that all is there, serve what it passes on."""
+    with suppress(Exception):  # rank 0 imports the same meanwhile, and says what is wrong
+        import_module("run")
+    pipe.recv()
     Rank(rank, argv, load("../../progress.py"), lambda _: pipe.recv()).serve()
 
 
