@@ -19,8 +19,7 @@ from tuner.search.pruner import build_pruner
 from tuner.search.sampler import CaseSampler
 from tuner.search.trials import same_launch
 from tuner.search.verdict import Verdict, foregone, judge, settled
-from tuner.store.dropped import Untold, kept
-from tuner.store.leases import Lease
+from tuner.store.dropped import kept
 from tuner.store.records import case_record, probe_record
 from tuner.store.siblings import siblings
 from tuner.store.study import Asked, CaseStudy
@@ -214,8 +213,7 @@ class _CaseWork:
         try:
             self._study.tell(asked, verdict, record)
         except StoreError as error:
-            untold = Untold(number=asked.number, lease=Lease.mine(), verdict=verdict, record=record)
-            raise kept(error, untold, self._job.bench.folder) from error
+            raise kept(error, asked.number, verdict, record, self._job.bench.folder) from error
         self._job.watcher.told(self._case, asked, result, verdict, incumbent=self._study.incumbent)
 
     def _stop(self, asked: Asked) -> Stop:

@@ -47,14 +47,15 @@ class Recovered(NamedTuple):
 _FILE = TypeAdapter(Untold)
 
 
-def kept(error: StoreError, untold: Untold, folder: Path) -> StoreError:
-    """Write what a database has not taken into its probe's folder, below the study's; give the error that names it.
+def kept(error: StoreError, number: int, verdict: Verdict, record: dict[str, Any], folder: Path) -> StoreError:
+    """Write what came of this process's trial into its probe's folder, below the study's; give the error that names it.
 
     Where nothing was launched, or the file cannot be written, the error is given as it is.
     """
-    if not untold.record["out_dir"]:
+    if not record["out_dir"]:
         return error
-    file = folder / untold.record["out_dir"] / UNTOLD
+    untold = Untold(number=number, lease=Lease.mine(), verdict=verdict, record=record)
+    file = folder / record["out_dir"] / UNTOLD
     try:
         file.parent.mkdir(parents=True, exist_ok=True)  # a probe that leaves no file leaves no folder
         file.write_bytes(_FILE.dump_json(untold, indent=2))
