@@ -39,11 +39,16 @@ def report(
     rank: int | None = None,
     busy_s: float | None = None,
     alloc_retries: int | None = None,
+    thin_from_s: float | None = None,
+    thin_by: float | None = None,
 ) -> None:
     """Tell the tuner that `iteration`, counted from 0 in each run, is complete on `rank` (None: on all ranks).
 
     So far, by this rank: `samples`; `busy_s`, seconds that its device did tensor work; `alloc_retries`, of its
     allocator (`torch.cuda.memory_stats()["num_alloc_retries"]`). The time is that of the system's monotonic clock.
+
+    Where a session does but a part of an iteration's work, all of it alike, to take less time: since `thin_from_s` on
+    that clock, each second stands for `thin_by` seconds of training. `busy_s` counts them all.
     """
     _tell(
         "iteration",
@@ -52,6 +57,8 @@ def report(
         rank=rank,
         busy_s=busy_s,
         alloc_retries=alloc_retries,
+        thin_from_s=thin_from_s,
+        thin_by=thin_by,
         t_s=time.monotonic(),
     )
 

@@ -1,4 +1,5 @@
 import json
+import math
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from tuner.probe.lines import MAX_LINE_BYTES, LineSplitter
 from tuner.probe.plan import LinePatterns
 from tuner.probe.protocols import Line
 from tuner.probe.reader import ProgressReader
+from tuner.probe.result import Thin
 
 ROWS = LinePatterns(patterns=(r"Iteration \| (?P<iteration>\S+)", r"Samples \| (?P<samples>\S+)"))
 
@@ -131,3 +133,22 @@ def test_garbage_in_the_progress_file_is_no_mark(text: str) -> None:
 def test_ranks_count_for_themselves() -> None:
     reader = ProgressReader(LinePatterns(), 0.0)
     assert all(reader.feed(record(iteration=0, rank=rank)) for rank in range(2))
+
+
+@pytest.mark.parametrize(
+    ("told", "thin"),
+    [
+        ({"thin_from_s": 104.0, "thin_by": 8}, Thin(4.0, 8.0)),
+        ({"thin_from_s": 104.0}, None),
+        ({"thin_by": 8}, None),
+        ({"thin_from_s": 104.0, "thin_by": 1.0}, None),
+        ({"thin_from_s": 104.0, "thin_by": math.inf}, None),
+        ({"thin_from_s": 100.5, "thin_by": 8}, None),  # before the iteration
+        ({"thin_from_s": 106.0, "thin_by": 8}, None),
+    ],
+)
+def test_what_is_thin_lies_in_its_iteration(told: dict[str, float], thin: Thin | None) -> None:
+    reader = ProgressReader(LinePatterns(), origin_s=100.0)
+    messages = [{"iteration": 0, "t_s": 101.0}, {"iteration": 1, "t_s": 106.0, **told}]
+    lines = [Line(t_s=7.0, text=json.dumps(message), stream="progress") for message in messages]
+    assert [mark.thin for mark in map(reader.feed, lines) if mark] == [None, thin]

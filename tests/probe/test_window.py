@@ -1,9 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.probe.plan import Device
-from tuner.probe.result import DeviceSample, Progress
-from tuner.probe.window import Mark, Window, busy_shares, find_window, marks, summarise
+from tuner.probe.result import Progress, Thin
+from tuner.probe.window import Mark, Window, find_window, marks
 
 times = st.lists(st.floats(0.1, 50), min_size=2, max_size=12).map(
     lambda steps: [sum(steps[: count + 1]) for count in range(len(steps))]
@@ -41,46 +40,27 @@ def test_a_rank_that_never_reports_keeps_iterations_open() -> None:
     assert marks([Progress(rank=0, iteration=number, t_s=number) for number in range(5)], ranks=2) == []
 
 
-def test_only_samples_inside_the_window_count_but_memory_peaks_anywhere() -> None:
-    window = find_window(at([10.0, 20.0]), warmup_iterations=1, ran_out=False)
-    assert window is not None
-    samples = [
-        DeviceSample(t_s=5.0, device=0, util_pct=99.0, mem_used_mib=900.0, power_w=700.0),
-        DeviceSample(t_s=12.0, device=0, util_pct=40.0, mem_used_mib=500.0, power_w=100.0),
-        DeviceSample(t_s=18.0, device=0, util_pct=60.0, mem_used_mib=500.0, power_w=300.0),
-        DeviceSample(t_s=25.0, device=0, util_pct=0.0),
-    ]
-    (summary,) = summarise(samples, window, [Device(name="cuda:0", model="x")], "nvml")
-    assert summary.util_mean_pct == 50.0
-    assert summary.mem_peak_mib == 900.0
-    assert summary.energy_j == 200.0 * 10.0
-    assert summary.sm_mean_pct is None
-
-
-def test_a_reading_at_a_mark_belongs_to_the_iteration_that_it_ends() -> None:
-    window = find_window(at([10.0, 20.0]), warmup_iterations=1, ran_out=False)
-    assert window is not None
-    samples = [DeviceSample(t_s=t_s, device=0, util_pct=t_s) for t_s in (10.0, 15.0, 20.0)]
-    (summary,) = summarise(samples, window, [Device(name="cuda:0", model="x")], "nvml")
-    assert summary.util_mean_pct == 17.5
-
-
-def test_busy_shares_are_taken_between_each_rank_s_own_marks() -> None:
-    reports = [
-        Progress(
-            rank=rank, iteration=iteration, t_s=10.0 * (iteration + 1) + rank, busy_s=share * 10.0 * (iteration + 1)
-        )
-        for rank, share in ((0, 0.5), (1, 0.8))
-        for iteration in range(3)
-    ]
-    window = find_window(marks(reports, 2), warmup_iterations=1, ran_out=False)
-    assert window is not None
-    shares = busy_shares(reports, window, 2)
-    assert shares is not None
-    assert [share.mean_pct for share in shares] == [50.0, 80.0]
-    assert busy_shares(reports, window, 3) is None
-
-
 def test_a_count_of_each_iteration_s_own_tells_no_rate() -> None:
     window = Window(tuple(Mark(iteration=number, t_s=3.0 * number, samples=64) for number in range(5)))
     assert (window.samples_per_s, window.rates()) == (None, [])
+
+
+def test_an_iteration_is_thin_from_when_the_last_rank_got_there() -> None:
+    reports = [
+        Progress(rank=0, iteration=0, t_s=9.0, thin=Thin(5.0, 4.0)),
+        Progress(rank=1, iteration=0, t_s=9.1, thin=Thin(6.0, 4.0)),
+        Progress(rank=0, iteration=1, t_s=18.0, thin=Thin(15.0, 4.0)),
+        Progress(rank=1, iteration=1, t_s=18.0),
+    ]
+    assert [mark.thin for mark in marks(reports, ranks=2)] == [Thin(6.0, 4.0), None]
+    assert marks([Progress(iteration=0, t_s=9.0, thin=Thin(5.0, 4.0))], ranks=2)[0].thin == Thin(5.0, 4.0)
+
+
+def test_a_thin_window_stands_for_all_that_training_does() -> None:
+    times = [Mark(iteration=0, t_s=10.0, samples=0), Mark(iteration=1, t_s=13.0, samples=100, thin=Thin(12.0, 8.0))]
+    window = Window((*times, Mark(iteration=2, t_s=23.0, samples=200)))
+    assert (window.seconds, window.trained_s, window.samples_per_s) == (13.0, 20.0, 10.0)
+    assert [(piece.begin_s, piece.end_s, piece.by) for piece in window.pieces()] == [
+        *((10.0, 12.0, 1.0), (12.0, 13.0, 8.0), (13.0, 23.0, 1.0))
+    ]
+    assert [(block.seconds, block.value) for block in window.rates()] == [(10.0, 10.0)] * 2

@@ -35,6 +35,7 @@ RESULT = ProbeResult(
     total_s=45.0,
     start_up_s=30.5,
     window_s=14.0,
+    trained_s=14.0,
     iterations=7,
     samples=7000,
     samples_per_s=500.0,
@@ -63,6 +64,12 @@ def test_a_probe_cut_short_takes_as_much_less_time() -> None:
     assert (short.iterations, short.window_s, short.total_s) == (3, 6.0, 37.0)
     assert (short.samples, short.start_up_s, short.samples_per_s) == (None, 30.5, 500.0)
     assert [(device.window_s, device.energy_j) for device in short.devices] == [(6.0, 1200.0)] * 2
+
+
+def test_a_thin_probe_cut_short_stands_for_as_much_less_training() -> None:
+    thin = cut_short(replace(RESULT, trained_s=56.0), 3)
+    assert (thin.window_s, thin.trained_s) == (6.0, 24.0)
+    assert [device.energy_j for device in thin.devices] == [4800.0] * 2
 
 
 def test_cut_at_its_end_it_is_as_long_as_it_was() -> None:

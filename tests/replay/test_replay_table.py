@@ -164,6 +164,15 @@ def test_rows_that_do_not_fit(copied: Path, edit: Callable[[pd.DataFrame], pd.Da
     refused(copied, *words)
 
 
+def test_a_metric_that_is_newer_than_a_table_is_unknown_in_it(made: "Made", copied: Path) -> None:
+    rewritten(copied, lambda table: table.drop(columns=["trained_s", "min_avg_dram"]))
+    table = Table.load(copied)
+    for config in table.configs:
+        before, after = made.table.find(config), table.find(config)
+        assert before is not None
+        assert after == before  # as long as no iteration was thin
+
+
 def test_a_number_that_is_not_finite_is_unknown(copied: Path) -> None:
     rewritten(copied, lambda frame: frame.assign(devices=frame["devices"].str.replace(r"[\d.]+", "NaN", regex=True)))
     table = Table.load(copied)

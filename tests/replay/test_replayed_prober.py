@@ -113,6 +113,17 @@ def test_a_probe_without_a_session_takes_what_its_command_took(made: "Made") -> 
     assert replay.probe(config(16)).total_s == COMMAND_S + RUN_S
 
 
+def test_a_plain_command_takes_the_time_that_a_thin_probe_left_out(made: "Made") -> None:
+    row = made.table.find(config(16))
+    assert row is not None
+    thin = replace(row, result=replace(row.result, trained_s=4 * (row.result.window_s or 0.0)))
+    replay = Replay(replace(made, table=type(made.table)(made.table.header, [thin])))
+    cold = replay.probe(config(16), cold=True)
+    assert (cold.window_s, cold.total_s) == (56.0, READY_S + RUN_S + 42.0)
+    warm = replay.probe(config(16))
+    assert (warm.window_s, warm.trained_s, warm.total_s) == (14.0, 56.0, READY_S + RUN_S)
+
+
 def test_stop_is_asked_after_each_iteration_as_it_was(replay: Replay) -> None:
     seen: list[ProbeResult] = []
 

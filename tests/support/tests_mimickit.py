@@ -97,6 +97,7 @@ _FILES = {
             def __init__(self, config, env, device):
                 self._config, self._env, self._iter = config, env, 0
                 self._exp_buffer, self._optimizer = ExperienceBuffer(), MPOptimizer()
+                self._actor_epochs, self._critic_epochs = 6, 4
                 self.circle = self
             def __del__(self): tell("freed", self._config)
             def train_model(self, max_samples, out_dir, save_int_models, logger_type):
@@ -108,15 +109,19 @@ _FILES = {
                 self._sample_count = 0
                 while self._sample_count < max_samples:
                     if self._config == "greedy" and mp_util.rank == 1: raise MemoryError("no room for greedy")
-                    self._exp_buffer.samples += self._env
-                    self._update_model()
+                    self._train_iter()
                     self._sample_count = self._update_sample_count()
                     test_info = self.test_model(32)
                     tell("tested", test_info["mean_return"], test_info["mean_ep_len"], test_info["num_eps"])
                     self._output_train_model(self._iter, "model.pt", "")
                     self._iter += 1
+            def _train_iter(self):
+                self._exp_buffer.samples += self._env
+                self._update_model()
             def _update_model(self):
-                self._optimizer.step(0)
+                if self._config.startswith("counted"): tell("trains", self._actor_epochs, self._critic_epochs, "epochs")
+                for _ in range(self._actor_epochs + self._critic_epochs): self._optimizer.step(0)
+                if self._config == "counted wrongly": self._optimizer.step(0)
                 if self._config == "stopped in the second iteration" and self._iter == 1:
                     if mp_util.rank == 0:
                         with open(os.environ["TUNER_REQUESTS"], "w") as tuner:

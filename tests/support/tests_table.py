@@ -115,6 +115,7 @@ def _after(blank: ProbeResult, mean_pct: float, values: list[float]) -> ProbeRes
         blank,
         start_up_s=blank.total_s - AFTER_S + ITERATION_S,
         window_s=window_s,
+        trained_s=window_s,
         total_s=blank.total_s + ITERATION_S + window_s,
         iterations=len(values),
         samples=1000 * len(values),

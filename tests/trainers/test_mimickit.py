@@ -125,6 +125,7 @@ def test_a_warm_plan_is_the_same_probe_as_one_run_of_a_session(tmp_path):
         "iterations": 5 * 8 + 2,
         "agent_config": str(tmp_path / "agent.yaml"),
         "out_dir": str(tmp_path / "train"),
+        "thin": False,
     }
     assert (warm.progress, warm.expected) == (LinePatterns(), ())
     assert warm == replace(cold, argv=warm.argv, progress=warm.progress, expected=warm.expected, request=warm.request)

@@ -39,11 +39,12 @@ class Session:
     def send(self, **message: object) -> None:
         os.write(self._pipes["requests"], json.dumps(message).encode() + b"\n")
 
-    def run(self, agent: str, iterations: int) -> None:
+    def run(self, agent: str, iterations: int, **more: object) -> None:
         """Ask for a run; the name of the agent is all that its file holds."""
-        path = self._root / f"{agent}.yaml"
-        path.write_text(agent)
-        self.send(type="run", config={}, iterations=iterations, agent_config=str(path), out_dir=f"out/{agent}")
+        file = self._root / f"{agent}.yaml"
+        file.write_text(agent)
+        asked = {"config": {}, "iterations": iterations, "agent_config": str(file), "out_dir": f"out/{agent}"}
+        self.send(type="run", **asked, **more)
 
     def next(self) -> dict[str, Any]:
         """Give the next message; fails with what the driver printed when it has ended."""
@@ -161,6 +162,28 @@ def test_a_stop_ends_a_run_in_the_middle_of_an_iteration(start):
     assert [mark[:2] for mark in session.marks()] == [(rank, iteration) for rank in (0, 1) for iteration in range(3)]
 
 
+def test_a_thin_run_begins_with_the_least_share_of_its_epochs_and_tells_when_and_what_it_stands_for(start):
+    session = start("cpu", "cpu")
+    session.run("counted", iterations=3, thin=True)
+    session.until("ready")
+    reports = session.until("done")
+
+    first, *later = [report for report in reports if report["rank"] == 0]
+    assert first["thin_by"] == 2.0
+    assert 0 < first["thin_from_s"] <= first["t_s"]
+    assert not any("thin_by" in report for report in later)  # all updates, which take next to no time here
+    epochs = Counter(event for event in session.events() if event.endswith("epochs"))
+    assert epochs == {"trains 3 2 epochs": 2, "trains 6 4 epochs": 4}
+
+
+def test_a_run_that_is_not_to_be_thin_makes_all_updates(start):
+    session = start("cpu")
+    session.run("counted", iterations=2)
+    session.until("ready")
+    assert not any("thin_by" in report for report in session.until("done"))
+    assert session.events().count("trains 6 4 epochs") == 2
+
+
 def test_no_more_requests_end_all_ranks(start):
     session = start("cpu", "cpu")
     session.run("first", iterations=1)
@@ -189,7 +212,7 @@ def test_a_gpu_is_waited_for_and_tells_how_often_its_allocator_tried_again(start
     assert [report["alloc_retries"] for report in session.until("done")] == [3]
     assert [word for word in session.events() if word.endswith("cuda:0") or word == "emptied"] == [
         "reset cuda:0",
-        "synchronized cuda:0",
+        *["synchronized cuda:0"] * 2,
         "emptied",
     ]
 
@@ -212,6 +235,11 @@ BASE_AGENT = "learning.base_agent.BaseAgent"
         ("run.py", ("visualize", "visualize, scene"), "no run.build_env(args, num_envs, device, visualize), "),
         ("learning/base_agent.py", ("test_model", "try_model"), f"no test_model in {BASE_AGENT}.train_model, "),
         ("learning/base_agent.py", ("._logger", "._log"), f"no _logger in {BASE_AGENT}.train_model, "),
+        (
+            "learning/base_agent.py",
+            ("._update_model()", "._learn()"),
+            f"no _update_model in {BASE_AGENT}._train_iter, ",
+        ),
         ("util/logger.py", ("def configure", "def set"), "no util.logger.Logger.configure_output_file, "),
         ("util/logger.py", (".output_", "."), "no output_file in util.logger.Logger.configure_output_file, "),
         ("learning/base_agent.py", ("._exp_", "._"), f"no _exp_buffer in {BASE_AGENT}._update_sample_count, "),

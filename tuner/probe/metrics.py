@@ -77,6 +77,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("energy_j", "J", lambda r: _total(_each(r, lambda d: d.energy_j))),
     Metric("start_up_s", "s", lambda r: r.start_up_s),
     Metric("window_s", "s", lambda r: r.window_s),
+    Metric("trained_s", "s", lambda r: r.trained_s),
 )
 
 OBJECTIVES = tuple(metric.name for metric in METRICS if metric.error_of)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from tuner.probe.plan import LinePatterns
 from tuner.probe.protocols import Line
-from tuner.probe.result import Progress
+from tuner.probe.result import Progress, Thin
 
 N = TypeVar("N", int, float)
 
@@ -34,13 +34,16 @@ class ProgressReader:
         iteration = self._grown(rank, "iteration", _count(fields.get("iteration")))
         if iteration is None or iteration == before:
             return None
+        began_s = self._highest.get((rank, "t_s"), 0.0)
+        t_s = self._time_s(rank, _number(fields.get("t_s")), line)
         return Progress(
             iteration=iteration,
             rank=rank,
             samples=self._grown(rank, "samples", _count(fields.get("samples"))),
             busy_s=self._grown(rank, "busy_s", _number(fields.get("busy_s"))),
             alloc_retries=self._grown(rank, "alloc_retries", _count(fields.get("alloc_retries"))),
-            t_s=self._time_s(rank, _number(fields.get("t_s")), line),
+            t_s=t_s,
+            thin=self._thin(_number(fields.get("thin_from_s")), _number(fields.get("thin_by")), began_s, t_s),
         )
 
     def _grown(self, rank: int | None, name: str, value: N | None) -> N | None:
@@ -57,6 +60,13 @@ class ProgressReader:
         t_s = own_s if own_s is not None and before_s < own_s <= line.t_s else line.t_s
         self._highest[rank, "t_s"] = t_s
         return t_s
+
+    def _thin(self, stamp_s: float | None, by: float | None, began_s: float, t_s: float) -> Thin | None:
+        """Give the thin part of the iteration between the two times; None where it does not lie in it."""
+        if stamp_s is None or by is None or by <= 1:
+            return None
+        from_s = stamp_s - self._origin_s
+        return Thin(from_s, by) if began_s <= from_s < t_s else None
 
     def _printed(self, text: str) -> dict[str, Any]:
         for pattern in self._patterns:

@@ -99,6 +99,18 @@ class Progress:
     """Seconds so far that the rank's device did tensor work."""
     alloc_retries: int | None = None
     """How often so far the rank's allocator had to free its cache and try again."""
+    thin: "Thin | None" = None
+    """The part of the iteration that was not run in full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thin:
+    """The end of an iteration, of whose work only a share was done: all of it is alike."""
+
+    from_s: float
+    """When it began, as `Progress.t_s`."""
+    by: float
+    """Seconds of training that each of its seconds stands for; more than 1."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,7 +133,10 @@ class DeviceSample:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceSummary:
-    """One device over the window, its memory peak and power maximum over the whole probe."""
+    """One device over the window, its memory peak and power maximum over the whole probe.
+
+    Means are those of training: what stands for more of it counts for more.
+    """
 
     device: str
     source: str
@@ -142,6 +157,7 @@ class DeviceSummary:
     power_mean_w: float | None = None
     power_max_w: float | None = None
     energy_j: float | None = None
+    """That the window's iterations take in training."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,6 +173,8 @@ class ProbeResult:
     start_up_s: float | None = None
     """From launch to the end of the first iteration."""
     window_s: float | None = None
+    trained_s: float | None = None
+    """Seconds that the window's iterations take in training: more than `window_s` where a session thinned them."""
     iterations: int = 0
     """Whole iterations inside the window, or, in a failure, those seen before it."""
     samples: int | None = None

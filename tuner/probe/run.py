@@ -12,8 +12,9 @@ from tuner.probe.protocols import Clock, Launch, Recorder, RunningTrainer
 from tuner.probe.reader import ProgressReader
 from tuner.probe.result import DeviceSummary, ProbeResult
 from tuner.probe.steady import standard_error
+from tuner.probe.summary import BusyShare, busy_shares, summarise
 from tuner.probe.watch import Watch
-from tuner.probe.window import BusyShare, Window, busy_shares, find_window, summarise
+from tuner.probe.window import Window, find_window
 
 POLL_S = 0.05
 INTERRUPTED = "interrupted"
@@ -148,6 +149,7 @@ class _Probe:
         return replace(
             known,
             window_s=window.seconds,
+            trained_s=window.trained_s,
             iterations=window.iterations,
             samples_per_s=window.samples_per_s,
             samples_per_s_se=standard_error(window.rates()),
@@ -203,7 +205,15 @@ def _without_number(result: ProbeResult, marks: int) -> ProbeResult:
         )
         for one in result.devices
     )
-    return replace(result, window_s=None, samples_per_s=None, samples_per_s_se=None, iterations=marks, devices=peaks)
+    return replace(
+        result,
+        window_s=None,
+        trained_s=None,
+        samples_per_s=None,
+        samples_per_s_se=None,
+        iterations=marks,
+        devices=peaks,
+    )
 
 
 def _kernel_oom_kills() -> int:

@@ -56,17 +56,23 @@ class ReplayedProber:
         self.open_session = None
 
     def _started(self, plan: ProbePlan, recorded: Recorded) -> ProbeResult:
-        """Give the recorded result with the start-up that it has now; a command's own stays what it was."""
+        """Give the recorded result with the start-up that it has now; a command's own stays what it was.
+
+        A plain command takes the whole time of iterations that a session thinned.
+        """
         result, warm, ready_s = recorded.result, plan.request is not None, recorded.result.ready_s
         if ready_s is not None:
             is_open = warm and plan.session_key == self.open_session
             ready_s = 0.0 if is_open else self._table.session_s(recorded.session_key)
         later_s = (ready_s or 0.0) - (result.ready_s or 0.0)
+        window_s = result.window_s if warm else result.trained_s or result.window_s
+        left_out_s = (window_s or 0.0) - (result.window_s or 0.0)
         return replace(
             result,
             config=plan.config,
             plan_digest=plan.digest,
-            total_s=result.total_s + later_s,
+            total_s=result.total_s + later_s + left_out_s,
+            window_s=window_s,
             start_up_s=None if result.start_up_s is None else result.start_up_s + later_s,
             warm=warm,
             ready_s=ready_s if warm else None,
@@ -95,7 +101,7 @@ class ReplayedProber:
 def _ended(so_far: ProbeResult, reason: str | None, limits: ProbeSpec) -> ProbeResult | None:
     """Give the result of a probe that is over after an iteration, None where it goes on."""
     if reason == INTERRUPTED:
-        return replace(so_far, failure=STOPPED, window_s=None, samples_per_s=None, devices=())
+        return replace(so_far, failure=STOPPED, window_s=None, trained_s=None, samples_per_s=None, devices=())
     if reason not in {None, NEARLY, ENOUGH}:
         return replace(so_far, stopped=reason)
     done = so_far.iterations + limits.warmup_iterations

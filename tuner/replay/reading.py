@@ -32,19 +32,21 @@ def cut_short(result: ProbeResult, iterations: int) -> ProbeResult:
 
     Means stay those of the whole window.
     """
-    whole_s = result.window_s or 0.0
-    window_s = whole_s * iterations / result.iterations
+    share = iterations / result.iterations
+    whole_s, trained_s = result.window_s or 0.0, (result.trained_s or result.window_s or 0.0) * share
+    window_s = whole_s * share
     return replace(
         result,
         iterations=iterations,
         window_s=window_s,
+        trained_s=trained_s,
         total_s=result.total_s - whole_s + window_s,
         samples=None,
         devices=tuple(
             replace(
                 device,
                 window_s=window_s,
-                energy_j=None if device.power_mean_w is None else device.power_mean_w * window_s,
+                energy_j=None if device.power_mean_w is None else device.power_mean_w * trained_s,
             )
             for device in result.devices
         ),

@@ -7,13 +7,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from tuner.errors import StudyError
 from tuner.export.header import Header
 from tuner.export.table import HEADER_SUFFIX, columns
-from tuner.probe.metrics import OBJECTIVES
+from tuner.probe.metrics import METRICS, OBJECTIVES
 from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.search.frontier import Frontier, out_of_memory
 from tuner.search.trials import PATIENCE
@@ -63,6 +64,8 @@ class Table:
         wanted = columns(header.space)
         try:
             read = pq.read_table(path)
+            for name in {metric.name for metric in METRICS} - set(read.column_names):  # newer than the table: unknown
+                read = read.append_column(name, pa.nulls(len(read), wanted.field(name).type))
             if other := sorted(set(wanted.names) ^ set(read.column_names)):
                 raise ValueError(f"it and its header differ in the column(s) {', '.join(other)}")
             rows = read.select(wanted.names).cast(wanted).to_pylist()
@@ -140,6 +143,7 @@ def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Rec
         total_s=row["total_s"],
         start_up_s=row["start_up_s"],
         window_s=row["window_s"],
+        trained_s=row["trained_s"] or row["window_s"],
         iterations=row["iterations"],
         samples=row["samples"],
         samples_per_s=row["samples_per_s"],

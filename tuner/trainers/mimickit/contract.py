@@ -18,6 +18,7 @@ CALLED = {
     "util.mp_util:reduce_max": ("x",),
     "learning.agent_builder:build_agent": ("agent_file", "env", "device"),
     "learning.base_agent:BaseAgent.train_model": ("self", "max_samples", "out_dir", "save_int_models", "logger_type"),
+    "learning.base_agent:BaseAgent._update_model": ("self",),
     "learning.base_agent:BaseAgent._update_sample_count": ("self",),
     "learning.experience_buffer:ExperienceBuffer.get_total_samples": ("self",),
     "learning.mp_optimizer:MPOptimizer.step": ("self", "loss"),
@@ -28,6 +29,7 @@ USED = {
     "learning.base_agent:BaseAgent.train_model": (
         *("_logger", "_iter", "_update_sample_count", "test_model", "_output_train_model"),
     ),
+    "learning.base_agent:BaseAgent._train_iter": ("_update_model",),
     "learning.base_agent:BaseAgent._update_sample_count": ("_exp_buffer", "get_total_samples"),
     "learning.mp_optimizer:MPOptimizer.step": ("_aggregate_mp_grads",),
     "util.logger:Logger.configure_output_file": ("output_file",),

@@ -2,8 +2,9 @@
 
 A script of its own, run by MimicKit's python in the root of a checkout, where the package `tuner` is not installed. It
 takes the arguments of `mimickit/run.py` without agent file, out dir and samples: these come with each run that the
-tuner asks for. Agents are trained by MimicKit's own loop, so that an iteration costs what it costs in a plain run; test
-rollouts and model files are left out. A run that the tuner has seen enough of is left between two updates.
+tuner asks for. Agents are trained by MimicKit's own loop, so that an iteration does what it does in a plain run; test
+rollouts and model files are left out, and as many updates made as `thin.py` says. A run that the tuner has seen enough
+of is left between two updates.
 """
 
 import gc
@@ -113,7 +114,9 @@ class Leave:
     def __init__(self, told: Told, stopped: Callable[..., bool]) -> None:
         """`stopped` is that of `tuner.progress`, asked on rank 0 alone."""
         self._told, self._stopped = told, stopped
-        self._updates, self._began_s = 0, time.monotonic()
+        self.updates = 0
+        """How many have been made, or begun."""
+        self._began_s = time.monotonic()
         self._each = sys.maxsize
         """After how many updates they ask."""
 
@@ -124,12 +127,12 @@ class Leave:
 
     def before_update(self) -> None:
         """Raises Left."""
-        self._updates += 1
-        if self._updates % self._each == 0 and self._told(partial(self._stopped, midway=True)):
+        self.updates += 1
+        if self.updates % self._each == 0 and self._told(partial(self._stopped, midway=True)):
             raise Left
 
     def _pace(self) -> int:
-        return max(1, round(LOOK_S * self._updates / (time.monotonic() - self._began_s)))
+        return max(1, round(LOOK_S * self.updates / (time.monotonic() - self._began_s)))
 
 
 class Rank:
@@ -142,6 +145,7 @@ class Rank:
         self._builder = import_module("learning.agent_builder")
         self._cuda = import_module("torch").cuda
         self._optimizer = import_module("learning.mp_optimizer").MPOptimizer
+        self._thin = load("thin.py").Thin
         self._rank, self._progress, self._told = rank, progress, told
         args = run.load_args(argv=argv)
         devices = args.parse_strings(key="devices")
@@ -170,14 +174,25 @@ class Rank:
         if self._on_gpu:
             self._cuda.reset_accumulated_memory_stats(self._device)
         agent = self._builder.build_agent(agent_file=request["agent_config"], env=self._env, device=self._device)
-        count_samples, leave = agent._update_sample_count, Leave(self._told, self._progress.stopped)
+        leave = Leave(self._told, self._progress.stopped)
+        thin = self._thin(agent, wanted=request.get("thin", False))
+        update_model, count_samples = agent._update_model, agent._update_sample_count
 
-        def update_sample_count() -> int:
+        def update_and_report() -> Any:
+            self._synchronize()
+            thin.begin(leave.updates)
+            info = update_model()
+            self._synchronize()
+            thin.end(leave.updates)
+            self._report(agent, thin.told())
+            return info
+
+        def count_samples_or_leave() -> int:
             samples = count_samples()
-            self._report(agent)
+            thin.take(self._told(thin.enough))
             return sys.maxsize if leave.after_iteration() or agent._iter + 1 >= request["iterations"] else samples
 
-        agent._update_sample_count = update_sample_count
+        agent._update_model, agent._update_sample_count = update_and_report, count_samples_or_leave
         agent.test_model = lambda *_: NO_TEST
         agent._output_train_model = lambda *_: None
         with self._before_updates(leave.before_update), suppress(Left):
@@ -202,13 +217,15 @@ class Rank:
         finally:
             self._optimizer.step = step
 
-    def _report(self, agent: Any) -> None:
-        retries = None
+    def _synchronize(self) -> None:
+        """Wait for what the GPU has been given to do."""
         if self._on_gpu:
             self._cuda.synchronize(self._device)
-            retries = self._cuda.memory_stats(self._device)["num_alloc_retries"]
+
+    def _report(self, agent: Any, thin: dict[str, float]) -> None:
+        retries = self._cuda.memory_stats(self._device)["num_alloc_retries"] if self._on_gpu else None
         samples = agent._exp_buffer.get_total_samples()
-        self._progress.report(iteration=agent._iter, samples=samples, rank=self._rank, alloc_retries=retries)
+        self._progress.report(iteration=agent._iter, samples=samples, rank=self._rank, alloc_retries=retries, **thin)
 
     @property
     def _on_gpu(self) -> bool:

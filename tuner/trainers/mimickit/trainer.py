@@ -113,6 +113,7 @@ class MimicKitTrainer:
             request={
                 "config": {name: choice for name, choice in config.items() if name in self.accepts},
                 "iterations": iterations(slot),
+                "thin": slot.limits.thin,
                 "agent_config": cold.agent_config,
                 "out_dir": str(slot.out_dir / "train"),
             },

@@ -1,0 +1,76 @@
+"""What fewer updates save, and whether they tell the same: each config thin, whole and by the plain command in turn.
+
+    python benchmarks/thin.py --case deepmimic_pi_plus_ppo --set num_envs=1024,update_epochs=40 --rounds 3
+
+A machine is seldom the same for long: what is compared was measured one after the other, round by round. A plain
+command ends the session, so that each round pays for a start; `--warm-only` leaves it out. Starts are not counted.
+"""
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+from probing import Bench, chosen
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from tuner.devices.base import describe_machine
+from tuner.probe.metrics import error, value
+from tuner.probe.result import ProbeResult
+from tuner.probe.steady import error_of_mean
+from tuner.study.cases import select
+from tuner.workbench import Prober, open_workbench
+
+HEADS = ("config", "updates", "value", "±", "an iteration of training, s", "it took, s", "a probe, s")
+THIN, WHOLE, PLAIN = "thin", "whole", "plain command"
+
+
+def row(probes: Sequence[ProbeResult], objective: str) -> list[str]:
+    """Give the cells after config and kind: means over the probes, or why there is none."""
+    if failed := [one.failure.kind.value for one in probes if one.failure]:
+        return failed[:1]
+    values = [value(one, objective) or 0.0 for one in probes]
+    known = error_of_mean(values, [error(one, objective) for one in probes])
+    return [
+        f"{fmean(values):.2f}",
+        "" if known is None else f"{known:.2f}",
+        f"{fmean((one.trained_s or 0.0) / one.iterations for one in probes):.2f}",
+        f"{fmean((one.window_s or 0.0) / one.iterations for one in probes):.2f}",
+        f"{fmean(one.total_s - ((one.ready_s if one.warm else one.start_up_s) or 0.0) for one in probes):.0f}",
+    ]
+
+
+def main(
+    study: Annotated[str, typer.Option()] = "pi_plus",
+    case: Annotated[str, typer.Option()] = "deepmimic_pi_plus_ppo",
+    settings: Annotated[list[str] | None, typer.Option("--set", help="num_envs=N,…, once per config")] = None,
+    devices: Annotated[str | None, typer.Option()] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="probes of each kind of each config")] = 2,
+    warm_only: Annotated[bool, typer.Option("--warm-only", help="without the plain command")] = False,
+) -> None:
+    bench = open_workbench(study, devices=devices)
+    (known,) = select(bench.trainer.cases(), [case])
+    table = Table(*HEADS, box=box.MARKDOWN, title=f"{bench.spec.name}/{case}: {bench.spec.objective}")
+    with TemporaryDirectory() as folder, closing(Prober(bench)) as prober:
+        probing = Bench(bench, known, prober, Path(folder).resolve())
+        limits = {kind: probing.limits.model_copy(update={"thin": kind == THIN}) for kind in (THIN, WHOLE, PLAIN)}
+        for config in chosen(bench.space_for(known), settings or []):
+            probes: dict[str, list[ProbeResult]] = {kind: [] for kind in limits if not (warm_only and kind == PLAIN)}
+            for kind in [*probes] * rounds:
+                probes[kind].append(probing.probe(config, warm=kind != PLAIN, limits=limits[kind]))
+            for kind, alike in probes.items():
+                cells = [" ".join(map(str, config.values())), kind, *row(alike, bench.spec.objective)]
+                table.add_row(*cells)
+                print(*cells, sep=" | ", flush=True)  # as they come: a machine may be taken away
+    console = Console(width=180)
+    console.print(describe_machine(bench.source))
+    console.print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)
