@@ -3,7 +3,8 @@
     python benchmarks/thin.py --case deepmimic_pi_plus_ppo --set num_envs=1024,update_epochs=40 --rounds 3
 
 A machine is seldom the same for long: what is compared was measured one after the other, round by round. A plain
-command ends the session, so that each round pays for a start; `--warm-only` leaves it out. Starts are not counted.
+command ends the session, so that each round pays for a start; `--warm-only` leaves it out. What a probe takes is
+counted from the end of its first iteration on.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ from tuner.probe.steady import error_of_mean
 from tuner.study.cases import select
 from tuner.workbench import Prober, open_workbench
 
-HEADS = ("config", "updates", "value", "±", "an iteration of training, s", "it took, s", "a probe, s")
+HEADS = ("config", "updates", "value", "±", "an iteration of training, s", "it took, s", "the rest of the probe, s")
 THIN, WHOLE, PLAIN = "thin", "whole", "plain command"
 
 
@@ -41,7 +42,7 @@ def row(probes: Sequence[ProbeResult], objective: str) -> list[str]:
         "" if known is None else f"{known:.2f}",
         f"{fmean((one.trained_s or 0.0) / one.iterations for one in probes):.2f}",
         f"{fmean((one.window_s or 0.0) / one.iterations for one in probes):.2f}",
-        f"{fmean(one.total_s - ((one.ready_s if one.warm else one.start_up_s) or 0.0) for one in probes):.0f}",
+        f"{fmean(one.total_s - (one.start_up_s or 0.0) for one in probes):.0f}",
     ]
 
 
