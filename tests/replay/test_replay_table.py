@@ -148,6 +148,7 @@ def test_a_header_that_is_no_json(copied: Path) -> None:
     ("edit", "words"),
     [
         (lambda frame: frame.drop(columns="status"), ["status"]),
+        (lambda frame: frame.drop(columns="min_avg_util"), ["differ in the column(s) min_avg_util"]),
         (lambda frame: frame.assign(total_s="long"), ["'long'"]),
         (lambda frame: frame.assign(failure_kind="bad_luck"), ["bad_luck"]),
         (lambda frame: frame.assign(devices="[{}]"), ["device"]),
@@ -157,7 +158,7 @@ def test_a_header_that_is_no_json(copied: Path) -> None:
         (lambda frame: frame.assign(total_s=float("inf")), ["has no total_s"]),
         (lambda frame: frame.assign(colour="blue"), ["walk.parquet", "differ in the column(s) colour"]),
     ],
-    ids=["column", "type", "failure", "device", "devices", "empty", "no-time", "infinite-time", "surplus"],
+    ids=["column", "objective", "type", "failure", "device", "devices", "empty", "no-time", "infinite-time", "surplus"],
 )
 def test_rows_that_do_not_fit(copied: Path, edit: Callable[[pd.DataFrame], pd.DataFrame], words: list[str]) -> None:
     rewritten(copied, edit)

@@ -25,6 +25,8 @@ from tuner.study.parameter import ParameterSpec
 HEADER_SUFFIX, TABLE_SUFFIX = ".json", ".parquet"
 
 _TEXT, _WHOLE, _NUMBER, _FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+METRIC_COLUMNS = [name for one in METRICS for name in ((one.name, f"{one.name}_se") if one.error_of else (one.name,))]
+"""Of each metric its number, and its standard error where it has one."""
 _COLUMNS = {
     "trial": _WHOLE,
     "started_at": _TEXT,
@@ -36,7 +38,7 @@ _COLUMNS = {
     "failure_rank": _WHOLE,
     "overshoot_mib": _NUMBER,
     "ineligible": _TEXT,
-    **{name: _NUMBER for one in METRICS for name in ((one.name, f"{one.name}_se") if one.error_of else (one.name,))},
+    **dict.fromkeys(METRIC_COLUMNS, _NUMBER),
     "ready_s": _NUMBER,
     "total_s": _NUMBER,
     "iterations": _WHOLE,

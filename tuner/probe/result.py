@@ -84,6 +84,16 @@ def unreadable(why: str) -> Failure:
     return Failure(kind=FailureKind.GPU_LOST, rule="unreadable", detail=why)
 
 
+@dataclass(frozen=True, slots=True)
+class Thin:
+    """The end of an iteration, of whose work only a share was done: all of it is alike."""
+
+    from_s: float
+    """When it began, as `Progress.t_s`."""
+    by: float
+    """Seconds of training that each of its seconds stands for; more than 1."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
     """The end of one iteration, as the trainer reports it."""
@@ -99,18 +109,8 @@ class Progress:
     """Seconds so far that the rank's device did tensor work."""
     alloc_retries: int | None = None
     """How often so far the rank's allocator had to free its cache and try again."""
-    thin: "Thin | None" = None
+    thin: Thin | None = None
     """The part of the iteration that was not run in full."""
-
-
-@dataclass(frozen=True, slots=True)
-class Thin:
-    """The end of an iteration, of whose work only a share was done: all of it is alike."""
-
-    from_s: float
-    """When it began, as `Progress.t_s`."""
-    by: float
-    """Seconds of training that each of its seconds stands for; more than 1."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

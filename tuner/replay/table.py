@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from tuner.errors import StudyError
 from tuner.export.header import Header
-from tuner.export.table import HEADER_SUFFIX, columns
-from tuner.probe.metrics import METRICS, OBJECTIVES
+from tuner.export.table import HEADER_SUFFIX, METRIC_COLUMNS, columns
+from tuner.probe.metrics import OBJECTIVES
 from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.search.frontier import Frontier, out_of_memory
 from tuner.search.trials import PATIENCE
@@ -64,8 +64,8 @@ class Table:
         wanted = columns(header.space)
         try:
             read = pq.read_table(path)
-            for name in {metric.name for metric in METRICS} - set(read.column_names):  # newer than the table: unknown
-                read = read.append_column(name, pa.nulls(len(read), wanted.field(name).type))
+            for newer in set(METRIC_COLUMNS) - {header.objective, *read.column_names}:  # than the table
+                read = read.append_column(newer, pa.nulls(len(read)))
             if other := sorted(set(wanted.names) ^ set(read.column_names)):
                 raise ValueError(f"it and its header differ in the column(s) {', '.join(other)}")
             rows = read.select(wanted.names).cast(wanted).to_pylist()
