@@ -105,6 +105,17 @@ def test_a_piece_that_nothing_was_read_in_counts_for_nothing() -> None:
     assert (summary.util_mean_pct, summary.sm_mean_pct) == (pytest.approx(80.0), None)
 
 
+def test_busy_shares_take_reports_that_came_at_one_time() -> None:
+    """As those do that the tuner was too busy to read one by one, where their stamps cannot be used."""
+    reports = [
+        Progress(rank=0, iteration=number, t_s=t_s, busy_s=0.5 * t_s)
+        for number, t_s in enumerate((1.0, 2.0, 2.0, 3.0, 3.0))
+    ]
+    shares = busy_shares(reports, Window(tuple(marks(reports, 1))), 1)
+    assert shares is not None
+    assert [share.mean_pct for share in shares] == [50.0]
+
+
 def test_busy_shares_of_a_thin_window_are_those_of_training() -> None:
     reports = [Progress(rank=0, iteration=number, t_s=3.0 * number, busy_s=5.0 * number) for number in range(3)]
     reports = [replace(one, thin=Thin(one.t_s - 1.0, 8.0)) for one in reports]

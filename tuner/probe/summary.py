@@ -3,7 +3,6 @@
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from operator import attrgetter
 from statistics import fmean
 
@@ -78,7 +77,7 @@ def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> lis
     inside = [one for one in progress if window.first.iteration <= one.iteration <= window.last.iteration]
     for rank in range(ranks):
         own = [one for one in inside if one.rank == rank]
-        if len(own) < 2 or any(later.t_s <= earlier.t_s for earlier, later in pairwise(own)):
+        if len(own) < 2 or own[-1].t_s <= own[0].t_s:
             return None
         busy_s = {one.iteration: one.busy_s for one in own if one.busy_s is not None}
         times = Window(tuple(Mark(iteration=one.iteration, t_s=one.t_s, thin=one.thin) for one in own))
