@@ -28,7 +28,7 @@ from tuner.search.gain.sampler import GainSampler
 from tuner.search.gain.surrogate import Surrogate
 from tuner.search.observed import Observed
 from tuner.search.sampler import CaseSampler, Price, free
-from tuner.study.spec import ProbeSpec
+from tuner.study.spec import CERTAINTY, ProbeSpec
 
 
 class NoMemory(Costs):
@@ -91,14 +91,14 @@ class NothingOwn(Surrogate):
 
 
 class NoFrontier(Outlook):
-    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec) -> None:
+    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec, certainty: float) -> None:
         observed.walls = Frontier()
-        super().__init__(pool, observed, limits)
+        super().__init__(pool, observed, limits, certainty)
 
 
 class ReadOnce(Outlook):
-    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec) -> None:
-        super().__init__(pool, observed, limits)
+    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec, certainty: float) -> None:
+        super().__init__(pool, observed, limits, certainty)
         self._open[self._seen] = False
 
 
@@ -154,6 +154,7 @@ class Entry:
     without: str
     outlook: type[Outlook] = Outlook
     sampler: type[GainSampler] = GainSampler
+    certainty: float = CERTAINTY
 
 
 ENTRIES = (
@@ -179,6 +180,9 @@ ENTRIES = (
     Entry(without="begin half-way up", outlook=FromTheBottom),
     Entry(without="second far up", outlook=NotFarUp),
     Entry(without="belief names the best", sampler=ByReading),
+    Entry(without="certainty above 95 %", certainty=0.95),
+    Entry(without="certainty above 90 %", certainty=0.9),
+    Entry(without="certainty above 80 %", certainty=0.8),
 )
 
 
@@ -212,7 +216,8 @@ def one_search(place: int, source: Source, seed: int, probes: int) -> Score:
     entry = ENTRIES[place]
 
     def method(probing: Probing) -> None:
-        sampler = entry.sampler(probing.ground.space, probing.ground.header.limits, outlook=entry.outlook)
+        given = probing.ground
+        sampler = entry.sampler(given.space, given.header.limits, certainty=entry.certainty, outlook=entry.outlook)
         search_ours.search(probing, sampler, None if entry.sampler is ByReading else sampler.best)
 
     return search(method, Probing(ground(source, seed), seed, sessions=True, most=probes))

@@ -44,7 +44,9 @@ def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings
     """Choose the best of the siblings first, then the configs as the study file says."""
     known = siblings()
     if spec.sampler == "gain":
-        return SiblingsFirst(space, GainSampler(space, spec.probe, siblings=known), known)
+        return SiblingsFirst(
+            space, GainSampler(space, spec.probe, certainty=spec.search.certainty, siblings=known), known
+        )
     return SiblingsFirst(space, ConfigSampler(space, spec.search, resumed_at=resumed_at), known)
 
 

@@ -18,6 +18,8 @@ Variables = dict[Annotated[str, StringConstraints(pattern=VARIABLE)], str]
 
 SHORT_ITERATIONS_FACTOR = 5
 """Times `probe.iterations` that a probe of very short iterations may run."""
+CERTAINTY = 0.98
+"""Probability with which a search wants the best to be as good as any other before it ends."""
 
 
 class TrainerSpec(Strict):
@@ -89,6 +91,9 @@ class SearchSpec(Strict):
         default=None,
         description="gain: most gain per second, and it ends by itself; tpe, random: seeds, then drawn; "
         "empty: gain, or tpe for several objectives",
+    )
+    certainty: Annotated[Number, Field(ge=0.5, lt=1)] = Field(
+        default=CERTAINTY, description="gain: how sure that no config is 1 % better than the best, before it ends"
     )
     seed: Annotated[Whole, Field(ge=0, lt=1 << 31)] = Field(default=0, description="of the sampler's random numbers")
 

@@ -12,6 +12,7 @@ from tuner.search.gain.sampler import GainSampler
 from tuner.search.observed import COST, MEMORY_SHARE, RUN_S, START_S, cost
 from tuner.search.trials import ERROR, FAILURE, MEASURED_ON, MEMORY, PATIENCE, WARM, distribution, frontier, suggest
 from tuner.study.space import Config, Parameter, Space
+from tuner.study.spec import CERTAINTY
 
 SPACE = Space(
     (
@@ -43,14 +44,15 @@ class Search:
         fits: int = 10**9,
         value: Callable[[Config], float] = busy,
         warm: bool = False,
+        certainty: float = CERTAINTY,
     ) -> None:
-        self.space, self.fits, self.value, self.warm = space, fits, value, warm
+        self.space, self.fits, self.value, self.warm, self.certainty = space, fits, value, warm, certainty
         self.study = optuna.create_study(direction="maximize")
         self.asked: list[Config] = []
         self.resume()
 
     def resume(self) -> None:
-        self.sampler = GainSampler(self.space)
+        self.sampler = GainSampler(self.space, certainty=self.certainty)
         self.study.sampler = self.sampler
 
     def step(self) -> Config:
@@ -84,6 +86,18 @@ def test_the_best_is_found_with_part_of_the_probes_and_then_it_ends() -> None:
     assert busy(best) >= 0.99 * max(map(busy, SPACE.configs()))
     assert len(search.asked) < len(list(SPACE.configs())) * 0.8
     assert search.sampler.ended(search.study)
+
+
+def test_less_certainty_ends_sooner_and_more_goes_on_from_there() -> None:
+    search = Search(certainty=0.6)
+    asked = len(search.run())
+    assert search.sampler.ended(search.study) == "60% sure that no config is 1% better than the best"
+
+    search.certainty = 0.98
+    search.resume()
+    assert search.sampler.ended(search.study) is None
+    assert len(search.run()) > asked
+    assert search.sampler.ended(search.study) == "98% sure that no config is 1% better than the best"
 
 
 @pytest.mark.parametrize(("share", "rung"), [(0.05, 4096), (0.2, 2048)])

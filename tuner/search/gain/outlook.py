@@ -17,8 +17,6 @@ from tuner.study.spec import ProbeSpec
 
 WITHIN = 0.01
 """Configs whose values differ by no more than this share are equally good."""
-CERTAIN = 0.98
-"""Probability with which the best is to be as good as any other before a search ends."""
 TRIFLE = 1e-5
 """What counts as no gain, as a share of the best."""
 LIKELY = 0.5
@@ -42,8 +40,10 @@ class Outlook:
     costs, surrogate = Costs, Surrogate
     """What expects costs, and what expects values."""
 
-    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec) -> None:
+    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec, certainty: float) -> None:
+        """`certainty`: probability with which the best is to be as good as any other before a search ends."""
         self._pool = pool
+        self._wanted = certainty
         self._observed = observed
         self._costs = self.costs(pool, observed, limits)
         self._seen = pool.places(observed.seen)
@@ -65,7 +65,7 @@ class Outlook:
     def is_as_good(self, config: Config) -> bool:
         """Tell whether a config that has run is surely as good as any other."""
         (place,) = self._pool.places([config_digest(config)])
-        return self._certainty(place) >= CERTAIN
+        return self._certainty(place) >= self._wanted
 
     def next(self, price: Price) -> Config | None:
         """Choose the config that is expected to gain most for each second; None where nothing may be probed."""
@@ -88,8 +88,8 @@ class Outlook:
             return "every config probed"
         if self.best is None:
             return None
-        if self._certainty(self.best) >= CERTAIN:
-            return f"{CERTAIN:.0%} sure that no config is {WITHIN:.0%} better than the best"
+        if self._certainty(self.best) >= self._wanted:
+            return f"{100 * self._wanted:g}% sure that no config is {WITHIN:.0%} better than the best"
         if self._trifling(self._worth(0.0), self.best):
             return "to know any config exactly would gain next to nothing"
         return None

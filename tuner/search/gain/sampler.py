@@ -15,7 +15,7 @@ from tuner.search.sampler import CaseSampler
 from tuner.search.siblings import Sibling
 from tuner.search.trials import PATIENCE, History, launched, meaningful
 from tuner.study.space import Config, Space
-from tuner.study.spec import ProbeSpec
+from tuner.study.spec import CERTAINTY, ProbeSpec
 
 
 class GainSampler(CaseSampler):
@@ -30,12 +30,17 @@ class GainSampler(CaseSampler):
         space: Space,
         limits: ProbeSpec | None = None,
         *,
+        certainty: float = CERTAINTY,
         outlook: type[Outlook] = Outlook,
         siblings: Sequence[Sibling] = (),
     ) -> None:
-        """`limits` say when a start takes too long and how much memory is to stay free; `siblings`: likest first."""
+        """`limits` say when a start takes too long and how much memory is to stay free; `siblings`: likest first.
+
+        `certainty`: probability with which the best is to be as good as any other before a search ends.
+        """
         super().__init__(space)
         self._limits = limits or ProbeSpec()
+        self._certainty = certainty
         self._patience = space.values(PATIENCE)
         self._pool = Pool(space.restricted_to(set(space.names) - {PATIENCE}))
         self._elsewhere = RandomSampler()
@@ -98,6 +103,11 @@ class GainSampler(CaseSampler):
             sign = 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
             self._looked = (
                 state,
-                self._look(self._pool, Observed(trials, sign=sign, siblings=self._siblings), self._limits),
+                self._look(
+                    self._pool,
+                    Observed(trials, sign=sign, siblings=self._siblings),
+                    self._limits,
+                    self._certainty,
+                ),
             )
         return self._looked[1]
