@@ -112,6 +112,7 @@ def _row(surface: Surface, config: Config) -> Recorded:
         total_s=(ready_s or 0.0) + run_s,
         start_up_s=None if failure else (ready_s or 0.0) + run_s / 4,
         window_s=None if failure else run_s / 2,
+        trained_s=None if failure else run_s / 2,
         iterations=7,
         alloc_retries=surface.retries(config),
         devices=devices,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.trainers.mimickit import thin as module
-from tuner.trainers.mimickit.thin import LEAST_S, LEAST_SHARE_OF_REST, MOST_SHARE, Thin
+from tuner.trainers.mimickit.thin import LEAST_S, LEAST_SHARE_OF_REST, MOST_SHARE, Thinning
 
 
 class Training:
@@ -23,7 +23,7 @@ class Training:
     def _epochs(self) -> int:
         return sum(count for name, count in vars(self.agent).items() if name.endswith("_epochs"))
 
-    def iterate(self, thin: Thin) -> dict[str, float]:
+    def iterate(self, thin: Thinning) -> dict[str, float]:
         """Train for an iteration; give what is told of it."""
         self.now_s += self._rest_s
         thin.begin(self._made)
@@ -39,7 +39,7 @@ class Training:
 def test_enough_is_a_share_of_all_epochs_alike_and_takes_no_longer_than_asked_for(updates_s, rest_s, actor, times):
     with pytest.MonkeyPatch.context() as patch:
         training = Training(patch, updates_s, rest_s, _actor_epochs=actor, _critic_epochs=times * actor)
-        thin = Thin(training.agent, wanted=True)
+        thin = Thinning(training.agent, wanted=True)
         for _ in range(3):
             training.iterate(thin)
         began_s = training.now_s + rest_s
@@ -60,7 +60,7 @@ def test_enough_is_a_share_of_all_epochs_alike_and_takes_no_longer_than_asked_fo
 
 def test_the_first_iteration_makes_the_least_there_is(monkeypatch):
     training = Training(monkeypatch, 30.0, 2.0, _actor_epochs=40, _critic_epochs=20)
-    thin = Thin(training.agent, wanted=True)
+    thin = Thinning(training.agent, wanted=True)
     assert (training.agent._actor_epochs, training.agent._critic_epochs) == (2, 1)
     assert training.iterate(thin) == {"thin_from_s": 102.0, "thin_by": 20.0}
 
@@ -69,21 +69,21 @@ def test_the_first_iteration_makes_the_least_there_is(monkeypatch):
 def test_what_has_no_equal_parts_is_left_whole(monkeypatch, epochs):
     training = Training(monkeypatch, 30.0, 2.0, **epochs)
     before = dict(vars(training.agent))
-    thin = Thin(training.agent, wanted=True)
+    thin = Thinning(training.agent, wanted=True)
     assert [training.iterate(thin) for _ in range(3)] == [{}] * 3
     assert vars(training.agent) == before
 
 
 def test_nothing_is_thin_that_is_not_wanted(monkeypatch):
     training = Training(monkeypatch, 30.0, 2.0, _update_epochs=40)
-    thin = Thin(training.agent, wanted=False)
+    thin = Thinning(training.agent, wanted=False)
     assert training.iterate(thin) == {}
     assert training.agent._update_epochs == 40
 
 
 def test_updates_that_no_epochs_count_make_it_whole(monkeypatch):
     training = Training(monkeypatch, 30.0, 2.0, others=5, _update_epochs=40)
-    thin = Thin(training.agent, wanted=True)
+    thin = Thinning(training.agent, wanted=True)
     training.iterate(thin)
     assert training.iterate(thin) == {}
     assert training.agent._update_epochs == 40

@@ -35,11 +35,11 @@ def _summary(samples: Sequence[DeviceSample], window: Window, name: str, source:
     inside = _between(samples, window.first.t_s, window.last.t_s)
     spans = window.spans()
 
-    def mean(name: str) -> float | None:
-        return _mean(samples, window, attrgetter(name))
+    def mean(field: str) -> float | None:
+        return _mean(samples, window, attrgetter(field))
 
-    def error(name: str) -> float | None:
-        means = [(span.trained_s, _mean(samples, span, attrgetter(name))) for span in spans]
+    def error(field: str) -> float | None:
+        means = [(span.trained_s, _mean(samples, span, attrgetter(field))) for span in spans]
         return standard_error([Block(span_s, mean) for span_s, mean in means if mean is not None], full=FULL_PCT)
 
     power_w = mean("power_w")

@@ -131,13 +131,13 @@ def marks(progress: Sequence[Progress], ranks: int) -> list[Mark]:
                     iteration=report.iteration,
                     t_s=max(one.t_s for one in closed),
                     samples=sum(counts) if len(counts) == ranks else None,
-                    thin=_common([one.thin for one in closed]),
+                    thin=_thin_on_all([one.thin for one in closed]),
                 )
             )
     return whole
 
 
-def _common(parts: Sequence[Thin | None]) -> Thin | None:
+def _thin_on_all(parts: Sequence[Thin | None]) -> Thin | None:
     """Give what is thin on all ranks: since the last of them got there, for which the others waited till then."""
     known = [thin for thin in parts if thin is not None]
     return max(known, key=attrgetter("from_s")) if len(known) == len(parts) else None

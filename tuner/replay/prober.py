@@ -65,7 +65,7 @@ class ReplayedProber:
             is_open = warm and plan.session_key == self.open_session
             ready_s = 0.0 if is_open else self._table.session_s(recorded.session_key)
         later_s = (ready_s or 0.0) - (result.ready_s or 0.0)
-        window_s = result.window_s if warm else result.trained_s or result.window_s
+        window_s = result.window_s if warm else result.trained_s
         left_out_s = (window_s or 0.0) - (result.window_s or 0.0)
         return replace(
             result,

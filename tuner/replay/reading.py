@@ -33,7 +33,7 @@ def cut_short(result: ProbeResult, iterations: int) -> ProbeResult:
     Means stay those of the whole window.
     """
     share = iterations / result.iterations
-    whole_s, trained_s = result.window_s or 0.0, (result.trained_s or result.window_s or 0.0) * share
+    whole_s, trained_s = result.window_s or 0.0, (result.trained_s or 0.0) * share
     window_s = whole_s * share
     return replace(
         result,

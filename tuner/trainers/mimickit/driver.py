@@ -145,7 +145,7 @@ class Rank:
         self._builder = import_module("learning.agent_builder")
         self._cuda = import_module("torch").cuda
         self._optimizer = import_module("learning.mp_optimizer").MPOptimizer
-        self._thin = load("thin.py").Thin
+        self._thinning = load("thin.py").Thinning
         self._rank, self._progress, self._told = rank, progress, told
         args = run.load_args(argv=argv)
         devices = args.parse_strings(key="devices")
@@ -175,7 +175,7 @@ class Rank:
             self._cuda.reset_accumulated_memory_stats(self._device)
         agent = self._builder.build_agent(agent_file=request["agent_config"], env=self._env, device=self._device)
         leave = Leave(self._told, self._progress.stopped)
-        thin = self._thin(agent, wanted=request.get("thin", False))
+        thin = self._thinning(agent, wanted=request.get("thin", False))
         update_model, count_samples = agent._update_model, agent._update_sample_count
 
         def update_and_report() -> Any:

@@ -1,6 +1,6 @@
 """Has an iteration make but some of its updates: all are alike, and some tell how all of them keep a device busy.
 
-With 40 epochs pi_plus spends 70 to 95 % of an iteration on updates; a quarter of them took a quarter of the time on an
+With 40 epochs pi_plus spends 60 to 95 % of an iteration on updates; a quarter of them took a quarter of the time on an
 H200, at the same utilisation (`benchmarks/results/thin.md`). Loaded by the driver, from beside it.
 """
 
@@ -18,7 +18,7 @@ MOST_SHARE = 2 / 3
 """Of its updates; an iteration that needs more makes all of them."""
 
 
-class Thin:
+class Thinning:
     """How much of its updates an agent makes in each iteration: the same share of the epochs of all that it learns.
 
     The first iteration makes the least there is, the next ones what is enough, as the one before took its time.
