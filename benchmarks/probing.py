@@ -1,15 +1,19 @@
 """One probe of a chosen config, as the benchmarks repeat it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from statistics import fmean
 
 from tuner.errors import StudyError
+from tuner.probe.metrics import error, value
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
 from tuner.probe.protocols import DeviceSource
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.probe.run import ENOUGH, Stop
+from tuner.probe.steady import error_of_mean
 from tuner.search.verdict import settled
 from tuner.study.cases import Case
 from tuner.study.space import Config, Space
@@ -47,6 +51,28 @@ class Bench:
 
     def _precise(self, so_far: ProbeResult | None) -> str | None:
         return settled(so_far, self.workbench.spec.objectives, self.limits) if so_far else None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Mean of a metric over probes, and its standard error where known."""
+
+    value: float
+    error: float | None
+
+    @property
+    def cells(self) -> list[str]:
+        """Two cells of a table."""
+        return [f"{self.value:.2f}", "" if self.error is None else f"{self.error:.2f}"]
+
+
+def pooled(probes: Sequence[ProbeResult], objective: str) -> Reading | str:
+    """Give the mean over probes of one config, or the kind of the first failure among them."""
+    for one in probes:
+        if one.failure:
+            return one.failure.kind.value
+    values = [value(one, objective) or 0.0 for one in probes]
+    return Reading(fmean(values), error_of_mean(values, [error(one, objective) for one in probes]))
 
 
 def window_of(seconds: float) -> Stop:

@@ -15,15 +15,13 @@ from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
-from probing import Bench, chosen
+from probing import Bench, chosen, pooled
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from tuner.devices.base import describe_machine
-from tuner.probe.metrics import error, value
 from tuner.probe.result import ProbeResult
-from tuner.probe.steady import error_of_mean
 from tuner.study.cases import select
 from tuner.workbench import Prober, open_workbench
 
@@ -33,13 +31,11 @@ THIN, WHOLE, PLAIN = "thin", "whole", "plain command"
 
 def row(probes: Sequence[ProbeResult], objective: str) -> list[str]:
     """Give the cells after config and kind: means over the probes, or why there is none."""
-    if failed := [one.failure.kind.value for one in probes if one.failure]:
-        return failed[:1]
-    values = [value(one, objective) or 0.0 for one in probes]
-    known = error_of_mean(values, [error(one, objective) for one in probes])
+    reading = pooled(probes, objective)
+    if isinstance(reading, str):
+        return [reading]
     return [
-        f"{fmean(values):.2f}",
-        "" if known is None else f"{known:.2f}",
+        *reading.cells,
         f"{fmean((one.trained_s or 0.0) / one.iterations for one in probes):.2f}",
         f"{fmean((one.window_s or 0.0) / one.iterations for one in probes):.2f}",
         f"{fmean(one.total_s - (one.start_up_s or 0.0) for one in probes):.0f}",

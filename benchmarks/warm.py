@@ -2,10 +2,13 @@
 
     python benchmarks/warm.py --case deepmimic_pi_plus_ppo --set num_envs=1024 --set num_envs=1024,agent_variant=default
 
-Warm probes pay for their session in the row of the config that started it. The goals: readings that agree within
-their error bars, and at most 0.3 of the device-seconds of cold probes over a whole grid.
+With `--again` all are measured warm once more at the end: how far their two readings are apart is what the machine
+changed meanwhile, and their mean is what the cold one between them is compared with. Warm probes pay for their session
+in the row of the config that started it. The goals: readings that agree within their error bars, and at most 0.3 of the
+device-seconds of cold probes over a whole grid.
 """
 
+from collections.abc import Sequence
 from contextlib import closing
 from math import hypot
 from pathlib import Path
@@ -14,21 +17,23 @@ from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
-from probing import Bench, chosen
+from probing import Bench, Reading, chosen, pooled
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from tuner.devices.base import describe_machine
-from tuner.probe.metrics import error, value
+from tuner.probe.metrics import value
 from tuner.probe.result import ProbeResult
 from tuner.study.cases import select
+from tuner.study.space import Config
 from tuner.workbench import Prober, open_workbench
 
 HEADS = (
     "config",
     "warm",
     "±",
+    "changed by",
     "cold",
     "±",
     "apart",
@@ -41,26 +46,26 @@ HEADS = (
 )
 
 
-def compared(warm: ProbeResult, cold: ProbeResult, objective: str, devices: int) -> list[str]:
-    """Give a row's cells after the config."""
-    values, errors = [value(one, objective) for one in (warm, cold)], [error(one, objective) for one in (warm, cold)]
-    if None in values or None in errors:
-        kinds = [str(one.failure.kind) if one.failure else "ok" for one in (warm, cold)]
-        return [kinds[0], "", kinds[1], "", "", "", f"{warm.ready_s or 0.0:.0f}", *_spent(warm, cold, devices)]
-    (warm_value, cold_value), (warm_error, cold_error) = map(_known, (values, errors))
-    apart = warm_value - cold_value
-    numbers = [f"{warm_value:.2f}", f"{warm_error:.2f}", f"{cold_value:.2f}", f"{cold_error:.2f}", f"{apart:+.2f}"]
-    in_errors = f"{abs(apart) / hypot(warm_error, cold_error):.1f}"
-    return [*numbers, in_errors, f"{warm.ready_s or 0.0:.0f}", *_spent(warm, cold, devices)]
+def row(warm: Sequence[ProbeResult], cold: ProbeResult, objective: str, devices: int) -> list[str]:
+    """Give the cells after the config: one warm probe or more in their order, and the cold one."""
+    of_warm, of_cold = pooled(warm, objective), pooled([cold], objective)
+    spent = [
+        f"{fmean(one.ready_s or 0.0 for one in warm):.0f}",
+        f"{devices * fmean(one.total_s for one in warm):.0f}",
+        f"{devices * cold.total_s:.0f}",
+        *(f"{value(one, 'mem_peak_mib') or 0.0:,.0f}" for one in (warm[0], cold)),
+    ]
+    if isinstance(of_warm, str) or isinstance(of_cold, str):
+        return [*_cells(of_warm), "", *_cells(of_cold), "", "", *spent]
+    apart, errors = of_warm.value - of_cold.value, hypot(of_warm.error or 0.0, of_cold.error or 0.0)
+    first, last = (value(one, objective) or 0.0 for one in (warm[0], warm[-1]))
+    changed = f"{last - first:+.2f}" if len(warm) > 1 else ""
+    in_errors = f"{abs(apart) / errors:.1f}" if errors else ""
+    return [*_cells(of_warm), changed, *_cells(of_cold), f"{apart:+.2f}", in_errors, *spent]
 
 
-def _known(numbers: list[float | None]) -> list[float]:
-    return [number for number in numbers if number is not None]
-
-
-def _spent(warm: ProbeResult, cold: ProbeResult, devices: int) -> list[str]:
-    peaks_mib = [value(one, "mem_peak_mib") for one in (warm, cold)]
-    return [*(f"{devices * one.total_s:.0f}" for one in (warm, cold)), *(f"{peak:,.0f}" for peak in peaks_mib if peak)]
+def _cells(reading: Reading | str) -> list[str]:
+    return [reading, ""] if isinstance(reading, str) else reading.cells
 
 
 def main(
@@ -68,25 +73,37 @@ def main(
     case: Annotated[str, typer.Option()] = "deepmimic_pi_plus_ppo",
     settings: Annotated[list[str] | None, typer.Option("--set", help="num_envs=N,…, once per config")] = None,
     devices: Annotated[str | None, typer.Option()] = None,
+    again: Annotated[bool, typer.Option("--again", help="all warm once more after the cold ones")] = False,
 ) -> None:
     bench = open_workbench(study, devices=devices)
     (known,) = select(bench.trainer.cases(), [case])
+    objective = bench.spec.objective
     configs = chosen(bench.space_for(known), settings or [])
-    table = Table(*HEADS, box=box.MARKDOWN, title=f"{bench.spec.name}/{case}: {bench.spec.objective}")
+    table = Table(*HEADS, box=box.MARKDOWN, title=f"{bench.spec.name}/{case}: {objective}")
     with TemporaryDirectory() as folder, closing(Prober(bench)) as prober:
         probing = Bench(bench, known, prober, Path(folder).resolve())
-        warm = [probing.probe(config, warm=True) for config in configs]
-        cold: list[ProbeResult] = []
-        for config, of_warm in zip(configs, warm, strict=True):
-            cold.append(probing.probe(config))
-            row = compared(of_warm, cold[-1], bench.spec.objective, len(bench.devices))
-            table.add_row(" ".join(map(str, config.values())), *row)
-            print(*config.values(), *row, sep=" | ", flush=True)  # as they come: a machine may be taken away
-    console = Console(width=180)
+
+        def measured(*, warm: bool) -> list[ProbeResult]:
+            return [_told(probing.probe(config, warm=warm), config, objective, warm=warm) for config in configs]
+
+        rounds = [measured(warm=True)]
+        cold = measured(warm=False)
+        if again:
+            rounds.append(measured(warm=True))
+    for config, of_cold, *of_warm in zip(configs, cold, *rounds, strict=True):
+        table.add_row(" ".join(map(str, config.values())), *row(of_warm, of_cold, objective, len(bench.devices)))
+    console = Console(width=200)
     console.print(describe_machine(bench.source))
     console.print(table)
-    share = fmean(one.total_s for one in warm) / fmean(one.total_s for one in cold)
+    share = fmean(one.total_s for warm in rounds for one in warm) / fmean(one.total_s for one in cold)
     console.print(f"a warm probe took {share:.2f} of a cold one on average, sessions' starts included")
+
+
+def _told(probe: ProbeResult, config: Config, objective: str, *, warm: bool) -> ProbeResult:
+    """Print a probe as it comes, since a machine may be taken away, and give it back."""
+    cells = _cells(pooled([probe], objective))
+    print(*config.values(), "warm" if warm else "cold", *cells, f"{probe.total_s:.0f} s", sep=" | ", flush=True)
+    return probe
 
 
 if __name__ == "__main__":
