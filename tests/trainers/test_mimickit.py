@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 
 from tuner.errors import TrainerError
 from tuner.probe.plan import LinePatterns
-from tuner.study.spec import TrainerSpec
+from tuner.study.spec import ProbeSpec, TrainerSpec
 from tuner.testing.trainers import check_trainer, make_slot
 from tuner.trainers.mimickit.trainer import DRIVER, PROGRESS, MimicKitTrainer
 
@@ -113,8 +113,10 @@ def test_plans_share_a_session_where_the_environments_are_the_same(tmp_path):
     assert first.session_key == second.session_key != other.session_key
 
 
-def test_a_warm_plan_is_the_same_probe_as_one_run_of_a_session(tmp_path):
-    source, slot = trainer(python="some/venv/python"), make_slot(tmp_path, iterations=8)
+@pytest.mark.parametrize("thin", [True, False])
+def test_a_warm_plan_is_the_same_probe_as_one_run_of_a_session(tmp_path, thin):
+    source = trainer(python="some/venv/python")
+    slot = replace(make_slot(tmp_path), limits=ProbeSpec(iterations=8, thin=thin))
     cold, warm = (plan(case("amp_toy"), CONFIG, slot) for plan in (source.plan, source.warm_plan))
 
     assert warm.argv[:2] == (cold.argv[0], str(DRIVER))
@@ -125,7 +127,7 @@ def test_a_warm_plan_is_the_same_probe_as_one_run_of_a_session(tmp_path):
         "iterations": 5 * 8 + 2,
         "agent_config": str(tmp_path / "agent.yaml"),
         "out_dir": str(tmp_path / "train"),
-        "thin": False,
+        "thin": thin,
     }
     assert (warm.progress, warm.expected) == (LinePatterns(), ())
     assert warm == replace(cold, argv=warm.argv, progress=warm.progress, expected=warm.expected, request=warm.request)

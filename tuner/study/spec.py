@@ -48,7 +48,7 @@ class ProbeSpec(Strict):
     warmup_iterations: PositiveInt = Field(default=1, description="first iterations that do not count")
     warm: bool = Field(default=True, description="one started trainer serves several configs where it can")
     thin: bool = Field(
-        default=False, description="a session makes as few of an iteration's updates as tell how all of them go"
+        default=True, description="a session makes as few of an iteration's updates as tell how all of them go"
     )
     idle_seconds: Seconds = Field(
         default=30.0, description="before a probe, for the cards to be free of others and their memory returned"
