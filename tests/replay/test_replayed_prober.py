@@ -119,7 +119,8 @@ def test_a_plain_command_takes_the_time_that_a_thin_probe_left_out(made: "Made")
     thin = replace(row, result=replace(row.result, trained_s=4 * (row.result.window_s or 0.0)))
     replay = Replay(replace(made, table=type(made.table)(made.table.header, [thin])))
     cold = replay.probe(config(16), cold=True)
-    assert (cold.window_s, cold.total_s) == (56.0, READY_S + RUN_S + 42.0)
+    assert (cold.window_s, cold.total_s) == (56.0, READY_S + RUN_S + 42.0 + 6.0)  # seven iterations, and one of warm-up
+    assert cold.start_up_s == READY_S + 2.0 + 6.0
     warm = replay.probe(config(16))
     assert (warm.window_s, warm.trained_s, warm.total_s) == (14.0, 56.0, READY_S + RUN_S)
 

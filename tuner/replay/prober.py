@@ -7,7 +7,7 @@ from tuner.probe.metrics import error, full, value
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import STOPPED, Failure, FailureKind, ProbeResult, unlaunched
 from tuner.probe.run import ENOUGH, INTERRUPTED, NEARLY, Stop, heeded
-from tuner.replay.reading import cut_short, error_of, restated
+from tuner.replay.reading import cut_short, error_of, made_whole, restated
 from tuner.replay.table import Recorded, Table
 from tuner.study.spec import ProbeSpec
 
@@ -56,27 +56,22 @@ class ReplayedProber:
         self.open_session = None
 
     def _started(self, plan: ProbePlan, recorded: Recorded) -> ProbeResult:
-        """Give the recorded result with the start-up that it has now; a command's own stays what it was.
-
-        A plain command takes the whole time of iterations that a session thinned.
-        """
+        """Give the recorded result with the start-up that it has now; a command's own stays what it was."""
         result, warm, ready_s = recorded.result, plan.request is not None, recorded.result.ready_s
         if ready_s is not None:
             is_open = warm and plan.session_key == self.open_session
             ready_s = 0.0 if is_open else self._table.session_s(recorded.session_key)
         later_s = (ready_s or 0.0) - (result.ready_s or 0.0)
-        window_s = result.window_s if warm else result.trained_s
-        left_out_s = (window_s or 0.0) - (result.window_s or 0.0)
-        return replace(
+        started = replace(
             result,
             config=plan.config,
             plan_digest=plan.digest,
-            total_s=result.total_s + later_s + left_out_s,
-            window_s=window_s,
+            total_s=result.total_s + later_s,
             start_up_s=None if result.start_up_s is None else result.start_up_s + later_s,
             warm=warm,
             ready_s=ready_s if warm else None,
         )
+        return started if warm else made_whole(started, self._table.header.limits.warmup_iterations)
 
     def _walk(self, result: ProbeResult, recorded: Recorded, limits: ProbeSpec, stop: Stop) -> ProbeResult:
         """Go through the iterations of the window and end where `stop` or the plan's limits say so, or at its end."""

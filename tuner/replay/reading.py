@@ -53,6 +53,19 @@ def cut_short(result: ProbeResult, iterations: int) -> ProbeResult:
     )
 
 
+def made_whole(result: ProbeResult, warmup_iterations: int) -> ProbeResult:
+    """Give the result as if its iterations, those of the warm-up too, had taken what they take in training."""
+    if result.window_s is None or result.trained_s is None or result.start_up_s is None:
+        return result
+    longer_s = (result.trained_s - result.window_s) / result.iterations
+    return replace(
+        result,
+        start_up_s=result.start_up_s + longer_s,
+        window_s=result.trained_s,
+        total_s=result.total_s + longer_s * (warmup_iterations + result.iterations),
+    )
+
+
 def error_of(series: Sequence[float | None], iteration_s: float, *, full: float) -> float | None:
     """Estimate the standard error of the last of the means so far, one after each iteration, as of a live probe."""
     cuts = [(0, 0.0)]
