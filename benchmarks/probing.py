@@ -55,22 +55,24 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Mean of a metric over probes, and its standard error where known."""
+    """Mean of a metric over probes of one config, and its standard error where known, or why there is none."""
 
-    value: float
-    error: float | None
+    value: float | None = None
+    error: float | None = None
+    failure: str = ""
 
     @property
     def cells(self) -> list[str]:
         """Two cells of a table."""
-        return [f"{self.value:.2f}", "" if self.error is None else f"{self.error:.2f}"]
+        number = self.failure if self.value is None else f"{self.value:.2f}"
+        return [number, "" if self.error is None else f"{self.error:.2f}"]
 
 
-def pooled(probes: Sequence[ProbeResult], objective: str) -> Reading | str:
-    """Give the mean over probes of one config, or the kind of the first failure among them."""
+def pooled(probes: Sequence[ProbeResult], objective: str) -> Reading:
+    """Pool probes of one config; one failure among them is that of all."""
     for one in probes:
         if one.failure:
-            return one.failure.kind.value
+            return Reading(failure=one.failure.kind.value)
     values = [value(one, objective) or 0.0 for one in probes]
     return Reading(fmean(values), error_of_mean(values, [error(one, objective) for one in probes]))
 

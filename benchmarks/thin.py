@@ -32,8 +32,8 @@ THIN, WHOLE, PLAIN = "thin", "whole", "plain command"
 def row(probes: Sequence[ProbeResult], objective: str) -> list[str]:
     """Give the cells after config and kind: means over the probes, or why there is none."""
     reading = pooled(probes, objective)
-    if isinstance(reading, str):
-        return [reading]
+    if reading.value is None:
+        return reading.cells
     return [
         *reading.cells,
         f"{fmean((one.trained_s or 0.0) / one.iterations for one in probes):.2f}",

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
-from probing import Bench, Reading, chosen, pooled
+from probing import Bench, chosen, pooled
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -55,17 +55,13 @@ def row(warm: Sequence[ProbeResult], cold: ProbeResult, objective: str, devices:
         f"{devices * cold.total_s:.0f}",
         *(f"{value(one, 'mem_peak_mib') or 0.0:,.0f}" for one in (warm[0], cold)),
     ]
-    if isinstance(of_warm, str) or isinstance(of_cold, str):
-        return [*_cells(of_warm), "", *_cells(of_cold), "", "", *spent]
+    if of_warm.value is None or of_cold.value is None:
+        return [*of_warm.cells, "", *of_cold.cells, "", "", *spent]
     apart, errors = of_warm.value - of_cold.value, hypot(of_warm.error or 0.0, of_cold.error or 0.0)
     first, last = (value(one, objective) or 0.0 for one in (warm[0], warm[-1]))
     changed = f"{last - first:+.2f}" if len(warm) > 1 else ""
     in_errors = f"{abs(apart) / errors:.1f}" if errors else ""
-    return [*_cells(of_warm), changed, *_cells(of_cold), f"{apart:+.2f}", in_errors, *spent]
-
-
-def _cells(reading: Reading | str) -> list[str]:
-    return [reading, ""] if isinstance(reading, str) else reading.cells
+    return [*of_warm.cells, changed, *of_cold.cells, f"{apart:+.2f}", in_errors, *spent]
 
 
 def main(
@@ -101,7 +97,7 @@ def main(
 
 def _told(probe: ProbeResult, config: Config, objective: str, *, warm: bool) -> ProbeResult:
     """Print a probe as it comes, since a machine may be taken away, and give it back."""
-    cells = _cells(pooled([probe], objective))
+    cells = pooled([probe], objective).cells
     print(*config.values(), "warm" if warm else "cold", *cells, f"{probe.total_s:.0f} s", sep=" | ", flush=True)
     return probe
 

@@ -89,21 +89,29 @@ def test_runs_are_served_in_turn(other: Tuner) -> None:
 
 def test_a_stop_ends_the_run_it_was_meant_for(other: Tuner) -> None:
     other.requests.send("run", config="a", iterations=5)
-    other.requests.send("stop")
+    other.requests.send("stop", after=0)
     other.requests.send("run", config="b", iterations=2, last=True)
     assert other.run(SERVE).split() == ["a", "b"]
     assert [record["type"] for record in other.told()] == ["ready", "iteration", "done", "iteration", "iteration"]
 
 
-@pytest.mark.parametrize(("fields", "midway"), [({}, "False\n"), ({"at_once": True}, "True\n")])
-def test_only_a_stop_at_once_ends_a_run_midway(other: Tuner, fields: dict[str, bool], midway: str) -> None:
+def test_a_stop_that_comes_early_ends_a_run_after_the_iteration_that_it_names(other: Tuner) -> None:
+    for last in (2, 1):
+        other.requests.send("run", config="a", iterations=5, last=last == 1)
+        other.requests.send("stop", after=last)
+    other.run(SERVE)
+    assert [record.get("iteration") for record in other.told()] == [None, 0, 1, 2, None, 0, 1]
+
+
+@pytest.mark.parametrize(("fields", "midway"), [({"after": 0}, "False\n"), ({"at_once": True}, "True\n")])
+def test_only_a_stop_at_once_ends_a_run_midway(other: Tuner, fields: dict[str, int], midway: str) -> None:
     other.requests.send("run")
     other.requests.send("stop", **fields)
-    assert other.run("next(requests())\nwhile not stopped(): pass\nprint(stopped(midway=True))") == midway
+    assert other.run("next(requests())\nreport(iteration=0)\nprint(stopped() and stopped(midway=True))") == midway
 
 
 def test_a_stop_that_comes_after_its_run_ends_no_other(other: Tuner) -> None:
-    other.requests.send("stop")
+    other.requests.send("stop", after=0)
     other.requests.send("run", config="a", iterations=2, last=True)
     other.run(SERVE)
     assert [record["type"] for record in other.told()] == ["ready", "iteration", "iteration"]

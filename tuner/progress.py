@@ -21,6 +21,7 @@ Serve a session, so that one started trainer measures many configs. On the rank 
 Without a tuner, `report` does nothing. The messages are described in `docs/sessions.md`.
 """
 
+import itertools
 import json
 import os
 import select
@@ -50,6 +51,8 @@ def report(
     Where a session does but a part of an iteration's work, all of it alike, to take less time: since `thin_from_s` on
     that clock, each second stands for `thin_by` seconds of training. `busy_s` counts them all.
     """
+    for inbox in _opened:
+        inbox.reported = iteration
     _tell(
         "iteration",
         iteration=iteration,
@@ -76,7 +79,7 @@ def requests() -> Iterator[dict[str, Any]]:
 
 
 def stopped(*, midway: bool = False) -> bool:
-    """Tell whether the tuner has seen enough of the current run: ask after each iteration.
+    """Tell whether the tuner has seen enough of the current run: ask after each iteration, once it is reported here.
 
     Where iterations are long, ask `midway` as well: whether it has no use even for the one that runs.
     """
@@ -108,12 +111,15 @@ class _Inbox:
         self._rest = b""
         self._messages: list[dict[str, Any]] = []
         self._open = True
+        self.reported = -1
+        """The last iteration that this process has reported of the current run."""
 
     def next_run(self) -> dict[str, Any] | None:
         while self._open or self._messages:
             while self._messages:
                 message = self._messages.pop(0)
                 if message["type"] == "run":
+                    self.reported = -1
                     return message
             select.select([self._pipe], [], [])
             self._read()
@@ -121,8 +127,10 @@ class _Inbox:
 
     def stopped(self, *, midway: bool) -> bool:
         self._read()
-        stops = [message for message in self._messages if message["type"] == "stop"]
-        return not self._open or any(stop.get("at_once") or not midway for stop in stops)
+        stops = itertools.takewhile(lambda message: message["type"] == "stop", self._messages)
+        return not self._open or any(
+            stop.get("at_once") or (not midway and self.reported >= stop["after"]) for stop in stops
+        )
 
     def _read(self) -> None:
         try:

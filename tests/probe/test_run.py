@@ -70,6 +70,7 @@ def test_the_result_names_the_cards_whatever_the_trainer_calls_them() -> None:
 def test_the_trainer_hears_of_its_last_iteration_when_that_begins() -> None:
     _, trainer = probe(iterations(50))
     assert trainer.told_last_at_s == pytest.approx(30.0 + 6 * 3.0)
+    assert trainer.told_last == 7
 
 
 def test_iterations_too_short_to_be_sure_of_are_not_called_the_last() -> None:

@@ -110,8 +110,11 @@ def nearly(known: ProbeResult | None) -> str | None:
 
 
 @pytest.mark.parametrize(("stop", "iterations"), [(lambda _: None, PATIENT.iterations), (nearly, 4)])
-def test_no_iteration_is_begun_that_will_not_be_measured(bench: Bench, stop: Stop, iterations: int) -> None:
-    result = bench.probe(bench.plan(iteration_s=0.3), stop=stop)
+@pytest.mark.parametrize("fault", ["none", "late"])
+def test_no_iteration_is_begun_that_will_not_be_measured_nor_is_one_left_out(
+    bench: Bench, fault: str, stop: Stop, iterations: int
+) -> None:
+    result = bench.probe(bench.plan(fault, iteration_s=0.3), stop=stop)
     assert (result.ok, result.iterations) == (True, iterations - PATIENT.warmup_iterations)
     told = (bench.folder / "0000/session/progress.jsonl").read_text().splitlines()
     assert [json.loads(line)["type"] for line in told] == ["ready", *["iteration"] * iterations, "done"]

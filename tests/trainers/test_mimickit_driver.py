@@ -142,7 +142,7 @@ def test_a_stop_ends_a_run_at_the_same_iteration_on_all_ranks(start):
     session.until("ready")
     session.run("long", iterations=10**9)
     first = session.next()
-    session.send(type="stop")
+    session.send(type="stop", after=first["iteration"])
     reports = [first, *session.until("done")]
     told = [[report["iteration"] for report in reports if report["rank"] == rank] for rank in (0, 1)]
     assert told == [list(range(len(reports) // 2))] * 2

@@ -69,7 +69,7 @@ class Process:
             self._finish()
         return self._exit
 
-    def last_iteration(self) -> None:
+    def last_iteration(self, iteration: int) -> None:
         """Do nothing: a plain command cannot be told, and is ended before the next one matters."""
 
     def release(self) -> int:

@@ -118,8 +118,8 @@ class RunningTrainer(Protocol):
         """The root process's exit code, negative for a signal; None while it runs."""
         ...
 
-    def last_iteration(self) -> None:
-        """Say that no iteration after the current one will be measured, so that none need be begun."""
+    def last_iteration(self, iteration: int) -> None:
+        """Say that no iteration after this one will be measured, so that none need be begun."""
         ...
 
     def release(self) -> int:

@@ -127,7 +127,7 @@ class _Probe:
             if self._recorder.lost is not None:
                 return End.LOST, None
             if reason == NEARLY or (advanced and self._watch.next_is_last()):
-                trainer.last_iteration()
+                trainer.last_iteration(self._watch.marks[-1].iteration + 1)
             if exited:
                 return End.EXITED, None
 

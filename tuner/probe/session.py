@@ -119,10 +119,10 @@ class SessionRun:
         code = self._session.process.exit_code()
         return os.EX_PROTOCOL if code == 0 else code
 
-    def last_iteration(self) -> None:
-        """Ask for the run to end after its current iteration."""
+    def last_iteration(self, iteration: int) -> None:
+        """Ask for the run to end after this iteration."""
         if self._under_way() and not self._asked_to_stop:
-            self._session.requests.send("stop")
+            self._session.requests.send("stop", after=iteration)
             self._asked_to_stop = True
 
     def release(self) -> int:

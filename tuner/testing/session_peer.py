@@ -13,10 +13,13 @@ from pathlib import Path
 
 from tuner.progress import PROGRESS, failed, report, requests, stopped
 
+LATE_S = 0.3
 MIDDLE = 3
 """The iteration at which a fault strikes."""
 DEAF, FAILS_AT_STOP = "deaf", "fails_at_stop"
 """The faults that strike when the tuner has seen enough."""
+LATE = "late"
+"""The fault of asking so long after a report that what the tuner makes of it is there."""
 ENDLESS = "endless"
 """The fault of an iteration that ends when nobody needs it."""
 OUT_OF_MEMORY = (
@@ -37,6 +40,8 @@ def main() -> None:
                 if fault == ENDLESS:
                     break
             report(iteration=iteration, samples=64 * (iteration + 1))
+            if fault == LATE:
+                time.sleep(LATE_S)
             if fault != DEAF and stopped():
                 if fault == FAILS_AT_STOP:
                     _miss_a_builder()
@@ -107,6 +112,7 @@ def _give_up() -> None:
 FAULTS: dict[str, Callable[[], None]] = {
     "none": _nothing,
     DEAF: _nothing,
+    LATE: _nothing,
     FAILS_AT_STOP: _nothing,
     ENDLESS: _train_on,
     "silent": _be_silent,

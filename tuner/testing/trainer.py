@@ -29,8 +29,10 @@ class ScriptedTrainer:
         """What it was launched with."""
         self.ended_at_s: float | None = None
         """When the tuner ended it, if it did so before it exited by itself."""
+        self.told_last: int | None = None
+        """The iteration that the tuner said would be the last, if it did."""
         self.told_last_at_s: float | None = None
-        """When the tuner said that the current iteration is the last, if it did."""
+        """When it said so."""
 
     def __call__(self, plan: ProbePlan) -> "ScriptedTrainer":
         """Start: the script's time 0 is now."""
@@ -57,9 +59,9 @@ class ScriptedTrainer:
             return self._exit_code
         return None
 
-    def last_iteration(self) -> None:
-        """Note when it was told that the current iteration is the last."""
-        self.told_last_at_s = self._now_s()
+    def last_iteration(self, iteration: int) -> None:
+        """Note which iteration was to be the last, and when that was told."""
+        self.told_last, self.told_last_at_s = iteration, self._now_s()
 
     def release(self) -> int:
         """Note when it was ended: a script serves one probe."""
