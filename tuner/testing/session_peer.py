@@ -13,13 +13,12 @@ from pathlib import Path
 
 from tuner.progress import PROGRESS, failed, report, requests, stopped
 
-LATE_S = 0.3
 MIDDLE = 3
 """The iteration at which a fault strikes."""
 DEAF, FAILS_AT_STOP = "deaf", "fails_at_stop"
 """The faults that strike when the tuner has seen enough."""
-LATE = "late"
-"""The fault of asking so long after a report that what the tuner makes of it is there."""
+LATE, LATE_S = "late", 0.3
+"""The fault of asking so long after a report, when what the tuner makes of it is there already."""
 ENDLESS = "endless"
 """The fault of an iteration that ends when nobody needs it."""
 OUT_OF_MEMORY = (
