@@ -28,6 +28,7 @@ from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.probe.rules import RULES
 from tuner.probe.run import run
+from tuner.probe.stop import Go
 from tuner.study.cases import select
 from tuner.workbench import Workbench, open_workbench
 
@@ -71,10 +72,10 @@ def probe(bench: Workbench, when: str, num_envs: int, folder: Path) -> tuple[Pro
     if when == "early":
         holder.fill()
 
-    def stop(so_far: ProbeResult | None) -> str | None:
+    def stop(so_far: ProbeResult | None) -> Go:
         if when == "late" and so_far is not None and so_far.iterations >= 2:
             holder.fill()
-        return None
+        return Go()
 
     config = bench.space_for(case).seeds(1)[0] | {"num_envs": num_envs}
     try:

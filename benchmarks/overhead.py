@@ -42,7 +42,8 @@ from tuner.probe.protocols import DeviceSource, Line
 from tuner.probe.reader import ProgressReader
 from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import DeviceSample, ProbeResult
-from tuner.probe.run import ENOUGH, Stop, run
+from tuner.probe.run import run
+from tuner.probe.stop import Answer, Enough, Go, Stop
 from tuner.probe.window import Mark, marks
 from tuner.store.database import Database
 from tuner.study.cases import select
@@ -101,7 +102,7 @@ class Alternating:
     def start(self, pid: int, origin_s: float) -> None:
         self._origin = (pid, origin_s)
 
-    def at_mark(self, so_far: ProbeResult | None) -> str | None:
+    def at_mark(self, so_far: ProbeResult | None) -> Answer:
         """Go on to the next turn where this one has been long enough; the probe's `stop`."""
         now_s = time.monotonic()
         if (
@@ -109,7 +110,7 @@ class Alternating:
             or so_far.iterations < WARM_UP_ITERATIONS
             or (self.turns and now_s - self.turns[-1][0] < self._turn_s)
         ):
-            return None
+            return Go()
         self.stop()
         way = self._left.pop() if self._left else ""
         self.turns.append((now_s, way))
@@ -117,7 +118,7 @@ class Alternating:
             self._recorder.start(*self._origin)
         elif way == SMI:
             self._smi = subprocess.Popen(["/bin/sh", "-c", ASK_SMI], stdout=subprocess.DEVNULL)
-        return None if way else ENOUGH
+        return Go() if way else Enough()
 
     def samples(self) -> list[DeviceSample]:
         return []
@@ -195,7 +196,7 @@ def idle_times_s(source: DeviceSource, trials: int, folder: Path) -> dict[str, l
         recorder = SamplingRecorder(source, clock, plan.slot.limits.sample_seconds)
         marked_s.append(0.0)
 
-        def watched(so_far: ProbeResult | None) -> str | None:
+        def watched(so_far: ProbeResult | None) -> Answer:
             marked_s[-1] = clock.now()
             return stop(so_far)
 

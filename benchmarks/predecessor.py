@@ -31,6 +31,7 @@ from rich.table import Table
 from tuner.devices.base import describe_machine
 from tuner.errors import DeviceError
 from tuner.probe.metrics import error, value
+from tuner.probe.stop import never
 from tuner.study.cases import select
 from tuner.study.space import DEFAULT, LADDER, VARIANT, Config, Space
 from tuner.workbench import Prober, open_workbench
@@ -45,7 +46,7 @@ def for_real(bench: Bench, source: Listening) -> Callable[[Config], Attempt]:
 
     def attempt(config: Config) -> Attempt:
         source.begin()
-        result = bench.probe(config, limits=limits, stop=lambda _: None)
+        result = bench.probe(config, limits=limits, stop=never)
         if result.failure and not result.launched:
             raise DeviceError(result.failure.detail)
         return Attempt(result=result, limits=limits, samples=source.samples, devices=len(source.devices))

@@ -12,8 +12,8 @@ from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
 from tuner.probe.protocols import DeviceSource
 from tuner.probe.result import DeviceSample, ProbeResult
-from tuner.probe.run import ENOUGH, Stop
 from tuner.probe.steady import error_of_mean
+from tuner.probe.stop import Answer, Enough, Go, Stop
 from tuner.search.verdict import settled
 from tuner.study.cases import Case
 from tuner.study.space import Config, Space
@@ -49,8 +49,8 @@ class Bench:
             raise StudyError(f"{bench.trainer.name} has no sessions for {self.case.name}")
         return plan
 
-    def _precise(self, so_far: ProbeResult | None) -> str | None:
-        return settled(so_far, self.workbench.spec.objectives, self.limits) if so_far else None
+    def _precise(self, so_far: ProbeResult | None) -> Answer:
+        return settled(so_far, self.workbench.spec.objectives, self.limits) if so_far else Go()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def pooled(probes: Sequence[ProbeResult], objective: str) -> Reading:
 
 def window_of(seconds: float) -> Stop:
     """Stop a probe once its window is this long."""
-    return lambda so_far: ENOUGH if so_far and (so_far.window_s or 0.0) >= seconds else None
+    return lambda so_far: Enough() if so_far and (so_far.window_s or 0.0) >= seconds else Go()
 
 
 def chosen(space: Space, settings: Sequence[str]) -> list[Config]:

@@ -22,7 +22,7 @@ from rich.table import Table
 from tuner.devices.base import describe_machine
 from tuner.probe.metrics import value
 from tuner.probe.result import ProbeResult
-from tuner.probe.run import ENOUGH
+from tuner.probe.stop import Answer, Enough, Go
 from tuner.study.cases import select
 from tuner.workbench import Prober, open_workbench
 
@@ -36,9 +36,9 @@ class Seen:
     def __init__(self) -> None:
         self.processes: set[psutil.Process] = set()
 
-    def __call__(self, so_far: ProbeResult | None) -> str | None:
+    def __call__(self, so_far: ProbeResult | None) -> Answer:
         self.processes |= set(psutil.Process().children(recursive=True))
-        return ENOUGH if so_far and so_far.window_s and so_far.iterations >= ITERATIONS else None
+        return Enough() if so_far and so_far.window_s and so_far.iterations >= ITERATIONS else Go()
 
     def left(self, but: int | None) -> int:
         return sum(process.is_running() for process in self.processes if process.pid != but)

@@ -12,7 +12,7 @@ from tuner.job import CaseOutcome, Ending, Job
 from tuner.loop import optimise
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import FailureKind, ProbeResult
-from tuner.probe.run import INTERRUPTED, Stop
+from tuner.probe.stop import Interrupted, Stop
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
@@ -212,7 +212,7 @@ def test_an_interrupted_probe_is_told_and_asked_again(tmp_path: Path) -> None:
             asked.append(True)
             return busy(plan, stop)
         asked.append(True)
-        assert stop(None) == INTERRUPTED
+        assert stop(None) == Interrupted()
         return failed(plan, FailureKind.INTERRUPTED)
 
     outcome, first = optimised(tmp_path, interruptible, interrupted=lambda: len(asked) >= 3)

@@ -14,7 +14,7 @@ from tuner.job import CaseOutcome, Ending, Job, recovering
 from tuner.loop import optimise
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import FailureKind, ProbeResult
-from tuner.probe.run import Stop
+from tuner.probe.stop import Stop
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 

@@ -13,7 +13,7 @@ from tuner.job import Budget, CaseOutcome, Ending, Job, within
 from tuner.loop import optimise
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import FailureKind, ProbeResult
-from tuner.probe.run import INTERRUPTED, Stop
+from tuner.probe.stop import Interrupted, Stop
 from tuner.recording import plan_recording, record_cases, recording_bench
 from tuner.study.cases import Case
 from tuner.testing.clock import FakeClock
@@ -81,7 +81,7 @@ def test_no_other_case_begins_once_the_rest_is_too_short(tmp_path: Path) -> None
 
 
 def cut(plan: ProbePlan, stop: Stop) -> ProbeResult:
-    assert stop(None) == INTERRUPTED
+    assert stop(None) == Interrupted()
     return failed(plan, FailureKind.INTERRUPTED)
 
 

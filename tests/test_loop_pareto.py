@@ -16,7 +16,7 @@ from tuner.job import CaseOutcome, Ending, Job, recovering
 from tuner.loop import optimise
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import FailureKind, ProbeResult
-from tuner.probe.run import ENOUGH, Stop
+from tuner.probe.stop import Enough, Go, Stop
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 
@@ -117,7 +117,7 @@ def test_no_probe_is_stopped_because_another_is_better(tmp_path: Path) -> None:
         so_far = replace(measured(plan, 90.0 if better else 1.0), samples_per_s=900.0 if better else 1.0)
         so_far = replace(so_far, devices=tuple(replace(one, util_se_pct=1.5) for one in so_far.devices))
         for count in range(1, 8):
-            assert stop(replace(so_far, iterations=count)) is None
+            assert stop(replace(so_far, iterations=count)) == Go()
             iterations.append(count)
         return so_far
 
@@ -137,7 +137,7 @@ def test_a_probe_ends_when_every_objective_is_known_well_enough(tmp_path: Path) 
         for count in range(4, 8):
             error = 10.0 if count < 6 else 1.0
             so_far = replace(result, iterations=count, samples_per_s=100.0, samples_per_s_se=error)
-            if stop(so_far) == ENOUGH:
+            if stop(so_far) == Enough():
                 ended.append(count)
                 return so_far
         raise AssertionError

@@ -12,7 +12,7 @@ from tuner.job import Job
 from tuner.loop import optimise
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
-from tuner.probe.run import Stop
+from tuner.probe.stop import Stop
 
 READ = {32: (62.0, 58.0, 57.5, 58.0, 58.5, 58.0), 64: (60.0, 60.5, 59.5, 60.0, 60.5, 60.0)}
 """`num_envs` → what one probe after another reads: the luckiest reading is that of the worse config."""

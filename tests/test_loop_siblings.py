@@ -11,7 +11,7 @@ from tuner.job import Job, recovering
 from tuner.loop import optimise
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import FailureKind, ProbeResult
-from tuner.probe.run import Stop
+from tuner.probe.stop import Stop
 from tuner.search.ordered import OrderedSampler
 from tuner.search.verdict import Verdict
 from tuner.store.study import Asked

@@ -18,7 +18,7 @@ from tuner.job import Job
 from tuner.loop import optimise
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
-from tuner.probe.run import Stop
+from tuner.probe.stop import Stop
 from tuner.store.database import Database
 from tuner.store.leases import Lease, this_host
 

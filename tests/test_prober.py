@@ -19,7 +19,7 @@ from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.plan import Device, ProbePlan
 from tuner.probe.result import FailureKind, ProbeResult
-from tuner.probe.run import INTERRUPTED, Stop
+from tuner.probe.stop import Answer, Go, Interrupted, Stop, never
 from tuner.study.spec import ProbeSpec
 from tuner.testing.nvml import FakeGpu, FakeNvml
 from tuner.testing.trainer import scripted_plan
@@ -65,7 +65,7 @@ def probe(prober: Prober, tmp_path: Path) -> Probe:
             session_key=key,
             request=request,
         )
-        return prober(serving if warm else replace(serving, argv=("true",), request=None), lambda _: None)
+        return prober(serving if warm else replace(serving, argv=("true",), request=None), never)
 
     return once
 
@@ -197,9 +197,10 @@ def endless(tmp_path: Path, cards: tuple[FakeGpu, FakeGpu], monkeypatch: pytest.
 
 
 def test_a_card_that_hangs_ends_the_probe_as_lost(endless: Endless, cards: tuple[FakeGpu, FakeGpu], hang: Hang) -> None:
-    def stop(so_far: ProbeResult | None) -> None:
+    def stop(so_far: ProbeResult | None) -> Go:
         if so_far:
             cards[1].hangs["nvmlDeviceGetPowerUsage"] = hang
+        return Go()
 
     lost = endless(stop)
     assert lost.failure is not None
@@ -212,9 +213,9 @@ def test_a_card_that_hangs_ends_the_probe_as_lost(endless: Endless, cards: tuple
 def test_a_probe_ends_on_request_while_a_card_hangs(
     endless: Endless, cards: tuple[FakeGpu, FakeGpu], hang: Hang
 ) -> None:
-    def stop(so_far: ProbeResult | None) -> str | None:
+    def stop(so_far: ProbeResult | None) -> Answer:
         cards[0].hangs["nvmlDeviceGetUtilizationRates"] = hang
-        return INTERRUPTED if hang.reached.is_set() else None
+        return Interrupted() if hang.reached.is_set() else Go()
 
     stopped = endless(stop)
     assert stopped.failure is not None
@@ -238,9 +239,9 @@ def test_no_probe_starts_beside_one_that_cannot_be_ended_and_the_user_hears_of_i
     monkeypatch.setattr("tuner.probe.process.KILL_S", 0.1)
     hanging = scripted_plan(tmp_path / "hanging", [Device(name="cpu:0", model="x")], LIMITS)
 
-    def stop(_: ProbeResult | None) -> str | None:
+    def stop(_: ProbeResult | None) -> Answer:
         (tmp_path / "hanging/go").touch()
-        return INTERRUPTED if "stopped" in hanging.slot.console.read_text() else None
+        return Interrupted() if "stopped" in hanging.slot.console.read_text() else Go()
 
     prober(replace(hanging, argv=(sys.executable, "-c", STOPS_ITS_GUARD)), stop)
     (guard,) = psutil.Process().children()

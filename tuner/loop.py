@@ -12,7 +12,7 @@ from tuner.probe.out_dir import reserved_out_dir
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
 from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult, unlaunched
-from tuner.probe.run import INTERRUPTED, Stop
+from tuner.probe.stop import Answer, Go, Interrupted, Pruned, Stop
 from tuner.search.calibration import calibration_configs, rungs_after
 from tuner.search.defaults import DefaultFirst
 from tuner.search.pruner import build_pruner
@@ -217,23 +217,23 @@ class _CaseWork:
         self._job.watcher.told(self._case, asked, result, verdict, incumbent=self._study.incumbent)
 
     def _stop(self, asked: Asked) -> Stop:
-        def stop(so_far: ProbeResult | None) -> str | None:
+        def stop(so_far: ProbeResult | None) -> Answer:
             if self._job.interrupted():
-                return INTERRUPTED
+                return Interrupted()
             self._study.beat(asked)
-            return self._after_iteration(asked, so_far) if so_far else None
+            return self._after_iteration(asked, so_far) if so_far else Go()
 
         return stop
 
-    def _after_iteration(self, asked: Asked, so_far: ProbeResult) -> str | None:
-        """Show and report where a live probe stands; say why to stop it: it cannot win, or is known well enough."""
+    def _after_iteration(self, asked: Asked, so_far: ProbeResult) -> Answer:
+        """Show and report where a live probe stands; return whether it cannot win or is known well enough."""
         objectives = self._spec.objectives
         number = value(so_far, objectives[0])
         self._job.watcher.iteration(so_far, number)
         hopeless = number is not None and self._study.report(asked, so_far.iterations, number)
         competing = self._job.competing and not asked.confirms and not self._is_default(asked.config)
         if hopeless and competing:
-            return f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)"
+            return Pruned(f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)")
         rival = self._study.incumbent if competing else None
         return settled(so_far, objectives, self._spec.probe, rival)
 

@@ -17,8 +17,9 @@ from tuner.probe.plan import Device, ProbePlan
 from tuner.probe.protocols import DeviceSource, Trainer
 from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import Failure, ProbeResult, unlaunched
-from tuner.probe.run import INTERRUPTED, Stop, run
+from tuner.probe.run import run
 from tuner.probe.session import Sessions
+from tuner.probe.stop import Interrupted, Stop
 from tuner.search.trials import PATIENCE
 from tuner.study.cases import Case
 from tuner.study.load import DeviceKind, load, narrowed
@@ -209,7 +210,7 @@ class Prober:
             limit_s=plan.slot.limits.idle_seconds,
             clock=self._clock,
             sleep=time.sleep,
-            interrupted=lambda: stop(None) == INTERRUPTED,
+            interrupted=lambda: stop(None) == Interrupted(),
             left=lambda: self._sessions.left,
         )
 

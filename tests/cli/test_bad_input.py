@@ -13,7 +13,7 @@ from tests_cli import Tuner, study_file
 from tuner.errors import OutputError
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
-from tuner.probe.run import Stop
+from tuner.probe.stop import Stop
 from tuner.workbench import Prober
 
 pytestmark = pytest.mark.usefixtures("tuner")

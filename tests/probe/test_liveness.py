@@ -11,6 +11,7 @@ from tuner.probe.plan import Device, LinePatterns
 from tuner.probe.protocols import Line
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.probe.run import run
+from tuner.probe.stop import never
 from tuner.study.spec import ProbeSpec
 from tuner.testing.clock import FakeClock
 from tuner.testing.devices import Recording, ReplayedSource
@@ -53,7 +54,7 @@ def probe(lines: Sequence[Line], *, exit_at_s: float | None = None, **limits: fl
         launch=ScriptedTrainer(clock, lines, exit_at_s=exit_at_s),
         recorder=ReplayedRecorder(ReplayedSource(recording), (), clock),
         clock=clock,
-        stop=lambda _: None,
+        stop=never,
     )
 
 

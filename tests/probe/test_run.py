@@ -10,7 +10,8 @@ import pytest
 from tuner.probe.plan import Device, LinePatterns
 from tuner.probe.protocols import Line
 from tuner.probe.result import DeviceSample, Failure, FailureKind, ProbeResult
-from tuner.probe.run import ENOUGH, INTERRUPTED, NEARLY, Stop, run
+from tuner.probe.run import run
+from tuner.probe.stop import Answer, Enough, Go, Interrupted, LastIteration, Pruned, Stop, never
 from tuner.study.spec import ProbeSpec
 from tuner.testing.clock import FakeClock
 from tuner.testing.devices import Recording, ReplayedSource
@@ -31,7 +32,7 @@ def probe(
     patterns: LinePatterns = PATTERN,
     exit_at_s: float | None = None,
     exit_code: int = 0,
-    stop: Stop = lambda _: None,
+    stop: Stop = never,
     lost_at_s: float = math.inf,
     clock: FakeClock | None = None,
     **limits: float,
@@ -80,7 +81,7 @@ def test_iterations_too_short_to_be_sure_of_are_not_called_the_last() -> None:
 
 
 def nearly_at(iteration: int) -> Stop:
-    return lambda so_far: NEARLY if so_far and so_far.iterations == iteration else None
+    return lambda so_far: LastIteration() if so_far and so_far.iterations == iteration else Go()
 
 
 def test_a_probe_that_is_nearly_known_ends_with_the_iteration_that_runs() -> None:
@@ -92,8 +93,8 @@ def test_a_probe_that_is_nearly_known_ends_with_the_iteration_that_runs() -> Non
 
 
 def test_what_is_nearly_known_may_still_lose() -> None:
-    answers = {3: NEARLY, 4: "cannot win"}
-    result, _ = probe(iterations(50), stop=lambda so_far: answers.get(so_far.iterations) if so_far else None)
+    answers = {3: LastIteration(), 4: Pruned("cannot win")}
+    result, _ = probe(iterations(50), stop=lambda so_far: answers.get(so_far.iterations, Go()) if so_far else Go())
     assert (result.iterations, result.stopped) == (4, "cannot win")
 
 
@@ -126,9 +127,10 @@ def test_a_stall_between_iterations_is_a_hang_even_while_lines_come() -> None:
 def test_what_keeps_the_tuner_waiting_is_no_hang_of_the_trainer() -> None:
     clock = FakeClock()
 
-    def stop(so_far: ProbeResult | None) -> None:
+    def stop(so_far: ProbeResult | None) -> Go:
         if so_far and so_far.iterations == 3:
             clock.advance(50.0)  # as a database that another program holds
+        return Go()
 
     result, _ = probe(iterations(20, step_s=0.5), stop=stop, clock=clock)
     assert result.ok
@@ -215,8 +217,8 @@ def test_exit_0_without_iterations_is_a_crash() -> None:
 
 
 def test_the_pruner_s_reason_is_kept_and_is_no_failure() -> None:
-    def stop(so_far: ProbeResult | None) -> str | None:
-        return "cannot win" if so_far and so_far.iterations >= 2 else None
+    def stop(so_far: ProbeResult | None) -> Answer:
+        return Pruned("cannot win") if so_far and so_far.iterations >= 2 else Go()
 
     result, trainer = probe(iterations(8), stop=stop)
     assert (result.stopped, result.failure, result.ok) == ("cannot win", None, False)
@@ -224,7 +226,7 @@ def test_the_pruner_s_reason_is_kept_and_is_no_failure() -> None:
 
 
 def test_the_user_s_stop_is_an_interruption() -> None:
-    result, trainer = probe(iterations(8), stop=lambda _: INTERRUPTED)
+    result, trainer = probe(iterations(8), stop=lambda _: Interrupted())
     assert kind(result) is FailureKind.INTERRUPTED
     assert trainer.ended_at_s is not None
 
@@ -255,7 +257,7 @@ def test_very_short_iterations_end_all_the_same() -> None:
 
 
 def test_a_value_known_well_enough_ends_the_probe_as_a_result() -> None:
-    result, trainer = probe(iterations(8), stop=lambda so_far: ENOUGH if so_far and so_far.iterations == 4 else None)
+    result, trainer = probe(iterations(8), stop=lambda so_far: Enough() if so_far and so_far.iterations == 4 else Go())
     assert result.ok
     assert result.iterations == 4
     assert trainer.ended_at_s == pytest.approx(30.0 + 4 * 3.0)
@@ -269,7 +271,7 @@ def on_cpu(records: Sequence[tuple[float, dict[str, float]]]) -> ProbeResult:
     trainer = ScriptedTrainer(clock, script)
     recorder = ReplayedRecorder(ReplayedSource(recording), READINGS, clock)
     plan = scripted_plan(Path("out"), devices, ProbeSpec(), LinePatterns())
-    return run(plan, launch=trainer, recorder=recorder, clock=clock, stop=lambda _: None)
+    return run(plan, launch=trainer, recorder=recorder, clock=clock, stop=never)
 
 
 def reports(*, busy: Callable[[int, int], bool]) -> list[tuple[float, dict[str, float]]]:

@@ -19,8 +19,9 @@ from tuner.probe.process import Process
 from tuner.probe.protocols import Line, RunningTrainer
 from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import FailureKind, ProbeResult
-from tuner.probe.run import ENOUGH, NEARLY, Stop, run
+from tuner.probe.run import run
 from tuner.probe.session import Sessions
+from tuner.probe.stop import Answer, Enough, Go, LastIteration, Pruned, Stop
 from tuner.study.spec import ProbeSpec
 from tuner.testing.clock import FakeClock
 from tuner.testing.trainer import scripted_plan
@@ -68,7 +69,7 @@ class Bench:
         with (self.folder / "0000/session/progress.jsonl").open("a") as progress:
             progress.write(json.dumps(record) + "\n")
 
-    def probe(self, plan: ProbePlan, stop: Stop = lambda _: None) -> ProbeResult:
+    def probe(self, plan: ProbePlan, stop: Stop = lambda _: Go()) -> ProbeResult:
         clock = MonotonicClock()
 
         def launch(plan: ProbePlan) -> RunningTrainer:
@@ -105,11 +106,11 @@ def test_configs_of_one_key_share_a_started_trainer(bench: Bench) -> None:
     assert bench.sessions.open_key == "small"
 
 
-def nearly(known: ProbeResult | None) -> str | None:
-    return NEARLY if known and known.window_s and known.iterations == 2 else None
+def nearly(known: ProbeResult | None) -> Answer:
+    return LastIteration() if known and known.window_s and known.iterations == 2 else Go()
 
 
-@pytest.mark.parametrize(("stop", "iterations"), [(lambda _: None, PATIENT.iterations), (nearly, 4)])
+@pytest.mark.parametrize(("stop", "iterations"), [(lambda _: Go(), PATIENT.iterations), (nearly, 4)])
 @pytest.mark.parametrize("fault", ["none", "late"])
 def test_no_iteration_is_begun_that_will_not_be_measured_nor_is_one_left_out(
     bench: Bench, fault: str, stop: Stop, iterations: int
@@ -121,7 +122,7 @@ def test_no_iteration_is_begun_that_will_not_be_measured_nor_is_one_left_out(
 
 
 def test_an_iteration_that_nobody_needs_is_left(bench: Bench) -> None:
-    first = bench.probe(bench.plan("endless"), stop=lambda known: ENOUGH if known and known.iterations == 2 else None)
+    first = bench.probe(bench.plan("endless"), stop=lambda known: Enough() if known and known.iterations == 2 else Go())
     assert (first.ok, first.iterations) == (True, 2)
     assert bench.sessions.open_key == "small"
     assert bench.probe(bench.plan()).ok
@@ -164,7 +165,7 @@ def test_a_run_that_uses_up_its_iterations_leaves_the_session_open(bench: Bench)
 
 
 def test_a_pruned_run_leaves_the_session_open(bench: Bench) -> None:
-    pruned = bench.probe(bench.plan(), stop=lambda known: "cannot win" if known and known.window_s else None)
+    pruned = bench.probe(bench.plan(), stop=lambda known: Pruned("cannot win") if known and known.window_s else Go())
     assert pruned.stopped == "cannot win"
     assert bench.probe(bench.plan()).ready_s == 0.0
 
@@ -172,7 +173,7 @@ def test_a_pruned_run_leaves_the_session_open(bench: Bench) -> None:
 def test_a_long_iteration_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.probe.session.STOP_S", 0.0)
     slow = bench.plan(iteration_s=0.4)
-    assert bench.probe(slow, stop=lambda known: ENOUGH if known and known.window_s else None).ok
+    assert bench.probe(slow, stop=lambda known: Enough() if known and known.window_s else Go()).ok
     assert bench.probe(bench.plan()).ready_s == 0.0
 
 

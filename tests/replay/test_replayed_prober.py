@@ -1,7 +1,6 @@
 """Probes of a table: what they give, what they take, and when they stop."""
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -15,7 +14,7 @@ from tests_table import COMMAND_S, FITS, READY_S, readings
 from tuner.probe.metrics import error, value
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.result import FailureKind, ProbeResult
-from tuner.probe.run import ENOUGH, INTERRUPTED
+from tuner.probe.stop import Answer, Enough, Go, Interrupted, Pruned, Stop, never
 from tuner.replay.bench import TableTrainer
 from tuner.replay.prober import ReplayedProber
 from tuner.study.space import Config
@@ -50,7 +49,7 @@ class Replay:
     def probe(
         self,
         chosen: Config,
-        stop: Callable[[ProbeResult | None], str | None] = lambda so_far: None,
+        stop: Stop = never,
         *,
         cold: bool = False,
         limits: ProbeSpec = LIMITS,
@@ -63,8 +62,8 @@ def replay(made: "Made") -> Replay:
     return Replay(made)
 
 
-def at(iteration: int, reason: str) -> Callable[[ProbeResult | None], str | None]:
-    return lambda so_far: reason if so_far and so_far.iterations == iteration else None
+def at(iteration: int, answer: Answer) -> Stop:
+    return lambda so_far: answer if so_far and so_far.iterations == iteration else Go()
 
 
 def test_a_probe_replayed_as_it_was_recorded_gives_the_same(made: "Made") -> None:
@@ -128,9 +127,10 @@ def test_a_plain_command_takes_the_time_that_a_thin_probe_left_out(made: "Made")
 def test_stop_is_asked_after_each_iteration_as_it_was(replay: Replay) -> None:
     seen: list[ProbeResult] = []
 
-    def look(so_far: ProbeResult | None) -> None:
+    def look(so_far: ProbeResult | None) -> Go:
         if so_far is not None:
             seen.append(so_far)
+        return Go()
 
     replay.probe(config(32), look)
     means = [total / count for count, total in enumerate(accumulate(readings(config(32))), start=1)]
@@ -140,9 +140,9 @@ def test_stop_is_asked_after_each_iteration_as_it_was(replay: Replay) -> None:
     assert [error(so_far, UTIL) is None for so_far in seen] == [True, *[False] * 6]
 
 
-@pytest.mark.parametrize(("reason", "stopped"), [("cannot win", "cannot win"), (ENOUGH, None)])
-def test_a_probe_ends_where_it_is_told_to(replay: Replay, reason: str, stopped: str | None) -> None:
-    result = replay.probe(config(32), at(3, reason))
+@pytest.mark.parametrize(("answer", "stopped"), [(Pruned("cannot win"), "cannot win"), (Enough(), None)])
+def test_a_probe_ends_where_it_is_told_to(replay: Replay, answer: Answer, stopped: str | None) -> None:
+    result = replay.probe(config(32), at(3, answer))
     assert (result.stopped, result.failure, result.iterations) == (stopped, None, 3)
     assert replay.prober.spent_s == result.total_s == READY_S + 2.5 + 6.0
     assert replay.prober.open_session is not None
@@ -155,9 +155,9 @@ def test_a_probe_ends_at_the_study_s_own_limits(replay: Replay) -> None:
 
 
 def test_the_user_can_interrupt_before_and_in_a_probe(replay: Replay) -> None:
-    before = replay.probe(config(32), lambda so_far: INTERRUPTED)
+    before = replay.probe(config(32), lambda so_far: Interrupted())
     assert (before.failure and before.failure.kind, before.launched) == (FailureKind.INTERRUPTED, False)
-    inside = replay.probe(config(32), at(2, INTERRUPTED))
+    inside = replay.probe(config(32), at(2, Interrupted()))
     assert (inside.failure and inside.failure.kind, inside.window_s) == (FailureKind.INTERRUPTED, None)
     assert replay.prober.open_session is None
 
@@ -192,7 +192,12 @@ def test_a_config_that_was_refused_is_refused_again(made: "Made", replay: Replay
 
 def test_another_objective_has_no_series_but_its_value(made: "Made") -> None:
     seen: list[ProbeResult | None] = []
-    result = Replay(made, "samples_per_s").probe(config(32), seen.append)
+
+    def look(so_far: ProbeResult | None) -> Go:
+        seen.append(so_far)
+        return Go()
+
+    result = Replay(made, "samples_per_s").probe(config(32), look)
     assert [so_far and so_far.iterations for so_far in seen] == [None, 7]
     assert result.samples_per_s == 500.0
 
@@ -214,9 +219,10 @@ def test_noise_moves_a_whole_reading_and_repeats_with_its_seed(made: "Made") -> 
     def series(seed: int) -> list[float]:
         numbers: list[float] = []
 
-        def look(so_far: ProbeResult | None) -> None:
+        def look(so_far: ProbeResult | None) -> Go:
             if so_far is not None:
                 numbers.append(value(so_far, UTIL) or 0.0)
+            return Go()
 
         Replay(made, noise=random.Random(seed)).probe(config(32), look)
         return numbers

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
-from tuner.probe.run import ENOUGH, NEARLY
 from tuner.probe.steady import FULL_PCT, Block, standard_error
+from tuner.probe.stop import Answer, Enough, Go, LastIteration
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.verdict import State, Verdict, foregone, judge, settled
 from tuner.study.constraints import read_constraint
@@ -160,22 +160,22 @@ def with_error(error_pct: float | None, *, iterations: int = 6, window_s: float 
 @pytest.mark.parametrize(
     ("so_far", "incumbent", "expected"),
     [
-        (with_error(0.9), None, ENOUGH),
-        (with_error(1.05), None, NEARLY),
-        (with_error(1.2), None, None),
-        (with_error(None), None, None),
-        (with_error(5.0), 80.0, ENOUGH),
-        (with_error(5.0), 78.0, NEARLY),
-        (with_error(5.0), 65.0, None),
-        (with_error(0.1, iterations=3), None, NEARLY),
-        (with_error(0.1, iterations=2), None, None),
-        (with_error(0.1, window_s=4.9), None, NEARLY),
-        (with_error(0.1, window_s=3.9), None, None),
-        (result(devices=()), None, None),
+        (with_error(0.9), None, Enough()),
+        (with_error(1.05), None, LastIteration()),
+        (with_error(1.2), None, Go()),
+        (with_error(None), None, Go()),
+        (with_error(5.0), 80.0, Enough()),
+        (with_error(5.0), 78.0, LastIteration()),
+        (with_error(5.0), 65.0, Go()),
+        (with_error(0.1, iterations=3), None, LastIteration()),
+        (with_error(0.1, iterations=2), None, Go()),
+        (with_error(0.1, window_s=4.9), None, LastIteration()),
+        (with_error(0.1, window_s=3.9), None, Go()),
+        (result(devices=()), None, Go()),
     ],
 )
 def test_a_probe_is_settled_once_more_would_change_nothing(
-    so_far: ProbeResult, incumbent: float | None, expected: str | None
+    so_far: ProbeResult, incumbent: float | None, expected: Answer
 ) -> None:
     limits = ProbeSpec(min_iterations=5, window_seconds=5, target_error_pct=1)
     assert settled(so_far, ["min_avg_util"], limits, incumbent) == expected
@@ -186,4 +186,4 @@ def test_the_first_iteration_that_may_be_the_last_is_known_before_it_ends() -> N
     limits = ProbeSpec()
     before = limits.min_iterations - limits.warmup_iterations - 1
     told = standard_error([Block(10.0, 97.0), Block(10.0, 97.4)][:before], full=FULL_PCT)
-    assert settled(with_error(told, iterations=before), ["min_avg_util"], limits) == NEARLY
+    assert settled(with_error(told, iterations=before), ["min_avg_util"], limits) == LastIteration()

@@ -12,7 +12,7 @@ from tuner.export.query import StudyReader
 from tuner.job import CaseOutcome
 from tuner.probe.plan import Device, ProbePlan, Slot
 from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
-from tuner.probe.run import Stop
+from tuner.probe.stop import Enough, Pruned, Stop
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database
 from tuner.store.dropped import Recovered
@@ -142,8 +142,10 @@ def watched(result: ProbeResult, stop: Stop) -> ProbeResult:
     """Give a result as it stands after each iteration in turn, until it is stopped."""
     for iteration in range(1, result.iterations + 1):
         so_far = replace(result, iterations=iteration)
-        if reason := stop(so_far):
-            return replace(so_far, stopped=reason)
+        if isinstance(answer := stop(so_far), Pruned):
+            return replace(so_far, stopped=answer.why)
+        if answer == Enough():
+            return so_far
     return result
 
 

@@ -11,8 +11,8 @@ from tuner.export.table import export_tables
 from tuner.job import CaseOutcome, Job
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import STOPPED, DeviceSummary, Failure, FailureKind, ProbeResult
-from tuner.probe.run import ENOUGH, INTERRUPTED, NEARLY, Stop, heeded
 from tuner.probe.steady import Block, standard_error
+from tuner.probe.stop import Enough, Interrupted, Pruned, Stop, remembering
 from tuner.recording import plan_recording, record_cases, recording_bench
 from tuner.replay.table import Table
 from tuner.study.space import Config
@@ -81,7 +81,8 @@ class MadeUp:
             ready_s=ready_s if warm else None,
             host={"name": "here"},
         )
-        result = self._short_of_memory(blank) if int(plan.config["num_envs"]) > FITS else self._run(blank, heeded(stop))
+        fits = int(plan.config["num_envs"]) <= FITS
+        result = self._run(blank, remembering(stop)) if fits else self._short_of_memory(blank)
         self.open_session = None if result.failure or not warm else plan.session_key
         self.results.append(result)
         return result
@@ -100,11 +101,13 @@ class MadeUp:
         result = blank
         for count, total in enumerate(accumulate(values), start=1):
             result = _after(blank, total / count, values[:count])
-            reason = stop(result)
-            if reason == INTERRUPTED:
-                return replace(blank, failure=STOPPED)
-            if reason and reason != NEARLY:
-                return result if reason == ENOUGH else replace(result, stopped=reason)
+            match stop(result):
+                case Interrupted():
+                    return replace(blank, failure=STOPPED)
+                case Enough():
+                    return result
+                case Pruned(why):
+                    return replace(result, stopped=why)
         return result
 
 

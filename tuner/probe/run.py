@@ -1,7 +1,6 @@
 """One probe from launch to result: start, watch, end, summarise."""
 
 import platform
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,42 +11,14 @@ from tuner.probe.protocols import Clock, Launch, Recorder, RunningTrainer
 from tuner.probe.reader import ProgressReader
 from tuner.probe.result import DeviceSummary, ProbeResult
 from tuner.probe.steady import standard_error
+from tuner.probe.stop import Enough, Interrupted, LastIteration, Pruned, Stop, remembering
 from tuner.probe.summary import BusyShare, busy_shares, summarise
 from tuner.probe.watch import Watch
 from tuner.probe.window import Window, find_window
 
 POLL_S = 0.05
-INTERRUPTED = "interrupted"
-"""What `stop` answers when the user asks to stop."""
-ENOUGH = "enough"
-"""What `stop` answers when the value is known well enough; any other text is the pruner's reason."""
-NEARLY = "nearly"
-"""What `stop` answers when it will be after the iteration that runs now: a session need begin no other one."""
-
-_ENDS = {INTERRUPTED: End.INTERRUPTED, ENOUGH: End.ENOUGH}
-
 _HEALTHY = {End.ENOUGH, End.STOPPED, End.EXITED}
 """Ends after which what served the probe may serve another one."""
-
-Stop = Callable[[ProbeResult | None], str | None]
-"""Asked at every poll with None, and after every iteration with the result as far as it is known."""
-
-
-def heeded(stop: Stop) -> Stop:
-    """Give a `stop` that keeps its word: after `NEARLY` it answers `ENOUGH` when the next iteration has ended."""
-    nearly = False
-
-    def answer(so_far: ProbeResult | None) -> str | None:
-        nonlocal nearly
-        reason = stop(so_far)
-        if so_far is None:
-            return reason
-        if nearly and reason in {None, NEARLY}:
-            return ENOUGH
-        nearly = reason == NEARLY
-        return reason
-
-    return answer
 
 
 def run(plan: ProbePlan, *, launch: Launch, recorder: Recorder, clock: Clock, stop: Stop) -> ProbeResult:
@@ -87,7 +58,7 @@ class _Probe:
         trainer = launch(self._plan)
         try:
             self._recorder.start(trainer.pid, self._origin_s)
-            end, reason = self._follow(trainer, heeded(stop))
+            end, why = self._follow(trainer, remembering(stop))
             exit_code = trainer.release() if end in _HEALTHY else trainer.end()
         except BaseException:
             trainer.end()
@@ -106,27 +77,32 @@ class _Probe:
             behind=self._watch.behind(),
             lost=self._recorder.lost,
         )
-        result = replace(result, failure=failure, stopped=reason if end is End.STOPPED else None)
+        result = replace(result, failure=failure, stopped=why)
         return _without_number(result, len(self._watch.marks)) if failure else result
 
     def _now_s(self) -> float:
         return self._clock.now() - self._origin_s
 
     def _follow(self, trainer: RunningTrainer, stop: Stop) -> tuple[End, str | None]:
-        """Read until the probe is over; give why and, where `stop` ended it, its reason."""
+        """Read until the probe is over; return how it ended and, where it was pruned, why."""
         while True:
             exited = trainer.exit_code() is not None  # asked first: what was written before the exit is read below
             lines = trainer.lines(0.0 if exited else POLL_S)
             now_s = self._now_s()  # before `stop`, which may wait for a database: the trainer goes on meanwhile
             advanced = self._watch.feed(lines, now_s)
-            reason = stop(self._measured(ran_out=False) if advanced else None)
-            if reason and reason != NEARLY:
-                return _ENDS.get(reason, End.STOPPED), reason
+            answer = stop(self._measured(ran_out=False) if advanced else None)
+            match answer:
+                case Interrupted():
+                    return End.INTERRUPTED, None
+                case Enough():
+                    return End.ENOUGH, None
+                case Pruned(why):
+                    return End.STOPPED, why
             if over := self._watch.over(now_s):
                 return over, None
             if self._recorder.lost is not None:
                 return End.LOST, None
-            if reason == NEARLY or (advanced and self._watch.next_is_last()):
+            if answer == LastIteration() or (advanced and self._watch.next_is_last()):
                 trainer.last_iteration(self._watch.marks[-1].iteration + 1)
             if exited:
                 return End.EXITED, None

@@ -6,7 +6,7 @@ from dataclasses import replace
 from tuner.probe.metrics import error, full, value
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import STOPPED, Failure, FailureKind, ProbeResult, unlaunched
-from tuner.probe.run import ENOUGH, INTERRUPTED, NEARLY, Stop, heeded
+from tuner.probe.stop import Answer, Enough, Interrupted, Pruned, Stop, remembering
 from tuner.replay.reading import cut_short, error_of, made_whole, restated
 from tuner.replay.table import Recorded, Table
 from tuner.study.spec import ProbeSpec
@@ -39,14 +39,14 @@ class ReplayedProber:
 
     def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
         """Probe once, in no time."""
-        if stop(None) == INTERRUPTED:
+        if stop(None) == Interrupted():
             return unlaunched(plan.config, STOPPED, plan.digest)
         recorded = self._table.find(plan.config)
         if recorded is None:
             return unlaunched(plan.config, _NOT_RECORDED, plan.digest)
         if recorded.result.failure and not recorded.result.launched:
             return unlaunched(plan.config, recorded.result.failure, plan.digest)
-        result = self._walk(self._started(plan, recorded), recorded, plan.slot.limits, heeded(stop))
+        result = self._walk(self._started(plan, recorded), recorded, plan.slot.limits, remembering(stop))
         self.open_session = None if result.failure or plan.request is None else plan.session_key
         self.spent_s += result.total_s
         return result
@@ -93,12 +93,13 @@ class ReplayedProber:
         return _ended(whole, stop(whole), limits) or whole
 
 
-def _ended(so_far: ProbeResult, reason: str | None, limits: ProbeSpec) -> ProbeResult | None:
-    """Give the result of a probe that is over after an iteration, None where it goes on."""
-    if reason == INTERRUPTED:
-        return replace(so_far, failure=STOPPED, window_s=None, trained_s=None, samples_per_s=None, devices=())
-    if reason not in {None, NEARLY, ENOUGH}:
-        return replace(so_far, stopped=reason)
+def _ended(so_far: ProbeResult, answer: Answer, limits: ProbeSpec) -> ProbeResult | None:
+    """Return the result of a probe that is over after an iteration; None where the probe goes on."""
+    match answer:
+        case Interrupted():
+            return replace(so_far, failure=STOPPED, window_s=None, trained_s=None, samples_per_s=None, devices=())
+        case Pruned(why):
+            return replace(so_far, stopped=why)
     done = so_far.iterations + limits.warmup_iterations
     long_enough = (so_far.window_s or 0.0) >= limits.window_seconds or done >= limits.most_iterations
-    return so_far if reason == ENOUGH or (done >= limits.iterations and long_enough) else None
+    return so_far if answer == Enough() or (done >= limits.iterations and long_enough) else None

@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 from tuner.probe.metrics import error, measured, target_error, value
 from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult
-from tuner.probe.run import ENOUGH, NEARLY
 from tuner.probe.steady import known_well_enough
+from tuner.probe.stop import Enough, Go, LastIteration
 from tuner.search.frontier import Frontier, out_of_memory
 from tuner.study.constraints import Constraint
 from tuner.study.space import Config
@@ -126,14 +126,14 @@ def _failed(result: ProbeResult, failure: Failure, attempt: int) -> Verdict:
 
 def settled(
     so_far: ProbeResult, objectives: Sequence[str], limits: ProbeSpec, incumbent: float | None = None
-) -> str | None:
-    """Say whether a live probe may end: `ENOUGH` now, `NEARLY` after one more iteration, None for neither.
+) -> Enough | LastIteration | Go:
+    """Return whether a live probe may end: now, after one more iteration, or neither.
 
-    It may once it has run long enough, and each objective is precise or clearly below the incumbent.
+    A probe may end once it has run long enough, and each objective is precise or clearly below the incumbent.
     """
     if _settled(so_far, objectives, limits, incumbent, more=0):
-        return ENOUGH
-    return NEARLY if _settled(so_far, objectives, limits, incumbent, more=1) else None
+        return Enough()
+    return LastIteration() if _settled(so_far, objectives, limits, incumbent, more=1) else Go()
 
 
 def _settled(

@@ -11,6 +11,7 @@ from tuner.probe.protocols import Line
 from tuner.probe.reader import ProgressReader
 from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
+from tuner.probe.stop import never
 from tuner.study.spec import ProbeSpec
 from tuner.testing.clock import FakeClock
 from tuner.testing.devices import Recording, ReplayedSource
@@ -43,7 +44,7 @@ def replay(
         launch=trainer,
         recorder=ReplayedRecorder(ReplayedSource(recording), recording.samples, clock),
         clock=clock,
-        stop=lambda _: None,
+        stop=never,
     )
 
 

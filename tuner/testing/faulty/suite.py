@@ -14,6 +14,7 @@ from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.process import Launcher
 from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.run import run
+from tuner.probe.stop import never
 from tuner.study.spec import ProbeSpec
 from tuner.testing.faulty.strikes import FLOOD_BYTES
 from tuner.units import BYTES_PER_MIB
@@ -130,7 +131,7 @@ def probe(fault: str, out_dir: Path, *, flood_bytes: int = BYTES_PER_MIB) -> Out
     recorder = SamplingRecorder(source, clock, plan.slot.limits.sample_seconds)
     files_before = this.num_fds()
     try:
-        failure = run(plan, launch=Launcher(clock), recorder=recorder, clock=clock, stop=lambda _: None).failure
+        failure = run(plan, launch=Launcher(clock), recorder=recorder, clock=clock, stop=never).failure
         got, says = (failure.kind.value, failure.detail) if failure else (OK, "")
     except TunerError as error:
         got, says = type(error).__name__, str(error)

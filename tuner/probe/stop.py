@@ -1,0 +1,60 @@
+"""What the rooms above answer when a running probe asks whether to go on. Pure."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tuner.probe.result import ProbeResult
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """The probe goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastIteration:
+    """The value will be known well enough after the iteration that runs now; a session need not start another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enough:
+    """The value is known well enough: the probe ends and its value counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """The probe cannot win and ends."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The user wants to stop, or the time is over: the probe ends and its value does not count."""
+
+
+Answer = Go | LastIteration | Enough | Pruned | Interrupted
+Stop = Callable[[ProbeResult | None], Answer]
+"""A probe calls it with None at every poll, and after every iteration with the result as far as it is known."""
+
+
+def never(_: ProbeResult | None) -> Go:
+    """Never end a probe: a `stop` for callers who let it run its course."""
+    return Go()
+
+
+def remembering(stop: Stop) -> Stop:
+    """Return a `stop` that keeps its word: `Enough` follows `LastIteration` when the next iteration has ended."""
+    announced = False
+
+    def answer(so_far: ProbeResult | None) -> Answer:
+        nonlocal announced
+        given = stop(so_far)
+        if so_far is None:
+            return given
+        if announced and isinstance(given, Go | LastIteration):
+            return Enough()
+        announced = isinstance(given, LastIteration)
+        return given
+
+    return answer
