@@ -20,20 +20,20 @@ from rich.table import Table
 
 from tuner.devices.base import describe_machine
 from tuner.probe.clock import MonotonicClock
+from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
 from tuner.probe.process import Launcher, Process
 from tuner.probe.protocols import Line
 from tuner.probe.recorder import SamplingRecorder
-from tuner.probe.result import FailureKind, ProbeResult
-from tuner.probe.rules import RULES
+from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
 from tuner.probe.stop import Go
 from tuner.study.cases import select
 from tuner.workbench import Workbench, open_workbench
 
 PREDECESSOR_S = 420.0
-OUT_OF_MEMORY = next(rule.pattern for rule in RULES if rule.kind is FailureKind.GPU_OOM)
+OUT_OF_MEMORY = FailureKind.GPU_OOM.rules[0].pattern
 LEFT_MIB = {"early": 700, "late": 16}
 """What is left of a card: early, room for a CUDA context but not for a trainer; late, nothing to speak of."""
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 
-from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.kinds import FailureKind
+from tuner.probe.result import ProbeResult
 from tuner.replay.table import Recorded, Table
 from tuner.search.frontier import Frontier, out_of_memory
 from tuner.search.verdict import Verdict, judge

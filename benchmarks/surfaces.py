@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from tuner.export.header import Header
+from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import Device
-from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
+from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.replay.table import Recorded, Table
 from tuner.study.space import LADDER, VARIANT, Config, Value
 from tuner.study.spec import ParameterSpec, ProbeSpec

@@ -10,8 +10,9 @@ from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, reade
 from tuner.errors import OutputError, StoreError, StudyError, TrainerError
 from tuner.job import CaseOutcome, Ending, Job
 from tuner.loop import optimise
+from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
-from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Interrupted, Stop
 from tuner.study.cases import Case
 from tuner.study.space import Config

@@ -12,8 +12,9 @@ from tuner.export.database import connect
 from tuner.export.kept import fixed_rungs, reasons_to_end
 from tuner.job import CaseOutcome, Ending, Job, recovering
 from tuner.loop import optimise
+from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
-from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Stop
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec

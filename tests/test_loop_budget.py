@@ -11,8 +11,9 @@ from tests_table import MadeUp, study, workbench
 from tuner.cli.hints import out_of_time
 from tuner.job import Budget, CaseOutcome, Ending, Job, within
 from tuner.loop import optimise
+from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
-from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Interrupted, Stop
 from tuner.recording import plan_recording, record_cases, recording_bench
 from tuner.study.cases import Case

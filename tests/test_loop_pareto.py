@@ -14,8 +14,9 @@ from tests_loop import CASE, Quiet, WithSessions, bench, failed, measured, opene
 from tuner.errors import StoreError
 from tuner.job import CaseOutcome, Ending, Job, recovering
 from tuner.loop import optimise
+from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
-from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Enough, Go, Stop
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec

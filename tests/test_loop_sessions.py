@@ -10,8 +10,9 @@ from tests_loop import CASE, Quiet, WithSessions, bench, busy, failed, measured,
 
 from tuner.job import CaseOutcome, Ending, Job, recovering
 from tuner.loop import optimise
+from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
-from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Stop
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec

@@ -9,8 +9,9 @@ from tests_loop import DEVICES, Quiet, bench, busy, failed, opened, spec
 
 from tuner.job import Job, recovering
 from tuner.loop import optimise
+from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
-from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Stop
 from tuner.search.ordered import OrderedSampler
 from tuner.search.verdict import Verdict

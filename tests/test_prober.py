@@ -17,8 +17,9 @@ from tuner.devices.cards import Cards, Occupancy
 from tuner.devices.idle import LEAK_MIB
 from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError, DeviceLostError
+from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import Device, ProbePlan
-from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Answer, Go, Interrupted, Stop, never
 from tuner.study.spec import ProbeSpec
 from tuner.testing.nvml import FakeGpu, FakeNvml

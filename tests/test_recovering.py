@@ -8,8 +8,9 @@ from tests_loop import CASE, Quiet, bench, busy, failed, opened, reader, spec
 from tuner.export.tables import safe_num_envs
 from tuner.job import CaseOutcome, Ending, Job, recovering
 from tuner.loop import optimise
+from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
-from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Stop
 from tuner.study.cases import Case
 

@@ -8,8 +8,9 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from tuner.errors import StudyError
+from tuner.probe.kinds import Blame
 from tuner.probe.protocols import Clock
-from tuner.probe.result import Blame, Failure, ProbeResult
+from tuner.probe.result import Failure, ProbeResult
 from tuner.search.beginning import SiblingsFirst
 from tuner.search.calibration import CalibrationSampler
 from tuner.search.gain.sampler import GainSampler

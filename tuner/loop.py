@@ -7,11 +7,12 @@ from pathlib import Path
 
 from tuner.errors import ConfigRefusedError, StoreError, TrainerError
 from tuner.job import CaseOutcome, Ending, Job, calibrating, check, given_up
+from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.metrics import measured, value
 from tuner.probe.out_dir import reserved_out_dir
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
-from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult, unlaunched
+from tuner.probe.result import Failure, ProbeResult, unlaunched
 from tuner.probe.stop import Answer, Go, Interrupted, Pruned, Stop
 from tuner.search.calibration import calibration_configs, rungs_after
 from tuner.search.defaults import DefaultFirst

@@ -13,7 +13,8 @@ from tuner.cli.hints import at_the_top, complaint, learning_changed, notes, scri
 from tuner.cli.options import RUNS
 from tuner.export.summary import Best
 from tuner.job import CaseOutcome, Ending
-from tuner.probe.result import Failure, FailureKind
+from tuner.probe.kinds import FailureKind
+from tuner.probe.result import Failure
 from tuner.study.cases import Case
 
 

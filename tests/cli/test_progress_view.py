@@ -9,8 +9,9 @@ from rich.console import Console
 from tests_loop import CASE, DEVICES, failed, measured
 
 from tuner.cli.progress import ProgressView
+from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
-from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.result import ProbeResult
 from tuner.search.verdict import judge
 from tuner.store.study import Asked
 from tuner.study.constraints import read_constraint

@@ -15,8 +15,9 @@ from tuner.devices.idle import IDLE_UTIL_PCT, SLACK_MIB, TOLERATED_SHARE, obstac
 from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.clock import MonotonicClock
+from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import Device
-from tuner.probe.result import Failure, FailureKind
+from tuner.probe.result import Failure
 from tuner.testing.clock import FakeClock
 from tuner.testing.nvml import FakeGpu, FakeNvml
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
+from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import measured
-from tuner.probe.result import DeviceSummary, Failure, FailureKind, unlaunched
+from tuner.probe.result import DeviceSummary, Failure, unlaunched
 from tuner.search.verdict import judge
 from tuner.store.records import case_record, probe_record
 from tuner.study.cases import Case

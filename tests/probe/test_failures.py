@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.probe.failures import End, Evidence, classify
+from tuner.probe.evidence import Evidence
+from tuner.probe.failures import End, classify
+from tuner.probe.kinds import BREACH, FailureKind
 from tuner.probe.plan import LinePatterns
 from tuner.probe.protocols import Line
 from tuner.probe.reader import ProgressReader
-from tuner.probe.result import Failure, FailureKind
-from tuner.probe.rules import BREACH
+from tuner.probe.result import Failure
 from tuner.probe.watch import Watch
 from tuner.study.spec import ProbeSpec
 

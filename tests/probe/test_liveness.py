@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tuner.probe.failures import End, Evidence, classify
+from tuner.probe.evidence import Evidence
+from tuner.probe.failures import End, classify
+from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import Device, LinePatterns
 from tuner.probe.protocols import Line
-from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
 from tuner.probe.stop import never
 from tuner.study.spec import ProbeSpec

@@ -2,12 +2,11 @@
 
 import pytest
 
-from tuner.probe.result import FailureKind
-from tuner.probe.rules import RULES
+from tuner.probe.kinds import FailureKind, by_priority
 
 
 def named(line: str) -> FailureKind | None:
-    return next((rule.kind for rule in RULES if rule.pattern.search(line)), None)
+    return next((kind for kind, rule in by_priority() if rule.pattern.search(line)), None)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import Device, LinePatterns
 from tuner.probe.protocols import Line
-from tuner.probe.result import DeviceSample, Failure, FailureKind, ProbeResult
+from tuner.probe.result import DeviceSample, Failure, ProbeResult
 from tuner.probe.run import run
 from tuner.probe.stop import Answer, Enough, Go, Interrupted, LastIteration, Pruned, Stop, never
 from tuner.study.spec import ProbeSpec

@@ -14,11 +14,12 @@ import pytest
 from tuner.devices.cpu import CpuSource
 from tuner.errors import OutputError, TrainerError
 from tuner.probe.clock import MonotonicClock
+from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.process import Process
 from tuner.probe.protocols import Line, RunningTrainer
 from tuner.probe.recorder import SamplingRecorder
-from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
 from tuner.probe.session import Sessions
 from tuner.probe.stop import Answer, Enough, Go, LastIteration, Pruned, Stop

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import value
-from tuner.probe.result import FailureKind
 from tuner.testing.devices import load_recording
 from tuner.testing.replay import replay
 from tuner.trainers.mimickit.trainer import PROGRESS

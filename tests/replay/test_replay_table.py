@@ -13,8 +13,8 @@ from tests_loop import CASE
 from tests_table import FITS, READY_S, study, workbench
 
 from tuner.errors import StudyError
+from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import measured
-from tuner.probe.result import FailureKind
 from tuner.replay.table import Table
 
 if TYPE_CHECKING:

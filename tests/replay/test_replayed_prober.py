@@ -11,9 +11,10 @@ import pytest
 from tests_loop import CASE
 from tests_table import COMMAND_S, FITS, READY_S, readings
 
+from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import error, value
 from tuner.probe.plan import ProbePlan, Slot
-from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Answer, Enough, Go, Interrupted, Pruned, Stop, never
 from tuner.replay.bench import TableTrainer
 from tuner.replay.prober import ReplayedProber

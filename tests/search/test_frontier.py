@@ -2,7 +2,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tuner.probe.result import Failure, FailureKind
+from tuner.probe.kinds import FailureKind
+from tuner.probe.result import Failure
 from tuner.search.frontier import Frontier, OutOfMemory, out_of_memory
 from tuner.study.space import Config
 

@@ -3,7 +3,8 @@ from typing import Any
 
 import pytest
 
-from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
+from tuner.probe.kinds import FailureKind
+from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.probe.steady import FULL_PCT, Block, standard_error
 from tuner.probe.stop import Answer, Enough, Go, LastIteration
 from tuner.search.frontier import Frontier, OutOfMemory

@@ -10,8 +10,9 @@ from tests_database import empty_database, no_power_cut
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.job import CaseOutcome
+from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import Device, ProbePlan, Slot
-from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
+from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.probe.stop import Enough, Pruned, Stop
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database

@@ -9,8 +9,9 @@ from tests_loop import CASE, Quiet, bench, opened, spec
 
 from tuner.export.table import export_tables
 from tuner.job import CaseOutcome, Job
+from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
-from tuner.probe.result import STOPPED, DeviceSummary, Failure, FailureKind, ProbeResult
+from tuner.probe.result import STOPPED, DeviceSummary, Failure, ProbeResult
 from tuner.probe.steady import Block, standard_error
 from tuner.probe.stop import Enough, Interrupted, Pruned, Stop, remembering
 from tuner.recording import plan_recording, record_cases, recording_bench

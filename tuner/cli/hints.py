@@ -12,7 +12,7 @@ from tuner.export.records import INTERRUPTED, NO_TRIALS
 from tuner.export.summary import Best, CaseSummary
 from tuner.export.tables import safe_num_envs
 from tuner.job import Budget, CaseOutcome, Ending
-from tuner.probe.result import FailureKind
+from tuner.probe.kinds import Blame, FailureKind
 from tuner.replay.table import Table as RecordedTable
 from tuner.study.cases import Case
 from tuner.study.space import LADDER, Config
@@ -21,18 +21,7 @@ from tuner.units import duration
 from tuner.urls import shown
 from tuner.workbench import Workbench
 
-SETUP_REMEDIES: dict[str, str] = {
-    FailureKind.MISSING_DEPENDENCY: "install it into the trainer's environment (`trainer.python` in the study file)",
-    FailureKind.MISSING_ASSET: "put the file where the trainer looks for it (under `trainer.root`)",
-}
-"""What to do where no other config would fare better."""
-
-REMEDIES = {
-    **SETUP_REMEDIES,
-    FailureKind.GPU_BUSY: "free the cards, then run the same command again",
-    FailureKind.GPU_LOST: "`tuner doctor` tells what the driver says; a reset or reboot may be needed",
-    FailureKind.PORT_IN_USE: "look for a trainer that is still running",
-}
+_SETUP_REMEDIES: dict[str | None, str | None] = {kind: kind.remedy for kind in FailureKind if kind.blame is Blame.SETUP}
 
 
 def complaint(outcome: CaseOutcome) -> str | None:
@@ -44,7 +33,7 @@ def complaint(outcome: CaseOutcome) -> str | None:
     said = f"case {outcome.case.name}: {outcome.failure.kind}: {outcome.failure.detail}"
     if outcome.failure.rule == "trainer":  # it has said itself what to mend, and nothing was launched
         return said
-    remedy = REMEDIES.get(outcome.failure.kind, f"read the newest console.log under probes/{outcome.case.name}")
+    remedy = outcome.failure.kind.remedy or f"read the newest console.log under probes/{outcome.case.name}"
     return f"{said}; {remedy}"
 
 
@@ -63,7 +52,7 @@ def without_success(rows: Iterable[CaseSummary]) -> list[str]:
     """Say which cases have no best although they were tried, and what to do."""
     return [
         f"{row.case}: no config {'that ran may be the best' if row.ok else 'has run'} ({row.status}); "
-        f"{SETUP_REMEDIES.get(row.status, '`tuner recover` looks for one')}"
+        f"{_SETUP_REMEDIES.get(row.status) or '`tuner recover` looks for one'}"
         for row in rows
         if row.best is None and row.status not in {NO_TRIALS, INTERRUPTED}
     ]

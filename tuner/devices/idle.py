@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 
 from tuner.devices.cards import Occupancy, Occupant
 from tuner.errors import DeviceError, DeviceLostError
+from tuner.probe.kinds import FailureKind
 from tuner.probe.protocols import Clock
-from tuner.probe.result import STOPPED, Failure, FailureKind, unreadable
+from tuner.probe.result import STOPPED, Failure, unreadable
 
 TOLERATED_SHARE = 0.1
 """Of a card's memory: what is held when a study opens, by a desktop say, counts as belonging there up to this much."""

@@ -18,8 +18,8 @@ from tuner.export.header import RECORDING, header
 from tuner.export.query import StudyReader
 from tuner.export.records import FINISHED, INTERRUPTED, OK, CaseRecord, TrialRecord
 from tuner.export.write import write_files
+from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import METRICS
-from tuner.probe.result import FailureKind
 from tuner.study.parameter import ParameterSpec
 
 HEADER_SUFFIX, TABLE_SUFFIX = ".json", ".parquet"
@@ -53,13 +53,7 @@ _OF_PROBE = (
     *("started_at", "ineligible", "ready_s", "total_s", "iterations", "samples"),
     *("warm", "session_key", "launched"),
 )
-_INVALIDITY = {
-    OK: "correct",
-    "no_reading": "correctness",
-    FailureKind.INVALID_CONFIG: "constraints",
-    FailureKind.TOO_SLOW: "timeout",
-    FailureKind.HANG: "timeout",
-}
+_INVALIDITY = {OK: "correct", "no_reading": "correctness", **{kind: kind.invalidity for kind in FailureKind}}
 
 
 def export_tables(url: str, study: str, folder: Path) -> list[Path]:
@@ -126,5 +120,5 @@ def _row(trial: TrialRecord, series: list[float | None]) -> dict[str, Any]:
 
 def _invalidity(trial: TrialRecord) -> str:
     """Say in T4's words whether the config counts: `correct`, or what was wrong with it."""
-    default = "runtime" if trial.probe.get("launched") else "constraints"
-    return _INVALIDITY.get(trial.status or "", default)
+    word = _INVALIDITY.get(trial.status or "", "runtime")
+    return "constraints" if word == "runtime" and not trial.probe.get("launched") else word

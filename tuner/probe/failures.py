@@ -1,38 +1,13 @@
-"""What a trainer's output says about why it failed. Pure: the first of the rules that a line has matched wins."""
+"""Whether a probe failed and why, from how it ended and what its output says. Pure."""
 
-import re
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from enum import StrEnum
-from itertools import chain
-from typing import Any
 
-from tuner.probe.last_words import EXCEPTION, NO_OUTPUT, last_words, quoted
-from tuner.probe.lines import MAX_LINE_BYTES, plain
+from tuner.probe.evidence import OUT_OF_MEMORY, Evidence
+from tuner.probe.kinds import KILLED, FailureKind
+from tuner.probe.last_words import NO_OUTPUT
 from tuner.probe.ranks import Laggard
-from tuner.probe.result import STOPPED, Failure, FailureKind, unreadable
-from tuner.probe.rules import BREACH, KILLED, RULES, SESSION
-from tuner.units import BYTES_PER_MIB, MIB_PER_GIB
-
-OUT_OF_MEMORY = {FailureKind.GPU_OOM, FailureKind.HOST_OOM}
-TOLD = "told"
-"""The rule of a failure whose kind the trainer itself has told."""
-MOST_BREACHES = 2
-"""Breaches of a session's protocol, with no progress between, that a trainer may still recover from."""
-
-_TELLABLE = [kind for kind in FailureKind if kind is not FailureKind.INTERRUPTED]
-_TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
-_DEAD_RANK = re.compile(
-    r"^Process \S+-(?P<child>\d+):$|^\[rank(?P<rank>\d+)\]: Traceback|^-- Process (?P<spawned>\d+) terminated with"
-)
-_FATAL_NOTE = re.compile(r"^\[tuner\] process \d+ was killed by |^" + re.escape(BREACH))
-_RANK = re.compile(r"\[rank(\d+)\]|device 'cuda:(\d+)'|GPU (\d+) has a total capacity")
-_ASKED = re.compile(r"Tried to allocate ([\d.]+) (MiB|GiB)")
-_FREE = re.compile(r"of which ([\d.]+) (MiB|GiB) is free")
-_BYTES = re.compile(r"Failed to allocate (\d+) bytes")
-_KEPT_LINES = 200
-_KEPT_CLUES = 20
+from tuner.probe.result import STOPPED, Failure, unreadable
 
 
 class End(StrEnum):
@@ -54,129 +29,6 @@ class End(StrEnum):
     """The devices could not be read any more."""
     INTERRUPTED = "interrupted"
     """It was asked to: by the user, or because time is over."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Clue:
-    t_s: float
-    text: str
-    fatal: bool = False
-    certain: bool = False
-    rank: int | None = None
-    kind: FailureKind | None = None
-
-
-class Evidence:
-    """Collects what the trainer's output says of a failure, until progress refutes it."""
-
-    def __init__(self) -> None:
-        self._clues: dict[str, list[_Clue]] = {}
-        self._tail: deque[_Clue] = deque(maxlen=_KEPT_LINES)
-
-    @property
-    def fatal_t_s(self) -> float | None:
-        """When the first line of a rank that may be dying came, if one did."""
-        return min((clue.t_s for clue in self._each() if clue.fatal), default=None)
-
-    @property
-    def certain(self) -> bool:
-        """Whether there are lines such as only a process that dies of them writes."""
-        return any(clue.certain for clue in self._each()) or len(self._clues.get(SESSION, ())) > MOST_BREACHES
-
-    @property
-    def told(self) -> bool:
-        """Whether the trainer itself has told that it cannot go on."""
-        return bool(self._clues.get(TOLD))
-
-    def tell(self, failed: Mapping[str, Any], t_s: float) -> None:
-        """Take the trainer's own `failed` record into account: its detail as output, its kind above all rules."""
-        lines = map(plain, str(failed.get("detail") or "")[:MAX_LINE_BYTES].splitlines())
-        texts = [line.rstrip() for line in lines if line.strip()] or ["no detail"]
-        rank = failed["rank"] if isinstance(failed.get("rank"), int) else None
-        for text in texts:
-            self.feed(text, t_s, rank)
-        kind = next((kind for kind in _TELLABLE if kind == failed.get("kind")), None)
-        self._keep(TOLD, _Clue(t_s, last_words(texts), fatal=True, certain=True, rank=rank, kind=kind))
-
-    def feed(self, text: str, t_s: float, rank: int | None = None) -> None:
-        """Take one line of the output into account, of `rank` where that is known."""
-        self._tail.append(_Clue(t_s, text))
-        rule = next((rule for rule in RULES if rule.pattern.search(text)), None)
-        certain = bool(_DEAD_RANK.search(text)) or (rule is not None and rule.kind is FailureKind.GPU_OOM)
-        raised = rule is not None and bool(EXCEPTION.search(text))
-        fatal = certain or raised or bool(_TRACEBACK.search(text) or _FATAL_NOTE.search(text))
-        if rule or fatal:
-            self._keep(rule.name if rule else "", _Clue(t_s, text, fatal, certain, rank))
-
-    def forget(self, before_s: float) -> None:
-        """Forget what came before: an iteration that began then has been completed by all ranks."""
-        self._clues = {rule: [clue for clue in clues if clue.t_s >= before_s] for rule, clues in self._clues.items()}
-        while self._tail and self._tail[0].t_s < before_s:
-            self._tail.popleft()
-
-    def failure(self) -> Failure | None:
-        """Give the failure whose kind was told, memory first, or else that of the first rule that matched.
-
-        Rank and overshoot are given where the lines name them.
-        """
-        named = self._named()
-        kinds = [clue for clue in self._clues.get(TOLD, ()) if clue.kind]
-        told = min(kinds, key=lambda clue: clue.kind not in OUT_OF_MEMORY, default=None)
-        if told is None or told.kind is None:
-            return named
-        if named is not None and named.kind is told.kind:
-            return replace(named, rank=told.rank if named.rank is None else named.rank)
-        return Failure(kind=told.kind, rule=TOLD, detail=told.text, rank=told.rank)
-
-    def _named(self) -> Failure | None:
-        for rule in RULES:
-            if clues := self._clues.get(rule.name):
-                lines = [clue.text for clue in clues]
-                sized = [line for line in lines if _overshoot_mib(line) is not None]
-                return Failure(
-                    kind=rule.kind,
-                    rule=rule.name,
-                    detail=quoted((sized or lines)[0].strip()),
-                    rank=self._rank(clues),
-                    overshoot_mib=_overshoot_mib(sized[0]) if sized and rule.kind is FailureKind.GPU_OOM else None,
-                )
-        return None
-
-    def _keep(self, rule: str, clue: _Clue) -> None:
-        clues = self._clues.setdefault(rule, [])
-        if len(clues) < _KEPT_CLUES:
-            clues.append(clue)
-
-    def _each(self) -> Iterator[_Clue]:
-        return chain.from_iterable(self._clues.values())
-
-    def last_words(self) -> str:
-        """Give the line that best says why an unknown crash happened."""
-        return last_words([clue.text for clue in self._clues.get(TOLD) or self._tail])
-
-    def _rank(self, clues: Sequence[_Clue]) -> int | None:
-        for clue in clues:
-            if clue.rank is not None:
-                return clue.rank
-            if found := _RANK.search(clue.text):
-                return next(int(group) for group in found.groups() if group)
-        dead = [found for clue in self._tail if (found := _DEAD_RANK.search(clue.text))]
-        return int(dead[0]["child"] or dead[0]["rank"] or dead[0]["spawned"]) if dead else None
-
-
-def _overshoot_mib(line: str) -> float | None:
-    """Read how much memory was asked for beyond what was free; where free memory is not named, the whole request."""
-    if found := _BYTES.search(line):
-        return int(found[1]) / BYTES_PER_MIB
-    if found := _ASKED.search(line):
-        free = _FREE.search(line)
-        asked_mib = _size_mib(found[1], found[2])
-        return max(0.0, asked_mib - _size_mib(free[1], free[2])) if free else asked_mib
-    return None
-
-
-def _size_mib(number: str, unit: str) -> float:
-    return float(number) * (MIB_PER_GIB if unit == "GiB" else 1)
 
 
 def classify(

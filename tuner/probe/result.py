@@ -3,64 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
 
+from tuner.probe.kinds import FailureKind
 from tuner.study.space import Config
-
-
-class Blame(StrEnum):
-    """Who is at fault when a probe gives no number; the verdict follows from it."""
-
-    CONFIG = "config"
-    """The search must learn it."""
-    HOST = "host"
-    """Retried once."""
-    SETUP = "setup"
-    """Stops the case, with what to do."""
-    UNKNOWN = "unknown"
-    """Three in a row stop the case."""
-    NOBODY = "nobody"
-    """Stopped from outside; the config is asked again."""
-
-
-class FailureKind(StrEnum):
-    """Why a probe gave no number."""
-
-    GPU_OOM = "gpu_oom"
-    HOST_OOM = "host_oom"
-    INVALID_CONFIG = "invalid_config"
-    TOO_SLOW = "too_slow"
-    NCCL = "nccl"
-    PORT_IN_USE = "port_in_use"
-    GPU_BUSY = "gpu_busy"
-    GPU_LOST = "gpu_lost"
-    HANG = "hang"
-    MISSING_DEPENDENCY = "missing_dependency"
-    MISSING_ASSET = "missing_asset"
-    CRASH = "crash"
-    INTERRUPTED = "interrupted"
-
-    @property
-    def blame(self) -> Blame:
-        """Who is at fault."""
-        return _BLAME[self]
-
-
-_BLAME = {
-    FailureKind.GPU_OOM: Blame.CONFIG,
-    FailureKind.HOST_OOM: Blame.CONFIG,
-    FailureKind.INVALID_CONFIG: Blame.CONFIG,
-    FailureKind.TOO_SLOW: Blame.CONFIG,
-    FailureKind.NCCL: Blame.HOST,
-    FailureKind.PORT_IN_USE: Blame.HOST,
-    FailureKind.GPU_BUSY: Blame.HOST,
-    FailureKind.GPU_LOST: Blame.HOST,
-    FailureKind.HANG: Blame.HOST,
-    FailureKind.MISSING_DEPENDENCY: Blame.SETUP,
-    FailureKind.MISSING_ASSET: Blame.SETUP,
-    FailureKind.CRASH: Blame.UNKNOWN,
-    FailureKind.INTERRUPTED: Blame.NOBODY,
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

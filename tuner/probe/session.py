@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from tuner.errors import OutputError
 from tuner.probe.console import Log
+from tuner.probe.kinds import BREACH
 from tuner.probe.plan import ProbePlan
 from tuner.probe.process import Process, prepare
 from tuner.probe.protocols import Clock, Line, RunningTrainer
 from tuner.probe.reader import record
 from tuner.probe.requests import Requests
-from tuner.probe.rules import BREACH
 from tuner.progress import PROGRESS, REQUESTS
 
 STOP_S = 10.0

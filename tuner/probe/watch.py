@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
-from tuner.probe.failures import End, Evidence
+from tuner.probe.evidence import Evidence
+from tuner.probe.failures import End
 from tuner.probe.protocols import Line
 from tuner.probe.ranks import Laggard, laggard
 from tuner.probe.reader import ProgressReader, record

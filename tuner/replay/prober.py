@@ -3,9 +3,10 @@
 import random
 from dataclasses import replace
 
+from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import error, full, value
 from tuner.probe.plan import ProbePlan
-from tuner.probe.result import STOPPED, Failure, FailureKind, ProbeResult, unlaunched
+from tuner.probe.result import STOPPED, Failure, ProbeResult, unlaunched
 from tuner.probe.stop import Answer, Enough, Interrupted, Pruned, Stop, remembering
 from tuner.replay.reading import cut_short, error_of, made_whole, restated
 from tuner.replay.table import Recorded, Table

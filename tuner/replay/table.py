@@ -14,8 +14,9 @@ from pydantic import ValidationError
 from tuner.errors import StudyError
 from tuner.export.header import Header
 from tuner.export.table import HEADER_SUFFIX, METRIC_COLUMNS, columns
+from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import OBJECTIVES
-from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
+from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.search.frontier import Frontier, out_of_memory
 from tuner.search.trials import PATIENCE
 from tuner.store.records import finite

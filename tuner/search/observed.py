@@ -6,7 +6,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.probe.result import FailureKind
+from tuner.probe.kinds import FailureKind
 from tuner.search.frontier import DEVICE_MEMORY, MEMORYLESS, Frontier, Need, OutOfMemory
 from tuner.search.growth import Line
 from tuner.search.siblings import Cost, Sibling, amounts

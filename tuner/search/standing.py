@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from tuner.probe.result import FailureKind
+from tuner.probe.kinds import FailureKind
 from tuner.probe.steady import error_of_mean
 
 Values = tuple[float, ...]

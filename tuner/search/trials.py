@@ -8,11 +8,11 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from tuner.probe.result import FailureKind
+from tuner.probe.kinds import FailureKind
 from tuner.search.front import front
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.standing import Reading, Standing, broken, is_failure, ways
-from tuner.search.verdict import NOTHING_TOLD
+from tuner.search.verdict import SAYS_NOTHING
 from tuner.study.space import Config, Parameter, Space, Value, config_digest
 
 PATIENCE = "pruner_patience"
@@ -103,7 +103,7 @@ def failures_in_a_row(trials: Sequence[FrozenTrial], config: Config) -> int:
     """Count the last trials of a config that failed, one after another, but for failures that say nothing of it."""
     ended = [one for one in trials if one.state.is_finished() and same_launch(one.params, config)]
     failed = takewhile(lambda one: one.state == TrialState.FAIL, reversed(ended))
-    return sum(has_failed(one) and failure(one) not in NOTHING_TOLD for one in failed)
+    return sum(has_failed(one) and failure(one) not in SAYS_NOTHING for one in failed)
 
 
 class History:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
+from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.metrics import error, measured, target_error, value
-from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult
+from tuner.probe.result import Failure, ProbeResult
 from tuner.probe.steady import known_well_enough
 from tuner.probe.stop import Enough, Go, LastIteration
 from tuner.search.frontier import Frontier, out_of_memory
@@ -18,8 +19,8 @@ from tuner.study.spec import ProbeSpec
 _NOTHING_KNOWN: Mapping[str, float | None] = MappingProxyType({})
 HOST_ATTEMPTS = 2
 """A config that failed on a machine at fault is probed this often before it is left: it may be to blame after all."""
-NOTHING_TOLD = {FailureKind.GPU_BUSY, FailureKind.GPU_LOST, FailureKind.PORT_IN_USE}
-"""Failures that say nothing of a config: it is due until it has been measured."""
+SAYS_NOTHING = {kind for kind in FailureKind if kind.says_nothing}
+"""Failures that say nothing about the config: the config is tried again until it has been measured."""
 
 
 class State(StrEnum):
@@ -116,7 +117,7 @@ def _failed(result: ProbeResult, failure: Failure, attempt: int) -> Verdict:
             )
             return Verdict(state=State.PRUNED, status=status, constraint=missing_gib)
         case Blame.HOST:
-            again = failure.kind in NOTHING_TOLD or attempt < HOST_ATTEMPTS
+            again = failure.kind.says_nothing or attempt < HOST_ATTEMPTS
             return Verdict(state=State.FAIL, status=status, retry=again)
         case Blame.NOBODY | Blame.SETUP:
             return Verdict(state=State.FAIL, status=status, retry=True)

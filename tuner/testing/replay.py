@@ -4,7 +4,7 @@ from bisect import bisect_left
 from itertools import accumulate
 from pathlib import Path
 
-from tuner.probe.failures import Evidence
+from tuner.probe.evidence import Evidence
 from tuner.probe.lines import LineSplitter
 from tuner.probe.plan import Device, LinePatterns
 from tuner.probe.protocols import Line
