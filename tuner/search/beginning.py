@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
+from tuner.search.history import History
 from tuner.search.sampler import CaseSampler
 from tuner.search.siblings import Sibling
-from tuner.search.trials import ORIGIN, History
+from tuner.search.trials import ORIGIN
 from tuner.search.wrapping import WrappingSampler
 from tuner.study.space import Config, Space
 

@@ -6,10 +6,10 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.search.growth import inherited
+from tuner.search.history import History
 from tuner.search.observed import MEMORY_SHARE, START_S, Observed
 from tuner.search.ordered import OrderedSampler
 from tuner.search.rungs import calibration_rungs, make_rungs
-from tuner.search.trials import History
 from tuner.study.space import LADDER, Config, Space
 from tuner.study.spec import ProbeSpec
 

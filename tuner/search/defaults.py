@@ -3,7 +3,7 @@
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from tuner.search.trials import History
+from tuner.search.history import History
 from tuner.search.wrapping import WrappingSampler
 from tuner.study.space import LADDER, Config
 

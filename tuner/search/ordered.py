@@ -7,8 +7,8 @@ from optuna.distributions import BaseDistribution
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from tuner.search.history import History
 from tuner.search.sampler import CaseSampler
-from tuner.search.trials import History
 from tuner.study.space import LADDER, Config, Space
 
 

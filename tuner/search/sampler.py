@@ -12,7 +12,8 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from tuner.search.trials import History, distribution
+from tuner.search.history import History
+from tuner.search.trials import distribution
 from tuner.study.space import LADDER, Config, Parameter, Space, Value
 from tuner.study.spec import SearchSpec
 

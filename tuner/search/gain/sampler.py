@@ -10,10 +10,11 @@ from optuna.trial import FrozenTrial
 
 from tuner.search.gain.outlook import Outlook
 from tuner.search.gain.pool import Pool
+from tuner.search.history import History
 from tuner.search.observed import Observed
 from tuner.search.sampler import CaseSampler
 from tuner.search.siblings import Sibling
-from tuner.search.trials import PATIENCE, History, launched, meaningful
+from tuner.search.trials import PATIENCE, launched, meaningful
 from tuner.study.space import Config, Space
 from tuner.study.spec import CERTAINTY, ProbeSpec
 
