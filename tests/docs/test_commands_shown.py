@@ -1,0 +1,147 @@
+"""Every command that README and docs show works, or at least is understood.
+
+`RUN` holds the commands that run here, without a GPU: what to add to them, and what they print. `PARSED` holds the
+commands that need GPUs, hours or a server; their options and values are parsed. A whole command in neither makes the
+test fail. What only names a command, such as `tuner plan --best` in a sentence, is checked for its options.
+"""
+
+import re
+import shlex
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+from tests_docs import ROOT, Shown, commands, shown
+from typer.core import TyperGroup
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from tuner.cli.main import app
+
+TABLE = "benchmarks/tables/pi_plus_two_h200/deepmimic_pi_plus_ppo.parquet"
+
+REPLAY = f"tuner optimize --study pi_plus --replay {TABLE}"
+RUN = {
+    "tuner status --study pi_plus": ([], "98% sure that no config is 1% better than the best"),
+    "tuner status --study S": ([], "95.3 ± 0.7"),
+    "tuner export --study S": ([], "wrote runs/pi_plus/best_by_case.tsv"),
+    "tuner cases --study S": ([], "deepmimic_pi_plus_ppo"),
+    "tuner plan --study S": (["--cases", "amp*"], "--arg_file args/amp_pi_plus_args.txt"),
+    "tuner plan --study pi_plus --best": ([], "# deepmimic_pi_plus_ppo: trial #16: min_avg_util 95.3 ± 0.7"),
+    "tuner schema": ([], '"StudySpec"'),
+}
+PARSED = {
+    "tuner optimize --study S",
+    "tuner optimize --study pi_plus",
+    "tuner optimize --study pi_plus --replay runs/pi_plus/tables/deepmimic_pi_plus_ppo.parquet",
+    "tuner recover --study S",
+    "tuner record --study S",
+    "tuner record --study pi_plus --configs 60",
+    "tuner record --study pi_plus --configs 60 --hours 2",
+    "tuner dashboard --study S",
+    "tuner dashboard --study pi_plus",
+    "tuner doctor --study S",  # imports the trainer's packages: tests/cli/test_doctor.py runs it
+    "tuner doctor --study pi_plus",
+}
+SHELL = {
+    "export MIMICKIT_ROOT=~/MimicKit MIMICKIT_PYTHON=~/mimickit-env/bin/python",
+    "source .venv/bin/activate",
+}
+TUNER = commands("tuner")
+
+
+def whole(command: Shown) -> bool:
+    """Check whether a command can be run as it stands: it names a study, or needs none."""
+    return "--study" in command.text or command.text == "tuner schema"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a checkout in MimicKit's form, the database of a real search, and the recorded tables."""
+    folder = tmp_path_factory.mktemp("world")
+    root = shutil.copytree(ROOT / "tests/data/mimickit", folder / "MimicKit")
+    shutil.copy(root / "data/engines/toy_engine.yaml", root / "data/engines/newton_engine.yaml")
+    toys = {"amp_pi_plus": "amp_toy", "add_pi_plus": "amp_toy", "deepmimic_pi_plus_ppo": "deepmimic_toy_ppo"}
+    for case, toy in toys.items():
+        shutil.copy(root / f"args/{toy}_args.txt", root / f"args/{case}_args.txt")
+    (folder / "runs/pi_plus").mkdir(parents=True)
+    shutil.copy(ROOT / "benchmarks/results/pi_plus_auto_two_h200/study.db", folder / "runs/pi_plus")
+    (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
+    return folder
+
+
+@pytest.mark.parametrize("text", RUN)
+def test_a_command_that_needs_no_gpu_runs(text: str, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(world)
+    monkeypatch.setenv("MIMICKIT_ROOT", str(world / "MimicKit"))
+    monkeypatch.setenv("COLUMNS", "200")
+    added, printed = RUN[text]
+    words = ["pi_plus" if word == "S" else word for word in shlex.split(text)[1:]]
+    result = CliRunner().invoke(app, words + added)
+    assert result.exception is None
+    assert result.exit_code == 0
+    assert printed in result.stdout
+
+
+def test_the_transcript_in_the_readme_is_what_a_run_prints(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(world)
+    transcript = next(piece.text for piece in shown("console") if "--replay" in piece.text)
+    trials = [line for line in transcript.splitlines() if line.startswith("  #")]
+    result = CliRunner().invoke(app, [*shlex.split(REPLAY)[1:], "--n-trials", str(len(trials))])
+    assert transcript.splitlines()[0] == f"$ {REPLAY}"
+    assert trials
+    printed = [line for line in result.stdout.splitlines() if line.startswith("  #")]
+    assert printed[: len(trials)] == trials  # what follows is the confirmation of so short a search
+
+
+@pytest.mark.parametrize("text", sorted(PARSED))
+def test_a_command_that_needs_more_is_parsed(text: str) -> None:
+    understood(shlex.split(text)[1:])
+
+
+def test_every_whole_command_is_run_or_parsed() -> None:
+    texts = {command.text for command in TUNER if whole(command)}
+    assert texts == {REPLAY} | RUN.keys() | PARSED
+
+
+@pytest.mark.parametrize("text", sorted({command.text for command in TUNER if not whole(command)}))
+def test_a_command_that_is_named_has_the_options_that_are_shown(text: str) -> None:
+    name, *words = shlex.split(text)[1:] or ["--help"]
+    group = command_line()
+    options = group if name.startswith("-") else group.commands[name]
+    known = {option for parameter in options.params for option in parameter.opts} | {"--help"}
+    assert {word for word in (name, *words) if word.startswith("--")} <= known
+
+
+def test_every_other_line_of_a_console_is_known() -> None:
+    lines = [line[2:] for piece in shown("console") for line in piece.text.splitlines() if line.startswith("$ ")]
+    others = {line for line in lines if line.split(" ")[0] not in {"tuner", "make"}}
+    assert others == SHELL
+
+
+def test_what_make_is_asked_for_is_there() -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    asked = {command.text.split(" ")[1] for command in commands("make")}
+    assert {"optimize", "test", "check"} <= asked <= targets
+
+
+def test_what_pip_is_asked_for_is_there() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    asked = {extra for command in commands("pip") for extra in re.findall(r"\[(\w+)\]", command.text)}
+    assert asked
+    assert asked <= extras.keys()
+
+
+def command_line() -> TyperGroup:
+    """Return the command line as typer parses it."""
+    group = get_command(app)
+    assert isinstance(group, TyperGroup)
+    return group
+
+
+def understood(words: list[str]) -> None:
+    """Parse a command's options and values without running it; an unknown option raises a UsageError."""
+    group = command_line()
+    with group.make_context("tuner", words[:1], resilient_parsing=True) as parent:
+        group.commands[words[0]].make_context(words[0], words[1:], parent=parent)

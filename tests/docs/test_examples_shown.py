@@ -1,0 +1,63 @@
+"""Every study file that README and docs show is accepted, and every example in Python runs."""
+
+import contextlib
+import io
+import shutil
+from pathlib import Path
+
+import optuna
+import pytest
+from ruamel.yaml import YAML
+from tests_docs import ROOT, Shown, shown
+
+from tuner.study.load import load, narrowed
+from tuner.trainers.base import open_trainer, split_parameters
+
+TABLE = ROOT / "benchmarks/tables/pi_plus_two_h200/deepmimic_pi_plus_ppo.parquet"
+
+PRINTED = {
+    "sampler.md": "{'num_envs': 4096, 'batch_size': 1} ",
+    "tables.md": "    num_envs agent_variant",
+}
+"""The beginning of what each page's example prints."""
+
+ELSEWHERE = {"sessions.md"}
+"""Pages whose example is a trainer: tests/trainers/test_command_session.py runs it."""
+
+AROUND: dict[str, object] = {"name": "shown", "trainer": {"name": "reference"}, "space": {"num_envs": {"ladder": [8]}}}
+"""What completes a piece of a study file."""
+
+
+@pytest.mark.parametrize("piece", shown("yaml"), ids=lambda piece: piece.place)
+def test_a_study_file_is_accepted(piece: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Path("shown.yaml").open("w", encoding="utf-8") as file:
+        YAML(typ="safe").dump(AROUND | YAML(typ="safe").load(piece.text), file)
+    spec = load("shown.yaml", {"MIMICKIT_ROOT": "x"})
+    assert split_parameters(open_trainer(spec.trainer), spec.space) == (tuple(spec.space), {})
+    assert narrowed(spec, "amp_pi_plus", "gpu").build_space().names
+
+
+@pytest.mark.parametrize("piece", shown("python"), ids=lambda piece: piece.place)
+def test_an_example_in_python_runs(piece: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if piece.page in ELSEWHERE:
+        return
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(TABLE, tmp_path)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(piece.text, piece.place, "exec"), {})  # noqa: S102 - our own page
+    assert printed.getvalue().startswith(PRINTED[piece.page])
+    assert "None" not in printed.getvalue()
+
+
+def test_a_picture_or_page_that_is_linked_is_there() -> None:
+    for link in shown("link"):
+        target = link.text.split("#")[0]
+        folder = ROOT if (ROOT / link.page).exists() else ROOT / "docs"
+        assert not target or (folder / target).exists(), link
+
+
+def test_every_language_is_checked() -> None:
+    assert {piece.language for piece in shown()} == {"console", "inline", "link", "python", "yaml", ""}

@@ -1,0 +1,58 @@
+"""What README and docs show: fenced blocks and inline code, with the place where each stands."""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shown:
+    """A piece of code on a page. `language` is that of a fenced block, `inline` for code in a sentence, or `link`."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+
+    @property
+    def place(self) -> str:
+        """Return the place for the id of a test."""
+        return f"{self.page}:{self.line}"
+
+
+def shown(*languages: str) -> list[Shown]:
+    """Return all pieces in one of these languages, or in any, page by page."""
+    return [piece for page in PAGES for piece in _pieces(page) if not languages or piece.language in languages]
+
+
+def commands(program: str) -> list[Shown]:
+    """Return every command line of a program: after `$ ` in a console block, or inline. Comments are left out."""
+    lines = [(piece, line) for piece in shown("console") for line in piece.text.splitlines()]
+    found = [(piece, line[2:]) for piece, line in lines if line.startswith("$ ")]
+    found += [(piece, piece.text) for piece in shown("inline")]
+    return [
+        Shown(page=piece.page, line=piece.line, language=piece.language, text=shlex.join(words))
+        for piece, text in found
+        if text.split(" ")[0] == program and (words := shlex.split(text, comments=True))
+    ]
+
+
+def _pieces(page: Path) -> Iterator[Shown]:
+    tokens = MarkdownIt().enable("table").parse(page.read_text(encoding="utf-8"))
+    line = 0
+    for token in tokens:
+        line = token.map[0] + 1 if token.map else line
+        if token.type == "fence":
+            yield Shown(page=page.name, line=line, language=token.info.strip(), text=token.content)
+        for child in token.children or ():
+            if child.type == "code_inline":
+                yield Shown(page=page.name, line=line, language="inline", text=child.content)
+            target = str(child.attrs.get("href") or child.attrs.get("src") or "")
+            if target and not target.startswith("http"):
+                yield Shown(page=page.name, line=line, language="link", text=target)
