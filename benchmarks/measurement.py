@@ -28,9 +28,10 @@ from rich.table import Table
 from tuner.devices.base import describe_machine
 from tuner.probe.metrics import error, value
 from tuner.probe.result import ProbeResult
+from tuner.prober import open_prober
 from tuner.study.cases import select
 from tuner.study.space import Config
-from tuner.workbench import Prober, open_workbench
+from tuner.workbench import open_workbench
 
 MANY = 10_000
 WARM, COLD = "warm", "cold"
@@ -104,7 +105,7 @@ def main(
     opened = replace(opened, source=source)
     (known,) = select(opened.trainer.cases(), [case])
     table = Table(*HEADS, box=box.MARKDOWN, title=f"{opened.spec.name}/{case}: {opened.spec.objective}")
-    with TemporaryDirectory() as folder, closing(Prober(opened)) as prober:
+    with TemporaryDirectory() as folder, closing(open_prober(opened)) as prober:
         bench = Bench(opened, known, prober, Path(folder).resolve())
         for config in chosen(opened.space_for(known), settings or []):
             for row in rows(bench, source, config, {WARM: warm, COLD: cold}, reference_seconds):

@@ -32,9 +32,10 @@ from tuner.devices.base import describe_machine
 from tuner.errors import DeviceError
 from tuner.probe.metrics import error, value
 from tuner.probe.stop import never
+from tuner.prober import open_prober
 from tuner.study.cases import select
 from tuner.study.space import DEFAULT, LADDER, VARIANT, Config, Space
-from tuner.workbench import Prober, open_workbench
+from tuner.workbench import open_workbench
 
 UTILISATION, RATE = "min_avg_util", "samples_per_s"
 HEADS = (VARIANT, LADDER, "outcome", "s", "device-s", "old rule, %", "window, %", "±", "samples/s", "peak, MiB")
@@ -113,7 +114,7 @@ def main(
     console.print(describe_machine(source))
     table = Table(*HEADS, box=box.MARKDOWN, title=f"{opened.spec.name}/{known.name}: the predecessor's procedure")
     attempts: list[Attempt] = []
-    with TemporaryDirectory() as folder, closing(Prober(opened)) as prober:
+    with TemporaryDirectory() as folder, closing(open_prober(opened)) as prober:
         bench = Bench(opened, known, prober, Path(folder).resolve())
         for attempt in procedure(space, tried, rungs, for_real(bench, source)):
             attempts.append(attempt)

@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import fmean
 
 from tuner.errors import StudyError
+from tuner.job import Probe
 from tuner.probe.metrics import error, value
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
@@ -18,7 +19,7 @@ from tuner.search.verdict import settled
 from tuner.study.cases import Case
 from tuner.study.space import Config, Space
 from tuner.study.spec import ProbeSpec
-from tuner.workbench import Probe, Workbench
+from tuner.workbench import Workbench
 
 
 class Bench:

@@ -25,10 +25,10 @@ from tuner.job import CaseOutcome, Job
 from tuner.loop import optimise
 from tuner.probe.metrics import value
 from tuner.probe.result import ProbeResult
+from tuner.purpose import record
 from tuner.replay.bench import replay_bench
 from tuner.replay.prober import ReplayedProber
 from tuner.replay.table import Table
-from tuner.search.ordered import OrderedSampler
 from tuner.search.trials import PATIENCE
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
@@ -67,7 +67,7 @@ class Tally:
         if verdict.state is State.PRUNED:
             self.stopped |= {config_digest(asked.config)}
 
-    def case_started(self, case: Case, *, finished: int, target: int, recovered: Recovered) -> None: ...
+    def case_started(self, case: Case, *, finished: int, target: int | None, recovered: Recovered) -> None: ...
 
     def calibrating(self, case: Case, rungs: Sequence[int]) -> None: ...
 
@@ -121,8 +121,7 @@ class Ground:
                 watcher=tally,
                 interrupted=lambda: False,
                 trials=len(configs),
-                sampler=lambda space, *_: OrderedSampler(space, configs),
-                competing=pruner is not None,
+                purpose=replace(record(configs), competing=pruner is not None),
                 open_session=lambda: prober.open_session,
             )
             optimise(job, bench.trainer.cases())

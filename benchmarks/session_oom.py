@@ -23,8 +23,9 @@ from tuner.devices.base import describe_machine
 from tuner.probe.metrics import value
 from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Answer, Enough, Go
+from tuner.prober import open_prober
 from tuner.study.cases import select
-from tuner.workbench import Prober, open_workbench
+from tuner.workbench import open_workbench
 
 LEFT_MIB = 16
 ITERATIONS = 5
@@ -55,7 +56,7 @@ def main(
     (config,) = chosen(bench.space_for(known), [setting])
     heads = ("second card", "outcome", "rank", "iterations", bench.spec.objective, "session ready, s", "in all, s")
     table = Table(*heads, "processes after it", "session after it", box=box.MARKDOWN, title=f"{known.name} {config}")
-    with TemporaryDirectory() as folder, closing(Prober(bench)) as prober:
+    with TemporaryDirectory() as folder, closing(open_prober(bench)) as prober:
         probing = Bench(bench, known, prober, Path(folder).resolve())
         for full in (False, True, False):
             seen = Seen()

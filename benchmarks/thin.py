@@ -22,8 +22,9 @@ from rich.table import Table
 
 from tuner.devices.base import describe_machine
 from tuner.probe.result import ProbeResult
+from tuner.prober import open_prober
 from tuner.study.cases import select
-from tuner.workbench import Prober, open_workbench
+from tuner.workbench import open_workbench
 
 HEADS = ("config", "updates", "value", "±", "an iteration of training, s", "it took, s", "the rest of the probe, s")
 THIN, WHOLE, PLAIN = "thin", "whole", "plain command"
@@ -53,7 +54,7 @@ def main(
     bench = open_workbench(study, devices=devices)
     (known,) = select(bench.trainer.cases(), [case])
     table = Table(*HEADS, box=box.MARKDOWN, title=f"{bench.spec.name}/{case}: {bench.spec.objective}")
-    with TemporaryDirectory() as folder, closing(Prober(bench)) as prober:
+    with TemporaryDirectory() as folder, closing(open_prober(bench)) as prober:
         probing = Bench(bench, known, prober, Path(folder).resolve())
         limits = {kind: probing.limits.model_copy(update={"thin": kind == THIN}) for kind in (THIN, WHOLE, PLAIN)}
         for config in chosen(bench.space_for(known), settings or []):

@@ -25,9 +25,10 @@ from rich.table import Table
 from tuner.devices.base import describe_machine
 from tuner.probe.metrics import value
 from tuner.probe.result import ProbeResult
+from tuner.prober import open_prober
 from tuner.study.cases import select
 from tuner.study.space import Config
-from tuner.workbench import Prober, open_workbench
+from tuner.workbench import open_workbench
 
 HEADS = (
     "config",
@@ -76,7 +77,7 @@ def main(
     objective = bench.spec.objective
     configs = chosen(bench.space_for(known), settings or [])
     table = Table(*HEADS, box=box.MARKDOWN, title=f"{bench.spec.name}/{case}: {objective}")
-    with TemporaryDirectory() as folder, closing(Prober(bench)) as prober:
+    with TemporaryDirectory() as folder, closing(open_prober(bench)) as prober:
         probing = Bench(bench, known, prober, Path(folder).resolve())
 
         def measured(*, warm: bool) -> list[ProbeResult]:

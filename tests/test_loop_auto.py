@@ -10,12 +10,13 @@ from tests_loop import CASE, Quiet, bench, bounded, failed, measured, opened, re
 from tuner.errors import StoreError
 from tuner.export.database import connect
 from tuner.export.kept import fixed_rungs, reasons_to_end
-from tuner.job import CaseOutcome, Ending, Job, recovering
+from tuner.job import CaseOutcome, Ending, Job
 from tuner.loop import optimise
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Stop
+from tuner.purpose import RECOVER
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 
@@ -64,7 +65,7 @@ def optimised(
             interrupted=interrupted,
             trials=trials,
         )
-        (outcome,) = optimise(recovering(job) if to_recover else job, [CASE])
+        (outcome,) = optimise(replace(job, purpose=RECOVER) if to_recover else job, [CASE])
     return outcome, watcher
 
 

@@ -12,12 +12,13 @@ from optuna.trial import TrialState
 from tests_loop import CASE, Quiet, WithSessions, bench, failed, measured, opened, reader, spec
 
 from tuner.errors import StoreError
-from tuner.job import CaseOutcome, Ending, Job, recovering
+from tuner.job import CaseOutcome, Ending, Job
 from tuner.loop import optimise
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Enough, Go, Stop
+from tuner.purpose import RECOVER
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 
@@ -59,7 +60,7 @@ def optimised(
         if sessions:
             desk = replace(desk, trainer=WithSessions(chosen.trainer))
         job = Job(bench=desk, database=database, probe=noted, watcher=watcher, interrupted=lambda: False)
-        (outcome,) = optimise(recovering(job) if recover else job, [CASE])
+        (outcome,) = optimise(replace(job, purpose=RECOVER) if recover else job, [CASE])
     return outcome, watcher, probed
 
 

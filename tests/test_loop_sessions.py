@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from tests_loop import CASE, Quiet, WithSessions, bench, busy, failed, measured, opened, reader, spec, states, watched
 
-from tuner.job import CaseOutcome, Ending, Job, recovering
+from tuner.job import CaseOutcome, Ending, Job
 from tuner.loop import optimise
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Stop
+from tuner.purpose import RECOVER
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 
@@ -48,7 +49,7 @@ def optimised(
             interrupted=interrupted,
             open_session=open_session,
         )
-        (outcome,) = optimise(recovering(job) if recover else job, [CASE])
+        (outcome,) = optimise(replace(job, purpose=RECOVER) if recover else job, [CASE])
     return outcome, watcher, probed
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from tests_loop import DEVICES, Quiet, bench, busy, failed, opened, spec
 
-from tuner.job import Job, recovering
+from tuner.job import Job
 from tuner.loop import optimise
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Stop
-from tuner.search.ordered import OrderedSampler
+from tuner.purpose import RECOVER, record
 from tuner.search.verdict import Verdict
 from tuner.store.study import Asked
 from tuner.study.cases import Case
@@ -121,13 +121,13 @@ def test_a_rung_s_default_still_comes_first_where_a_constraint_needs_it(tmp_path
 
 def test_recovery_and_ordered_lists_go_their_own_way(tmp_path: Path) -> None:
     worked(tmp_path, FIRST)
-    seen = worked(tmp_path, SECOND, as_job=recovering)
+    seen = worked(tmp_path, SECOND, as_job=lambda job: replace(job, purpose=RECOVER))
     assert rungs(seen.configs[SECOND.name])[0] == 64
     third = Case(name="ase_walk")
     listed = [{"num_envs": 32, "agent_variant": "default"}, {"num_envs": 8, "agent_variant": "default"}]
 
     def ordered(job: Job) -> Job:
-        return replace(job, trials=2, sampler=lambda space, *_: OrderedSampler(space, listed))
+        return replace(job, trials=2, purpose=record(listed))
 
     seen = worked(tmp_path, third, as_job=ordered)
     assert seen.configs[third.name] == listed

@@ -4,10 +4,8 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from threading import Event
-from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -17,14 +15,19 @@ from tuner.devices.cards import Cards, Occupancy
 from tuner.devices.idle import LEAK_MIB
 from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError, DeviceLostError
+from tuner.probe.clock import MonotonicClock
+from tuner.probe.console import Bounds
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import Device, ProbePlan
+from tuner.probe.process import Launcher
 from tuner.probe.result import ProbeResult
+from tuner.probe.session import Sessions
 from tuner.probe.stop import Answer, Go, Interrupted, Stop, never
+from tuner.prober import RealProber
 from tuner.study.spec import ProbeSpec
 from tuner.testing.nvml import FakeGpu, FakeNvml
 from tuner.testing.trainer import scripted_plan
-from tuner.workbench import Prober, open_workbench
+from tuner.workbench import open_workbench
 
 LIMITS = ProbeSpec(iterations=5, window_seconds=0.05, max_seconds=60, grace_seconds=10, idle_seconds=0.01)
 STRICT = LIMITS.model_copy(update={"grace_seconds": 0.4})
@@ -42,16 +45,36 @@ def said() -> list[str]:
     return []
 
 
+class Card:
+    """A card whose memory in use a test writes down beforehand, look after look; the last answer stays."""
+
+    def __init__(self) -> None:
+        self.answers: list[float | DeviceError] = [600.0]
+
+    def occupied(self) -> list[Occupancy]:
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, DeviceError):
+            raise answer
+        return [replace(FREE, mem_used_mib=answer)]
+
+
 @pytest.fixture
-def prober(tmp_path: Path, said: list[str]) -> Iterator[Prober]:
-    prober = Prober(open_workbench(str(study_file(tmp_path))), said.append)
+def card() -> Card:
+    return Card()
+
+
+@pytest.fixture
+def prober(tmp_path: Path, card: Card, said: list[str]) -> Iterator[RealProber]:
+    source, clock = open_workbench(str(study_file(tmp_path))).source, MonotonicClock()
+    sessions = Sessions(clock, Launcher(clock, Bounds(term_grace_s=0.1, kill_s=0.1)))
+    prober = RealProber(source, occupied=card.occupied, sessions=sessions, say=said.append)
     yield prober
     prober.close()
     assert psutil.Process().children(recursive=True) == []
 
 
 @pytest.fixture
-def probe(prober: Prober, tmp_path: Path) -> Probe:
+def probe(prober: RealProber, tmp_path: Path) -> Probe:
     """Probe once, by default warm, each time in an out dir of its own."""
     numbers = iter(range(100))
 
@@ -71,7 +94,7 @@ def probe(prober: Prober, tmp_path: Path) -> Probe:
     return once
 
 
-def test_a_session_stays_open_for_the_next_plan_of_its_key(prober: Prober, probe: Probe) -> None:
+def test_a_session_stays_open_for_the_next_plan_of_its_key(prober: RealProber, probe: Probe) -> None:
     first, second = probe(), probe()
     assert first.ok
     assert second.ok
@@ -79,7 +102,7 @@ def test_a_session_stays_open_for_the_next_plan_of_its_key(prober: Prober, probe
     assert prober.open_session == "small"
 
 
-def test_another_key_and_a_cold_plan_end_it(prober: Prober, probe: Probe) -> None:
+def test_another_key_and_a_cold_plan_end_it(prober: RealProber, probe: Probe) -> None:
     probe()
     assert probe(key="large").ready_s != 0.0
     assert prober.open_session == "large"
@@ -87,7 +110,7 @@ def test_another_key_and_a_cold_plan_end_it(prober: Prober, probe: Probe) -> Non
     assert (cold.warm, cold.ready_s, prober.open_session) == (False, None, None)
 
 
-def test_a_failure_ends_it_and_says_that_it_was_warm(prober: Prober, probe: Probe) -> None:
+def test_a_failure_ends_it_and_says_that_it_was_warm(prober: RealProber, probe: Probe) -> None:
     probe()
     failed = probe("out_of_memory")
     assert failed.failure is not None
@@ -96,22 +119,8 @@ def test_a_failure_ends_it_and_says_that_it_was_warm(prober: Prober, probe: Prob
     assert probe().ok
 
 
-def on_card(monkeypatch: pytest.MonkeyPatch, prober: Prober, *used_mib: float | DeviceError) -> None:
-    """Have a card read so much memory in use, or fail, look after look, the last one for ever."""
-    answers = list(used_mib)
-
-    def occupancy() -> list[Occupancy]:
-        answer = answers.pop(0) if len(answers) > 1 else answers[0]
-        if isinstance(answer, DeviceError):
-            raise answer
-        return [replace(FREE, mem_used_mib=answer)]
-
-    monkeypatch.setattr(prober, "_cards", SimpleNamespace(occupancy=occupancy))
-    monkeypatch.setattr(prober, "_at_open", [FREE])
-
-
-def test_a_session_that_leaks_is_ended(prober: Prober, probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
-    on_card(monkeypatch, prober, 600.0, 5000.0, 5000.0 + LEAK_MIB, 5001.0 + LEAK_MIB)
+def test_a_session_that_leaks_is_ended(prober: RealProber, probe: Probe, card: Card) -> None:
+    card.answers = [600.0, 5000.0, 5000.0 + LEAK_MIB, 5001.0 + LEAK_MIB]
     kept = []
     for _ in range(3):
         assert probe().ok
@@ -120,27 +129,25 @@ def test_a_session_that_leaks_is_ended(prober: Prober, probe: Probe, monkeypatch
 
 
 def test_cards_that_do_not_answer_between_two_runs_cost_the_session_and_no_result(
-    prober: Prober, probe: Probe, monkeypatch: pytest.MonkeyPatch
+    prober: RealProber, probe: Probe, card: Card
 ) -> None:
-    on_card(monkeypatch, prober, 600.0, DeviceError("cuda:0 does not answer"), 600.0)
+    card.answers = [600.0, DeviceError("cuda:0 does not answer"), 600.0]
     assert probe().ok
     assert prober.open_session is None
     assert probe().ok
 
 
 def test_a_card_that_is_lost_between_two_probes_is_told_as_a_failure(
-    prober: Prober, probe: Probe, monkeypatch: pytest.MonkeyPatch
+    prober: RealProber, probe: Probe, card: Card
 ) -> None:
-    on_card(monkeypatch, prober, DeviceLostError("cuda:0 is gone"))
+    card.answers = [DeviceLostError("cuda:0 is gone")]
     lost = probe()
     assert lost.failure is not None
     assert (lost.failure.kind, lost.failure.detail, lost.launched) == (FailureKind.GPU_LOST, "cuda:0 is gone", False)
 
 
-def test_the_memory_of_the_open_session_keeps_nobody_waiting(
-    prober: Prober, probe: Probe, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on_card(monkeypatch, prober, 600.0, 5000.0)
+def test_the_memory_of_the_open_session_keeps_nobody_waiting(prober: RealProber, probe: Probe, card: Card) -> None:
+    card.answers = [600.0, 5000.0]
     assert probe().ok
     assert probe().ok
     busy = probe(key="large")
@@ -178,13 +185,12 @@ Endless = Callable[[Stop], ProbeResult]
 
 
 @pytest.fixture
-def endless(tmp_path: Path, cards: tuple[FakeGpu, FakeGpu], monkeypatch: pytest.MonkeyPatch) -> Iterator[Endless]:
+def endless(tmp_path: Path, cards: tuple[FakeGpu, FakeGpu]) -> Iterator[Endless]:
     """Probe a session on two cards, whose run ends only when the tuner ends it."""
     library = FakeNvml(*cards)
     source = NvmlSource(Nvml(library, answer_s=1.0), [card.uuid for card in cards])
-    monkeypatch.setattr("tuner.workbench.Cards", partial(Cards, connect=lambda: Nvml(library, answer_s=1.0)))
-    monkeypatch.setattr("tuner.probe.recorder.STOP_S", 0.1)
-    prober = Prober(replace(open_workbench(str(study_file(tmp_path))), source=source))
+    occupied = Cards(source.devices, connect=lambda: Nvml(library, answer_s=1.0)).occupancy
+    prober = RealProber(source, occupied=occupied, recorder_stop_s=0.1)
     limits = LIMITS.model_copy(update={"iterations": 10_000, "sample_seconds": 0.01, "max_seconds": 120})
     serving = replace(
         scripted_plan(tmp_path / "endless", source.devices, limits),
@@ -234,10 +240,8 @@ time.sleep(1000)
 
 
 def test_no_probe_starts_beside_one_that_cannot_be_ended_and_the_user_hears_of_it(
-    prober: Prober, probe: Probe, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prober: RealProber, probe: Probe, said: list[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("tuner.probe.process.TERM_GRACE_S", 0.1)
-    monkeypatch.setattr("tuner.probe.process.KILL_S", 0.1)
     hanging = scripted_plan(tmp_path / "hanging", [Device(name="cpu:0", model="x")], LIMITS)
 
     def stop(_: ProbeResult | None) -> Answer:

@@ -1,17 +1,19 @@
 """Recovery over scripted probes: down the ladder, until one config of each case runs."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from tests_loop import CASE, Quiet, bench, busy, failed, opened, reader, spec
 
 from tuner.export.tables import safe_num_envs
-from tuner.job import CaseOutcome, Ending, Job, recovering
+from tuner.job import CaseOutcome, Ending, Job
 from tuner.loop import optimise
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Stop
+from tuner.purpose import RECOVER
 from tuner.study.cases import Case
 
 OTHER = Case(name="run")
@@ -31,7 +33,7 @@ def worked(
             interrupted=lambda: False,
             trials=trials,
         )
-        outcomes = optimise(recovering(job) if recover else job, [CASE, OTHER])
+        outcomes = optimise(replace(job, purpose=RECOVER) if recover else job, [CASE, OTHER])
     return outcomes, [tuple(config.values()) for config in watcher.launched]
 
 

@@ -1,7 +1,6 @@
 """What optimising a study needs, who watches it, and how the work on a case can end."""
 
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -9,14 +8,11 @@ from typing import Any, Protocol
 
 from tuner.errors import StudyError
 from tuner.probe.kinds import Blame
+from tuner.probe.plan import ProbePlan
 from tuner.probe.protocols import Clock
 from tuner.probe.result import Failure, ProbeResult
-from tuner.search.beginning import SiblingsFirst
-from tuner.search.calibration import CalibrationSampler
-from tuner.search.gain.sampler import GainSampler
-from tuner.search.recovery import RecoverySampler
-from tuner.search.sampler import CaseSampler, ConfigSampler
-from tuner.search.siblings import Sibling
+from tuner.probe.stop import Stop
+from tuner.purpose import SEARCH, Purpose
 from tuner.search.standing import BROKEN_AFTER
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database
@@ -24,31 +20,16 @@ from tuner.store.dropped import Recovered
 from tuner.store.opening import check_study
 from tuner.store.study import Asked
 from tuner.study.cases import Case
-from tuner.study.space import Space
-from tuner.study.spec import StudySpec
 from tuner.units import HOUR_S
-from tuner.workbench import Probe, Workbench
+from tuner.workbench import Workbench
 
 CRASHES_AFTER_A_RESULT = 6
 """This many unexplained failures in a row stop a case: three configs, each in a session and by the plain command."""
 HOST_FAILURES_IN_A_ROW = 4
 """This many stop it when the machine is at fault: two configs tried twice, or one that waits for a busy card."""
 
-Siblings = Callable[[], Sequence[Sibling]]
-"""Looks up the cases like one case; asked only where they matter."""
-SamplerOf = Callable[[Space, StudySpec, int, Siblings], CaseSampler]
-"""Gives what chooses configs, from the space, the study as it reads for the case, the number of trials so far, and the
-case's siblings."""
-
-
-def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings) -> CaseSampler:
-    """Choose the best of the siblings first, then the configs as the study file says."""
-    known = siblings()
-    if spec.sampler == "gain":
-        return SiblingsFirst(
-            space, GainSampler(space, spec.probe, certainty=spec.search.certainty, siblings=known), known
-        )
-    return SiblingsFirst(space, ConfigSampler(space, spec.search, resumed_at=resumed_at), known)
+Probe = Callable[[ProbePlan, Stop], ProbeResult]
+"""Probes once; the second argument may end the probe early."""
 
 
 class Ending(StrEnum):
@@ -105,8 +86,8 @@ class CaseOutcome:
 class Watcher(Protocol):
     """Is told what happens, to show it."""
 
-    def case_started(self, case: Case, *, finished: int, target: int, recovered: Recovered) -> None:
-        """Work on a case begins."""
+    def case_started(self, case: Case, *, finished: int, target: int | None, recovered: Recovered) -> None:
+        """Work on a case begins; `target` is None where no number of trials ends it."""
         ...
 
     def calibrating(self, case: Case, rungs: Sequence[int]) -> None:
@@ -146,13 +127,9 @@ class Job:
     """Whether the user wants to stop, or the time is over."""
     has_time: Callable[[float | None], bool] = lambda _: True
     """Whether a probe may begin that takes so many seconds as a rule; None: nothing is known yet."""
+    purpose: Purpose = SEARCH
     trials: int | None = None
     """Finished trials per case, where not the study's own number."""
-    sampler: SamplerOf = searching
-    competing: bool = True
-    """Whether a clear loser ends early and the best is measured again cold, or each config counts for its own sake."""
-    keeps_end: bool = True
-    """Whether this is all the work on a case: once nothing is left to probe, it has ended, and its study keeps why."""
     open_session: Callable[[], str | None] = lambda: None
     """The key of the session that is open now, if one is."""
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -168,7 +145,7 @@ def check(job: Job, case: Case) -> None:
     check_study(job.database, job.bench.study_name(case), job.bench.identity_for(case))
     space, spec = job.bench.space_for(case), job.bench.spec_for(case)
     try:
-        job.sampler(space, spec, 0, tuple)
+        job.purpose.sampler(space, spec, 0, tuple)
     except StudyError as error:
         raise StudyError(f"case {case.name}: {error}") from error
 
@@ -195,18 +172,10 @@ class Budget:
         return self.short is None
 
 
-def within(job: Job, budget: Budget) -> Job:
-    """Give the job that ends with a budget, before a probe that cannot be done in it."""
-    return replace(job, interrupted=lambda: job.interrupted() or budget.over(), has_time=budget.allows)
+def within(job: Job, budget: Budget, *, foresee: bool = True) -> Job:
+    """Return the job that ends with a budget, before a probe that cannot be done in it.
 
-
-def recovering(job: Job) -> Job:
-    """Give the job of finding, for each case that has had no success, one config that runs."""
-    return replace(job, trials=sys.maxsize, sampler=lambda space, *_: RecoverySampler(space), keeps_end=False)
-
-
-def calibrating(job: Job) -> Job:
-    """Give the job of probing small rungs, from which those of an `auto` ladder are made."""
-    return replace(
-        job, trials=sys.maxsize, sampler=lambda space, *_: CalibrationSampler(space), competing=False, keeps_end=False
-    )
+    `foresee` False leaves out how long probes take: a replayed probe takes no time.
+    """
+    limited = replace(job, interrupted=lambda: job.interrupted() or budget.over())
+    return replace(limited, has_time=budget.allows) if foresee else limited

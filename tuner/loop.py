@@ -6,20 +6,22 @@ from functools import partial
 from pathlib import Path
 
 from tuner.errors import ConfigRefusedError, StoreError, TrainerError
-from tuner.job import CaseOutcome, Ending, Job, calibrating, check, given_up
-from tuner.probe.kinds import Blame, FailureKind
+from tuner.job import CaseOutcome, Ending, Job, check, given_up
+from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import measured, value
 from tuner.probe.out_dir import reserved_out_dir
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
 from tuner.probe.result import Failure, ProbeResult, unlaunched
 from tuner.probe.stop import Answer, Go, Interrupted, Pruned, Stop
+from tuner.purpose import CALIBRATE
 from tuner.search.calibration import calibration_configs, rungs_after
 from tuner.search.defaults import DefaultFirst
 from tuner.search.pruner import build_pruner
 from tuner.search.sampler import CaseSampler
 from tuner.search.trials import same_launch
 from tuner.search.verdict import Verdict, foregone, judge, settled
+from tuner.session_policy import SessionPolicy
 from tuner.store.dropped import kept
 from tuner.store.records import case_record, probe_record
 from tuner.store.siblings import siblings
@@ -27,11 +29,6 @@ from tuner.store.study import Asked, CaseStudy
 from tuner.study.cases import Case
 from tuner.study.space import LADDER, Config
 from tuner.trainers.parameters import learning
-
-SESSION_FAILURES_IN_A_ROW = 2
-"""After this many that no config is to blame for, a case is measured without sessions."""
-
-_NOT_THE_CONFIG = {Blame.HOST, Blame.SETUP, Blame.UNKNOWN}
 
 
 def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
@@ -66,7 +63,7 @@ def calibrated(job: Job, case: Case) -> tuple[Job, CaseOutcome | None]:
     """
     if not job.bench.calibrates(case):
         return job, None
-    work, outcome = _CaseWork(calibrating(job), case), None
+    work, outcome = _CaseWork(replace(job, purpose=CALIBRATE), case), None
     if work.rungs is None:
         job.watcher.calibrating(case, [int(one[LADDER]) for one in calibration_configs(job.bench.space_for(case))])
         outcome = work.run()
@@ -86,7 +83,6 @@ class _CaseWork:
         self._case = case
         self._probes = bench.folder / "probes" / case.name
         self._spec = bench.spec_for(case)
-        self._sessions_failed = 0
         self._space = space = bench.space_for(case)
         self._constraints = self._spec.build_constraints()
         self._compares = any(one.of_default for one in self._constraints)
@@ -104,11 +100,12 @@ class _CaseWork:
                 **case_record(case, identity, defaults=space.defaults(), learning=learning(bench.trainer)),
                 **job.about,
             },
-            confirm=job.competing,
+            confirm=job.purpose.competing,
         )
+        self._sessions = SessionPolicy(job, case, allowed=self._spec.probe.warm)
 
     def _sampler(self, count: int) -> CaseSampler:
-        chosen = self._job.sampler(self._space, self._spec, count, self._siblings)
+        chosen = self._job.purpose.sampler(self._space, self._spec, count, self._siblings)
         return DefaultFirst(self._space, chosen) if self._compares else chosen
 
     @property
@@ -122,20 +119,22 @@ class _CaseWork:
 
     def run(self, probed: int = 0) -> CaseOutcome:
         """Work until the target is reached; `probed` is how many trials have been made before, this time."""
-        target = self._job.trials or self._spec.search.trials
+        target = (self._job.trials or self._spec.search.trials) if self._job.purpose.limited else None
         recovered = self._study.recover(self._probes)
         self._job.watcher.case_started(self._case, finished=self._study.finished, target=target, recovered=recovered)
-        while not self._job.interrupted() and (asked := self._study.ask(target, self._price, self._job.has_time)):
+        while not self._job.interrupted() and (
+            asked := self._study.ask(target, self._sessions.price, self._job.has_time)
+        ):
             result = self._probe_once(asked)
             probed += 1
             if ending := given_up(result, self._study.failing_streak, has_run=self._study.has_run):
                 return self._outcome(ending, probed, result.failure)
         if self._job.interrupted():
             return self._outcome(Ending.INTERRUPTED, probed)
-        if self._study.finished < target:
+        if target is None or self._study.finished < target:
             rest = Ending.EXHAUSTED if probed else Ending.ALREADY
             outcome = self._outcome(Ending.ELSEWHERE if self._study.running else rest, probed)
-            return replace(outcome, why=self._study.end(keep=self._job.keeps_end))
+            return replace(outcome, why=self._study.end(keep=self._job.purpose.keeps_end))
         return self._outcome(Ending.TARGET if probed else Ending.ALREADY, probed)
 
     def _outcome(self, ending: Ending, probed: int, failure: Failure | None = None) -> CaseOutcome:
@@ -146,7 +145,7 @@ class _CaseWork:
         """Probe one config, or judge it without, and tell the study."""
         with reserved_port() as port, reserved_out_dir(self._probes / f"{asked.number:04d}") as out_dir:
             try:
-                plan = self._plan(asked, self._slot(out_dir, port))
+                plan = self._sessions.plan(asked.config, self._slot(out_dir, port), cold=asked.cold)
                 known = foregone(asked.config, self._study.frontier())
                 if known:
                     failure, verdict = known
@@ -160,18 +159,6 @@ class _CaseWork:
         self._tell(asked, result, verdict, plan, launched=result.launched)
         return result
 
-    def _plan(self, asked: Asked, slot: Slot) -> ProbePlan:
-        """Plan a run in a session where there may be one, else the trainer's plain command."""
-        trainer = self._job.bench.trainer
-        warm = self._spec.probe.warm and not asked.cold and self._sessions_failed < SESSION_FAILURES_IN_A_ROW
-        plan = trainer.warm_plan(self._case, asked.config, slot) if warm else None
-        return plan or trainer.plan(self._case, asked.config, slot)
-
-    def _price(self, config: Config) -> float:
-        """Give what a probe costs before it measures anything: 0 in the open session, 1 where one must be started."""
-        key = self._job.bench.trainer.session_key(self._case, config) if self._spec.probe.warm else None
-        return 0.0 if key is not None and key == self._job.open_session() else 1.0
-
     def _refuse(self, asked: Asked, refusal: TrainerError) -> ProbeResult:
         """Tell that the trainer cannot plan or start this config, or, where its files are at fault, any of the case."""
         one_config = isinstance(refusal, ConfigRefusedError)
@@ -183,11 +170,7 @@ class _CaseWork:
         return result
 
     def _judge(self, result: ProbeResult, asked: Asked) -> Verdict:
-        failed = result.failure is not None and result.failure.kind.blame in _NOT_THE_CONFIG
-        if result.warm:
-            self._sessions_failed = self._sessions_failed + 1 if failed else 0
-        elif failed:
-            self._sessions_failed = 0  # the plain command fails on it, too
+        self._sessions.note(result)
         return judge(
             result,
             *self._spec.objectives,
@@ -232,7 +215,7 @@ class _CaseWork:
         number = value(so_far, objectives[0])
         self._job.watcher.iteration(so_far, number)
         hopeless = number is not None and self._study.report(asked, so_far.iterations, number)
-        competing = self._job.competing and not asked.confirms and not self._is_default(asked.config)
+        competing = self._job.purpose.competing and not asked.confirms and not self._is_default(asked.config)
         if hopeless and competing:
             return Pruned(f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)")
         rival = self._study.incumbent if competing else None

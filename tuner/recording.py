@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -14,8 +13,8 @@ from tuner.export.header import RECORDING, Circumstances
 from tuner.export.table import columns
 from tuner.job import CaseOutcome, Job
 from tuner.loop import calibrated, optimise
+from tuner.purpose import record
 from tuner.search.design import in_sessions, spread
-from tuner.search.ordered import OrderedSampler
 from tuner.store.opening import check_study
 from tuner.study.cases import Case
 from tuner.study.space import LADDER, Config
@@ -125,9 +124,8 @@ def _job(job: Job, recording: Recording) -> Job:
     calibrated_too = job.bench.space_for(recording.case).auto_bounds is not None
     return replace(
         job,
-        competing=False,
-        trials=sys.maxsize if calibrated_too else len(recording.configs),
-        sampler=lambda space, *_: OrderedSampler(space, recording.configs),
+        purpose=record(recording.configs, limited=not calibrated_too),
+        trials=len(recording.configs),
     )
 
 

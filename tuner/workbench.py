@@ -1,25 +1,16 @@
 """A study with what it works on: its file, its trainer, its devices, its folder."""
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tuner.devices.base import device_variables, open_devices
-from tuner.devices.cards import Cards, Occupancy
-from tuner.devices.idle import grown, wait_until_idle
 from tuner.devices.topology import links, nccl_variables
-from tuner.errors import DeviceError, StudyError
-from tuner.probe.clock import MonotonicClock
+from tuner.errors import StudyError
 from tuner.probe.metrics import check_metrics
-from tuner.probe.plan import Device, ProbePlan
+from tuner.probe.plan import Device
 from tuner.probe.protocols import DeviceSource, Trainer
-from tuner.probe.recorder import SamplingRecorder
-from tuner.probe.result import Failure, ProbeResult, unlaunched
-from tuner.probe.run import run
-from tuner.probe.session import Sessions
-from tuner.probe.stop import Interrupted, Stop
 from tuner.search.trials import PATIENCE
 from tuner.study.cases import Case
 from tuner.study.load import DeviceKind, load, narrowed
@@ -27,9 +18,6 @@ from tuner.study.space import LADDER, Config, Space, every
 from tuner.study.spec import StudySpec
 from tuner.trainers.base import open_trainer, split_parameters
 from tuner.trainers.parameters import LadderEnd, check_values, ladder_end
-
-Probe = Callable[[ProbePlan, Stop], ProbeResult]
-"""Probes once; what it is given stops it early."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,77 +140,6 @@ def open_workbench(study: str, *, devices: str | None = None, runs: Path = Path(
             **spec.environment.variables,
         },
     )
-
-
-class Prober:
-    """Probes for real on a bench: waits for idle cards, starts the trainer or asks the open session, and measures.
-
-    What the cards hold when it is made counts as belonging there. Close it to end the session that is still open.
-    """
-
-    def __init__(self, bench: Workbench, say: Callable[[str], None] = lambda _: None) -> None:
-        """`say` tells the user what keeps the tuner waiting. Raises DeviceError when a card cannot be read."""
-        self._say = say
-        self._said = False
-        self._source = bench.source
-        self._clock = MonotonicClock()
-        self._cards = Cards(bench.devices)
-        self._at_open = self._cards.occupancy()
-        self._sessions = Sessions(self._clock)
-        self._after_first: Sequence[Occupancy] | None = None
-
-    @property
-    def open_session(self) -> str | None:
-        """The key of the session that is open, if one is."""
-        return self._sessions.open_key
-
-    def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
-        """Probe once. Raises OutputError or TrainerError when the tuner's own side fails."""
-        warm = plan.request is not None
-        if not (warm and plan.session_key == self.open_session):
-            self.close()
-            if busy := self._wait_until_idle(plan, stop):
-                return unlaunched(plan.config, busy, plan.digest)
-        recorder = SamplingRecorder(self._source, self._clock, plan.slot.limits.sample_seconds)
-        result = run(plan, launch=self._sessions, recorder=recorder, clock=self._clock, stop=stop)
-        result = replace(result, warm=warm, ready_s=self._sessions.ready_s)
-        if result.failure or self._leaks():
-            self.close()
-        self._say_what_is_left()
-        return result
-
-    def close(self) -> None:
-        """End the open session, if there is one, and wait for it."""
-        self._sessions.close()
-        self._after_first = None
-        self._say_what_is_left()
-
-    def _say_what_is_left(self) -> None:
-        left = self._sessions.left
-        if left and not self._said:
-            self._say(f"{left} outlives its probe and cannot be killed; no other probe starts before it has ended")
-        self._said = left is not None
-
-    def _wait_until_idle(self, plan: ProbePlan, stop: Stop) -> Failure | None:
-        return wait_until_idle(
-            self._cards.occupancy,
-            self._at_open,
-            limit_s=plan.slot.limits.idle_seconds,
-            clock=self._clock,
-            sleep=time.sleep,
-            interrupted=lambda: stop(None) == Interrupted(),
-            left=lambda: self._sessions.left,
-        )
-
-    def _leaks(self) -> bool:
-        """Tell whether the open session holds more memory between two runs than after its first one, or may do so."""
-        try:
-            now = self._cards.occupancy() if self.open_session else []
-        except DeviceError:
-            return True
-        if self._after_first is None:
-            self._after_first = now
-        return grown(now, self._after_first)
 
 
 def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:

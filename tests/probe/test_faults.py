@@ -5,14 +5,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tuner.probe.console import Bounds
 from tuner.testing.faulty.strikes import STRIKES
 from tuner.testing.faulty.suite import SCENARIOS, probe
 
 
 @pytest.mark.parametrize("fault", SCENARIOS)
-def test_a_fault_is_named_and_leaves_nothing(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.probe.process.TERM_GRACE_S", 0.5)
-    outcome = probe(fault, tmp_path / "out")
+def test_a_fault_is_named_and_leaves_nothing(fault: str, tmp_path: Path) -> None:
+    outcome = probe(fault, tmp_path / "out", bounds=Bounds(term_grace_s=0.5))
     assert outcome.deviations(SCENARIOS[fault]) == []
 
 

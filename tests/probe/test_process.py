@@ -14,6 +14,7 @@ import pytest
 
 from tuner.errors import OutputError, TrainerError
 from tuner.probe.clock import MonotonicClock
+from tuner.probe.console import Bounds
 from tuner.probe.plan import Device, ProbePlan
 from tuner.probe.process import Process
 from tuner.study.spec import ProbeSpec
@@ -107,10 +108,9 @@ def test_a_progress_file_that_is_deleted_is_read_anew(tmp_path: Path) -> None:
     process.end()
 
 
-def test_a_progress_record_without_end_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.probe.process.MAX_TAIL_BYTES", 100)
+def test_a_progress_record_without_end_is_skipped(tmp_path: Path) -> None:
     code = "open('out/progress.jsonl', 'w').write('x' * 1000 + chr(10) + 'whole' + chr(10))"
-    process = Process(plan(tmp_path, code), MonotonicClock())
+    process = Process(plan(tmp_path, code), MonotonicClock(), Bounds(tail_bytes=100))
     found = ""
     while "whole" not in found:
         found = "".join(line.text for line in process.lines(0.01))
@@ -129,19 +129,20 @@ time.sleep(1000)
 """
 
 
-def test_end_reaches_what_ignores_term_and_has_left_the_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.probe.process.TERM_GRACE_S", 0.2)
-    process = Process(plan(tmp_path, STUBBORN), MonotonicClock())
+def test_end_reaches_what_ignores_term_and_has_left_the_group(tmp_path: Path) -> None:
+    process = Process(plan(tmp_path, STUBBORN), MonotonicClock(), Bounds(term_grace_s=0.2))
     (told,) = said(process, "pids")
     pids = [int(word) for word in told.split()[1:]]
     assert process.end() == -signal.SIGKILL
     assert all(gone(pid) for pid in pids)
 
 
-def test_what_does_not_end_is_given_up_and_named_until_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.probe.process.TERM_GRACE_S", 0.1)
-    monkeypatch.setattr("tuner.probe.process.KILL_S", 0.1)
-    process = Process(plan(tmp_path, "import time; print('up'); time.sleep(1000)"), MonotonicClock())
+def test_what_does_not_end_is_given_up_and_named_until_it_has(tmp_path: Path) -> None:
+    process = Process(
+        plan(tmp_path, "import time; print('up'); time.sleep(1000)"),
+        MonotonicClock(),
+        Bounds(term_grace_s=0.1, kill_s=0.1),
+    )
     said(process, "up")
     assert process.left is None
     (guard,) = psutil.Process().children()
@@ -233,9 +234,8 @@ time.sleep(1000)
 """
 
 
-def test_what_outlives_a_killed_guard_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.probe.console.CLOSE_S", 0.1)
-    process = Process(plan(tmp_path, ESCAPES), MonotonicClock())
+def test_what_outlives_a_killed_guard_keeps_nobody_waiting(tmp_path: Path) -> None:
+    process = Process(plan(tmp_path, ESCAPES), MonotonicClock(), Bounds(close_s=0.1))
     (told,) = said(process, "pids")
     guard, escaped = (psutil.Process(int(word)) for word in told.split()[1:])
     guard.kill()
@@ -268,11 +268,11 @@ def test_a_command_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
         Process(replace(plan(tmp_path, ""), cwd=tmp_path / "nowhere"), MonotonicClock())
 
 
-def test_a_full_disk_is_a_clear_error_and_ends_the_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "tuner.probe.plan.Slot.console", Path("/dev/full")
-    )  # every write fails: no space left on device
-    process = Process(plan(tmp_path, "import time\nwhile True: print('x'); time.sleep(0.01)"), MonotonicClock())
+def test_a_full_disk_is_a_clear_error_and_ends_the_trainer(tmp_path: Path) -> None:
+    asked = plan(tmp_path, "import time\nwhile True: print('x'); time.sleep(0.01)")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/console.log").symlink_to("/dev/full")  # every write fails: no space left on device
+    process = Process(asked, MonotonicClock())
     with pytest.raises(OutputError, match="No space left"):
         said(process, "never")
     process.end()
@@ -298,20 +298,20 @@ def test_a_console_log_that_cannot_be_opened_is_a_clear_error(tmp_path: Path) ->
     assert not psutil.Process().children()
 
 
-def test_the_last_words_of_a_trainer_that_says_too_much_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tuner.probe.console.WAITING_LINES", 5)
-    process = Process(plan(tmp_path, "for number in range(2000): print(number)"), MonotonicClock())
+def test_the_last_words_of_a_trainer_that_says_too_much_are_kept(tmp_path: Path) -> None:
+    process = Process(
+        plan(tmp_path, "for number in range(2000): print(number)"), MonotonicClock(), Bounds(waiting_lines=5)
+    )
     while process.exit_code() is None:
         pass
     assert [line.text for line in process.lines(0.0)] == [str(number) for number in range(2000)]
 
 
-def test_a_flood_without_newlines_is_bounded_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.probe.console.MAX_LOG_BYTES", 1000)
+def test_a_flood_without_newlines_is_bounded_on_disk(tmp_path: Path) -> None:
     process = Process(
-        plan(tmp_path, "import sys; [sys.stdout.write('x' * 9999) for _ in range(100)]"), MonotonicClock()
+        plan(tmp_path, "import sys; [sys.stdout.write('x' * 9999) for _ in range(100)]"),
+        MonotonicClock(),
+        Bounds(log_bytes=1000),
     )
     everything_said(process)
     log = (tmp_path / "out/console.log").read_text()

@@ -130,8 +130,7 @@ def test_a_device_that_is_gone_is_lost_at_once():
     assert source.readings == 3
 
 
-def test_a_reading_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tuner.probe.recorder.STOP_S", 0.01)
+def test_a_reading_that_hangs_does_not_hold_up_the_end():
     hangs, goes_on, returned = Event(), Event(), Event()
 
     class Hanging(CountedSource):
@@ -142,7 +141,7 @@ def test_a_reading_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.Monke
                 returned.set()
             return super().sample(t_s)
 
-    recorder = SamplingRecorder(Hanging(), MonotonicClock(), interval_s=0.001)
+    recorder = SamplingRecorder(Hanging(), MonotonicClock(), interval_s=0.001, stop_s=0.01)
     recorder.start(pid=1, origin_s=MonotonicClock().now())
     assert hangs.wait(PATIENCE_S)
     recorder.stop()

@@ -14,14 +14,15 @@ import pytest
 from tuner.devices.cpu import CpuSource
 from tuner.errors import OutputError, TrainerError
 from tuner.probe.clock import MonotonicClock
+from tuner.probe.console import Bounds
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
-from tuner.probe.process import Process
+from tuner.probe.process import Launcher, Process
 from tuner.probe.protocols import Line, RunningTrainer
 from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
-from tuner.probe.session import Sessions
+from tuner.probe.session import STOP_S, Sessions
 from tuner.probe.stop import Answer, Enough, Go, LastIteration, Pruned, Stop
 from tuner.study.spec import ProbeSpec
 from tuner.testing.clock import FakeClock
@@ -84,11 +85,17 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setattr("tuner.probe.process.TERM_GRACE_S", 0.5)
+def stop_s() -> float:
+    """Seconds that a trainer may take to stop; a test may set another number."""
+    return STOP_S
+
+
+@pytest.fixture
+def bench(tmp_path: Path, stop_s: float) -> Iterator[Bench]:
     this = psutil.Process()
     files, threads = this.num_fds(), threading.active_count()
-    sessions = Sessions(MonotonicClock())
+    clock = MonotonicClock()
+    sessions = Sessions(clock, Launcher(clock, Bounds(term_grace_s=0.5)), stop_s=stop_s)
     yield Bench(folder=tmp_path, sessions=sessions, pids=[])
     sessions.close()
     assert this.children(recursive=True) == []
@@ -171,25 +178,23 @@ def test_a_pruned_run_leaves_the_session_open(bench: Bench) -> None:
     assert bench.probe(bench.plan()).ready_s == 0.0
 
 
-def test_a_long_iteration_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.probe.session.STOP_S", 0.0)
+@pytest.mark.parametrize("stop_s", [0.0])
+def test_a_long_iteration_is_waited_for(bench: Bench) -> None:
     slow = bench.plan(iteration_s=0.4)
     assert bench.probe(slow, stop=lambda known: Enough() if known and known.window_s else Go()).ok
     assert bench.probe(bench.plan()).ready_s == 0.0
 
 
-def test_a_trainer_that_does_not_heed_a_stop_is_measured_and_ended(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tuner.probe.session.STOP_S", 0.2)
+@pytest.mark.parametrize("stop_s", [0.2])
+def test_a_trainer_that_does_not_heed_a_stop_is_measured_and_ended(bench: Bench) -> None:
     assert bench.probe(bench.plan("deaf")).ok
     assert bench.sessions.open_key is None
     assert bench.probe(bench.plan()).ok
     assert bench.pids[0] != bench.pids[1]
 
 
-def test_a_trainer_that_fails_at_a_stop_is_not_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.probe.session.STOP_S", 1e9)
+@pytest.mark.parametrize("stop_s", [1e9])
+def test_a_trainer_that_fails_at_a_stop_is_not_waited_for(bench: Bench) -> None:
     assert bench.probe(bench.plan("fails_at_stop")).ok
     assert bench.sessions.open_key is None
 

@@ -10,9 +10,10 @@ from tests_loop import CASE, Quiet, opened, reader
 from tests_table import TRAINER, readings
 
 from tuner.errors import StudyError
-from tuner.job import CaseOutcome, Ending, Job, recovering
+from tuner.job import CaseOutcome, Ending, Job
 from tuner.loop import optimise
 from tuner.probe.result import ProbeResult
+from tuner.purpose import RECOVER
 from tuner.replay.bench import TableSource, TableTrainer, replay_bench
 from tuner.replay.prober import ReplayedProber
 from tuner.replay.table import Table
@@ -64,7 +65,7 @@ def searched(
             interrupted=lambda: False,
             open_session=lambda: prober.open_session,
         )
-        (outcome,) = optimise(recovering(job) if recover else job, bench.trainer.cases())
+        (outcome,) = optimise(replace(job, purpose=RECOVER) if recover else job, bench.trainer.cases())
     return outcome, watcher, prober
 
 

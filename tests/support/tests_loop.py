@@ -94,7 +94,7 @@ class Quiet:
         self.calibrated_at: list[list[int]] = []
         self.fixed: list[tuple[int, ...]] = []
 
-    def case_started(self, case: Case, *, finished: int, target: int, recovered: Recovered) -> None:
+    def case_started(self, case: Case, *, finished: int, target: int | None, recovered: Recovered) -> None:
         self.recovered = recovered
 
     def calibrating(self, case: Case, rungs: Sequence[int]) -> None:

@@ -1,6 +1,6 @@
 """`tuner optimize`: run or resume a study."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,11 +24,13 @@ from tuner.export.write import export_study
 from tuner.job import Budget, within
 from tuner.loop import optimise
 from tuner.probe.clock import MonotonicClock
+from tuner.probe.protocols import Prober
+from tuner.prober import open_prober
 from tuner.replay.bench import replay_bench
 from tuner.replay.prober import ReplayedProber
 from tuner.replay.table import Table
 from tuner.study.cases import Case
-from tuner.workbench import Prober, Workbench, open_workbench
+from tuner.workbench import Workbench, open_workbench
 
 Trials = Annotated[
     int | None, typer.Option("--n-trials", min=1, help="Finished trials per case; default: the study's.")
@@ -55,20 +57,16 @@ def optimize(
     budget = Budget(MonotonicClock(), hours)
     console = open_console()
     if replay:
-        table = Table.load(replay)
-        bench = replay_bench(table, study, runs=runs)
-        prober = ReplayedProber(table, *bench.spec.objectives)
-        console.print(replaying(table, replay), markup=False)
+        bench, prober, last_word = _replay(console, replay, study, runs)
     else:
         bench = open_workbench(study, devices=devices, runs=runs)
-        prober = Prober(bench, console.print)
+        prober = open_prober(bench, console.print)
+        last_word = partial(script_of_best, study, devices=devices, storage=storage, runs=runs)
     chosen = chosen_cases(bench, cases)
     url = database_url(storage, bench.folder)
     show = partial(_show, console, bench, chosen, url)
     with at_work(console, bench, chosen, url, prober, show=show) as job:
-        limited = replace(within(job, budget), trials=n_trials)
-        if replay:
-            limited = replace(limited, has_time=job.has_time)  # what a probe took is no time that a replay takes
+        limited = replace(within(job, budget, foresee=not replay), trials=n_trials)
         outcomes = optimise(limited, chosen)
         interrupted = job.interrupted()
     if budget.over():
@@ -76,11 +74,18 @@ def optimize(
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
     rows = show()
-    if isinstance(prober, ReplayedProber):
-        console.print(replayed(bench, prober.spent_s), markup=False)
-    elif any(row.best for row in rows):
-        console.print(script_of_best(study, devices=devices, storage=storage, runs=runs), markup=False)
+    if replay or any(row.best for row in rows):
+        console.print(last_word(), markup=False)
     conclude(outcomes, rows, interrupted=interrupted)
+
+
+def _replay(console: Console, file: Path, study: str, runs: Path) -> tuple[Workbench, Prober, Callable[[], str]]:
+    """Open a study on a recorded table; return its bench, its prober, and what is said at the end."""
+    table = Table.load(file)
+    bench = replay_bench(table, study, runs=runs)
+    prober = ReplayedProber(table, *bench.spec.objectives)
+    console.print(replaying(table, file), markup=False)
+    return bench, prober, lambda: replayed(bench, prober.spent_s)
 
 
 def _show(console: Console, bench: Workbench, cases: Sequence[Case], url: str) -> list[CaseSummary]:

@@ -1,6 +1,5 @@
 """What a running study shows: one line per event, with a live line underneath on a terminal."""
 
-import sys
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -28,11 +27,11 @@ class ProgressView:
         self.trials = 0
         """That have been told so far."""
 
-    def case_started(self, case: Case, *, finished: int, target: int, recovered: Recovered) -> None:
+    def case_started(self, case: Case, *, finished: int, target: int | None, recovered: Recovered) -> None:
         """Say where the case stands."""
         told = f", {recovered.told} told now that could not be before" if recovered.told else ""
         taken_back = f", {recovered.taken_back} dropped trial(s) taken back" if recovered.taken_back else ""
-        of_target = "" if target == sys.maxsize else f" of {target}"
+        of_target = "" if target is None else f" of {target}"
         self._line(f"case {case.name}: {finished}{of_target} trials done{told}{taken_back}", style="bold")
 
     def calibrating(self, case: Case, rungs: Sequence[int]) -> None:

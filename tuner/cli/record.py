@@ -19,9 +19,10 @@ from tuner.export.table import TABLE_SUFFIX, export_tables
 from tuner.export.write import prepare_folder
 from tuner.job import Budget, within
 from tuner.probe.clock import MonotonicClock
+from tuner.prober import open_prober
 from tuner.recording import DATABASE, TABLES, plan_recording, record_cases, recording_bench
 from tuner.replay.table import Table
-from tuner.workbench import Prober, open_workbench
+from tuner.workbench import open_workbench
 
 Grid = Annotated[bool, typer.Option("--grid", help="Every config of the space; the default.")]
 Count = Annotated[int | None, typer.Option("--configs", min=1, help="So many configs that fill the space.")]
@@ -50,7 +51,7 @@ def record(
     folder = (out or searched.folder / TABLES).resolve()
     prepare_folder(folder)
     write = partial(export_tables, url, bench.spec.name, folder)
-    prober = Prober(bench, console.print)
+    prober = open_prober(bench, console.print)
     with at_work(console, bench, chosen, url, prober, show=lambda: written(console, write())) as job:
         bench = replace(bench, rungs=fixed_rungs(connect(url), bench.spec.name))
         recordings = [plan_recording(bench, case, count) for case in chosen]

@@ -1,5 +1,6 @@
 """`tuner recover`: find one config that runs for each case that has had no success."""
 
+from dataclasses import replace
 from functools import partial
 
 import typer
@@ -14,9 +15,10 @@ from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.summary import CaseSummary, summarise
 from tuner.export.write import export_study
-from tuner.job import recovering
 from tuner.loop import optimise
-from tuner.workbench import Prober, Workbench, open_workbench
+from tuner.prober import open_prober
+from tuner.purpose import RECOVER
+from tuner.workbench import Workbench, open_workbench
 
 
 def recover(
@@ -32,8 +34,8 @@ def recover(
     chosen = chosen_cases(bench, cases)
     url = database_url(storage, bench.folder)
     show = partial(_show, console, bench, url)
-    with at_work(console, bench, chosen, url, Prober(bench, console.print), show=show) as job:
-        outcomes = optimise(recovering(job), chosen)
+    with at_work(console, bench, chosen, url, open_prober(bench, console.print), show=show) as job:
+        outcomes = optimise(replace(job, purpose=RECOVER), chosen)
         interrupted = job.interrupted()
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)

@@ -18,10 +18,10 @@ from tuner.errors import TunerError
 from tuner.export.summary import CaseSummary
 from tuner.export.write import prepare_folder
 from tuner.job import CaseOutcome, Job
-from tuner.replay.prober import ReplayedProber
+from tuner.probe.protocols import Prober
 from tuner.store.database import Database
 from tuner.study.cases import Case
-from tuner.workbench import Prober, Workbench
+from tuner.workbench import Workbench
 
 EXIT_WITHOUT_BEST = 1
 EXIT_INTERRUPTED = 130
@@ -33,7 +33,7 @@ def at_work(
     bench: Workbench,
     cases: Sequence[Case],
     url: str,
-    prober: Prober | ReplayedProber,
+    prober: Prober,
     *,
     show: Callable[[], object],
 ) -> Iterator[Job]:

@@ -4,6 +4,7 @@ import os
 import queue
 import threading
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import OutputError
@@ -11,24 +12,41 @@ from tuner.probe.lines import LineSplitter
 from tuner.probe.protocols import Clock, Line
 from tuner.units import BYTES_PER_MIB
 
-MAX_LOG_BYTES = 64 * BYTES_PER_MIB
-WAITING_LINES = 10_000
-"""Lines read but not yet asked for; beyond that the trainer waits, so a flood cannot fill memory."""
 FULL_S = 0.1
 """How soon a wait for room notices that there is no bound any more."""
 CHUNK_BYTES = 1 << 16
-CLOSE_S = 10.0
-"""A pipe that stays open for longer is held by what has outlived a killed guard."""
 LEFT_OUT = b"\n[tuner: the rest of this log is left out]\n"
 
 
-class Log:
-    """A file that takes MAX_LOG_BYTES at most, and remembers why it could take no more."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bounds:
+    """How long the end of a started process may take, and how much of its output is kept."""
 
-    def __init__(self, path: Path) -> None:
+    term_grace_s: float = 3.0
+    """Seconds between TERM and KILL."""
+    kill_s: float = 10.0
+    """Seconds that a process has to end after KILL. A process that lives longer hangs inside the kernel; the tuner then
+    goes on without it and names it."""
+    close_s: float = 10.0
+    """Seconds that the console's pipe has to close; after that, something that outlived a killed guard holds it."""
+    waiting_lines: int = 10_000
+    """Lines that may wait to be read; beyond that the trainer waits, so that a flood cannot fill memory."""
+    log_bytes: int = 64 * BYTES_PER_MIB
+    """The most that the log file takes."""
+    tail_bytes: int = BYTES_PER_MIB
+    """The most that is read from the progress file at once; a record that does not fit is skipped."""
+
+
+USUAL_BOUNDS = Bounds()
+
+
+class Log:
+    """A file that takes `room_bytes` at most, and remembers why it could take no more."""
+
+    def __init__(self, path: Path, room_bytes: int = USUAL_BOUNDS.log_bytes) -> None:
         """Raises OSError when the file cannot be opened."""
         self._file = path.open("wb")
-        self._room_bytes = MAX_LOG_BYTES
+        self._room_bytes = room_bytes
         self._error: OSError | None = None
 
     def write(self, chunk: bytes) -> None:
@@ -62,12 +80,13 @@ class Log:
 class Console:
     """Reads a pipe in a thread of its own until its end, and closes it then."""
 
-    def __init__(self, pipe: int, log: Path, clock: Clock, origin_s: float) -> None:
+    def __init__(self, pipe: int, log: Path, clock: Clock, origin_s: float, bounds: Bounds = USUAL_BOUNDS) -> None:
         self._pipe = pipe
         self._clock = clock
         self._origin_s = origin_s
-        self._lines: queue.Queue[Line] = queue.Queue(WAITING_LINES)
-        self._log = Log(log)
+        self._lines: queue.Queue[Line] = queue.Queue(bounds.waiting_lines)
+        self._log = Log(log, bounds.log_bytes)
+        self._bounds = bounds
         self._closed = False
         self._thread = threading.Thread(target=self._read, name="console", daemon=True)
         self._thread.start()
@@ -80,7 +99,7 @@ class Console:
         lines: list[Line] = []
         with suppress(queue.Empty):
             lines.append(self._lines.get(timeout=timeout_s))
-            while len(lines) < WAITING_LINES or self._closed:
+            while len(lines) < self._bounds.waiting_lines or self._closed:
                 lines.append(self._lines.get_nowait())
         self._log.check()
         return lines
@@ -88,7 +107,7 @@ class Console:
     def close(self) -> None:
         """Wait for the end of the pipe, but not for ever; call it once every writer is gone."""
         self._lines.maxsize = 0  # what is left is no more than a pipe holds, and a failure's name stands last
-        self._thread.join(CLOSE_S)
+        self._thread.join(self._bounds.close_s)
         self._closed = True
 
     def _read(self) -> None:

@@ -12,37 +12,30 @@ from pathlib import Path
 
 from tuner.errors import OutputError, TrainerError
 from tuner.probe import guard
-from tuner.probe.console import Console
+from tuner.probe.console import USUAL_BOUNDS, Bounds, Console
 from tuner.probe.plan import ProbePlan
 from tuner.probe.protocols import Clock, Line
-from tuner.units import BYTES_PER_MIB
-
-TERM_GRACE_S = 3.0
-"""Between TERM and KILL."""
-KILL_S = 10.0
-"""After KILL; what still lives then hangs inside the kernel, and the tuner stays free to tell of it and to end."""
-MAX_TAIL_BYTES = BYTES_PER_MIB
-"""Read from the progress file at once; a record that does not fit is skipped."""
 
 
 class Process:
     """A started trainer behind its guard, with its console and its progress file."""
 
-    def __init__(self, plan: ProbePlan, clock: Clock) -> None:
+    def __init__(self, plan: ProbePlan, clock: Clock, bounds: Bounds = USUAL_BOUNDS) -> None:
         """Write the plan's files and start its command.
 
         Raises OutputError when files cannot be written, TrainerError when the command cannot be started.
         """
         self._clock = clock
+        self._bounds = bounds
         self._origin_s = clock.now()
         self._exit: int | None = None
         self._given_up_at_s: float | None = None
         prepare(plan)
-        self._tail = _Tail(plan.slot.progress)
-        self._guard, self._socket, pipe = _start_guard(plan)
+        self._tail = _Tail(plan.slot.progress, bounds.tail_bytes)
+        self._guard, self._socket, pipe = _start_guard(plan, bounds.term_grace_s)
         self._messages = self._socket.makefile("r")
         try:
-            self._console = Console(pipe, plan.slot.console, clock, self._origin_s)
+            self._console = Console(pipe, plan.slot.console, clock, self._origin_s, bounds)
         except OSError as error:
             self._socket.shutdown(socket.SHUT_WR)
             self._guard.wait()
@@ -79,7 +72,7 @@ class Process:
     def end(self) -> int:
         """End every process of the probe and wait for it; -1 where one outlives that, which `left` then names."""
         if self._given_up_at_s is None:
-            self._given_up_at_s = self._clock.now() + TERM_GRACE_S + KILL_S
+            self._given_up_at_s = self._clock.now() + self._bounds.term_grace_s + self._bounds.kill_s
         if self._exit is None:
             self._socket.shutdown(socket.SHUT_WR)
             with suppress(subprocess.TimeoutExpired):
@@ -113,21 +106,23 @@ class Process:
 
 
 class Launcher:
-    """Starts plans on a given clock; the real `Launch`."""
+    """Starts plans as processes of this machine, on a given clock."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, bounds: Bounds = USUAL_BOUNDS) -> None:
         self._clock = clock
+        self._bounds = bounds
 
     def __call__(self, plan: ProbePlan) -> Process:
         """Start the plan's command; see `Process`."""
-        return Process(plan, self._clock)
+        return Process(plan, self._clock, self._bounds)
 
 
 class _Tail:
     """Reads what is appended to a file, whole lines only; from its start where it was deleted and begun again."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, most_bytes: int) -> None:
         self._path = path
+        self._most_bytes = most_bytes
         self._inode = 0
         self._offset = 0
 
@@ -138,11 +133,11 @@ class _Tail:
                 if status.st_ino != self._inode or status.st_size < self._offset:
                     self._inode, self._offset = status.st_ino, 0
                 file.seek(self._offset)
-                chunk = file.read(MAX_TAIL_BYTES)
+                chunk = file.read(self._most_bytes)
         except FileNotFoundError:
             return []
         whole, newline, _ = chunk.rpartition(b"\n")
-        self._offset += len(chunk) if len(chunk) == MAX_TAIL_BYTES and not newline else len(whole) + len(newline)
+        self._offset += len(chunk) if len(chunk) == self._most_bytes and not newline else len(whole) + len(newline)
         return [line.decode(errors="replace") for line in whole.splitlines()]  # of bytes: at no other ends of lines
 
 
@@ -160,12 +155,12 @@ def prepare(plan: ProbePlan) -> None:
         ) from error  # what fails once a file is open, as on a full disk, does not name it
 
 
-def _start_guard(plan: ProbePlan) -> tuple["subprocess.Popen[bytes]", socket.socket, int]:
+def _start_guard(plan: ProbePlan, term_grace_s: float) -> tuple["subprocess.Popen[bytes]", socket.socket, int]:
     ours, theirs = socket.socketpair()
     reading, writing = os.pipe()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", guard.__file__, str(TERM_GRACE_S), *plan.argv],
+            [sys.executable, "-I", "-S", guard.__file__, str(term_grace_s), *plan.argv],
             stdin=theirs.fileno(),
             stdout=writing,
             stderr=subprocess.STDOUT,

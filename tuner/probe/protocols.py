@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from tuner.probe.plan import Device, ProbePlan, Slot
-from tuner.probe.result import DeviceSample
+from tuner.probe.result import DeviceSample, ProbeResult
+from tuner.probe.stop import Stop
 from tuner.study.cases import Case
 from tuner.study.space import Config
 
@@ -142,6 +143,43 @@ class Launch(Protocol):
 
     def __call__(self, plan: ProbePlan) -> RunningTrainer:
         """Start it. Raises TrainerError when the command cannot start, OutputError when a file cannot be written."""
+        ...
+
+
+class StartedProcess(RunningTrainer, Protocol):
+    """A started trainer that is a process, here or elsewhere."""
+
+    @property
+    def left(self) -> str | None:
+        """Name the processes that have outlived `end`; None when there are none."""
+        ...
+
+
+class StartProcess(Protocol):
+    """Starts a plan's command as a process: the seam through which a probe may run on another machine."""
+
+    def __call__(self, plan: ProbePlan) -> StartedProcess:
+        """Start it; raises as `Launch` does."""
+        ...
+
+
+class Prober(Protocol):
+    """Probes for real, or looks up what was recorded."""
+
+    @property
+    def open_session(self) -> str | None:
+        """The key of the session that is open, if one is."""
+        ...
+
+    def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
+        """Probe once; `stop` may end the probe early.
+
+        Raises OutputError or TrainerError when the tuner's own side fails.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the open session, if there is one, and wait for it. Harmless to repeat."""
         ...
 
 

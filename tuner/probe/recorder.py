@@ -20,7 +20,8 @@ class SamplingRecorder:
     missing; after `MOST_MISSED` in a row, or at once where a device is gone, the recording ends.
     """
 
-    def __init__(self, source: DeviceSource, clock: Clock, interval_s: float) -> None:
+    def __init__(self, source: DeviceSource, clock: Clock, interval_s: float, *, stop_s: float = STOP_S) -> None:
+        self._stop_s = stop_s
         self._source = source
         self._clock = clock
         self._interval_s = interval_s
@@ -55,7 +56,7 @@ class SamplingRecorder:
         """End the recording at once; its readings remain. Harmless to repeat."""
         if self._recording is not None:
             self._recording.stopped.set()
-            self._recording.thread.join(STOP_S)
+            self._recording.thread.join(self._stop_s)
 
 
 class _Recording:

@@ -8,8 +8,8 @@ from tuner.errors import OutputError
 from tuner.probe.console import Log
 from tuner.probe.kinds import BREACH
 from tuner.probe.plan import ProbePlan
-from tuner.probe.process import Process, prepare
-from tuner.probe.protocols import Clock, Line, RunningTrainer
+from tuner.probe.process import Launcher, prepare
+from tuner.probe.protocols import Clock, Line, RunningTrainer, StartedProcess, StartProcess
 from tuner.probe.reader import record
 from tuner.probe.requests import Requests
 from tuner.progress import PROGRESS, REQUESTS
@@ -30,11 +30,14 @@ class Sessions:
     plan's probe where it has not been closed before.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, start: StartProcess | None = None, *, stop_s: float = STOP_S) -> None:
+        """`start` starts a process, by default on this machine; `stop_s` is how long a trainer may take to stop."""
         self._clock = clock
+        self._start = start or Launcher(clock)
+        self._stop_s = stop_s
         self._session: _Session | None = None
         self._run: SessionRun | None = None
-        self._process: Process | None = None
+        self._process: StartedProcess | None = None
         """Started last."""
 
     @property
@@ -64,13 +67,13 @@ class Sessions:
         if plan.request is None or plan.session_key != self.open_key:
             self.close()
         if plan.request is None:
-            self._process = Process(plan, self._clock)
+            self._process = self._start(plan)
             return self._process
         prepare(plan)
         if self._session is None:
-            self._session = _Session(plan, self._clock)
+            self._session = _Session(plan, self._clock, self._start)
             self._process = self._session.process
-        self._run = SessionRun(plan, self._session, self._clock, origin_s)
+        self._run = SessionRun(plan, self._session, self._clock, origin_s, self._stop_s)
         return self._run
 
     def close(self) -> None:
@@ -83,8 +86,11 @@ class Sessions:
 class SessionRun:
     """One run of a session; a `RunningTrainer`."""
 
-    def __init__(self, plan: ProbePlan, session: "_Session", clock: Clock, origin_s: float) -> None:
+    def __init__(
+        self, plan: ProbePlan, session: "_Session", clock: Clock, origin_s: float, stop_s: float = STOP_S
+    ) -> None:
         """Ask for the run; its time 0 is `origin_s` on the clock."""
+        self._stop_s = stop_s
         self.pid: int = session.process.pid
         self.ready_s: float | None = 0.0 if session.ready else None
         """Of this run, until the session was ready."""
@@ -129,7 +135,7 @@ class SessionRun:
         """Have the run end, after its current iteration at the latest; a trainer that does not heed that is ended."""
         if self._under_way():
             self._session.requests.send("stop", at_once=True)
-            until_s = self._clock.now() + max(STOP_S, STOP_FACTOR * self._longest_s)
+            until_s = self._clock.now() + max(self._stop_s, STOP_FACTOR * self._longest_s)
             while self._under_way() and self._clock.now() < until_s:
                 self.lines(POLL_S)
         if not self._done:
@@ -173,7 +179,7 @@ class SessionRun:
 class _Session:
     """A started trainer that takes requests."""
 
-    def __init__(self, plan: ProbePlan, clock: Clock) -> None:
+    def __init__(self, plan: ProbePlan, clock: Clock, start: StartProcess) -> None:
         self.key = plan.session_key
         self.ready = False
         self.failed = False
@@ -183,7 +189,7 @@ class _Session:
         env = {**plan.env, PROGRESS: str(slot.progress), REQUESTS: str(self.requests.path)}
         self.origin_s = clock.now()
         try:
-            self.process = Process(replace(plan, slot=slot, env=env, files={}), clock)
+            self.process = start(replace(plan, slot=slot, env=env, files={}))
         except BaseException:
             self.requests.close()
             raise

@@ -18,7 +18,7 @@ _NOT_RECORDED = Failure(
 
 
 class ReplayedProber:
-    """Stands in for `tuner.workbench.Prober`: gives what the table holds and asks to stop after each iteration.
+    """Stands in for `tuner.prober.RealProber`: gives what the table holds and asks to stop after each iteration.
 
     A probe in the open session takes its run alone, any other one the start of a session or command as well. Limits of
     time are those of the recording; limits of iterations are the plan's.

@@ -155,7 +155,7 @@ class CaseStudy:
             return recover(self._study, probes)
 
     def ask(
-        self, target: int, price: Price = free, has_time: Callable[[float | None], bool] = lambda _: True
+        self, target: int | None, price: Price = free, has_time: Callable[[float | None], bool] = lambda _: True
     ) -> Asked | None:
         """Give the next config, leased to this process; `price` says what probing one costs now.
 
@@ -165,7 +165,8 @@ class CaseStudy:
         """
         with self._database.reported(), self._database.lock():
             trials = self._study.get_trials(deepcopy=False)
-            searched = finished(trials) + running(trials) >= target or self._sampler.exhausted(self._study)
+            reached = target is not None and finished(trials) + running(trials) >= target
+            searched = reached or self._sampler.exhausted(self._study)
             may_confirm = searched and self._confirm and not self.running  # read anew: others tell without the lock
             confirmed = self._sampler.unconfirmed(self._study) if may_confirm else None
             if (searched and confirmed is None) or not has_time(usual_s(trials)):

@@ -10,6 +10,7 @@ import psutil
 from tuner.devices.cpu import CpuSource
 from tuner.errors import TunerError
 from tuner.probe.clock import MonotonicClock
+from tuner.probe.console import USUAL_BOUNDS, Bounds
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.process import Launcher
 from tuner.probe.recorder import SamplingRecorder
@@ -124,14 +125,14 @@ class _FullDisk(Slot):
         return Path("/dev/full")
 
 
-def probe(fault: str, out_dir: Path, *, flood_bytes: int = BYTES_PER_MIB) -> Outcome:
+def probe(fault: str, out_dir: Path, *, flood_bytes: int = BYTES_PER_MIB, bounds: Bounds = USUAL_BOUNDS) -> Outcome:
     """Probe the trainer with this fault once; `out_dir` is absolute and of this probe alone."""
     this, clock, source = psutil.Process(), MonotonicClock(), CpuSource(RANKS)
     plan = _plan(fault, out_dir, source, flood_bytes)
     recorder = SamplingRecorder(source, clock, plan.slot.limits.sample_seconds)
     files_before = this.num_fds()
     try:
-        failure = run(plan, launch=Launcher(clock), recorder=recorder, clock=clock, stop=never).failure
+        failure = run(plan, launch=Launcher(clock, bounds), recorder=recorder, clock=clock, stop=never).failure
         got, says = (failure.kind.value, failure.detail) if failure else (OK, "")
     except TunerError as error:
         got, says = type(error).__name__, str(error)

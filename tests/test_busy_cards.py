@@ -1,0 +1,39 @@
+"""A study whose cards somebody else holds: the failure is the machine's, it is tried again, and nothing is launched."""
+
+import csv
+from pathlib import Path
+
+from tests_cli import study_file
+from tests_loop import Quiet, opened
+
+from tuner.cli.hints import complaint
+from tuner.devices.cards import Occupancy, Occupant
+from tuner.export.write import export_study
+from tuner.job import Job
+from tuner.loop import optimise
+from tuner.probe.plan import Device
+from tuner.prober import RealProber
+from tuner.study.cases import select
+from tuner.workbench import open_workbench
+
+HELD = Occupancy(
+    device=Device(name="cuda:0", model="card", uuid="GPU-a", mem_total_mib=24_000.0),
+    mem_used_mib=20_600.0,
+    occupants=(Occupant(pid=4711, mem_mib=20_000.0),),
+)
+
+
+def test_nothing_is_launched_on_cards_that_others_hold(tmp_path: Path) -> None:
+    study = study_file(tmp_path, probe={"iterations": 4, "idle_seconds": 0.01}, space={"num_envs": {"ladder": [8]}})
+    bench = open_workbench(str(study), runs=tmp_path / "runs")
+    prober = RealProber(bench.source, occupied=lambda: (HELD,))
+    with opened(tmp_path) as database:
+        job = Job(bench=bench, database=database, probe=prober, watcher=Quiet(), interrupted=lambda: False, trials=1)
+        (outcome,) = optimise(job, select(bench.trainer.cases(), bench.spec.cases))
+    assert "free the cards" in (complaint(outcome) or "")
+    export_study(f"sqlite:///{tmp_path}/study.db", "demo", tmp_path / "tables")
+    with (tmp_path / "tables/trials.tsv").open() as file:
+        trials = list(csv.DictReader(file, delimiter="\t"))
+    assert [(trial["status"], trial["launched"]) for trial in trials] == [("gpu_busy", "False")] * 4
+    assert "pid 4711 (20,000 MiB)" in trials[0]["detail"]
+    assert list((tmp_path / "runs/demo/probes").glob("*/*")) == []

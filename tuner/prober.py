@@ -1,0 +1,112 @@
+"""Probe for real: wait for idle cards, start the trainer or ask the open session, measure, and end what leaks."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tuner.devices.cards import Cards, Occupancy
+from tuner.devices.idle import grown, wait_until_idle
+from tuner.errors import DeviceError
+from tuner.probe.clock import MonotonicClock
+from tuner.probe.plan import ProbePlan
+from tuner.probe.protocols import DeviceSource
+from tuner.probe.recorder import STOP_S, SamplingRecorder
+from tuner.probe.result import Failure, ProbeResult, unlaunched
+from tuner.probe.run import run
+from tuner.probe.session import Sessions
+from tuner.probe.stop import Interrupted, Stop
+from tuner.workbench import Workbench
+
+Occupied = Callable[[], Sequence[Occupancy]]
+"""Reads who holds each card. Raises DeviceError when a card does not answer."""
+
+
+class RealProber:
+    """Probes on the devices of a source; a `tuner.probe.protocols.Prober`.
+
+    What the cards hold when the prober is made counts as belonging there. Close the prober to end the open session.
+    """
+
+    def __init__(
+        self,
+        source: DeviceSource,
+        *,
+        occupied: Occupied,
+        sessions: Sessions | None = None,
+        say: Callable[[str], None] = lambda _: None,
+        recorder_stop_s: float = STOP_S,
+    ) -> None:
+        """`sessions` starts trainers; `say` tells the user what keeps the tuner waiting.
+
+        `recorder_stop_s` is how long the end of a recording waits for a device that does not answer.
+        Raises DeviceError when a card cannot be read.
+        """
+        self._say = say
+        self._said = False
+        self._source = source
+        self._clock = MonotonicClock()
+        self._occupied = occupied
+        self._at_open = occupied()
+        self._sessions = sessions or Sessions(self._clock)
+        self._recorder_stop_s = recorder_stop_s
+        self._after_first: Sequence[Occupancy] | None = None
+
+    @property
+    def open_session(self) -> str | None:
+        """The key of the session that is open, if one is."""
+        return self._sessions.open_key
+
+    def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
+        """Probe once. Raises OutputError or TrainerError when the tuner's own side fails."""
+        warm = plan.request is not None
+        if not (warm and plan.session_key == self.open_session):
+            self.close()
+            if busy := self._wait_until_idle(plan, stop):
+                return unlaunched(plan.config, busy, plan.digest)
+        recorder = SamplingRecorder(
+            self._source, self._clock, plan.slot.limits.sample_seconds, stop_s=self._recorder_stop_s
+        )
+        result = run(plan, launch=self._sessions, recorder=recorder, clock=self._clock, stop=stop)
+        result = replace(result, warm=warm, ready_s=self._sessions.ready_s)
+        if result.failure or self._leaks():
+            self.close()
+        self._say_what_is_left()
+        return result
+
+    def close(self) -> None:
+        """End the open session, if there is one, and wait for it."""
+        self._sessions.close()
+        self._after_first = None
+        self._say_what_is_left()
+
+    def _say_what_is_left(self) -> None:
+        left = self._sessions.left
+        if left and not self._said:
+            self._say(f"{left} outlives its probe and cannot be killed; no other probe starts before it has ended")
+        self._said = left is not None
+
+    def _wait_until_idle(self, plan: ProbePlan, stop: Stop) -> Failure | None:
+        return wait_until_idle(
+            self._occupied,
+            self._at_open,
+            limit_s=plan.slot.limits.idle_seconds,
+            clock=self._clock,
+            sleep=time.sleep,
+            interrupted=lambda: stop(None) == Interrupted(),
+            left=lambda: self._sessions.left,
+        )
+
+    def _leaks(self) -> bool:
+        """Return whether the open session holds more memory than after its first run, or may do so."""
+        try:
+            now = self._occupied() if self.open_session else []
+        except DeviceError:
+            return True
+        if self._after_first is None:
+            self._after_first = now
+        return grown(now, self._after_first)
+
+
+def open_prober(bench: Workbench, say: Callable[[str], None] = lambda _: None) -> RealProber:
+    """Return a prober on the devices of a bench. Raises DeviceError when a card cannot be read."""
+    return RealProber(bench.source, occupied=Cards(bench.devices).occupancy, say=say)
