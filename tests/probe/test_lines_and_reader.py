@@ -152,3 +152,53 @@ def test_what_is_thin_lies_in_its_iteration(told: dict[str, float], thin: Thin |
     messages = [{"iteration": 0, "t_s": 101.0}, {"iteration": 1, "t_s": 106.0, **told}]
     lines = [Line(t_s=7.0, text=json.dumps(message), stream="progress") for message in messages]
     assert [mark.thin for mark in map(reader.feed, lines) if mark] == [None, thin]
+
+
+LINE = LinePatterns(patterns=(r"step (?P<iteration>\d+).* samples (?P<samples>\d+)",))
+
+
+@pytest.mark.parametrize(
+    ("printed", "samples"),
+    [
+        ("12,800", 12_800),
+        ("1,234,567", 1_234_567),
+        ("1.28e+04", 12_800),
+        ("12.8K", 12_800),
+        ("1.2M", 1_200_000),
+        ("12_800", 12_800),
+        ("12", 12),
+        ("12MB", 12),
+        ("12,", 12),
+        ("12, 800", 12),
+        ("12,34", 12),
+    ],
+)
+def test_counts_are_read_as_people_print_them(printed: str, samples: int) -> None:
+    assert marks(ProgressReader(LINE, 0.0), f"step 3 | samples {printed}") == [(3, samples)]
+
+
+@given(st.integers(0, 2**53), st.sampled_from(["{}", "{:,}", "{:_}"]))
+def test_a_count_is_the_same_however_it_is_grouped(count: int, form: str) -> None:
+    assert marks(ProgressReader(LINE, 0.0), f"step 3 | samples {form.format(count)} x") == [(3, count)]
+
+
+@pytest.mark.parametrize("huge", [2**31, 2**63, 10**400])
+def test_an_iteration_that_no_database_can_hold_is_no_mark(huge: int) -> None:
+    assert marks(ProgressReader(LINE, 0.0), f"step {huge} samples 1") == []
+    assert ProgressReader(LinePatterns(), 0.0).feed(record(iteration=huge)) is None
+
+
+def test_samples_that_no_database_can_hold_are_unknown() -> None:
+    assert marks(ProgressReader(LINE, 0.0), f"step 1 samples {2**63}") == [(1, None)]
+
+
+def test_counts_that_start_again_each_epoch_go_on() -> None:
+    bar = LinePatterns(patterns=(r"Epoch (?P<epoch>\d+):.* (?P<iteration>\d+)/\d+ ",))
+    texts = [f"Epoch {epoch}: | {step}/3 [" for epoch in range(3) for step in range(1, 4)]
+    assert [one for one, _ in marks(ProgressReader(bar, 0.0), *texts)] == list(range(1, 10))
+
+
+def test_without_an_epoch_only_a_deep_fall_is_a_new_start() -> None:
+    plain = LinePatterns(patterns=(r"step (?P<iteration>\d+)",))
+    texts = [f"step {number}" for number in (1, 2, 3, 2, 4, 5, 6, 7, 1, 2)]
+    assert [one for one, _ in marks(ProgressReader(plain, 0.0), *texts)] == [1, 2, 3, 4, 5, 6, 7, 8, 9]

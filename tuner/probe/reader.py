@@ -1,10 +1,10 @@
 """Progress marks from what a trainer writes: printed lines or the JSON-lines file of `tuner.progress`."""
 
 import json
-import math
 import re
 from typing import Any, TypeVar
 
+from tuner.probe.counts import MOST, MOST_ITERATIONS, Unwrapped, number, whole_numeral
 from tuner.probe.plan import LinePatterns
 from tuner.probe.protocols import Line
 from tuner.probe.result import Progress, Thin
@@ -22,28 +22,31 @@ class ProgressReader:
         self._patterns = [re.compile(pattern) for pattern in patterns.patterns]
         self._origin_s = origin_s
         self._partial: dict[str, str] = {}
+        self._unwrapped: dict[tuple[str | None, str], Unwrapped] = {}
+        self.matched = 0
+        """How often a printed line has matched a pattern."""
         self._highest: dict[tuple[int | None, str], float] = {}
 
     def feed(self, line: Line) -> Progress | None:
-        """Give the mark that this line completes, if it completes one."""
-        fields = record(line.text) if line.stream == "progress" else self._printed(line.text)
+        """Return the mark that this line completes, if it completes one."""
+        fields = record(line.text) if line.stream == "progress" else self._over_epochs(self._printed(line.text))
         rank = _count(fields.get("rank"))
         if rank is None and fields.get("rank") is not None:
             return None
         before = self._highest.get((rank, "iteration"), -1)
-        iteration = self._grown(rank, "iteration", _count(fields.get("iteration")))
+        iteration = self._grown(rank, "iteration", _count(fields.get("iteration"), MOST_ITERATIONS))
         if iteration is None or iteration == before:
             return None
         began_s = self._highest.get((rank, "t_s"), 0.0)
-        t_s = self._time_s(rank, _number(fields.get("t_s")), line)
+        t_s = self._time_s(rank, number(fields.get("t_s")), line)
         return Progress(
             iteration=iteration,
             rank=rank,
             samples=self._grown(rank, "samples", _count(fields.get("samples"))),
-            busy_s=self._grown(rank, "busy_s", _number(fields.get("busy_s"))),
+            busy_s=self._grown(rank, "busy_s", number(fields.get("busy_s"))),
             alloc_retries=self._grown(rank, "alloc_retries", _count(fields.get("alloc_retries"))),
             t_s=t_s,
-            thin=self._thin(_number(fields.get("thin_from_s")), _number(fields.get("thin_by")), began_s, t_s),
+            thin=self._thin(number(fields.get("thin_from_s")), number(fields.get("thin_by")), began_s, t_s),
         )
 
     def _grown(self, rank: int | None, name: str, value: N | None) -> N | None:
@@ -68,10 +71,21 @@ class ProgressReader:
         from_s = stamp_s - self._origin_s
         return Thin(from_s, by) if began_s <= from_s < t_s else None
 
+    def _over_epochs(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Let printed counts go on where they start again with an epoch."""
+        epoch = number(fields.get("epoch"))
+        for name in ("iteration", "samples"):
+            if (printed := number(fields.get(name))) is not None:
+                unwrapped = self._unwrapped.setdefault((fields.get("rank"), name), Unwrapped())
+                fields[name] = unwrapped(printed, epoch)
+        return fields
+
     def _printed(self, text: str) -> dict[str, Any]:
         for pattern in self._patterns:
             if found := pattern.search(text):
-                self._partial |= {name: value for name, value in found.groupdict().items() if value is not None}
+                self.matched += 1
+                groups = {name: found.span(name) for name, value in found.groupdict().items() if value is not None}
+                self._partial |= {name: whole_numeral(text, *span) for name, span in groups.items()}
                 if pattern is self._patterns[-1]:
                     whole, self._partial = self._partial, {}
                     return whole
@@ -87,16 +101,6 @@ def record(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _number(value: object) -> float | None:
-    if not isinstance(value, int | float | str):
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) and number >= 0 else None
-
-
-def _count(value: object) -> int | None:
-    number = _number(value)
-    return None if number is None else int(number)
+def _count(value: object, most: float = MOST) -> int | None:
+    found = number(value, most)
+    return None if found is None else int(found)

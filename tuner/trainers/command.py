@@ -43,7 +43,7 @@ from tuner.trainers.template import fill, placeholders
 LAUNCH_FACTS = frozenset({"case", "out_dir", "port", "devices", "ranks", "iterations", "python"})
 """Placeholders that are no parameters; `devices` is `cuda:0,cuda:1` or `cpu,cpu`, `iterations` the probe's limit."""
 
-_GROUPS = {"iteration", "samples", "rank"}
+_GROUPS = {"iteration", "samples", "rank", "epoch"}
 
 
 class Options(Strict):
@@ -90,7 +90,7 @@ class Options(Strict):
         groups = [set(_compiled(pattern).groupindex) for pattern in patterns]
         for pattern, named in zip(patterns, groups, strict=True):
             if not named or not named <= _GROUPS:
-                raise ValueError(f"{pattern!r} needs named groups out of iteration, samples, rank")
+                raise ValueError(f"{pattern!r} needs named groups out of iteration, samples, rank, epoch")
         if patterns and not any("iteration" in named for named in groups):
             raise ValueError("no pattern has the group (?P<iteration>…)")
         return patterns
