@@ -3,11 +3,12 @@
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tuner.probe.kinds import FailureKind
+from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.plan import Device, LinePatterns
 from tuner.probe.protocols import Line
 from tuner.probe.result import DeviceSample, Failure, ProbeResult
@@ -36,11 +37,12 @@ def probe(
     stop: Stop = never,
     lost_at_s: float = math.inf,
     clock: FakeClock | None = None,
+    readings: tuple[DeviceSample, ...] = READINGS,
     **limits: float,
 ) -> tuple[ProbeResult, ScriptedTrainer]:
     clock = clock or FakeClock()
     recording = Recording(devices=DEVICES, samples=READINGS, marks_s=(), total_s=600.0, exit_code=0)
-    recorder = ReplayedRecorder(ReplayedSource(recording), READINGS, clock, lost_at_s)
+    recorder = ReplayedRecorder(ReplayedSource(recording), readings, clock, lost_at_s)
     script = [Line(t_s=t_s, text=text) for t_s, text in lines]
     trainer = ScriptedTrainer(clock, script, exit_at_s=exit_at_s, exit_code=exit_code)
     plan = scripted_plan(Path("out"), DEVICES, ProbeSpec.model_validate(limits), patterns)
@@ -315,3 +317,37 @@ def test_blocks_of_time_stand_for_iterations_that_a_trainer_does_not_tell() -> N
 def test_a_dead_rank_closes_no_block() -> None:
     result, _ = probe([(20.0, "training"), (30.0, "RuntimeError: CUDA error: out of memory")], patterns=BLOCKS)
     assert kind(result) is FailureKind.GPU_OOM
+
+
+def test_a_device_that_did_nothing_while_iterations_advanced_is_a_failure_with_its_name() -> None:
+    idle = tuple(replace(one, util_pct=0.0) if one.device == 1 else one for one in READINGS)
+    result, _ = probe(iterations(50), readings=idle)
+    assert result.failure is not None
+    assert (result.failure.kind, result.failure.kind.blame) == (FailureKind.IDLE_DEVICE, Blame.SETUP)
+    assert result.failure.detail == "cuda:1 did nothing while iterations advanced"
+
+
+def steps(count: int, every_s: float = 1.0) -> list[tuple[float, str]]:
+    return [(10.0 + every_s * number, f"step {number} loss 0.{number}") for number in range(count)]
+
+
+def test_a_pattern_that_matches_nothing_is_the_set_up_s_fault_and_found_early() -> None:
+    result, trainer = probe(steps(600))
+    assert result.failure is not None
+    assert (result.failure.kind, result.failure.kind.blame) == (FailureKind.NO_PROGRESS, Blame.SETUP)
+    assert result.failure.detail.endswith("step 60 loss 0.60 | step 61 loss 0.61 | step 62 loss 0.62")
+    assert trainer.ended_at_s is not None
+    assert trainer.ended_at_s < 80.0
+
+
+def test_a_pattern_that_matches_late_is_waited_for() -> None:
+    assert probe([*steps(55), *iterations(20, start_s=66.0)])[0].ok
+
+
+def test_a_trainer_that_ends_without_a_match_has_no_progress() -> None:
+    assert kind(probe(steps(10), exit_at_s=30.0)[0]) is FailureKind.NO_PROGRESS
+
+
+def test_lines_of_a_start_are_no_progress() -> None:
+    building = [(1.0 + number, f"Building {number}/1024 environments") for number in range(300)]
+    assert probe([*building, *iterations(20, start_s=310.0)])[0].ok

@@ -7,7 +7,10 @@ from tuner.probe.evidence import OUT_OF_MEMORY, Evidence
 from tuner.probe.kinds import KILLED, FailureKind
 from tuner.probe.last_words import NO_OUTPUT
 from tuner.probe.ranks import Laggard
-from tuner.probe.result import STOPPED, Failure, unreadable
+from tuner.probe.result import STOPPED, Failure, ProbeResult, unreadable
+
+IDLE_PCT = 0.5
+"""Utilisation below which a device counts as idle: a launcher that only waits takes less of a core."""
 
 
 class End(StrEnum):
@@ -19,6 +22,8 @@ class End(StrEnum):
     """The trainer ended by itself."""
     FATAL = "fatal"
     """A rank died and nothing moved afterwards."""
+    UNMATCHED = "unmatched"
+    """Lines that look like progress came for a while, and no pattern matched one."""
     HANG = "hang"
     """Neither lines nor iterations came any more."""
     OUT_OF_TIME = "out_of_time"
@@ -42,13 +47,14 @@ def classify(
     seen: int = 0,
     behind: Laggard | None = None,
     lost: str | None = None,
+    unmatched: Sequence[str] = (),
 ) -> Failure | None:
     """Decide whether a probe failed and why; None when its window counts.
 
     `missing` names expected files that are not there, `measured` says whether there is a window, `oom_kills` counts
     processes that the kernel ended for want of memory while the probe ran, `seen` the iterations that all ranks told,
     `behind` is the rank that the others wait for, if there is one, and `lost` says why the devices could not be read
-    any more, if they could not.
+    any more, if they could not. `unmatched` holds the last lines that look like progress although no pattern matches.
     """
     if end is End.INTERRUPTED:
         return STOPPED
@@ -64,6 +70,11 @@ def classify(
         return unreadable(lost)
     if oom_kills and (named is None or named.rule == KILLED):
         return Failure(kind=FailureKind.HOST_OOM, rule="kernel", detail=f"the kernel ended {oom_kills} process(es)")
+    ran_on = end in {End.UNMATCHED, End.OUT_OF_TIME} or (end is End.EXITED and exit_code == 0)
+    if unmatched and named is None and ran_on:
+        shown = " | ".join(unmatched)
+        detail = f"no line matched `progress` and nothing called report(); the last lines: {shown}"
+        return Failure(kind=FailureKind.NO_PROGRESS, rule="unmatched", detail=detail)
     return named or _unexplained(end, exit_code, missing, evidence.last_words(), seen=seen, behind=behind)
 
 
@@ -100,3 +111,17 @@ def _unexplained(
         return Failure(kind=FailureKind.CRASH, rule="incomplete", detail=f"it ended as if all were well, {lack}")
     code = "" if end is End.FATAL else f"exit code {exit_code}: "
     return Failure(kind=FailureKind.CRASH, rule="exit", detail=f"{code}{last_words}")
+
+
+def idle_device(result: ProbeResult) -> Failure | None:
+    """Return the failure of a probe that advanced while a device did nothing; None where every device worked.
+
+    A probe on one device may be as idle as it likes: nothing else can have made the iterations.
+    """
+    if len(result.devices) < 2:
+        return None
+    idle = [one.device for one in result.devices if one.util_mean_pct is not None and one.util_mean_pct < IDLE_PCT]
+    if not idle or result.iterations < 1:
+        return None
+    detail = f"{', '.join(idle)} did nothing while iterations advanced"
+    return Failure(kind=FailureKind.IDLE_DEVICE, rule="idle", detail=detail)

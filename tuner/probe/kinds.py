@@ -189,6 +189,17 @@ class FailureKind(StrEnum):
             ),
         ),
     )
+    NO_PROGRESS = _Row(
+        word="no_progress",
+        blame=Blame.SETUP,
+        remedy="mend the `progress` patterns of the study file so that they match such lines, or have the trainer call "
+        "`report()` of tuner/progress.py",
+    )
+    IDLE_DEVICE = _Row(
+        word="idle_device",
+        blame=Blame.SETUP,
+        remedy="let the command start one rank for each device ({ranks}, {devices}), or give the study fewer devices",
+    )
     HANG = _Row(word="hang", blame=Blame.HOST, invalidity="timeout")
     TOO_SLOW = _Row(word="too_slow", blame=Blame.CONFIG, invalidity="timeout")
     INTERRUPTED = _Row(word="interrupted", blame=Blame.NOBODY)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tuner.probe.failures import End, classify
+from tuner.probe.failures import End, classify, idle_device
 from tuner.probe.plan import ProbePlan
 from tuner.probe.protocols import Clock, Launch, Recorder, RunningTrainer
 from tuner.probe.reader import ProgressReader
@@ -76,9 +76,10 @@ class _Probe:
             seen=len(self._watch.marks),
             behind=self._watch.behind(),
             lost=self._recorder.lost,
+            unmatched=self._watch.unmatched,
         )
-        result = replace(result, failure=failure, stopped=why)
-        return _without_number(result, len(self._watch.marks)) if failure else result
+        result = replace(result, failure=failure or idle_device(result), stopped=why)
+        return _without_number(result, len(self._watch.marks)) if result.failure else result
 
     def _now_s(self) -> float:
         return self._clock.now() - self._origin_s

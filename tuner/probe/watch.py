@@ -10,6 +10,7 @@ from tuner.probe.protocols import Line
 from tuner.probe.ranks import Laggard, laggard
 from tuner.probe.reader import ProgressReader, record
 from tuner.probe.result import Progress
+from tuner.probe.unmatched import PATIENCE_S, Unmatched
 from tuner.probe.window import Mark, marks
 from tuner.study.spec import ProbeSpec
 
@@ -37,6 +38,7 @@ class Watch:
         self._first_line_s: float | None = None
         self._last_line_s = 0.0
         self.evidence = Evidence()
+        self._unmatched = Unmatched()
         self.progress: list[Progress] = []
         self.marks: list[Mark] = []
 
@@ -50,6 +52,7 @@ class Watch:
                 self.progress.append(report)
             if line.stream == "console":
                 self.evidence.feed(line.text, line.t_s)
+                self._unmatched.feed(line.text, line.t_s)
             elif (told := record(line.text)).get("type") == "failed":
                 self.evidence.tell(told, line.t_s)
         if len(self.progress) > told_before:
@@ -72,6 +75,8 @@ class Watch:
             return End.ENOUGH
         if self._rank_is_dead(now_s):
             return End.FATAL
+        if self.unmatched and now_s - (self._unmatched.since_s or now_s) >= PATIENCE_S:
+            return End.UNMATCHED
         if now_s >= self._limits.max_seconds:
             return End.HANG if self._stalled(now_s, HICCUP_FACTOR) else End.OUT_OF_TIME
         if self._measures and self.evidence.fatal_t_s is None and not self._time_for(1):
@@ -88,6 +93,12 @@ class Watch:
         return self._are_enough(len(self.marks) + 1, self._window_s + self._median_iteration_s() / 2) or (
             not self._time_for(2)
         )
+
+    @property
+    def unmatched(self) -> Sequence[str]:
+        """The last lines that look like progress, as long as nothing has told any."""
+        silent = not self.progress and not self.marks and not self._reader.matched and self._block_s is None
+        return self._unmatched.lines if silent else ()
 
     def behind(self) -> Laggard | None:
         """Give the rank that the others wait for, if there is one."""
