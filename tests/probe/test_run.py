@@ -203,7 +203,7 @@ def test_a_traceback_that_is_followed_by_progress_is_forgiven() -> None:
         ("ModuleNotFoundError: No module named 'trimesh'", FailureKind.MISSING_DEPENDENCY),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'x.pkl'", FailureKind.MISSING_ASSET),
         ("ValueError: Array shapes must be non-negative", FailureKind.INVALID_CONFIG),
-        ("train.py: error: unrecognized arguments: --envs", FailureKind.INVALID_CONFIG),
+        ("train.py: error: unrecognized arguments: --envs", FailureKind.INVALID_COMMAND),
         ("[rank0]: torch.distributed.DistBackendError: NCCL error in: x", FailureKind.NCCL),
         ("KeyError: 'actor_epochs'", FailureKind.CRASH),
     ],

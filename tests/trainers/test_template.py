@@ -34,3 +34,19 @@ def test_words_with_doubled_braces_come_back_as_they_were(words):
 )
 def test_a_word_without_its_value_goes_with_the_flag_right_before_it(words, filled):
     assert fill(words, {"a": 1}) == filled
+
+
+@pytest.mark.parametrize(
+    ("words", "filled"),
+    [
+        (("--headless", "--mini={b}"), ("--headless",)),
+        (("--headless", "--max={b}", "--seed", "1"), ("--headless", "--seed", "1")),
+        (("--headless", "env.num={b}"), ("--headless",)),
+        (("--headless", "+env.num={b}"), ("--headless",)),
+        (("--headless", "-n{b}"), ("--headless",)),
+        (("--env.num", "{b}", "last"), ("last",)),
+        (("--name", "run_{b}"), ()),
+    ],
+)
+def test_a_flag_goes_only_with_its_own_value(words: tuple[str, ...], filled: tuple[str, ...]) -> None:
+    assert fill(words, {"a": 1}) == filled

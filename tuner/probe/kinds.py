@@ -148,6 +148,18 @@ class FailureKind(StrEnum):
         rules=(_rule("file", r"\bFileNotFoundError: ", r"\bNotADirectoryError: ", r"can't open file '"),),
         remedy="put the file where the trainer looks for it (under `trainer.root`)",
     )
+    INVALID_COMMAND = _Row(
+        word="invalid_command",
+        blame=Blame.SETUP,
+        rules=(
+            _rule(
+                "command line",
+                r"error: (?:unrecognized arguments|the following arguments are required|unrecognized option)",
+                r"[Nn]o such option: |[Uu]nrecognized options?: |Could not override '",
+            ),
+        ),
+        remedy="mend the command of the study file",
+    )
     INVALID_CONFIG = _Row(
         word="invalid_config",
         blame=Blame.CONFIG,
@@ -156,7 +168,7 @@ class FailureKind(StrEnum):
                 "argument",
                 r"Array shapes must be non-negative",
                 r"CUDA error: invalid configuration argument",
-                r"error: (?:unrecognized arguments|argument |the following arguments are required)",
+                r"error: argument ",
             ),
         ),
         invalidity="constraints",

@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from string import Formatter
 
-_FLAG = re.compile(r"--?[A-Za-z][\w-]*")
+_FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
+_NAMES_ITSELF = re.compile(r"-|[+~@\w./-]+=")
+"""How a word begins that is no value of the flag before it: `--envs={num_envs}`, `env.num_envs={num_envs}`."""
 
 
 def placeholders(words: Iterable[str]) -> frozenset[str]:
@@ -13,13 +15,17 @@ def placeholders(words: Iterable[str]) -> frozenset[str]:
 
 
 def fill(words: Sequence[str], values: Mapping[str, object]) -> tuple[str, ...]:
-    """Put the values in. A word with a placeholder that has none is left out, and with it a flag right before it."""
+    """Put the values in. A word with a placeholder that has no value is left out.
+
+    A flag right before such a word goes with the word where the word is the flag's value: `--envs {num_envs}` goes as a
+    whole, and of `--headless --envs={num_envs}` the flag `--headless` stays.
+    """
     kept: list[str] = []
     before = ""
     for word in words:
         if _names(word) <= values.keys():
             kept.append(word.format_map(values))
-        elif _FLAG.fullmatch(before):
+        elif _FLAG.fullmatch(before) and not _NAMES_ITSELF.match(word):
             kept.pop()
         before = word
     return tuple(kept)
