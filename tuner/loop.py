@@ -28,7 +28,6 @@ from tuner.store.siblings import siblings
 from tuner.store.study import Asked, CaseStudy
 from tuner.study.cases import Case
 from tuner.study.space import LADDER, Config
-from tuner.trainers.parameters import learning
 
 
 def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
@@ -97,7 +96,7 @@ class _CaseWork:
             objectives=self._spec.objectives,
             identity=identity,
             case={
-                **case_record(case, identity, defaults=space.defaults(), learning=learning(bench.trainer)),
+                **case_record(case, identity, defaults=space.defaults(), learning=bench.trainer.learning),
                 **job.about,
             },
             confirm=job.purpose.competing,

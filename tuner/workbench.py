@@ -10,14 +10,15 @@ from tuner.devices.topology import links, nccl_variables
 from tuner.errors import StudyError
 from tuner.probe.metrics import check_metrics
 from tuner.probe.plan import Device
-from tuner.probe.protocols import DeviceSource, Trainer
+from tuner.probe.protocols import DeviceSource
 from tuner.search.trials import PATIENCE
 from tuner.study.cases import Case
 from tuner.study.load import DeviceKind, load, narrowed
 from tuner.study.space import LADDER, Config, Space, every
 from tuner.study.spec import StudySpec
-from tuner.trainers.base import open_trainer, split_parameters
-from tuner.trainers.parameters import LadderEnd, check_values, ladder_end
+from tuner.trainers.base import LadderEnd, Trainer
+from tuner.trainers.parameters import check_values, split_parameters
+from tuner.trainers.registry import open_trainer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +81,7 @@ class Workbench:
 
         Raises StudyError when not even the smallest rung is left.
         """
-        end = ladder_end(self.trainer, case)
+        end = self.trainer.ladder_end(case)
         rungs = [rung for rung in self.spec_for(case).build_space().values(LADDER) if not isinstance(rung, str)]
         if end is None or not rungs or max(rungs) <= end.num_envs:
             return None

@@ -3,11 +3,11 @@ from pathlib import Path
 import pytest
 
 from tuner.checkup.finding import Finding, Level
-from tuner.checkup.trainer import check_imports, check_parameters, check_trainer
+from tuner.checkup.trainer import check_imports, check_named_trainer, check_parameters
 from tuner.errors import StudyError, TrainerError
 from tuner.study.spec import StudySpec
-from tuner.trainers.base import open_trainer
 from tuner.trainers.dependencies import Dependencies, Imported, Limit
+from tuner.trainers.registry import open_trainer
 
 WARP = Imported(module="warp", version="1.14.0")
 NEWTON = Imported(module="newton", version="1.0.0")
@@ -56,27 +56,27 @@ def test_a_warp_that_newton_does_not_work_with_is_a_problem() -> None:
 
 
 def test_cases_are_counted_and_a_command_s_imports_are_not_known() -> None:
-    cases, imports, _ = check_trainer(study())
+    cases, imports, _ = check_named_trainer(study())
     assert cases.text == "command: 1 of 2 case(s) selected"
     assert (imports.level, "not known" in imports.text) == (Level.OK, True)
 
 
 def test_parameters_that_are_left_out_are_named_with_the_reason() -> None:
-    *_, found = check_trainer(study(space={"num_envs": {"ladder": [8]}, "num_workers": {"choices": [0]}}))
+    *_, found = check_named_trainer(study(space={"num_envs": {"ladder": [8]}, "num_workers": {"choices": [0]}}))
     assert found.text == "num_envs; num_workers left out: the command has no {num_workers} placeholder"
 
 
 def test_a_parameter_that_only_an_override_misspells_is_raised() -> None:
     override = {"match": {"cases": ["run"]}, "space": {"num_env": {"ladder": [4]}}}
     with pytest.raises(TrainerError, match="num_env"):
-        list(check_trainer(study(overrides=[override])))
+        list(check_named_trainer(study(overrides=[override])))
 
 
 def test_what_a_study_cannot_use_is_raised(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="fly"):
-        list(check_trainer(study(cases=["fly"])))
+        list(check_named_trainer(study(cases=["fly"])))
     with pytest.raises(TrainerError, match="args"):
-        list(check_trainer(study(trainer={"name": "mimickit", "root": str(tmp_path)})))
+        list(check_named_trainer(study(trainer={"name": "mimickit", "root": str(tmp_path)})))
 
 
 def parameters(chosen: StudySpec) -> list[Finding]:
@@ -99,20 +99,20 @@ def test_a_parameter_that_no_config_reaches_is_left_out_with_the_reason() -> Non
 
 
 def test_a_command_that_takes_no_parameter_is_a_problem() -> None:
-    *_, found = check_trainer(study(trainer=command("{python} train.py")))
+    *_, found = check_named_trainer(study(trainer=command("{python} train.py")))
     assert found.level is Level.PROBLEM
     assert found.text == "none is searched; num_envs left out: the command has no {num_envs} placeholder"
 
 
 @pytest.mark.parametrize("text", ["no-such-program {num_envs}", "./train.sh {num_envs}", "LR=1 python {num_envs}"])
 def test_a_program_that_is_not_there_is_a_problem(text: str) -> None:
-    _, _, found, _ = check_trainer(study(trainer=command(text)))
+    _, _, found, _ = check_named_trainer(study(trainer=command(text)))
     assert (found.subject, found.level) == ("command", Level.PROBLEM)
     assert f"there is no program {text.split(maxsplit=1)[0]!r}; no shell runs it" in found.text
 
 
 def test_an_override_for_no_case_is_a_warning() -> None:
-    _, found, *_ = check_trainer(study(overrides=[{"match": {"cases": ["fly*"]}, "search": {"trials": 3}}]))
+    _, found, *_ = check_named_trainer(study(overrides=[{"match": {"cases": ["fly*"]}, "search": {"trials": 3}}]))
     assert (found.level, found.text) == (Level.WARNING, "no case matches 'fly*'")
 
 

@@ -11,7 +11,8 @@ from ruamel.yaml import YAML
 from tests_docs import ROOT, Shown, shown
 
 from tuner.study.load import load, narrowed
-from tuner.trainers.base import open_trainer, split_parameters
+from tuner.trainers.parameters import split_parameters
+from tuner.trainers.registry import open_trainer
 
 TABLE = ROOT / "benchmarks/tables/pi_plus_two_h200/deepmimic_pi_plus_ppo.parquet"
 

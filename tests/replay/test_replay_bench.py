@@ -22,7 +22,6 @@ from tuner.store.study import Asked
 from tuner.study.cases import Case
 from tuner.testing.contracts import check_device_source
 from tuner.testing.trainers import check_trainer
-from tuner.trainers.parameters import learning
 from tuner.workbench import Workbench
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ def test_the_table_is_a_trainer_and_a_source(made: "Made", tmp_path: Path) -> No
 
 
 def test_a_table_that_does_not_tell_what_changes_learning_has_the_usual_parameters(made: "Made") -> None:
-    assert learning(TableTrainer(made.table)) == {"agent_variant", "batch_size"}
+    assert TableTrainer(made.table).learning == {"agent_variant", "batch_size"}
 
 
 def test_a_constraint_on_an_unknown_metric_is_refused(made: "Made", tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from tuner.errors import StudyError
 from tuner.probe.metrics import OBJECTIVES
 from tuner.study.load import load, narrowed
 from tuner.study.spec import ProbeSpec, PrunerSpec, SearchSpec
-from tuner.trainers.base import TRAINERS
+from tuner.trainers.registry import TRAINERS
 
 STUDIES = Path(__file__).parents[2] / "docs/studies.md"
 

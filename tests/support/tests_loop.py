@@ -22,8 +22,8 @@ from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 from tuner.testing.devices import Recording, ReplayedSource
+from tuner.trainers.base import LadderEnd
 from tuner.trainers.command import CommandTrainer
-from tuner.trainers.parameters import LadderEnd
 from tuner.workbench import Workbench
 
 DEVICES = tuple(Device(name=f"cuda:{index}", model="x") for index in range(2))

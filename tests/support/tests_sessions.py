@@ -10,11 +10,12 @@ from typing import Any
 
 from tuner.probe.clock import MonotonicClock
 from tuner.probe.port import reserved_port
-from tuner.probe.protocols import RunningTrainer, Trainer
+from tuner.probe.protocols import RunningTrainer
 from tuner.probe.session import Sessions
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.testing.trainers import make_slot
+from tuner.trainers.base import Trainer
 
 Message = dict[str, Any]
 

@@ -7,9 +7,9 @@ import pytest
 
 from tuner.errors import TrainerError
 from tuner.study.spec import TrainerSpec
-from tuner.trainers.base import open_trainer
-from tuner.trainers.dependencies import Dependencies, Dependent, Imported, Limit, conflicts, import_all
+from tuner.trainers.dependencies import Dependencies, Imported, Limit, conflicts, import_all
 from tuner.trainers.mimickit import packages
+from tuner.trainers.registry import open_trainer
 
 MODULES = {
     "plain": "__version__ = '1.2'",
@@ -109,17 +109,17 @@ def test_a_conflict_says_what_to_install() -> None:
 def test_what_mimickit_imports_follows_its_simulator(engine: str, first: str) -> None:
     options = {"engine_config": engine} if engine else {}
     trainer = open_trainer(TrainerSpec(name="mimickit", python="/envs/mk/bin/python", options=options))
-    assert isinstance(trainer, Dependent)
+    assert trainer.dependencies is not None
     assert trainer.dependencies.python == "/envs/mk/bin/python"
     assert trainer.dependencies.modules[0] == first
     assert "torch" in trainer.dependencies.modules
 
 
 def test_what_a_command_imports_is_not_known() -> None:
-    assert not isinstance(open_trainer(TrainerSpec(name="command", options={"command": "train"})), Dependent)
+    assert open_trainer(TrainerSpec(name="command", options={"command": "train"})).dependencies is None
 
 
 def test_the_reference_trainer_can_be_imported_here() -> None:
     trainer = open_trainer(TrainerSpec(name="reference"))
-    assert isinstance(trainer, Dependent)
+    assert trainer.dependencies is not None
     assert [one.error for one in import_all(trainer.dependencies)] == [None] * len(trainer.dependencies.modules)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tuner.errors import TrainerError
 from tuner.probe.plan import Device, ProbePlan, Slot
-from tuner.probe.protocols import Trainer
 from tuner.study.cases import Case, select
 from tuner.study.space import Value
 from tuner.study.spec import ProbeSpec, TrainerSpec
+from tuner.trainers.base import Trainer
 from tuner.trainers.reference.adapter import ReferenceTrainer
 from tuner.trainers.reference.agent import AgentSettings, agent_settings
 

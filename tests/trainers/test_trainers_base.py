@@ -6,8 +6,9 @@ from tuner.errors import TrainerError
 from tuner.study.cases import Case
 from tuner.study.spec import TrainerSpec
 from tuner.testing.trainers import check_trainer
-from tuner.trainers.base import TRAINERS, open_trainer, split_parameters
-from tuner.trainers.parameters import LadderEnd, ladder_end, learning
+from tuner.trainers.base import LadderEnd
+from tuner.trainers.parameters import split_parameters
+from tuner.trainers.registry import TRAINERS, open_trainer
 
 SPECS = {
     "mimickit": TrainerSpec(name="mimickit", root=str(Path(__file__).parents[1] / "data" / "mimickit")),
@@ -60,12 +61,12 @@ def test_a_placeholder_must_be_a_parameter_of_the_study_or_a_standard_one():
 def test_a_trainer_tells_what_changes_learning(name):
     accepted = open_trainer(SPECS[name]).accepts
 
-    assert learning(open_trainer(SPECS[name])) == accepted & {"agent_variant", "update_epochs", "batch_size"}
+    assert open_trainer(SPECS[name]).learning == accepted & {"agent_variant", "update_epochs", "batch_size"}
 
 
 @pytest.mark.parametrize("name", ["command", "reference"])
 def test_most_trainers_know_of_no_end_of_a_ladder(name):
-    assert ladder_end(open_trainer(SPECS[name]), Case(name="walk")) is None
+    assert open_trainer(SPECS[name]).ladder_end(Case(name="walk")) is None
 
 
 @pytest.mark.parametrize(

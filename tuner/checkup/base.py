@@ -7,7 +7,7 @@ from pathlib import Path
 from tuner.checkup.finding import Finding, fine, problem
 from tuner.checkup.machine import check_clocks, check_links, check_machine, check_nccl, check_occupancy
 from tuner.checkup.storage import check_room, check_storage
-from tuner.checkup.trainer import check_objective, check_trainer
+from tuner.checkup.trainer import check_named_trainer, check_objective
 from tuner.devices.base import Connect, CudaOrder, describe_machine, open_devices
 from tuner.devices.cards import Cards
 from tuner.devices.cuda import visible_uuids
@@ -34,7 +34,7 @@ def check_up(spec: StudySpec, *, asked_for: str, devices: str, url: str, runs: P
         yield fine("study", f"{spec.name} stands in for {asked_for}, whose trainer.root is empty")
     yield from _reported("devices", lambda: check_devices(devices, spec.environment))
     yield from _reported("objective", lambda: check_objective(spec))
-    yield from _reported("trainer", lambda: check_trainer(spec))
+    yield from _reported("trainer", lambda: check_named_trainer(spec))
     yield from _reported("storage", lambda: [check_storage(url)])
     limits = {"wished_gib": DISK_WISHED_GIB, "needed_gib": DISK_NEEDED_GIB}
     yield from _reported("disk", lambda: [check_room("disk", runs, **limits)])

@@ -5,13 +5,13 @@ from typing import get_args
 
 from tuner.checkup.finding import Finding, fine, problem, warning
 from tuner.probe.metrics import check_metrics
-from tuner.probe.protocols import Trainer
 from tuner.study.cases import Case, select
 from tuner.study.load import DeviceKind, narrowed, unmatched
 from tuner.study.spec import StudySpec
-from tuner.trainers.base import open_trainer, split_parameters
-from tuner.trainers.dependencies import Dependencies, Dependent, Imported, Launcher, conflicts, import_all
-from tuner.trainers.parameters import check_values
+from tuner.trainers.base import Trainer
+from tuner.trainers.dependencies import Dependencies, Imported, conflicts, import_all
+from tuner.trainers.parameters import check_values, split_parameters
+from tuner.trainers.registry import open_trainer
 
 
 def check_objective(spec: StudySpec) -> Iterator[Finding]:
@@ -21,7 +21,7 @@ def check_objective(spec: StudySpec) -> Iterator[Finding]:
     yield fine("objective", ", ".join([*spec.objectives, *kept]))
 
 
-def check_trainer(spec: StudySpec) -> Iterator[Finding]:
+def check_named_trainer(spec: StudySpec) -> Iterator[Finding]:
     """Check the trainer that a study names. Raises StudyError or TrainerError where its files cannot be used."""
     trainer = open_trainer(spec.trainer)
     known = trainer.cases()
@@ -29,11 +29,11 @@ def check_trainer(spec: StudySpec) -> Iterator[Finding]:
     yield fine("trainer", f"{trainer.name}: {len(chosen)} of {len(known)} case(s) selected")
     for glob in unmatched(spec, (case.name for case in known)):
         yield warning("overrides", f"no case matches {glob!r}")
-    if isinstance(trainer, Dependent):
+    if trainer.dependencies:
         yield from check_imports(trainer.dependencies, import_all(trainer.dependencies))
     else:
         yield fine("imports", f"what {trainer.name} imports is not known here")
-    if isinstance(trainer, Launcher) and (program := trainer.missing_program()):
+    if program := trainer.missing_program():
         yield problem("command", f"there is no program {program!r}; no shell runs it: see trainer.options")
     yield from check_parameters(trainer, spec, known)
 

@@ -16,7 +16,6 @@ from tuner.probe.kinds import Blame, FailureKind
 from tuner.replay.table import Table as RecordedTable
 from tuner.study.cases import Case
 from tuner.study.space import LADDER, Config
-from tuner.trainers.parameters import ladder_end
 from tuner.units import duration
 from tuner.urls import shown
 from tuner.workbench import Workbench
@@ -97,7 +96,7 @@ def at_the_top(bench: Workbench, cases: Iterable[Case], rows: Iterable[CaseSumma
 def _beyond(bench: Workbench, case: Case, top: int) -> str:
     """Say what a ladder beyond this rung may come to."""
     more = "larger `max`" if bench.space_for(case).auto_bounds else "longer ladder"
-    end, longer = ladder_end(bench.trainer, case), f"a {more} (in a study of another name) may do better"
+    end, longer = bench.trainer.ladder_end(case), f"a {more} (in a study of another name) may do better"
     if end is None:
         return longer
     if top >= end.num_envs:

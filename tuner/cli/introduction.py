@@ -10,7 +10,7 @@ from tuner.study.cases import Case
 from tuner.study.load import load, stands_in, unmatched
 from tuner.study.space import LADDER
 from tuner.study.spec import StudySpec
-from tuner.trainers.parameters import LadderEnd
+from tuner.trainers.base import LadderEnd
 from tuner.workbench import Workbench, not_searched
 
 

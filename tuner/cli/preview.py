@@ -11,7 +11,7 @@ from tuner.cli.options import Study
 from tuner.cli.tables import print_tables
 from tuner.study.cases import select
 from tuner.study.spec import StudySpec
-from tuner.trainers.base import open_trainer
+from tuner.trainers.registry import open_trainer
 
 
 def cases(study: Study) -> None:

@@ -1,63 +1,12 @@
-"""What the probe needs from the rooms above it: trainers, devices, a started process, a clock."""
+"""What the probe needs from the rooms above it: devices, a started process, a clock."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from tuner.probe.plan import Device, ProbePlan, Slot
+from tuner.probe.plan import Device, ProbePlan
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.probe.stop import Stop
-from tuner.study.cases import Case
-from tuner.study.space import Config
-
-
-class Trainer(Protocol):
-    """A kind of trainer: what cases it knows, what it can vary, and how it is launched."""
-
-    @property
-    def name(self) -> str:
-        """The name used in study files."""
-        ...
-
-    @property
-    def accepts(self) -> frozenset[str]:
-        """The parameters it can vary."""
-        ...
-
-    @property
-    def declines(self) -> Mapping[str, str]:
-        """Standard parameters it cannot vary → why not, in a few words."""
-        ...
-
-    def cases(self) -> list[Case]:
-        """List all cases, trainable or not. Raises TrainerError when the trainer's files are missing."""
-        ...
-
-    def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
-        """Decide everything about one probe; reads the trainer's files, writes and starts nothing.
-
-        Where the slot is to train in, the same launch goes on for as long as the trainer's own settings say.
-        Raises TrainerError when the case's files cannot be used with this config.
-        """
-        ...
-
-    def session_key(self, case: Case, config: Config) -> str | None:
-        """Name the session that can serve this config: configs with equal keys can share one started trainer.
-
-        None where this trainer, or this case, has no sessions.
-        """
-        ...
-
-    def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:
-        """Decide the same probe as one run of a session; None where there is none.
-
-        What serves the session tells progress and takes requests as `tuner.progress` does. Raises as `plan` does.
-        """
-        ...
-
-    def fingerprint(self) -> dict[str, str]:
-        """Say what makes results of this trainer comparable: name and options."""
-        ...
 
 
 class DeviceSource(Protocol):

@@ -14,7 +14,7 @@ from tuner.store.siblings import RECORDED
 from tuner.study.cases import Case
 from tuner.study.load import load, narrowed
 from tuner.study.space import Config, config_digest
-from tuner.trainers.parameters import STANDARD
+from tuner.trainers.base import STANDARD, Trainer
 from tuner.workbench import Workbench
 
 
@@ -40,16 +40,18 @@ def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Work
     )
 
 
-class TableTrainer:
+class TableTrainer(Trainer):
     """The trainer that a table was recorded with: its one case, the parameters recorded, and plans that run nothing."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
         self.name = table.header.trainer["name"]
         self.accepts = frozenset(table.header.space)
-        self.declines: Mapping[str, str] = {
-            name: "the table does not vary it" for name in STANDARD if name not in self.accepts
-        }
+
+    @property
+    def declines(self) -> Mapping[str, str]:
+        """The standard parameters that the table does not vary."""
+        return {name: "the table does not vary it" for name in STANDARD if name not in self.accepts}
 
     def cases(self) -> list[Case]:
         """List the one case."""

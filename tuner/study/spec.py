@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from tuner.study.constraints import Bound, Constraint, read_constraint
-from tuner.study.forms import DEVICES, NAME, VARIABLE
+from tuner.study.forms import DEVICES, NAME, TRAINER, VARIABLE
 from tuner.study.objectives import Objective, read_objectives
 from tuner.study.parameter import AUTO, Number, ParameterSpec, PositiveInt, Strict, Whole
 from tuner.study.space import DEFAULT, LADDER, VARIANT, Space
@@ -25,7 +25,9 @@ CERTAINTY = 0.98
 class TrainerSpec(Strict):
     """Which trainer is probed, where it lives and which Python runs it."""
 
-    name: Name
+    name: Annotated[str, StringConstraints(pattern=TRAINER)] = Field(
+        description="a built-in trainer, or package.module:Class for your own"
+    )
     root: str = Field(default="", description="the trainer's checkout")
     python: str = Field(default="", description="the Python of the trainer's own environment")
     options: dict[str, Any] = Field(default_factory=dict, description="what this trainer understands: docs/studies.md")

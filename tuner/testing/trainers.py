@@ -5,11 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.probe.plan import Device, ProbePlan, Slot
-from tuner.probe.protocols import Trainer
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec
-from tuner.trainers.parameters import STANDARD, ladder_end, learning
+from tuner.trainers.base import STANDARD, Trainer
 
 
 def make_slot(out_dir: Path, *, gpu: bool = False, ranks: int = 2, port: int = 40001, iterations: int = 3) -> Slot:
@@ -25,7 +24,7 @@ def make_slot(out_dir: Path, *, gpu: bool = False, ranks: int = 2, port: int = 4
 
 
 def check_trainer(trainer: Trainer, *, case: str, configs: Sequence[Config], out_dir: Path) -> None:
-    """Put `trainer` through the contract of `tuner.probe.protocols.Trainer`.
+    """Put `trainer` through the contract of `tuner.trainers.base.Trainer`.
 
     `case` is one of its trainable cases, `configs` are at least two that differ, `out_dir` is a fresh absolute path.
     Raises AssertionError with the first promise that does not hold.
@@ -49,7 +48,7 @@ def _check_words(trainer: Trainer) -> None:
     _holds(not trainer.accepts & trainer.declines.keys(), "no parameter is both accepted and declined")
     _holds(trainer.accepts | trainer.declines.keys() >= set(STANDARD), "standard parameters are accepted or declined")
     _holds(all(trainer.declines.values()), "each decline has a reason")
-    _holds(learning(trainer) <= trainer.accepts, "what changes learning is among what it accepts")
+    _holds(trainer.learning <= trainer.accepts, "what changes learning is among what it accepts")
     _holds(trainer.fingerprint() == trainer.fingerprint(), "the fingerprint stays")
     _holds(trainer.fingerprint().get("name") == trainer.name, "the fingerprint holds the name")
     _holds(_is_text(trainer.fingerprint()), "the fingerprint is text")
@@ -64,10 +63,10 @@ def _check_cases(trainer: Trainer, name: str) -> Case:
 
 
 def _check_ladder_end(trainer: Trainer, case: Case) -> None:
-    end = ladder_end(trainer, case)
+    end = trainer.ladder_end(case)
     _holds(end is None or end.num_envs >= 1, "a ladder ends at 1 environment or more")
     _holds(end is None or bool(end.reason), "the end of a ladder has a reason")
-    _holds(end == ladder_end(trainer, case), "the end of a ladder stays")
+    _holds(end == trainer.ladder_end(case), "the end of a ladder stays")
 
 
 def _check_plan(trainer: Trainer, case: Case, config: Config, slot: Slot) -> ProbePlan:

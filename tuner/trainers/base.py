@@ -1,49 +1,109 @@
-"""The trainers there are, by the name that study files use."""
+"""The base class of every trainer: three methods to write, and defaults for what only some trainers know."""
 
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tuner.errors import TrainerError
-from tuner.probe.protocols import Trainer
+from tuner.probe.plan import ProbePlan, Slot
+from tuner.study.cases import Case
+from tuner.study.space import LADDER, VARIANT, Config, Value
 from tuner.study.spec import TrainerSpec
-from tuner.trainers.command import LAUNCH_FACTS, CommandTrainer
-from tuner.trainers.mimickit.trainer import MimicKitTrainer
-from tuner.trainers.parameters import OWN, STANDARD
-from tuner.trainers.reference.adapter import ReferenceTrainer
+from tuner.trainers.dependencies import Dependencies
 
-TRAINERS: Mapping[str, Callable[[TrainerSpec], Trainer]] = {
-    "mimickit": MimicKitTrainer,
-    "command": CommandTrainer,
-    "reference": ReferenceTrainer,
-}
+STANDARD = (LADDER, VARIANT, "update_epochs", "batch_size", "num_workers", "prefetch_factor")
+"""The parameters of the shipped studies. A trainer accepts each of them or declines it with a reason."""
 
+LEARNING = frozenset({VARIANT, "update_epochs", "batch_size"})
+"""The standard parameters that change what is learnt: the network, the updates per sample or the minibatch.
 
-def open_trainer(spec: TrainerSpec) -> Trainer:
-    """Give the trainer that a study names, with its options checked. Raises TrainerError with the names there are."""
-    if spec.name not in TRAINERS:
-        raise TrainerError(f"no trainer is called {spec.name!r}; known: {', '.join(TRAINERS)}")
-    return TRAINERS[spec.name](spec)
+`num_envs` changes the batch too, but every config changes `num_envs`, and a config is compared with the default config
+of its own rung.
+"""
 
 
-def split_parameters(trainer: Trainer, names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Tell which of a study's parameters the trainer varies, in the study's order, and which it declines, and why.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LadderEnd:
+    """The largest `num_envs` per device that a trainer can run, however much memory the devices have."""
 
-    Raises TrainerError for parameters that the trainer does not know, and for those that it asks for (a command's
-    placeholders) and the study does not know.
+    num_envs: int
+    reason: str
+    """What limits the number, and what to change to run more environments."""
+
+
+class Trainer(ABC):
+    """A kind of trainer: the cases it knows, the parameters it can vary, and the command that launches it.
+
+    A subclass sets `name` and `accepts` and writes `cases`, `plan` and `fingerprint`. All else has a default.
+    `tuner.testing.trainers.check_trainer` checks that a subclass keeps the promises made here.
     """
-    wanted = tuple(names)
-    known = trainer.accepts | OWN
-    declined = {name: trainer.declines[name] for name in wanted if name in trainer.declines and name not in known}
-    unknown = [name for name in wanted if name not in known | declined.keys()]
-    if unknown:
-        raise TrainerError(
-            f"{trainer.name} has no parameter {', '.join(unknown)}; it takes {', '.join(sorted(known))}. "
-            "Take it out of the study's space"
-        )
-    unfilled = sorted(trainer.accepts - {*wanted, *STANDARD, *OWN})
-    if unfilled:
-        placeholders = (*dict.fromkeys((*wanted, *STANDARD)), *sorted(LAUNCH_FACTS))
-        raise TrainerError(
-            f"{trainer.name} asks for {', '.join(unfilled)}, which is no parameter of the study's space; put it there, "
-            f"or name one of: {', '.join(placeholders)}"
-        )
-    return tuple(name for name in wanted if name in known), declined
+
+    name: str
+    """The name that tables show and that keeps the results of different trainers apart."""
+    accepts: frozenset[str]
+    """The parameters that this trainer can vary."""
+
+    def __init__(self, spec: TrainerSpec) -> None:
+        """Keep the `trainer` part of the study file. An override may raise TrainerError for options it cannot use."""
+        self._spec = spec
+
+    @property
+    def declines(self) -> Mapping[str, str]:
+        """Standard parameters that this trainer cannot vary → why not, in a few words."""
+        return {name: f"{self.name} does not vary it" for name in STANDARD if name not in self.accepts}
+
+    @property
+    def learning(self) -> frozenset[str]:
+        """The accepted parameters that change what is learnt; the others change throughput alone."""
+        return LEARNING & self.accepts
+
+    @property
+    def dependencies(self) -> Dependencies | None:
+        """The modules that this trainer imports, for `tuner doctor`; None where they are unknown."""
+        return None
+
+    def missing_program(self) -> str | None:
+        """Return the program that this trainer would start and that does not exist; None where nothing is missing."""
+        return None
+
+    def check_value(self, parameter: str, value: Value) -> None:
+        """Raise TrainerError for a value that no case can use, whatever the other parameters are."""
+        if parameter not in self.accepts:
+            raise TrainerError(f"{parameter} {value!r}: {self.name} does not vary {parameter}")
+
+    def ladder_end(self, case: Case) -> LadderEnd | None:
+        """Return where the ladder of a case must end.
+
+        None where no end is known, and where a file of the case cannot be read: `plan` reports that file.
+        """
+        return None
+
+    @abstractmethod
+    def cases(self) -> list[Case]:
+        """List all cases, trainable or not. Raises TrainerError when the trainer's files are missing."""
+
+    @abstractmethod
+    def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
+        """Decide everything about one probe; this reads the trainer's files, but writes and starts nothing.
+
+        Where `slot.to_train` is set, the same launch runs for as long as the trainer's own settings say.
+        Raises TrainerError when the case's files cannot be used with this config.
+        """
+
+    @abstractmethod
+    def fingerprint(self) -> dict[str, str]:
+        """Return what results of this trainer must share to be comparable: `name`, and the options that matter."""
+
+    def session_key(self, case: Case, config: Config) -> str | None:
+        """Return the name of the session that can serve this config; None where there are no sessions.
+
+        Configs with equal keys can share one started trainer.
+        """
+        return None
+
+    def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:
+        """Decide the same probe as one run of a session; None where there are no sessions. Raises as `plan` does.
+
+        The program that serves the session reports progress and takes requests as `tuner.progress` does.
+        """
+        return None

@@ -23,7 +23,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,9 +35,9 @@ from tuner.study.cases import Case
 from tuner.study.parameter import Strict
 from tuner.study.space import Config, config_digest
 from tuner.study.spec import Name, Seconds, TrainerSpec, Variables
+from tuner.trainers.base import STANDARD, Trainer
 from tuner.trainers.launch import device_names, interpreter
 from tuner.trainers.options import checked
-from tuner.trainers.parameters import LEARNING, STANDARD
 from tuner.trainers.template import fill, placeholders
 
 LAUNCH_FACTS = frozenset({"case", "out_dir", "port", "devices", "ranks", "iterations", "python"})
@@ -134,22 +134,29 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
 
 
-class CommandTrainer:
+class CommandTrainer(Trainer):
     """Launches a command line that the study file gives; it starts its own ranks."""
 
     name = "command"
 
     def __init__(self, spec: TrainerSpec) -> None:
+        """Take the study's `trainer` part. Raises TrainerError for an option that is unknown or cannot be used."""
+        super().__init__(spec)
         self._options = checked(Options, spec)
         self._python = interpreter(spec.python or sys.executable)
         self._cwd = (Path(spec.root).expanduser() / self._options.cwd).resolve()
         self.accepts = self._options.command_parameters
-        self.learning = self.accepts & (LEARNING if self._options.learning is None else {*self._options.learning})
-        self.declines = {
-            parameter: f"the command has no {{{parameter}}} placeholder"
-            for parameter in STANDARD
-            if parameter not in self.accepts
-        }
+
+    @property
+    def declines(self) -> Mapping[str, str]:
+        """The standard parameters that the command has no placeholder for."""
+        missing = (parameter for parameter in STANDARD if parameter not in self.accepts)
+        return {parameter: f"the command has no {{{parameter}}} placeholder" for parameter in missing}
+
+    @property
+    def learning(self) -> frozenset[str]:
+        """The parameters that change what is learnt: those of `learning` in the options, else the standard ones."""
+        return super().learning if self._options.learning is None else frozenset(self._options.learning)
 
     def cases(self) -> list[Case]:
         """List the cases that the options name. Raises TrainerError when the folder to run in is not there."""

@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from tuner.errors import TrainerError
 from tuner.probe.reader import record
@@ -32,25 +31,6 @@ class Dependencies:
     python: str
     modules: tuple[str, ...]
     limits: tuple[Limit, ...] = ()
-
-
-@runtime_checkable
-class Dependent(Protocol):
-    """A trainer that knows what it imports."""
-
-    @property
-    def dependencies(self) -> Dependencies:
-        """What it imports."""
-        ...
-
-
-@runtime_checkable
-class Launcher(Protocol):
-    """A trainer that starts a program which the study names."""
-
-    def missing_program(self) -> str | None:
-        """Give what it would start and cannot find; None where all is there."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

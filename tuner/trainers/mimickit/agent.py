@@ -16,7 +16,7 @@ from ruamel.yaml.error import YAMLError
 
 from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.study.space import VARIANT, Value
-from tuner.trainers.parameters import LadderEnd
+from tuner.trainers.base import LadderEnd
 
 EPOCHS, BATCH_SIZE = "update_epochs", "batch_size"
 REPLAY_BUFFER = "disc_buffer_size"

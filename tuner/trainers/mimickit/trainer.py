@@ -10,11 +10,12 @@ from tuner.study.cases import Case
 from tuner.study.parameter import Strict
 from tuner.study.space import LADDER, VARIANT, Config, Value
 from tuner.study.spec import TrainerSpec
+from tuner.trainers.base import LadderEnd, Trainer
+from tuner.trainers.dependencies import Dependencies
 from tuner.trainers.launch import device_names, interpreter, iterations
 from tuner.trainers.mimickit import agent, packages
 from tuner.trainers.mimickit.checkout import Checkout
 from tuner.trainers.options import checked
-from tuner.trainers.parameters import LEARNING, LadderEnd
 
 PROGRESS = LinePatterns(
     patterns=(r"\|\s+Iteration\s+\|\s+(?P<iteration>\d+)\s+\|", r"\|\s+Samples\s+\|\s+(?P<samples>\d+)\s+\|")
@@ -32,19 +33,27 @@ class Options(Strict):
     """Replaces the simulator that the case's argument file names; relative to the root."""
 
 
-class MimicKitTrainer:
+class MimicKitTrainer(Trainer):
     """Launches the cases of a MimicKit checkout; it starts its own ranks, one per device."""
 
     name = "mimickit"
     accepts = frozenset({LADDER, VARIANT, agent.EPOCHS, agent.BATCH_SIZE})
-    learning = LEARNING
-    declines: Mapping[str, str] = dict.fromkeys(("num_workers", "prefetch_factor"), "mimickit has no DataLoader")
 
     def __init__(self, spec: TrainerSpec) -> None:
-        self._spec = spec
+        """Take the study's `trainer` part. Raises TrainerError for an option that is unknown or cannot be used."""
+        super().__init__(spec)
         self._options = checked(Options, spec)
         self._python = interpreter(spec.python or "python3")
-        self.dependencies = packages.dependencies(self._python, self._options.engine_config)
+
+    @property
+    def declines(self) -> Mapping[str, str]:
+        """The parameters of a DataLoader, which MimicKit does not have."""
+        return dict.fromkeys(("num_workers", "prefetch_factor"), "mimickit has no DataLoader")
+
+    @property
+    def dependencies(self) -> Dependencies:
+        """What MimicKit imports, with the simulator that the study sets."""
+        return packages.dependencies(self._python, self._options.engine_config)
 
     def cases(self) -> list[Case]:
         """List the case of every argument file, with the engine that it would run on.

@@ -1,7 +1,7 @@
 """The reference trainer as the tuner sees it: its cases, what it can vary, and its command line."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -11,10 +11,10 @@ from tuner.study.cases import Case
 from tuner.study.parameter import PositiveInt, Strict
 from tuner.study.space import LADDER, VARIANT, Config, Value
 from tuner.study.spec import TrainerSpec
+from tuner.trainers.base import Trainer
 from tuner.trainers.dependencies import Dependencies
 from tuner.trainers.launch import device_names, interpreter, iterations
 from tuner.trainers.options import checked
-from tuner.trainers.parameters import LEARNING
 from tuner.trainers.reference.agent import CASES, default_hidden_units, whole
 from tuner.trainers.reference.settings import RunSettings, run_settings
 
@@ -26,19 +26,22 @@ class Options(Strict):
     """Per hidden layer; by default what suits the device."""
 
 
-class ReferenceTrainer:
+class ReferenceTrainer(Trainer):
     """The trainer that ships with the package."""
 
     name = "reference"
     accepts = frozenset({LADDER, VARIANT, "update_epochs", "batch_size", "num_workers", "prefetch_factor"})
-    learning = LEARNING
-    declines: Mapping[str, str] = {}
 
     def __init__(self, spec: TrainerSpec) -> None:
         """Take the study's `trainer` part. Raises TrainerError for an option it does not know or cannot use."""
+        super().__init__(spec)
         self._options = checked(Options, spec)
         self._python = interpreter(spec.python or sys.executable)
-        self.dependencies = Dependencies(python=self._python, modules=("tuner", "numpy", "torch"))
+
+    @property
+    def dependencies(self) -> Dependencies:
+        """What its own process imports."""
+        return Dependencies(python=self._python, modules=("tuner", "numpy", "torch"))
 
     def cases(self) -> list[Case]:
         """List the three pi_plus cases."""
