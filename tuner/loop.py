@@ -86,7 +86,7 @@ class _CaseWork:
         self._constraints = self._spec.build_constraints()
         self._compares = any(one.of_default for one in self._constraints)
         identity = bench.identity_for(case)
-        self._siblings = partial(siblings, job.database, bench.spec.name, case.name, identity)
+        self._siblings = partial(siblings, job.database, bench.spec.name, case, identity)
         self._study = CaseStudy(
             job.database,
             bench.study_name(case),

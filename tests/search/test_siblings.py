@@ -36,19 +36,20 @@ NAMES = st.lists(st.sampled_from(["amp", "add", "pi", "plus", "humanoid", "ppo"]
     ],
 )
 def test_the_likest_come_first(case: str, others: list[str]) -> None:
-    assert likest(case, CASES) == others
+    assert likest(Case(name=case), [Case(name=name) for name in CASES]) == others
 
 
 def test_cases_of_one_word_are_like_none() -> None:
-    assert likest("walk", ["run", "jump"]) == []
+    assert likest(Case(name="walk"), [Case(name="run"), Case(name="jump")]) == []
 
 
 @given(case=NAMES, others=st.lists(NAMES, max_size=8, unique=True))
 def test_same_method_and_robot_come_before_same_robot_before_same_method(case: str, others: list[str]) -> None:
-    ranked = likest(case, others)
+    mine, known = Case(name=case), [Case(name=name) for name in others]
+    ranked = likest(mine, known)
     assert case not in ranked
     assert set(ranked) <= set(others)
-    kinds = [rank[0] for other in ranked if (rank := likeness(case, other))]
+    kinds = [rank[0] for other in ranked if (rank := likeness(mine, Case(name=other)))]
     assert kinds == sorted(kinds, reverse=True)
     assert all(
         Case(name=other).method == Case(name=case).method
@@ -59,10 +60,18 @@ def test_same_method_and_robot_come_before_same_robot_before_same_method(case: s
 
 @given(case=NAMES, other=NAMES)
 def test_likeness_is_mutual_and_nothing_is_liker_than_itself(case: str, other: str) -> None:
-    assert likeness(case, other) == likeness(other, case)
-    own = likeness(case, case)
+    mine, its = Case(name=case), Case(name=other)
+    assert likeness(mine, its) == likeness(its, mine)
+    own = likeness(mine, mine)
     assert own is not None
-    assert (likeness(case, other) or (0, 0.0)) <= own
+    assert (likeness(mine, its) or (0, 0.0)) <= own
+
+
+def test_a_trainer_may_say_what_its_cases_are_like_whatever_their_names() -> None:
+    rough = Case(name="Isaac-Velocity-Rough-G1-v0", method="velocity", robot=("G1",))
+    flat = Case(name="Isaac-Velocity-Flat-G1-v0", method="velocity", robot=("G1",))
+    lift = Case(name="Isaac-Lift-Cube-Franka-v0", method="lift", robot=("Franka",))
+    assert likest(rough, [lift, rough, flat]) == [flat.name]
 
 
 def test_amounts_are_those_known_of_variants_that_the_space_has() -> None:

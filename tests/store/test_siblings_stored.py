@@ -19,6 +19,7 @@ from tuner.search.trials import ELIGIBLE, ORIGIN, WARM, suggest
 from tuner.store.database import Database
 from tuner.store.siblings import RECORDED, sibling, siblings
 from tuner.store.study import CaseStudy
+from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import SearchSpec
 
@@ -81,12 +82,12 @@ def searched(database: Database, case: str, *values: float, **changes: Any) -> l
 
 
 def found(database: Database, case: str = "amp_run", **changes: Any) -> list[str]:
-    return [one.case for one in siblings(database, "demo", case, identity() | changes)]
+    return [one.case for one in siblings(database, "demo", Case(name=case), identity() | changes)]
 
 
 def beginning(database: Database, case: str) -> CaseStudy:
     """Open a case's study as the loop does, but for constraints."""
-    known = siblings(database, "demo", case, identity())
+    known = siblings(database, "demo", Case(name=case), identity())
     return CaseStudy(
         database,
         f"demo/{case}",
@@ -105,9 +106,18 @@ def test_the_three_likest_cases_with_a_best_are_siblings(database: Database) -> 
     assert found(database) == ["amp_run_fast", "add_run", "amp_jump"]
 
 
+def test_siblings_are_found_by_what_the_trainer_says_of_its_cases(database: Database) -> None:
+    rough = Case(name="Isaac-Velocity-Rough-G1-v0", method="velocity", robot=("G1",))
+    for name, robot in [("Isaac-Velocity-Flat-G1-v0", "G1"), ("Isaac-Reach-Franka-v0", "Franka")]:
+        labels = {"method": "velocity" if robot == "G1" else "reach", "robot": [robot]}
+        probe(case_study(database, name=f"demo/{name}", case=CASE | labels), ok(50.0))
+    found = siblings(database, "demo", rough, identity())
+    assert [one.case for one in found] == ["Isaac-Velocity-Flat-G1-v0"]
+
+
 def test_the_best_config_is_read(database: Database) -> None:
     _, best, _ = searched(database, "amp_walk", 50.0, 70.0, 60.0)
-    assert [one.best for one in siblings(database, "demo", "amp_run", identity())] == [best]
+    assert [one.best for one in siblings(database, "demo", Case(name="amp_run"), identity())] == [best]
 
 
 def test_cases_of_another_study_file_are_none(database: Database) -> None:

@@ -40,6 +40,18 @@ def test_a_trainer_without_cases_is_said_so() -> None:
         select([], ["*"])
 
 
-@pytest.mark.parametrize(("name", "method"), [("amp_pi_plus", "amp"), ("walk", "walk")])
-def test_the_method_is_the_first_word(name: str, method: str) -> None:
-    assert Case(name=name).method == method
+@pytest.mark.parametrize(
+    ("name", "method", "robot"),
+    [("amp_pi_plus", "amp", ("pi", "plus")), ("walk", "walk", ()), ("a-b-v0", "a-b-v0", ())],
+)
+def test_the_words_of_a_name_say_method_and_robot_where_the_trainer_does_not(
+    name: str, method: str, robot: tuple[str, ...]
+) -> None:
+    case = Case(name=name)
+    assert (case.method, case.robot) == (method, robot)
+
+
+def test_a_trainer_s_own_words_count_whatever_the_name() -> None:
+    case = Case(name="Isaac_Velocity_G1", method="velocity", robot=("G1",))
+    assert (case.method, case.robot) == ("velocity", ("G1",))
+    assert Case(name="Isaac_Velocity_G1", method="velocity").robot == ()

@@ -48,8 +48,9 @@ def case_study(
     pruner: BasePruner | None = None,
     known: dict[str, Any] | None = None,
     name: str = NAME,
+    case: dict[str, Any] | None = None,
 ) -> CaseStudy:
-    """Start or resume the case's study; `known` is its identity where not the usual one."""
+    """Start or resume the case's study; `known` and `case` replace its usual identity and record."""
     return CaseStudy(
         database,
         name,
@@ -57,7 +58,7 @@ def case_study(
         sampler=lambda count: ConfigSampler(space, SearchSpec(seeds_per_variant=2), resumed_at=count),
         pruner=pruner or NopPruner(),
         identity=known or identity(space),
-        case=CASE,
+        case=case or CASE,
     )
 
 

@@ -187,3 +187,16 @@ def test_the_documentation_names_every_option_and_placeholder():
     documented = (Path(__file__).parents[2] / "docs/studies.md").read_text()
     names = [*(f"`{name}`" for name in Options.model_fields), *(f"`{{{name}}}`" for name in LAUNCH_FACTS)]
     assert [name for name in names if name not in documented] == []
+
+
+def test_labels_say_what_cases_are_like_whose_names_do_not():
+    labels = {"Isaac-Velocity-Rough-G1-v0": {"method": "velocity", "robot": ["G1"]}}
+    isaac, walk = trainer(cases=["Isaac-Velocity-Rough-G1-v0", "amp_walk"], labels=labels).cases()
+
+    assert (isaac.method, isaac.robot) == ("velocity", ("G1",))
+    assert (walk.method, walk.robot) == ("amp", ("walk",))
+
+
+def test_a_label_needs_a_case():
+    with pytest.raises(TrainerError, match=r"trainer\.options\.labels: fly: not among cases; known: walk"):
+        trainer(cases=["walk"], labels={"fly": {"method": "amp"}})

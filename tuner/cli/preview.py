@@ -13,6 +13,9 @@ from tuner.study.cases import select
 from tuner.study.spec import StudySpec
 from tuner.trainers.registry import open_trainer
 
+FILES_SHOWN = 2
+"""The files of a case that `tuner cases` shows; more do not fit into a terminal."""
+
 
 def cases(study: Study) -> None:
     """List the cases that the study's trainer knows; those that the study asks for are marked."""
@@ -20,11 +23,11 @@ def cases(study: Study) -> None:
     spec = load_shown(console, study)
     known = open_trainer(spec.trainer).cases()
     chosen = {case.name for case in select(known, spec.cases)}
-    table = Table("", "case", "method", "mode", "agent_config", "env_config")
+    files = list(dict.fromkeys(name for case in known for name in case.files))[:FILES_SHOWN]
+    table = Table("", "case", "method", "mode", *files)
     for case in known:
         mark = "*" if case.name in chosen else "" if case.trainable else "not trainable"
-        options = case.options
-        table.add_row(mark, case.name, case.method, case.mode, options.get("agent_config"), options.get("env_config"))
+        table.add_row(mark, case.name, case.method, case.mode, *map(case.options.get, files))
     print_tables(console, table)
 
 

@@ -9,7 +9,6 @@ from tuner import __version__
 from tuner.export.records import CaseRecord
 from tuner.probe.metrics import METRICS
 from tuner.probe.plan import Device
-from tuner.study.cases import FILES
 from tuner.study.parameter import ParameterSpec, Strict
 from tuner.study.spec import ProbeSpec
 
@@ -63,7 +62,7 @@ def header(case: CaseRecord, study: str, *, rows: int, date: str) -> Header:
         **dict(Circumstances.model_validate(case.facts[RECORDING])),
         study=study,
         case=case.name,
-        files={name: case.facts.get(name) or "" for name in FILES},
+        files={name: case.facts.get(name) or "" for name in case.files},
         objective=case.objective,
         unit=next((metric.unit for metric in METRICS if metric.name == case.objective), ""),
         source=case.facts["source"],

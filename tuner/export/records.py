@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from tuner.search import standing
+from tuner.study.cases import FILES
 from tuner.study.space import LADDER, VARIANT, Config, Value
 
 OK = "ok"
@@ -32,6 +33,11 @@ class CaseRecord:
     def method(self) -> str:
         """The learning method."""
         return self.facts.get("method") or self.name.split("_", 1)[0]
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The facts that name the case's files."""
+        return tuple(self.facts.get("files", FILES))
 
     def default_at(self, rung: Value | None) -> Config:
         """Give the config that others of a rung are compared with; an empty one where the study does not say."""

@@ -18,7 +18,6 @@ CHUNK_TRIALS = 5000
 """Rows of `trials.tsv` that are in memory at a time."""
 
 _UTIL = "min_avg_util"
-_MANIFEST = ("case", "method", "mode", *FILES, "trainer")
 _SUMMARY = (
     "method",
     "cases",
@@ -65,7 +64,8 @@ def case_manifest(study: StudyReader) -> pd.DataFrame:
         {**case.facts, "case": case.name, "method": case.method, "trainer": case.facts.get("trainer", {}).get("name")}
         for case in study.cases
     ]
-    return _table(rows, _MANIFEST)
+    files = dict.fromkeys(name for case in study.cases for name in case.files) or FILES
+    return _table(rows, ["case", "method", "mode", *files, "trainer"])
 
 
 def method_summary(study: StudyReader) -> pd.DataFrame:

@@ -55,7 +55,8 @@ class TableTrainer(Trainer):
 
     def cases(self) -> list[Case]:
         """List the one case."""
-        return [Case(name=self._table.header.case, options=self._table.header.files)]
+        header = self._table.header
+        return [Case(name=header.case, options=header.files, files=tuple(header.files))]
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Name the row to look up, as a command that nothing is to run."""

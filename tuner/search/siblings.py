@@ -10,8 +10,10 @@ from tuner.study.space import VARIANT, Config, Space
 NEAREST = 3
 """So many siblings are asked, the likest ones: each may give one config to begin with."""
 SAME_ROBOT = 0.5
-"""Share of the words after the method that two names have in common where they name the same robot, as
-`amp_pi_plus` and `deepmimic_pi_plus_ppo` do, at the least."""
+"""Two cases have the same robot where they share at least this part of the words that name robot and task.
+
+`amp_pi_plus` and `deepmimic_pi_plus_ppo` share two of three words.
+"""
 
 
 Cost = tuple[Config, Mapping[str, float]]
@@ -35,24 +37,19 @@ def amounts(costs: Iterable[Cost], name: str, space: Space) -> Line:
     return [config for config, _ in known], [amount for _, amount in known]
 
 
-def likeness(case: str, other: str) -> tuple[int, float] | None:
-    """Say how like two cases are by their names, more is liker; None where nothing of it shows.
+def likeness(case: Case, other: Case) -> tuple[int, float] | None:
+    """Return how alike two cases are, where a larger value means more alike; None where they share nothing.
 
-    The first word names the method, the others robot and task. Same method and same robot come first, then the same
-    robot, then the same method; among equals, more words in common.
+    Same method and same robot come first, then the same robot, then the same method. Among equals, the case with more
+    words in common comes first.
     """
-    mine, others = _words(case), _words(other)
+    mine, others = set(case.robot), set(other.robot)
     common = len(mine & others) / max(len(mine | others), 1)
-    same_method, same_robot = Case(name=case).method == Case(name=other).method, common >= SAME_ROBOT
+    same_method, same_robot = case.method == other.method, common >= SAME_ROBOT
     return (same_method + 2 * same_robot, common) if same_method or same_robot else None
 
 
-def likest(case: str, others: Iterable[str]) -> list[str]:
-    """Give the cases that are like this one, the likest first, equals in their order; not itself."""
-    ranks = {other: rank for other in others if other != case and (rank := likeness(case, other))}
+def likest(case: Case, others: Iterable[Case]) -> list[str]:
+    """Return the names of the other cases that are like this one, the most alike first, equals in their order."""
+    ranks = {other.name: rank for other in others if other.name != case.name and (rank := likeness(case, other))}
     return sorted(ranks, key=ranks.__getitem__, reverse=True)
-
-
-def _words(case: str) -> set[str]:
-    """Give the words of a name after its method."""
-    return set(case.split("_")[1:])

@@ -15,7 +15,7 @@ from tuner.probe.result import ProbeResult
 from tuner.search.observed import COST, RAN, cost, mostly_ran
 from tuner.search.trials import ERROR, FAILURE, MEASURED_ON, RETRY, WARM, launch_digest
 from tuner.search.verdict import Verdict
-from tuner.study.cases import FILES, Case
+from tuner.study.cases import Case
 from tuner.study.space import Config
 
 PROBE = "probe"
@@ -94,8 +94,10 @@ def case_record(
     return {
         "case": case.name,
         "method": case.method,
+        "robot": list(case.robot),
         "mode": case.mode,
-        **{name: case.options.get(name, "") for name in FILES},
+        "files": list(case.files),
+        **{name: case.options.get(name, "") for name in case.files},
         **{name: identity[name] for name in ("trainer", "source", "devices", "objective")},
         "defaults": list(defaults),
         "learning": sorted(learning),

@@ -11,7 +11,8 @@ from tuner.search.siblings import NEAREST, Sibling, likest
 from tuner.search.standing import best
 from tuner.search.trials import readings
 from tuner.store.database import Database
-from tuner.store.records import IDENTITY
+from tuner.store.records import CASE, IDENTITY
+from tuner.study.cases import Case
 
 RECORDED = "recorded"
 """In a trainer's fingerprint: when the table was recorded that stands in for it; each case has a table of its own."""
@@ -19,7 +20,7 @@ _SHARED = ("objective", "constraints", "source", "devices")
 """Of a case's identity, what its siblings must have in common with it, beside the trainer, to be compared with it."""
 
 
-def siblings(database: Database, study: str, case: str, identity: Mapping[str, Any]) -> list[Sibling]:
+def siblings(database: Database, study: str, case: Case, identity: Mapping[str, Any]) -> list[Sibling]:
     """Give up to `NEAREST` other cases of a study that are like this one and have a best config, the likest first.
 
     They were measured on the same devices, by the same trainer, towards the same objective. Raises StoreError.
@@ -27,12 +28,14 @@ def siblings(database: Database, study: str, case: str, identity: Mapping[str, A
     prefix, mine = f"{study}/", _shared(identity)
     with database.reported():
         found = {
-            one.study_name.removeprefix(prefix): one._study_id
+            one.study_name.removeprefix(prefix): one
             for one in database.storage.get_all_studies()
             if one.study_name.startswith(prefix) and _shared(one.user_attrs.get(IDENTITY, {})) == mine
         }
+        others = [_case(name, one.user_attrs.get(CASE, {})) for name, one in found.items()]
         known = (
-            sibling(name, database.storage.get_all_trials(found[name], deepcopy=False)) for name in likest(case, found)
+            sibling(name, database.storage.get_all_trials(found[name]._study_id, deepcopy=False))
+            for name in likest(case, others)
         )
         return list(islice((one for one in known if one), NEAREST))
 
@@ -48,6 +51,13 @@ def sibling(case: str, trials: Iterable[FrozenTrial]) -> Sibling | None:
         return None
     costs = [(trial.params, trial.user_attrs[COST]) for trial in told if COST in trial.user_attrs]
     return Sibling(case=case, best=told[known.trials[-1]].params, costs=costs)
+
+
+def _case(name: str, record: Mapping[str, Any]) -> Case:
+    """Return a case as far as its record says what it is like; older records leave that to its name."""
+    if "robot" not in record:
+        return Case(name=name)
+    return Case(name=name, method=record["method"], robot=tuple(record["robot"]))
 
 
 def _shared(identity: Mapping[str, Any]) -> list[Any]:

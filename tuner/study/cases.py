@@ -7,26 +7,39 @@ from fnmatch import fnmatchcase
 from tuner.errors import StudyError
 
 FILES = ("agent_config", "env_config", "engine_config")
-"""Options of a case that name the trainer's files."""
+"""The options that name a case's files, where the trainer does not list others; each is a column of the manifest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """One training job; `options` holds what the trainer needs to launch it and what the manifest shows."""
+    """One training job of a trainer.
+
+    The trainer says which method and which robot the case has. Where it says neither, the name does: MimicKit's
+    `amp_location_humanoid` has the method `amp` and the words `location` and `humanoid`.
+    """
 
     name: str
     mode: str = "train"
     trainable: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
+    """What the trainer needs to launch the case, and the names of its files."""
+    files: tuple[str, ...] = FILES
+    """The options that name the case's files, for the manifest."""
+    method: str = ""
+    """The learning method; tables group cases by it."""
+    robot: tuple[str, ...] = ()
+    """The words that name robot and task. Cases that share most of these words learn from each other."""
 
-    @property
-    def method(self) -> str:
-        """The learning method: the first word of the name."""
-        return self.name.split("_", 1)[0]
+    def __post_init__(self) -> None:
+        """Read method and robot from the words of the name where the trainer gives neither."""
+        if not (self.method or self.robot):
+            method, *robot = self.name.split("_")
+            object.__setattr__(self, "method", method)
+            object.__setattr__(self, "robot", tuple(robot))
 
 
 def select(cases: Sequence[Case], patterns: Iterable[str]) -> list[Case]:
-    """Give the trainable cases that any of the `patterns` (globs, with or without `.txt`) matches, in case order.
+    """Return the trainable cases that any of the `patterns` (globs, with or without `.txt`) matches, in case order.
 
     Raises StudyError naming every pattern that matches no trainable case.
     """

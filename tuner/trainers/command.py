@@ -46,6 +46,14 @@ LAUNCH_FACTS = frozenset({"case", "out_dir", "port", "devices", "ranks", "iterat
 _GROUPS = {"iteration", "samples", "rank", "epoch"}
 
 
+class Labels(Strict):
+    """What a case is like, where the words of its name do not say it."""
+
+    method: str = ""
+    robot: tuple[Name, ...] = ()
+    """The words that name robot and task."""
+
+
 class Options(Strict):
     """What `trainer.options` may hold."""
 
@@ -66,6 +74,9 @@ class Options(Strict):
     """What serves a session, written as `command` is; without it every probe runs `command`."""
     learning: tuple[Name, ...] | None = None
     """Parameters that change what is learnt; by default the standard ones among those of the command."""
+
+    labels: dict[Name, Labels] = Field(default_factory=dict)
+    """Case → its method and robot; without them, the name says both, as in `amp_pi_plus`."""
 
     @field_validator("command", "session", mode="before")
     @classmethod
@@ -110,6 +121,14 @@ class Options(Strict):
         if "command" in info.data and (unknown := sorted(set(learning or ()) - known)):
             raise ValueError(f"{', '.join(unknown)}: in neither command nor env; known: {', '.join(sorted(known))}")
         return learning
+
+    @field_validator("labels")
+    @classmethod
+    def _are_of_cases(cls, labels: dict[str, Labels], info: ValidationInfo) -> dict[str, Labels]:
+        known = info.data.get("cases", labels)
+        if unknown := [name for name in labels if name not in known]:
+            raise ValueError(f"{', '.join(unknown)}: not among cases; known: {', '.join(known)}")
+        return labels
 
     @property
     def command_parameters(self) -> frozenset[str]:
@@ -164,7 +183,8 @@ class CommandTrainer(Trainer):
             raise TrainerError(
                 f"the command cannot run in {self._cwd}: no such folder; see trainer.root and options.cwd"
             )
-        return [Case(name=name) for name in dict.fromkeys(self._options.cases)]
+        labels = self._options.labels
+        return [Case(name=name, **dict(labels.get(name, Labels()))) for name in dict.fromkeys(self._options.cases)]
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Fill the command line for one probe."""

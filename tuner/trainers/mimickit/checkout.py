@@ -4,10 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import TrainerError
-from tuner.study.cases import FILES, Case
+from tuner.study.cases import Case
 from tuner.trainers.mimickit import args
 
 SET_ROOT = "set MIMICKIT_ROOT, or trainer.root in the study file, to the root of a MimicKit checkout"
+
+
+FILES = ("agent_config", "env_config", "engine_config")
+"""The keys of an argument file that name other files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,4 +54,5 @@ class Checkout:
             mode=mode,
             trainable=mode == "train" and "agent_config" in first,
             options={"arg_file": path.as_posix()} | {key: first.get(key, "") for key in FILES},
+            files=FILES,
         )

@@ -45,7 +45,7 @@ class ReferenceTrainer(Trainer):
 
     def cases(self) -> list[Case]:
         """List the three pi_plus cases."""
-        return [Case(name=name, options=_labels(method)) for name, method in CASES.items()]
+        return [Case(name=name, options=_files(method)) for name, method in CASES.items()]
 
     def check_value(self, parameter: str, value: Value) -> None:
         """Raise TrainerError for a value that no config may have."""
@@ -115,7 +115,7 @@ class ReferenceTrainer(Trainer):
         return self._options.hidden_units or default_hidden_units(device_names(slot.devices)[0])
 
 
-def _labels(method: str) -> dict[str, str]:
+def _files(method: str) -> dict[str, str]:
     return {
         "agent_config": f"reference/{method}.agent",
         "env_config": "reference/pi_plus.env",
