@@ -1,3 +1,70 @@
-"""Finds, for each training case on this machine, the configuration that keeps its GPUs busiest."""
+"""Finds, for each training case on this machine, the configuration that keeps its GPUs busiest.
+
+The names in `__all__` are the public face, described in `docs/api.md`. Each is loaded when it is first used, so that
+`import tuner` and the command line load neither Optuna nor pyarrow before they need them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tuner.errors import TunerError
+    from tuner.probe.protocols import Trainer
+    from tuner.replay.prober import ReplayedProber
+    from tuner.replay.table import Table
+    from tuner.search.gain.sampler import GainSampler
+    from tuner.search.trials import ERROR as ERROR_ATTRIBUTE
+    from tuner.search.trials import MEMORY as MEMORY_CONSTRAINT
+    from tuner.search.trials import suggest
+    from tuner.study.load import load as load_study
+    from tuner.study.space import Parameter, Space
+    from tuner.testing.trainers import check_trainer
+    from tuner.trainers.base import open_trainer
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "ERROR_ATTRIBUTE",
+    "MEMORY_CONSTRAINT",
+    "GainSampler",
+    "Parameter",
+    "ReplayedProber",
+    "Space",
+    "Table",
+    "Trainer",
+    "TunerError",
+    "check_trainer",
+    "load_study",
+    "open_trainer",
+    "suggest",
+]
+
+_HOMES = {
+    "ERROR_ATTRIBUTE": "tuner.search.trials:ERROR",
+    "MEMORY_CONSTRAINT": "tuner.search.trials:MEMORY",
+    "GainSampler": "tuner.search.gain.sampler:GainSampler",
+    "Parameter": "tuner.study.space:Parameter",
+    "ReplayedProber": "tuner.replay.prober:ReplayedProber",
+    "Space": "tuner.study.space:Space",
+    "Table": "tuner.replay.table:Table",
+    "Trainer": "tuner.probe.protocols:Trainer",
+    "TunerError": "tuner.errors:TunerError",
+    "check_trainer": "tuner.testing.trainers:check_trainer",
+    "load_study": "tuner.study.load:load",
+    "open_trainer": "tuner.trainers.base:open_trainer",
+    "suggest": "tuner.search.trials:suggest",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its home (PEP 562). Raises AttributeError for any other name."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, attribute = _HOMES[name].partition(":")
+    value = getattr(import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

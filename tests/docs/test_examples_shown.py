@@ -8,7 +8,7 @@ from pathlib import Path
 import optuna
 import pytest
 from ruamel.yaml import YAML
-from tests_docs import ROOT, Shown, shown
+from tests_docs import ROOT, Shown, of, shown
 
 from tuner.study.load import load, narrowed
 from tuner.trainers.parameters import split_parameters
@@ -17,10 +17,15 @@ from tuner.trainers.registry import open_trainer
 TABLE = ROOT / "benchmarks/tables/pi_plus_two_h200/deepmimic_pi_plus_ppo.parquet"
 
 PRINTED = {
-    "sampler.md": "{'num_envs': 4096, 'batch_size': 1} ",
-    "tables.md": "    num_envs agent_variant",
+    "api.md": ["47 configs; 71914.", "reference 24 ['num_envs', ", "the trainer keeps the contract"],
+    "sampler.md": ["{'num_envs': 4096, 'batch_size': 1} "],
+    "tables.md": ["    num_envs agent_variant"],
 }
-"""The beginning of what each page's example prints."""
+"""The beginning of what the examples of each page print, in their order."""
+
+EXAMPLES = [
+    (piece, begins) for page, begin in PRINTED.items() for piece, begins in zip(of(page, "python"), begin, strict=True)
+]
 
 ELSEWHERE = {"sessions.md"}
 """Pages whose example is a trainer: tests/trainers/test_command_session.py runs it."""
@@ -39,18 +44,21 @@ def test_a_study_file_is_accepted(piece: Shown, tmp_path: Path, monkeypatch: pyt
     assert narrowed(spec, "amp_pi_plus", "gpu").build_space().names
 
 
-@pytest.mark.parametrize("piece", shown("python"), ids=lambda piece: piece.place)
-def test_an_example_in_python_runs(piece: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if piece.page in ELSEWHERE:
-        return
+@pytest.mark.parametrize(("piece", "begins"), EXAMPLES, ids=[piece.place for piece, _ in EXAMPLES])
+def test_an_example_in_python_runs(piece: Shown, begins: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    shutil.copy(TABLE, tmp_path)
+    for file in (TABLE, TABLE.with_suffix(".json")):
+        shutil.copy(file, tmp_path)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(piece.text, piece.place, "exec"), {})  # noqa: S102 - our own page
-    assert printed.getvalue().startswith(PRINTED[piece.page])
+    assert printed.getvalue().startswith(begins)
     assert "None" not in printed.getvalue()
+
+
+def test_every_example_is_run() -> None:
+    assert {piece.page for piece in shown("python")} == PRINTED.keys() | ELSEWHERE
 
 
 def test_a_picture_or_page_that_is_linked_is_there() -> None:

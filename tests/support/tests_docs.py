@@ -31,6 +31,11 @@ def shown(*languages: str) -> list[Shown]:
     return [piece for page in PAGES for piece in _pieces(page) if not languages or piece.language in languages]
 
 
+def of(page: str, language: str) -> list[Shown]:
+    """Return the pieces of one page in one language."""
+    return [piece for piece in shown(language) if piece.page == page]
+
+
 def commands(program: str) -> list[Shown]:
     """Return every command line of a program: after `$ ` in a console block, or inline. Comments are left out."""
     lines = [(piece, line) for piece in shown("console") for line in piece.text.splitlines()]

@@ -1,0 +1,38 @@
+"""`tuner` itself gives the names of docs/api.md, and loads each only when it is used."""
+
+import subprocess
+import sys
+from importlib import resources
+
+import pytest
+from tests_docs import of
+
+import tuner
+
+FRESH = """
+import sys, tuner
+before = {"optuna", "torch", "pyarrow", "numpy"} & sys.modules.keys()
+tuner.Space
+print(before, "tuner.study.space" in sys.modules, "optuna" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("name", tuner.__all__)
+def test_each_public_name_is_there_and_on_the_page(name: str) -> None:
+    assert getattr(tuner, name) is not None
+    assert name in dir(tuner)
+    assert name in {piece.text for piece in of("api.md", "inline")}
+
+
+def test_a_name_that_is_not_public_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="module 'tuner' has no attribute 'Spaces'"):
+        _ = tuner.Spaces
+
+
+def test_nothing_is_loaded_before_it_is_used() -> None:
+    run = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, check=True)
+    assert run.stdout == "set() True False\n"
+
+
+def test_type_checkers_are_told_that_the_package_is_typed() -> None:
+    assert resources.files("tuner").joinpath("py.typed").is_file()
