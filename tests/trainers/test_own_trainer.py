@@ -8,6 +8,7 @@ import pytest
 from tests_cli import run_in
 
 from tuner.errors import TrainerError
+from tuner.study.space import Config
 from tuner.study.spec import TrainerSpec
 from tuner.testing.trainers import check_trainer
 from tuner.trainers.registry import open_trainer
@@ -23,7 +24,7 @@ def restored_path(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_example_keeps_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLE)
     trainer = open_trainer(TrainerSpec(name="walkers:WalkersTrainer"))
-    configs = [{"num_envs": 8}, {"num_envs": 16}]
+    configs: list[Config] = [{"num_envs": 8}, {"num_envs": 16}]
     check_trainer(trainer, case="Isaac-Velocity-Rough-G1-v0", configs=configs, out_dir=tmp_path / "probe")
     assert trainer.declines["num_workers"] == "walkers does not vary it"
 
