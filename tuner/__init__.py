@@ -9,25 +9,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tuner.errors import TunerError
-    from tuner.probe.protocols import Trainer
+    from tuner.probe.plan import ProbePlan
     from tuner.replay.prober import ReplayedProber
     from tuner.replay.table import Table
     from tuner.search.gain.sampler import GainSampler
     from tuner.search.trials import ERROR as ERROR_ATTRIBUTE
     from tuner.search.trials import MEMORY as MEMORY_CONSTRAINT
     from tuner.search.trials import suggest
+    from tuner.study.cases import Case
     from tuner.study.load import load as load_study
     from tuner.study.space import Parameter, Space
     from tuner.testing.trainers import check_trainer
-    from tuner.trainers.base import open_trainer
+    from tuner.trainers.base import Trainer
+    from tuner.trainers.registry import open_trainer
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ERROR_ATTRIBUTE",
     "MEMORY_CONSTRAINT",
+    "Case",
     "GainSampler",
     "Parameter",
+    "ProbePlan",
     "ReplayedProber",
     "Space",
     "Table",
@@ -42,16 +46,18 @@ __all__ = [
 _HOMES = {
     "ERROR_ATTRIBUTE": "tuner.search.trials:ERROR",
     "MEMORY_CONSTRAINT": "tuner.search.trials:MEMORY",
+    "Case": "tuner.study.cases:Case",
     "GainSampler": "tuner.search.gain.sampler:GainSampler",
     "Parameter": "tuner.study.space:Parameter",
+    "ProbePlan": "tuner.probe.plan:ProbePlan",
     "ReplayedProber": "tuner.replay.prober:ReplayedProber",
     "Space": "tuner.study.space:Space",
     "Table": "tuner.replay.table:Table",
-    "Trainer": "tuner.probe.protocols:Trainer",
+    "Trainer": "tuner.trainers.base:Trainer",
     "TunerError": "tuner.errors:TunerError",
     "check_trainer": "tuner.testing.trainers:check_trainer",
     "load_study": "tuner.study.load:load",
-    "open_trainer": "tuner.trainers.base:open_trainer",
+    "open_trainer": "tuner.trainers.registry:open_trainer",
     "suggest": "tuner.search.trials:suggest",
 }
 
