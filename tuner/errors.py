@@ -1,25 +1,25 @@
-"""The errors a user can cause; the command line turns each into one message and exit code 2.
+"""The errors that a user can cause. The command line prints each as one message and exits with code 2.
 
 TunerError
-├── StudyError      the study file or what it selects: an unknown key, an empty ladder, no matching case
+├── StudyError      the study file or its selections: an unknown key, an empty ladder, no matching case
 ├── TrainerError    the trainer's files or options: no `args/` under its root, an unreadable agent file
-│   └── ConfigRefusedError  one config that this case cannot take; other configs may still be probed
-├── DeviceError     the devices asked for: a card that is not there, a driver that does not answer
-│   └── DeviceLostError     a device that will not answer again before a reset
-├── StoreError      the database: out of reach, of another schema, or holding a study that differs
-│   └── EmptyStoreError     a database in which the study has not been begun
-└── OutputError     what the tuner writes: a full disk, a folder without permission
+│   └── ConfigRefusedError  this case cannot use this config; other configs may still be probed
+├── DeviceError     the requested devices: a card that does not exist, a driver that does not answer
+│   └── DeviceLostError     the device does not answer again before somebody resets it
+├── StoreError      the database: unreachable, with another schema, or with a study that differs
+│   └── EmptyStoreError     the database does not contain the study yet
+└── OutputError     a file that the tuner writes: a full disk, a folder without permission
 
-A failed probe is none of these: it is a value, `tuner.probe.result.Failure`.
+A failed probe is not an exception. It is a value of type `tuner.probe.result.Failure`.
 """
 
 
 class TunerError(Exception):
-    """Says what happened, with which value, and what to do about it."""
+    """The message says what happened, with which value, and what the user can do about it."""
 
 
 class StudyError(TunerError):
-    """The study file, or what it selects, cannot be used."""
+    """The study file cannot be used, or something that it selects cannot."""
 
 
 class TrainerError(TunerError):
@@ -27,15 +27,15 @@ class TrainerError(TunerError):
 
 
 class ConfigRefusedError(TrainerError):
-    """One config cannot be applied to this case; a study records it and goes on."""
+    """This config cannot be applied to this case. The study records the refusal and continues."""
 
 
 class DeviceError(TunerError):
-    """The devices asked for cannot be used."""
+    """The requested devices cannot be used."""
 
 
 class DeviceLostError(DeviceError):
-    """A device is gone until somebody resets it; any other DeviceError of a reading may pass."""
+    """A device is unusable until somebody resets it. Any other DeviceError during a measurement may be temporary."""
 
 
 class StoreError(TunerError):
@@ -43,8 +43,8 @@ class StoreError(TunerError):
 
 
 class EmptyStoreError(StoreError):
-    """The database is there and holds nothing of the study yet; whoever can do without may go on."""
+    """The database exists but does not contain the study yet. A caller that needs no stored trials may continue."""
 
 
 class OutputError(TunerError):
-    """A file of the tuner's own cannot be written."""
+    """The tuner cannot write one of its own files."""

@@ -1,4 +1,4 @@
-"""Unit conversions, so that no other file holds a bare 1024 or 60."""
+"""Unit conversions, so that no other file contains a bare 1024 or 60."""
 
 BYTES_PER_MIB = 1 << 20
 MIB_PER_GIB = 1024
@@ -11,7 +11,7 @@ def mib(size_bytes: float) -> float:
 
 
 def duration(seconds: float) -> str:
-    """Write a duration for a person: `8.2 s`, `3 min 05 s`, `2 h 10 min`."""
+    """Return a duration as text for a person: `8.2 s`, `3 min 05 s`, `2 h 10 min`."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest_s = divmod(round(seconds), 60)

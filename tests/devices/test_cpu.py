@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.devices.cpu import CpuSource, ProcessReading, busy_pct, find_owners, find_ranks
+from tuner.devices.cpu import CpuSource, ProcessUsage, busy_pct, find_owners, find_ranks
 from tuner.testing.contracts import check_device_source
 from tuner.units import BYTES_PER_MIB
 
@@ -171,10 +171,10 @@ def test_attaching_again_begins_afresh(source: CpuSource, launcher: FakeProcess)
 
 
 @st.composite
-def trees(draw: st.DrawFn) -> list[ProcessReading]:
+def trees(draw: st.DrawFn) -> list[ProcessUsage]:
     count = draw(st.integers(1, 12))
     return [
-        ProcessReading(
+        ProcessUsage(
             pid=100 + index,
             parent=100 + draw(st.integers(0, index - 1)) if index else 1,
             created_s=draw(st.floats(0, 100)),
@@ -185,7 +185,7 @@ def trees(draw: st.DrawFn) -> list[ProcessReading]:
 
 
 @given(tree=trees(), count=st.integers(1, 4))
-def test_ranks_are_the_busiest_and_own_what_is_below_them(tree: list[ProcessReading], count: int):
+def test_ranks_are_the_busiest_and_own_what_is_below_them(tree: list[ProcessUsage], count: int):
     ranks = find_ranks(tree, count)
     owners = find_owners(tree, ranks)
     by_pid = {process.pid: process for process in tree}

@@ -4,7 +4,7 @@ import math
 import pynvml
 import pytest
 
-from tuner.devices.gpm import GpmReader, GpmReading, has_gpm
+from tuner.devices.gpm import GpmMeans, GpmReader, has_gpm
 from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.testing.nvml import FakeGpu, FakeNvml
 
@@ -24,7 +24,7 @@ def card() -> FakeGpu:
 def test_the_first_reading_only_begins_the_interval(card: FakeGpu):
     reader = GpmReader(card, FakeNvml(card))
     assert reader.read() is None
-    assert reader.read() == GpmReading(sm_pct=21.8, occupancy_pct=3.7, tensor_pct=0.0, dram_pct=1.3)
+    assert reader.read() == GpmMeans(sm_pct=21.8, occupancy_pct=3.7, tensor_pct=0.0, dram_pct=1.3)
     assert reader.read() is not None
 
 
@@ -51,7 +51,7 @@ def test_a_metric_without_a_value_is_unknown(card: FakeGpu):
     card.gpm_pct = {SM: 21.8, DRAM: math.nan}
     reader = GpmReader(card, FakeNvml(card))
     reader.read()
-    assert reader.read() == GpmReading(sm_pct=21.8)
+    assert reader.read() == GpmMeans(sm_pct=21.8)
 
 
 def test_samples_are_allocated_once_and_freed_with_the_reader(card: FakeGpu):

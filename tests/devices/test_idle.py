@@ -114,7 +114,7 @@ def test_a_foreign_process_is_named_after_the_wait() -> None:
     assert failure is not None
     assert (failure.kind, failure.rule) == (FailureKind.GPU_BUSY, "foreign process")
     for words in (
-        "cuda:0 (GPU-a) is held by pid 4711 (20,000 MiB), pid 4712 (unknown memory)",
+        "cuda:0 (GPU-a) is used by pid 4711 (20,000 MiB), pid 4712 (unknown memory)",
         "20,600 MiB in use",
         "30 s",
     ):

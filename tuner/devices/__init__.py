@@ -1,1 +1,1 @@
-"""What is measured: GPUs through NVML and GPM, CPU shares without one."""
+"""The devices that a probe measures: GPUs through NVML and GPM, or CPU shares on a machine without a GPU."""

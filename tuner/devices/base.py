@@ -1,4 +1,4 @@
-"""From a study's `devices` to a source that reads them, and what results say about the machine."""
+"""Opens the devices that a study names, and describes the machine for the results."""
 
 import platform
 import re
@@ -17,7 +17,10 @@ from tuner.units import MIB_PER_GIB, mib
 
 _DEFAULT_CPU_RANKS = 2
 MOST_RANKS_PER_CORE = 8
-"""Far more than make sense; each rank is a process of its own, and a slip of the keyboard starts no thousands."""
+"""The most CPU ranks per core that a study may name. No real study needs so many.
+
+Each rank is a process, so the limit keeps a typing error from starting thousands of processes.
+"""
 
 Connect = Callable[[], Nvml]
 CudaOrder = Callable[[Sequence[str]], Sequence[str]]
@@ -26,9 +29,10 @@ CudaOrder = Callable[[Sequence[str]], Sequence[str]]
 def open_devices(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> DeviceSource:
     """Open the devices that a study names: `auto`, `cpu`, `cpu:RANKS`, or CUDA indices such as `0,1`.
 
-    `auto` takes every card that CUDA shows, and two CPU ranks where there is none.
-    Raises DeviceError when `spec` is none of these, names a card that is not there or far more ranks than there are
-    cores, or the driver does not answer.
+    `auto` opens every card that CUDA shows. Without a card it opens two CPU ranks.
+
+    Raises DeviceError when `spec` has another form, when a card does not exist, when there are more than
+    `MOST_RANKS_PER_CORE` ranks per core, or when the driver does not answer.
     """
     if cpu := re.fullmatch(r"cpu(?::([1-9]\d*))?", spec):
         return _open_cpu(int(cpu[1] or _DEFAULT_CPU_RANKS))
@@ -57,11 +61,11 @@ def _open_cpu(ranks: int) -> DeviceSource:
 def _open_cards(indices: Sequence[int], connect: Connect, cuda_order: CudaOrder) -> DeviceSource:
     asked = ",".join(map(str, indices))
     if len(set(indices)) < len(indices):
-        raise DeviceError(f"devices {asked} names a card twice; give each rank a card of its own")
+        raise DeviceError(f"devices {asked} names a card twice; name a different card for each rank")
     try:
         nvml = connect()
     except NoDriverError as error:
-        raise DeviceError(f"devices {asked} names GPUs, but {error}; `cpu:{len(indices)}` needs none") from error
+        raise DeviceError(f"devices {asked} names GPUs, but {error}; `cpu:{len(indices)}` needs no GPU") from error
     uuids = cuda_order(nvml.uuids())
     missing = [f"cuda:{index}" for index in indices if index >= len(uuids)]
     if missing:
@@ -73,10 +77,10 @@ def _open_cards(indices: Sequence[int], connect: Connect, cuda_order: CudaOrder)
 
 
 def device_variables(devices: Sequence[Device]) -> dict[str, str]:
-    """Give the environment variables that hold a trainer to these devices.
+    """Return the environment variables that restrict a trainer to these devices.
 
-    GPUs: it sees these alone, as `cuda:0`, `cuda:1`, … in this order. CPU ranks: each gets its share of the cores for
-    threads, as torchrun does it, or ranks would fight over the cores.
+    On GPUs, the trainer sees only these cards, as `cuda:0`, `cuda:1`, … in this order. On CPU ranks, each rank starts
+    one thread per core of its share. torchrun limits threads in the same way, so that ranks do not compete for cores.
     """
     if uuids := [device.uuid for device in devices if device.is_gpu and device.uuid is not None]:
         return {"CUDA_VISIBLE_DEVICES": ",".join(uuids)}
@@ -84,7 +88,7 @@ def device_variables(devices: Sequence[Device]) -> dict[str, str]:
 
 
 def describe_machine(source: DeviceSource, connect: Connect = Nvml) -> dict[str, str]:
-    """Say for the results on what kind of machine they were measured; nothing that names this very one."""
+    """Return facts about the kind of machine, for the results. No fact identifies this particular machine."""
     models = Counter(device.model for device in source.devices if device.is_gpu)
     facts = {"gpus": ", ".join(f"{count} x {model}" for model, count in models.items())} if models else {}
     if models:

@@ -1,4 +1,4 @@
-"""Calls that may never return, made in a thread of their own so that nobody waits for ever."""
+"""Runs calls that may never return in a separate thread, so that the caller does not wait for ever."""
 
 import weakref
 from collections.abc import Callable
@@ -12,9 +12,10 @@ _Asked = SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | N
 
 
 class Calls:
-    """Makes one call after another in a thread that ends with this object, or is left behind where a call hangs.
+    """Runs one call after another in one thread. The thread ends with this object, unless a call hangs in it.
 
-    Such a call holds up those that follow: they are given up at once, until it has returned.
+    While a call hangs, every further call fails at once with TimeoutError. Once the hanging call returns, calls work
+    again.
     """
 
     def __init__(self, name: str) -> None:
@@ -24,9 +25,10 @@ class Calls:
         weakref.finalize(self, self._asked.put, None)
 
     def make(self, what: str, limit_s: float, call: Callable[..., _Answer], *arguments: Any) -> _Answer:
-        """Give the call's answer, or raise what it raises.
+        """Return what `call` returns, or raise what it raises.
 
-        Raises TimeoutError naming what hangs, where this takes longer than `limit_s` or an earlier call still does.
+        Raises TimeoutError when the call takes longer than `limit_s`, or when an earlier call still hangs. The error's
+        message is the `what` of the call that hangs.
         """
         if self._overdue is None or self._overdue[0].done():
             answer: Future[_Answer] = Future()
@@ -42,6 +44,6 @@ def _serve(asked: _Asked) -> None:
     for answer, call, arguments in iter(asked.get, None):
         try:
             answer.set_result(call(*arguments))
-        except Exception as error:  # noqa: BLE001  whoever asked raises it
+        except Exception as error:  # noqa: BLE001  the thread that made the call raises it
             answer.set_exception(error)
-        del answer, call, arguments  # what was asked about need not live until the next call
+        del answer, call, arguments  # otherwise these objects would live until the next call

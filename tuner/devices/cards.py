@@ -1,4 +1,4 @@
-"""The GPUs from outside a probe: who holds them, and what holds their clocks back."""
+"""The state of the GPUs outside a probe: which processes use them, and what lowers their clocks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,10 @@ _SLOWED_BY = {
     pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "power brake",
     pynvml.nvmlClocksThrottleReasonDisplayClockSetting: "clocks set by the display",
 }
-"""NVML's reasons for clocks below the highest (nvml.h, nvmlClocksThrottleReasons); idleness is none."""
+"""NVML's reasons for clocks below the maximum (nvml.h, nvmlClocksThrottleReasons), each with a name for people.
+
+The reason "GPU idle" is left out, because an idle card speeds up as soon as it has work.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,20 +31,21 @@ class Occupant:
     """A process that computes on a card."""
 
     pid: int
-    """As the driver numbers it, which may be another number than inside a container."""
+    """The driver's process id. Inside a container, the same process may have another id."""
     mem_mib: float | None = None
+    """The memory of the card that the process uses; None when the driver does not report it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Occupancy:
-    """Who holds a card at one moment."""
+    """How much of a card is in use at one moment, and by which processes."""
 
     device: Device
     mem_used_mib: float | None = None
     util_pct: float | None = None
-    """Of the driver's last interval, up to a second long."""
+    """The utilisation over the driver's last interval, which is up to a second long."""
     occupants: tuple[Occupant, ...] = ()
-    """None are seen inside containers that hide other processes."""
+    """The processes that compute on the card. Empty inside a container that hides other processes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,11 +56,14 @@ class Clocks:
     sm_mhz: int | None = None
     sm_max_mhz: int | None = None
     slowed_by: tuple[str, ...] | None = None
-    """What holds the clocks back, idleness aside."""
+    """What lowers the clocks, other than idleness; None when the driver does not report it."""
 
 
 class Cards:
-    """The GPUs among `devices`; without any, nothing is asked. Raises DeviceError when one does not answer."""
+    """Asks the driver about the GPUs among `devices`. Without a GPU, the driver is never asked.
+
+    Raises DeviceError when a card does not answer.
+    """
 
     def __init__(self, devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> None:
         self._devices = [device for device in devices if device.uuid is not None]
@@ -65,7 +72,7 @@ class Cards:
             self._handles = {device.name: self._nvml.handle(device.uuid or "") for device in self._devices}
 
     def occupancy(self) -> tuple[Occupancy, ...]:
-        """Read who holds each card."""
+        """Read how much of each card is in use, and by which processes."""
         return tuple(self._occupancy(device) for device in self._devices)
 
     def clocks(self) -> tuple[Clocks, ...]:

@@ -1,7 +1,7 @@
-"""What of the machine's cores and memory this process may use, where control groups, as of a container, grant it less.
+"""How many cores and how much memory this process may use. A control group, such as a container's, may limit both.
 
-The files are those of the kernel's cgroup-v2.rst, where all controllers share one tree, or of its cgroup-v1 documents
-(sched-bwc.rst, memory.rst), where each has a tree of its own.
+The kernel documents the files. In version 2 (cgroup-v2.rst) all controllers share one tree of folders. In version 1
+(sched-bwc.rst, memory.rst) each controller has its own tree.
 """
 
 import math
@@ -17,23 +17,25 @@ _LEGACY = {"cpu": ["cpu.cfs_quota_us", "cpu.cfs_period_us"], "memory": ["memory.
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """Count the cores that this process may use, at least one.
+    """Return the number of cores that this process may use, at least one.
 
-    Containers are often given not certain cores but so much time of all of them; a part of a core counts as one more.
+    A container often gets a share of the time of all cores, rather than certain cores. The share is converted to a
+    number of cores and rounded up.
     """
     quotas = (quota / period for quota, period in _limits(root, "cpu"))
     return min([len(os.sched_getaffinity(0)), *map(math.ceil, quotas)])
 
 
 def usable_memory(root: Path = Path("/")) -> int:
-    """Give the bytes of memory that this process and those beside it in its groups may use together."""
+    """Return the bytes of memory that this process and the other processes of its groups may use together."""
     return min([psutil.virtual_memory().total, *(limit for (limit,) in _limits(root, "memory"))])
 
 
 def _limits(root: Path, controller: str) -> Iterator[list[int]]:
-    """Give what limits this process: its own group and those above it, each in the numbers of its files.
+    """Yield the numbers in the limit files of this process's group and of every group above it.
 
-    A container may know the path of its group and see no folder but its own, which then lies where all paths begin.
+    A container may know the full path of its group but see only its own folder. That folder then lies at the root of
+    the tree, so the root is searched too.
     """
     with suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text(encoding="utf-8", errors="replace").splitlines():
@@ -51,7 +53,7 @@ def _limits(root: Path, controller: str) -> Iterator[list[int]]:
 
 
 def _limit(folder: Path, files: Sequence[str]) -> Iterator[list[int]]:
-    """Read one group's limit where it has one: neither `max` nor -1."""
+    """Yield the numbers of one group's limit. A group without a limit (`max` or -1) yields nothing."""
     with suppress(OSError, ValueError):
         numbers = [int(word) for file in files for word in (folder / file).read_text(encoding="utf-8").split()]
         if numbers and min(numbers) > 0:

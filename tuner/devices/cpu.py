@@ -1,4 +1,4 @@
-"""CPU shares of the ranks, for machines without a GPU."""
+"""Measures the CPU share of each rank, for machines without a GPU."""
 
 import heapq
 import math
@@ -16,27 +16,31 @@ from tuner.probe.result import DeviceSample
 from tuner.units import mib
 
 _RESCAN_S = 1.0
+"""The seconds between two searches for the processes that are ranks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProcessReading:
-    """One process of the trainer's tree at one moment."""
+class ProcessUsage:
+    """How much CPU time one process of the trainer's tree has used at one moment."""
 
     pid: int
     parent: int
     created_s: float
     cpu_s: float
-    """User and system time so far."""
+    """The user and system time that the process has used so far."""
 
 
-def find_ranks(tree: Sequence[ProcessReading], count: int) -> list[int]:
-    """Give the pids of the ranks: the `count` processes that have used the most CPU time, the oldest first."""
+def find_ranks(tree: Sequence[ProcessUsage], count: int) -> list[int]:
+    """Return the pids of the `count` processes that used the most CPU time, the oldest process first."""
     busiest = heapq.nlargest(count, tree, key=lambda process: process.cpu_s)
     return [process.pid for process in sorted(busiest, key=lambda process: (process.created_s, process.pid))]
 
 
-def find_owners(tree: Sequence[ProcessReading], ranks: Sequence[int]) -> dict[int, int]:
-    """Give pid → pid of the rank it works for: itself, or the nearest rank above it; others are left out."""
+def find_owners(tree: Sequence[ProcessUsage], ranks: Sequence[int]) -> dict[int, int]:
+    """Return the pid of the rank that each process works for, by pid.
+
+    A rank works for itself. A process below a rank works for the nearest rank above. Other processes are left out.
+    """
     parents = {process.pid: process.parent for process in tree}
     owners: dict[int, int] = {}
     for process in tree:
@@ -51,9 +55,10 @@ def find_owners(tree: Sequence[ProcessReading], ranks: Sequence[int]) -> dict[in
 def busy_pct(
     rank: int, owners: Mapping[int, int], before_s: Mapping[int, float], after_s: Mapping[int, float], room_s: float
 ) -> float | None:
-    """Give the share of `room_s` that a rank and its helpers took between two readings (pid → CPU time), at most 100.
+    """Return the percentage of `room_s` that a rank and its helper processes used, at most 100.
 
-    None when the rank itself is missing from either reading.
+    `before_s` and `after_s` are two measurements of the CPU time used so far, by pid. `room_s` is the CPU time that
+    the rank's cores offer between them. Returns None when the rank is missing from either measurement.
     """
     if room_s <= 0 or rank not in before_s or rank not in after_s:
         return None
@@ -63,11 +68,12 @@ def busy_pct(
 
 
 class CpuSource:
-    """Reads the CPU share of each rank of the attached process tree, as `cpu:0`, `cpu:1`, ….
+    """Measures the CPU share of each rank in the attached process tree. The devices are named `cpu:0`, `cpu:1`, ….
 
-    A share is the CPU time since the reading before, of the cores that fall to one rank. Memory is the rank's own
-    resident set, of all that may be had. Which processes are the ranks is looked up once a second; whatever is not
-    known yet, or has ended meanwhile, is None.
+    The cores are divided evenly among the ranks. A rank's share is the CPU time that it used since the previous
+    measurement, as a percentage of what its cores offered. Its memory is the resident set of its own process, and the
+    total is all memory that this process may use. The source looks for the rank processes once a second. A value is
+    None while its rank is unknown or after the rank has ended.
     """
 
     label = "process_cpu"
@@ -83,18 +89,18 @@ class CpuSource:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """One share per rank."""
+        """Return one device per rank."""
         return self._devices
 
     def attach(self, pid: int) -> None:
-        """Follow the processes below `pid` from now on."""
+        """Follow the process `pid` and all processes below it from now on."""
         try:
             self._follow(self._open_process(pid))
         except psutil.Error:
             self._follow(None)
 
     def sample(self, t_s: float) -> list[DeviceSample]:
-        """Read every rank once; that a process has ended is no error."""
+        """Measure every rank once. A process that has ended is not an error."""
         if t_s >= self._rescan_at_s:
             self._tree.rescan()
             self._rescan_at_s = t_s + _RESCAN_S
@@ -121,7 +127,7 @@ class CpuSource:
 
 
 class _ProcessTree:
-    """A root process and all below it, as last looked up, and which of them are ranks."""
+    """A root process and all processes below it, as of the last search, and which of them are ranks."""
 
     def __init__(self, root: psutil.Process | None, count: int) -> None:
         self._processes: dict[int, psutil.Process] = {}
@@ -131,18 +137,18 @@ class _ProcessTree:
         self.owners: dict[int, int] = {}
 
     def rescan(self) -> None:
-        """Look up who is there; where the root has ended, the others are still those seen last."""
+        """Search the tree again. When the root has ended, keep the processes of the last search."""
         if self._root is None:
             return
         with suppress(psutil.Error):
             tree = (self._root, *self._root.children(recursive=True))
             self._processes = {process.pid: process for process in tree}
-        readings = [reading for process in self._processes.values() if (reading := _read(process))]
-        self.ranks = find_ranks(readings, self._count)
-        self.owners = find_owners(readings, self.ranks)
+        usages = [usage for process in self._processes.values() if (usage := _usage(process))]
+        self.ranks = find_ranks(usages, self._count)
+        self.owners = find_owners(usages, self.ranks)
 
     def cpu_s(self) -> dict[int, float]:
-        """Read pid → CPU time so far of each process that works for a rank."""
+        """Return the CPU time that each process of a rank has used so far, by pid."""
         spent_s = {}
         for pid in self.owners:
             with suppress(psutil.Error):
@@ -150,15 +156,15 @@ class _ProcessTree:
         return spent_s
 
     def memory_mib(self, pid: int) -> float | None:
-        """Read the resident memory of one process; None when it has ended."""
+        """Return the resident memory of one process, or None when the process has ended."""
         with suppress(psutil.Error):
             return mib(self._processes[pid].memory_info().rss) or None
         return None
 
 
-def _read(process: psutil.Process) -> ProcessReading | None:
+def _usage(process: psutil.Process) -> ProcessUsage | None:
     with suppress(psutil.Error), process.oneshot():
-        return ProcessReading(
+        return ProcessUsage(
             pid=process.pid, parent=process.ppid(), created_s=process.create_time(), cpu_s=_cpu_s(process)
         )
     return None
@@ -170,7 +176,7 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 def cpu_model() -> str:
-    """Give the processor's name as the system tells it, else its architecture."""
+    """Return the processor's name from /proc/cpuinfo, or its architecture when the file has no name."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):

@@ -1,6 +1,6 @@
-"""Which card CUDA means by an index: neither NVML's order nor all of its cards.
+"""Finds the card that CUDA means by an index. CUDA may order cards differently from NVML and may hide some of them.
 
-Run as a module it writes CUDA's own answer to its output, as JSON.
+Run as a module, this file asks CUDA and prints the answer as JSON.
 """
 
 import ctypes
@@ -20,9 +20,9 @@ _TIMEOUT_S = 60
 
 
 def cuda_uuids(load: Callable[[str], Any] = ctypes.CDLL) -> list[str] | None:
-    """Ask CUDA's driver for the UUIDs of its cards, by index; None where it does not answer.
+    """Ask CUDA's driver for the UUIDs of its cards, by index. Returns None when the driver does not answer.
 
-    Creates no context, but while the calling process lives, CUDA holds some 3 MiB of each card (H200).
+    The call creates no CUDA context. Still, CUDA keeps about 3 MiB of each card while the process lives (H200).
     """
     try:
         library = load("libcuda.so.1")
@@ -44,18 +44,18 @@ def cuda_uuids(load: Callable[[str], Any] = ctypes.CDLL) -> list[str] | None:
 
 
 def cuda_uuids_apart() -> list[str] | None:
-    """Give the answer of `cuda_uuids` in a process of its own, so that this one holds nothing of a card.
+    """Return the answer of `cuda_uuids` from a separate process, so that this process keeps no memory of a card.
 
-    It imports nothing from the working directory, where a file may have the name of a module.
+    The separate process imports nothing from the working directory, where a file may have the name of a module.
 
-    Raises DeviceError when CUDA does not come back.
+    Raises DeviceError when CUDA does not answer within a minute.
     """
     try:
         asked = subprocess.run(
             [sys.executable, "-P", "-m", __name__], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise DeviceError(f"CUDA has not started within {_TIMEOUT_S} s; does `nvidia-smi` work?") from error
+        raise DeviceError(f"CUDA did not start within {_TIMEOUT_S} s; does `nvidia-smi` work?") from error
     return json.loads(asked.stdout) if asked.returncode == 0 else None
 
 
@@ -64,20 +64,20 @@ def visible_uuids(
     environ: Mapping[str, str] = os.environ,
     ask: Callable[[], list[str] | None] = cuda_uuids_apart,
 ) -> list[str]:
-    """Give the UUIDs of the cards by CUDA index, leaving out those that CUDA_VISIBLE_DEVICES hides.
+    """Return the UUIDs of the cards by CUDA index, without the cards that CUDA_VISIBLE_DEVICES hides.
 
-    CUDA itself is asked, since only it knows its default order, the fastest card first. Where it does not answer, the
-    cards count in `pci_order`.
+    `ask` asks CUDA itself, because only CUDA knows its default order (the fastest card first). When CUDA does not
+    answer, the cards stand in `pci_order`.
     """
-    told = ask()
-    return selected(environ.get("CUDA_VISIBLE_DEVICES"), pci_order) if told is None else told
+    answer = ask()
+    return selected(environ.get("CUDA_VISIBLE_DEVICES"), pci_order) if answer is None else answer
 
 
 def selected(visible: str | None, uuids: Sequence[str]) -> list[str]:
     """Apply a value of CUDA_VISIBLE_DEVICES to the cards `uuids`, as CUDA does.
 
-    Entries are indices or beginnings of UUIDs that only one card has; the first that names no card ends the list
-    (CUDA C++ Programming Guide, "CUDA Environment Variables").
+    An entry is an index, or the beginning of the UUID of exactly one card. The list ends before the first entry that
+    names no card (CUDA C++ Programming Guide, "CUDA Environment Variables").
     """
     if visible is None:
         return list(uuids)

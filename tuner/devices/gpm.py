@@ -1,6 +1,6 @@
-"""What a GPU's units did between two moments: NVML's GPU performance monitoring (GPM), from Hopper on.
+"""Measures how busy the parts of a GPU are, with NVML's GPU performance monitoring (GPM; Hopper or newer).
 
-Calls NVML as it is: its errors are translated by the caller, `tuner.devices.nvml`.
+This file calls NVML directly. The caller, `tuner.devices.nvml`, translates NVML's errors.
 """
 
 import math
@@ -13,17 +13,17 @@ import pynvml
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GpmReading:
-    """Means since the reading before, in percent of what the card can do."""
+class GpmMeans:
+    """Means since the previous measurement, in percent of the card's maximum. An unknown mean is None."""
 
     sm_pct: float | None = None
-    """Multiprocessors that had work."""
+    """How many of the multiprocessors had work."""
     occupancy_pct: float | None = None
-    """Warps in flight."""
+    """How many warps were in flight."""
     tensor_pct: float | None = None
-    """Tensor cores, any number format."""
+    """How busy the tensor cores were, for all number formats together."""
     dram_pct: float | None = None
-    """Memory bandwidth."""
+    """How much of the memory bandwidth was used."""
 
 
 _METRICS = {
@@ -35,19 +35,22 @@ _METRICS = {
 
 
 def has_gpm(handle: Any, nvml: ModuleType = pynvml) -> bool:
-    """Tell whether this card has GPM. Raises NVMLError where the driver does not know it either."""
+    """Return whether this card has GPM. Raises NVMLError when the driver itself has no GPM."""
     return bool(nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
 
 
 class GpmReader:
-    """Reads one GPU; a reading costs about 0.4 ms on an H200. Its two samples live as long as the reader."""
+    """Measures one GPU. A measurement takes about 0.4 ms on an H200.
+
+    The reader allocates two NVML samples and frees them when the reader itself is freed.
+    """
 
     def __init__(self, handle: Any, nvml: ModuleType = pynvml) -> None:
         self._handle = handle
         self._nvml = nvml
         self._samples: list[Any] = []
         freed = weakref.finalize(self, _free, nvml, self._samples)
-        freed.atexit = False  # the end of the process frees them, and a driver that hangs is not to keep it
+        freed.atexit = False  # the process frees them as it ends, and must not wait for a driver that hangs
         for _ in range(2):
             self._samples.append(nvml.nvmlGpmSampleAlloc())
         self._request = nvml.c_nvmlGpmMetricsGet_t()
@@ -58,20 +61,20 @@ class GpmReader:
         self._started = False
 
     def restart(self) -> None:
-        """Forget the last reading, so that the next one begins a new interval."""
+        """Forget the last measurement, so that the next one begins a new interval."""
         self._started = False
 
-    def read(self) -> GpmReading | None:
-        """Give the means since the last call; None from the first one, which only begins the interval."""
+    def read(self) -> GpmMeans | None:
+        """Return the means since the last call. The first call only begins the interval and returns None."""
         older, newer = self._samples
         self._nvml.nvmlGpmSampleGet(self._handle, newer)
-        self._samples.reverse()  # now that it is taken: one that fails leaves the interval as it was
+        self._samples.reverse()  # only after the sample succeeded: a failed sample leaves the interval unchanged
         if not self._started:
             self._started = True
             return None
         self._request.sample1, self._request.sample2 = older, newer
         self._nvml.nvmlGpmMetricsGet(self._request)
-        return GpmReading(**dict(zip(_METRICS, map(_value, self._request.metrics), strict=False)))
+        return GpmMeans(**dict(zip(_METRICS, map(_value, self._request.metrics), strict=False)))
 
 
 def _value(slot: Any) -> float | None:

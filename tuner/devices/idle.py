@@ -1,4 +1,4 @@
-"""Waits until the cards are free: nobody else works on them, and their memory is back to what it was."""
+"""Waits until the cards are free: nobody else uses them, and their memory use is back to the earlier level."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,18 +10,22 @@ from tuner.probe.protocols import Clock
 from tuner.probe.result import STOPPED, Failure, unreadable
 
 TOLERATED_SHARE = 0.1
-"""Of a card's memory: what is held when a study opens, by a desktop say, counts as belonging there up to this much."""
+"""The share of a card's memory that others, such as a desktop, may use when a study opens. The card is still free."""
 
 SLACK_MIB = 256.0
-"""Above the memory in use when the study opened; less than any trainer leaves behind."""
+"""The MiB that a free card may use beyond its use when the study opened. Any trainer left behind uses more."""
 
 IDLE_UTIL_PCT = 5.0
-"""A card busier than this works for somebody, also where a container hides for whom."""
+"""The highest utilisation of a free card. A busier card works for somebody, even if a container hides the process."""
 
 LEAK_MIB = 1024.0
-"""What a session may hold more than after its first run; allocators round, and kernels are loaded late."""
+"""The MiB by which a session's memory may grow after its first run without counting as a leak.
+
+Some growth is normal: allocators round sizes up, and the driver loads kernels late.
+"""
 
 POLL_S = 0.1
+"""The seconds between two looks at the cards."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,10 +37,11 @@ class Obstacle:
 
 
 def obstacles(now: Sequence[Occupancy], at_open: Sequence[Occupancy]) -> list[Obstacle]:
-    """List why the cards are not free, by comparison with the same cards when the study opened; none without cards.
+    """List why the cards are not free, compared with the same cards when the study opened.
 
-    A card is free when no process computes on it but those that were there at the opening and hold little, when no
-    more memory is in use than then, and when it does nothing.
+    A card is free when three things hold. Only processes compute on it that were there at the opening and use little
+    memory. Its memory use is at most `SLACK_MIB` above the use at the opening, of which up to `TOLERATED_SHARE` of the
+    card counts. Its utilisation is at most `IDLE_UTIL_PCT`. Without cards the list is empty.
     """
     return [
         Obstacle(rule=rule, text=f"{card.device.label} {text}")
@@ -47,7 +52,7 @@ def obstacles(now: Sequence[Occupancy], at_open: Sequence[Occupancy]) -> list[Ob
 
 
 def grown(now: Sequence[Occupancy], before: Sequence[Occupancy]) -> bool:
-    """Tell whether more memory of a card is in use than before, by more than `LEAK_MIB`."""
+    """Return whether the memory use of any card has grown by more than `LEAK_MIB`."""
     return any(
         card.mem_used_mib is not None
         and earlier.mem_used_mib is not None
@@ -66,10 +71,11 @@ def wait_until_idle(
     interrupted: Callable[[], bool],
     left: Callable[[], str | None] = lambda: None,
 ) -> Failure | None:
-    """Wait up to `limit_s` for the cards that `read` gives to be free: None once they are, else what keeps them busy.
+    """Wait up to `limit_s` until the cards that `read` returns are free. Returns None, or why they are not free.
 
-    `left` names the processes of an earlier probe that still live; with these, nothing is free, CPU ranks neither.
-    Returns at the first look where they are free already, as CPU ranks always are, or where one is gone for good.
+    `left` names the processes of an earlier probe that are still alive. While there are any, no device is free, and
+    neither are CPU ranks. Otherwise CPU ranks are always free. The function does not wait when the cards are free
+    already, or when a card is lost.
     """
     end_s = clock.now() + limit_s
     try:
@@ -87,7 +93,7 @@ def wait_until_idle(
 def _not_free(
     read: Callable[[], Sequence[Occupancy]], at_open: Sequence[Occupancy], left: str | None
 ) -> Failure | None:
-    """Look once. Raises DeviceLostError."""
+    """Look once and return why the cards are not free, if so. Raises DeviceLostError."""
     own = [Obstacle(rule="own process", text=f"{left} of an earlier probe cannot be killed")] if left else []
     try:
         found = [*own, *obstacles(read(), at_open)]
@@ -102,7 +108,7 @@ def _not_free(
 def _held_by_others(card: Occupancy, before: Occupancy) -> str | None:
     known = {occupant.pid for occupant in before.occupants}
     others = [one for one in card.occupants if one.pid not in known or _holds_much(one, card)]
-    return f"is held by {', '.join(map(shown, others))}" if others else None
+    return f"is used by {', '.join(map(shown, others))}" if others else None
 
 
 def _holds_much(occupant: Occupant, card: Occupancy) -> bool:
@@ -115,11 +121,11 @@ def _memory_in_use(card: Occupancy, before: Occupancy) -> str | None:
     most_mib = min(before.mem_used_mib, TOLERATED_SHARE * card.device.mem_total_mib) + SLACK_MIB
     if card.mem_used_mib <= most_mib:
         return None
-    return f"has {card.mem_used_mib:,.0f} MiB in use; at most {most_mib:,.0f} MiB are while it is free"
+    return f"has {card.mem_used_mib:,.0f} MiB in use; a free card has at most {most_mib:,.0f} MiB in use"
 
 
 def _at_work(card: Occupancy, before: Occupancy) -> str | None:
-    return f"is at work ({card.util_pct:.0f} %)" if (card.util_pct or 0.0) > IDLE_UTIL_PCT else None
+    return f"is busy ({card.util_pct:.0f} %)" if (card.util_pct or 0.0) > IDLE_UTIL_PCT else None
 
 
 _RULES: dict[str, Callable[[Occupancy, Occupancy], str | None]] = {
@@ -130,6 +136,6 @@ _RULES: dict[str, Callable[[Occupancy, Occupancy], str | None]] = {
 
 
 def shown(occupant: Occupant) -> str:
-    """Name a process on a card, with what it holds."""
+    """Return the pid of a process on a card and the memory that it uses, as text."""
     held = "unknown memory" if occupant.mem_mib is None else f"{occupant.mem_mib:,.0f} MiB"
     return f"pid {occupant.pid} ({held})"

@@ -1,4 +1,4 @@
-"""GPUs through NVML, the driver's measuring library; every error that it gives becomes a DeviceError here."""
+"""Measures GPUs through NVML, the driver's measuring library, and turns every NVML error into a DeviceError."""
 
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import pynvml
 
 from tuner.devices.calls import Calls
-from tuner.devices.gpm import GpmReader, GpmReading, has_gpm
+from tuner.devices.gpm import GpmMeans, GpmReader, has_gpm
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.plan import Device
 from tuner.probe.result import DeviceSample
@@ -29,12 +29,18 @@ _NOT_OFFERED = {
 }
 _LOOK = "see `nvidia-smi` and the kernel's log"
 _LOST = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED}
-_NOTHING = GpmReading()
+_NO_MEANS = GpmMeans()
 
 ANSWER_S = 5.0
-"""For a call that takes microseconds; what takes longer hangs, as it does on a card that has fallen off the bus."""
+"""The seconds after which a call counts as hanging. Calls normally take microseconds.
+
+A call hangs, for example, when its card has fallen off the bus.
+"""
 OPEN_S = 120.0
-"""For one that may wake up every card: seconds each, where the driver does not stay loaded."""
+"""The seconds after which a call that may wake up the cards counts as hanging.
+
+Waking up takes seconds per card when the driver does not stay loaded.
+"""
 
 
 class NoDriverError(DeviceError):
@@ -42,10 +48,10 @@ class NoDriverError(DeviceError):
 
 
 class Nvml:
-    """NVML, initialised. Raises NoDriverError without a driver, DeviceError when there is one that does not start."""
+    """An initialised NVML. Raises NoDriverError without a driver, and DeviceError when the driver does not start."""
 
     def __init__(self, library: ModuleType = pynvml, *, answer_s: float = ANSWER_S, open_s: float = OPEN_S) -> None:
-        """`answer_s` and `open_s`: so long a call may take, by default as `ANSWER_S` and `OPEN_S` say."""
+        """`answer_s` and `open_s` are the most seconds that a call may take; see `ANSWER_S` and `OPEN_S`."""
         self.library = library
         self._answer_s = answer_s
         self._open_s = open_s
@@ -60,10 +66,10 @@ class Nvml:
             raise DeviceError(f"the NVIDIA driver does not start (NVML: {error}); does `nvidia-smi` work?") from error
 
     def ask(self, subject: str, call: Callable[..., _Answer], *arguments: Any) -> _Answer | None:
-        """Give `call`'s answer, None where the card or the driver does not offer it.
+        """Return what `call` returns, or None when the card or the driver does not support the call.
 
-        Raises DeviceLostError where the card is gone, DeviceError for everything else; both name `subject`, or what an
-        earlier call that still hangs was about.
+        Raises DeviceLostError when the card is lost, and DeviceError for every other error. The message names
+        `subject`, or the subject of an earlier call that still hangs.
         """
         return self._ask(self._answer_s, subject, call, *arguments)
 
@@ -80,7 +86,7 @@ class Nvml:
             raise kind(f"{what} (NVML: {error}); {_LOOK}") from error
 
     def uuids(self) -> list[str]:
-        """List the cards in NVML's order, which is that of the PCI bus."""
+        """Return the UUIDs of the cards in NVML's order, which is the order on the PCI bus."""
         count = self.ask("the driver", self.library.nvmlDeviceGetCount) or 0
         by_index = self.library.nvmlDeviceGetHandleByIndex
         handles = [self._ask(self._open_s, f"card {index}", by_index, index) for index in range(count)]
@@ -90,11 +96,11 @@ class Nvml:
         ]
 
     def handle(self, uuid: str) -> Any:
-        """Give NVML's handle of a card."""
+        """Return NVML's handle of a card."""
         return self._ask(self._open_s, f"card {uuid}", self.library.nvmlDeviceGetHandleByUUID, uuid)
 
     def versions(self) -> dict[str, str]:
-        """Give the versions of the driver and of the newest CUDA that it runs."""
+        """Return the version of the driver and the newest CUDA version that it supports."""
         driver = self.ask("the driver", self.library.nvmlSystemGetDriverVersion)
         cuda = self.ask("the driver", self.library.nvmlSystemGetCudaDriverVersion_v2)
         return {
@@ -104,10 +110,10 @@ class Nvml:
 
 
 class NvmlSource:
-    """Reads whole cards: utilisation, memory and power each time, GPM every `gpm_interval_s` where a card has it.
+    """Measures utilisation, memory and power of whole cards, and GPM every `gpm_interval_s` on cards that have GPM.
 
-    The cards are named `cuda:0`, `cuda:1`, … in the given order, as a trainer sees them that is shown only these.
-    NVML's utilisation is the share of time in which any kernel ran, over the driver's own last interval.
+    The cards are named `cuda:0`, `cuda:1`, … in the given order. A trainer that sees only these cards uses the same
+    names. NVML's utilisation is the share of the driver's last interval in which any kernel ran.
     """
 
     label = "nvml"
@@ -119,17 +125,20 @@ class NvmlSource:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """The cards, in rank order."""
+        """Return the cards, in rank order."""
         return tuple(card.device for card in self._cards)
 
     def attach(self, pid: int) -> None:
-        """Begin GPM afresh, so that no mean reaches back before this probe; whole cards are read, whoever uses them."""
+        """Begin a new GPM interval, so that no mean includes time before this probe.
+
+        `pid` is not used, because the source measures whole cards.
+        """
         self._gpm_interval = None
         for card in self._cards:
             card.restart()
 
     def sample(self, t_s: float) -> list[DeviceSample]:
-        """Read every card once; raises as the protocol says."""
+        """Measure every card once. Raises the errors that the protocol `DeviceSource` names."""
         interval = int(t_s // self._gpm_interval_s)
         gpm_is_due, self._gpm_interval = interval != self._gpm_interval, interval
         return [card.sample(t_s, position, gpm_is_due) for position, card in enumerate(self._cards)]
@@ -160,7 +169,7 @@ class _Card:
         memory = self._ask(library.nvmlDeviceGetMemoryInfo)
         power_mw = self._ask(library.nvmlDeviceGetPowerUsage)
         gpm = self._nvml.ask(self._name, self._gpm.read) if self._gpm and gpm_is_due else None
-        gpm = gpm or _NOTHING
+        gpm = gpm or _NO_MEANS
         return DeviceSample(
             t_s=t_s,
             device=position,

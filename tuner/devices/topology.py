@@ -1,4 +1,4 @@
-"""How the cards reach each other, and what NCCL must be told about it."""
+"""How the cards reach each other, and the NCCL settings that follow."""
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
@@ -15,18 +15,22 @@ _OK = 0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
-    """What a pair of devices can do; None where the driver does not tell."""
+    """How a pair of devices is connected. None means that the driver does not report it."""
 
     first: int
-    """Position in the list of devices."""
+    """The position of the first device in the list of devices."""
     second: int
     p2p: bool | None
-    """Each reads and writes the other's memory directly."""
+    """Whether each card reads and writes the other card's memory directly."""
     nvlink: bool | None
+    """Whether NVLink connects the cards."""
 
 
 def links(devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> tuple[Link, ...]:
-    """Ask the driver about every pair of GPUs; none without GPUs. Raises DeviceError when a card is lost."""
+    """Ask the driver about every pair of GPUs. Without two GPUs there are no pairs.
+
+    Raises DeviceError when a card does not answer.
+    """
     uuids = [(position, device.uuid) for position, device in enumerate(devices) if device.uuid is not None]
     if len(uuids) < 2:
         return ()
@@ -52,10 +56,10 @@ def links(devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> tupl
 
 
 def nccl_variables(policy: Literal["auto", "on", "off"], links: Iterable[Link]) -> dict[str, str]:
-    """Give the environment variables by which NCCL uses direct access between cards, or does not.
+    """Return the environment variables that allow or forbid NCCL direct access between cards.
 
-    `auto` switches it off only where a pair of cards lacks it: without this two RTX 4090s fail, while with it an
-    all-reduce of 256 MB over NVLink falls from 276 to 26 GiB/s.
+    `auto` forbids direct access only when a pair of cards lacks it. Two RTX 4090s fail unless it is forbidden. Where
+    cards have NVLink, forbidding it slows down an all-reduce of 256 MB from 276 to 26 GiB/s.
     """
     without = policy == "off" or (policy == "auto" and any(link.p2p is False for link in links))
     return {"NCCL_P2P_DISABLE": "1"} if without else {}
