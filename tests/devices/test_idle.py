@@ -126,7 +126,7 @@ def test_memory_that_nobody_is_seen_to_hold_is_named() -> None:
     failure = waited(FakeClock(), (0.0, replace(FREE, mem_used_mib=9_000.0)))
     assert failure is not None
     assert failure.rule == "memory"
-    assert "9,000 MiB in use; at most 856 MiB" in failure.detail
+    assert "9,000 MiB in use; a free card has at most 856 MiB" in failure.detail
 
 
 def test_the_user_need_not_wait() -> None:
