@@ -1,11 +1,11 @@
-"""Talk to the tuner from a trainer: copy this one file into a trainer, it needs nothing else.
+"""Reports from a trainer to the tuner: copy this one file into a trainer; it needs nothing else.
 
-Tell progress, on every rank after every iteration:
+Report progress, on every rank, after every iteration:
 
     from progress import report
     report(iteration=3, samples=98304, rank=0, busy_s=4.2)
 
-Serve a session, so that one started trainer measures many configs. On the rank that leads:
+Serve a session, so that one started trainer measures many configs. On the leading rank:
 
     from progress import failed, requests, stopped
     build_what_all_configs_share()
@@ -14,7 +14,7 @@ Serve a session, so that one started trainer measures many configs. On the rank 
         for iteration in range(request["iterations"]):
             agent.train()
             report(iteration=iteration)
-            if stopped():  # the other ranks must leave at the same iteration: tell them
+            if stopped():  # the other ranks must leave at the same iteration, so pass this on to them
                 break
         del agent
 
@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from typing import Any
 
 PROGRESS, REQUESTS = "TUNER_PROGRESS", "TUNER_REQUESTS"
-"""Environment variables: the file that takes what the trainer tells, the named pipe that gives what the tuner asks."""
+"""Environment variables: the file for the trainer's messages, and the named pipe with the tuner's requests."""
 
 
 def report(
@@ -43,13 +43,17 @@ def report(
     thin_from_s: float | None = None,
     thin_by: float | None = None,
 ) -> None:
-    """Tell the tuner that `iteration`, counted from 0 in each run, is complete on `rank` (None: on all ranks).
+    """Report to the tuner that `rank` has completed `iteration`; without `rank`, all ranks have completed it.
 
-    So far, by this rank: `samples`; `busy_s`, seconds that its device did tensor work; `alloc_retries`, of its
-    allocator (`torch.cuda.memory_stats()["num_alloc_retries"]`). The time is that of the system's monotonic clock.
+    Iterations count from 0 in each run. The other numbers are totals of this run on this rank:
 
-    Where a session does but a part of an iteration's work, all of it alike, to take less time: since `thin_from_s` on
-    that clock, each second stands for `thin_by` seconds of training. `busy_s` counts them all.
+    - `samples`: the samples that it has collected.
+    - `busy_s`: for how many seconds its device did tensor work.
+    - `alloc_retries`: its allocator's `torch.cuda.memory_stats()["num_alloc_retries"]`.
+
+    A session may do only a part of an iteration's work where all of that work is alike. Then each second since
+    `thin_from_s`, on the system's monotonic clock, stands for `thin_by` seconds of training. `busy_s` counts the
+    time of the whole work.
     """
     for inbox in _opened:
         inbox.reported = iteration
@@ -67,9 +71,9 @@ def report(
 
 
 def requests() -> Iterator[dict[str, Any]]:
-    """Give what each run of the session asks for, until the tuner has no more.
+    """Yield the request of each run of the session, until the tuner has no more runs.
 
-    A run is over when the next one is asked for: by then every rank must have freed what belonged to it.
+    A run ends when this is asked for the next run. By then every rank must have freed the memory of the run.
     """
     inbox = _inbox()
     _tell("ready")
@@ -79,15 +83,15 @@ def requests() -> Iterator[dict[str, Any]]:
 
 
 def stopped(*, midway: bool = False) -> bool:
-    """Tell whether the tuner has seen enough of the current run: ask after each iteration, once it is reported here.
+    """Return whether the tuner has seen enough of the current run. Ask after each iteration, once it is reported.
 
-    Where iterations are long, ask `midway` as well: whether it has no use even for the one that runs.
+    Where iterations are long, ask with `midway` inside an iteration: whether the tuner can do without this iteration.
     """
     return _inbox().stopped(midway=midway)
 
 
 def failed(detail: str, kind: str | None = None, rank: int | None = None) -> None:
-    """Tell why this session cannot go on; `kind` is one of the tuner's failure kinds, where the trainer knows it."""
+    """Report why this session cannot go on; `kind` is one of the tuner's failure kinds, where the trainer knows it."""
     _tell("failed", detail=detail, kind=kind, rank=rank)
 
 
@@ -104,7 +108,7 @@ def _tell(what: str, **fields: Any) -> None:
 
 
 class _Inbox:
-    """What the tuner has asked, in order; a `stop` belongs to the run before it."""
+    """The tuner's messages in their order; a `stop` belongs to the run before it."""
 
     def __init__(self, path: str) -> None:
         self._pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -112,7 +116,7 @@ class _Inbox:
         self._messages: list[dict[str, Any]] = []
         self._open = True
         self.reported = -1
-        """The last iteration that this process has reported of the current run."""
+        """The last iteration of the current run that this process has reported."""
 
     def next_run(self) -> dict[str, Any] | None:
         while self._open or self._messages:

@@ -15,9 +15,9 @@ from tuner.units import BYTES_PER_MIB, MIB_PER_GIB
 
 OUT_OF_MEMORY = {FailureKind.GPU_OOM, FailureKind.HOST_OOM}
 TOLD = "told"
-"""The rule of a failure whose kind the trainer itself has told."""
+"""The name of the rule of a failure whose kind the trainer itself reported."""
 MOST_BREACHES = 2
-"""Breaches of a session's protocol, with no progress between, that a trainer may still recover from."""
+"""A trainer may break the session protocol this often, without progress in between, and still recover."""
 
 _TELLABLE = [kind for kind in FailureKind if kind is not FailureKind.INTERRUPTED]
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
@@ -45,7 +45,7 @@ class _Clue:
 
 
 class Evidence:
-    """Collects what the trainer's output says of a failure, until progress refutes it."""
+    """Collects what the trainer's output says about a failure, until an iteration shows that there was none."""
 
     def __init__(self) -> None:
         self._clues: dict[str, list[_Clue]] = {}
@@ -53,21 +53,21 @@ class Evidence:
 
     @property
     def fatal_t_s(self) -> float | None:
-        """When the first line of a rank that may be dying came, if one did."""
+        """When the first line came that shows a rank may be dying; None where no such line came."""
         return min((clue.t_s for clue in self._each() if clue.fatal), default=None)
 
     @property
     def certain(self) -> bool:
-        """Whether there are lines such as only a process that dies of them writes."""
+        """Whether some line shows that a process is dying: no process writes such a line and goes on."""
         return any(clue.certain for clue in self._each()) or len(self._clues.get(SESSION, ())) > MOST_BREACHES
 
     @property
     def told(self) -> bool:
-        """Whether the trainer itself has told that it cannot go on."""
+        """Whether the trainer itself reported that it cannot go on."""
         return bool(self._clues.get(TOLD))
 
     def tell(self, failed: Mapping[str, Any], t_s: float) -> None:
-        """Take the trainer's own `failed` record into account: its detail as output, its kind above all rules."""
+        """Add the trainer's own `failed` record: its detail counts as output, and its kind comes before all rules."""
         lines = map(plain, str(failed.get("detail") or "")[:MAX_LINE_BYTES].splitlines())
         texts = [line.rstrip() for line in lines if line.strip()] or ["no detail"]
         rank = failed["rank"] if isinstance(failed.get("rank"), int) else None
@@ -77,7 +77,7 @@ class Evidence:
         self._keep(TOLD, _Clue(t_s, last_words(texts), fatal=True, certain=True, rank=rank, kind=kind))
 
     def feed(self, text: str, t_s: float, rank: int | None = None) -> None:
-        """Take one line of the output into account, of `rank` where that is known."""
+        """Add one line of the output; `rank` is the rank that wrote it, where that is known."""
         self._tail.append(_Clue(t_s, text))
         kind, rule = next(((kind, rule) for kind, rule in _RULES if rule.pattern.search(text)), (None, None))
         certain = bool(_DEAD_RANK.search(text)) or kind is FailureKind.GPU_OOM
@@ -87,15 +87,15 @@ class Evidence:
             self._keep(rule.name if rule else "", _Clue(t_s, text, fatal, certain, rank))
 
     def forget(self, before_s: float) -> None:
-        """Forget what came before: an iteration that began then has been completed by all ranks."""
+        """Forget what came before this time, because all ranks have completed an iteration that began then."""
         self._clues = {rule: [clue for clue in clues if clue.t_s >= before_s] for rule, clues in self._clues.items()}
         while self._tail and self._tail[0].t_s < before_s:
             self._tail.popleft()
 
     def failure(self) -> Failure | None:
-        """Give the failure whose kind was told, memory first, or else that of the first rule that matched.
+        """Return the failure that the trainer reported, or else the failure of the first rule that matched.
 
-        Rank and overshoot are given where the lines name them.
+        Of several reported failures, one of memory comes first. Rank and overshoot are set where a line names them.
         """
         named = self._named()
         kinds = [clue for clue in self._clues.get(TOLD, ()) if clue.kind]
@@ -129,7 +129,7 @@ class Evidence:
         return chain.from_iterable(self._clues.values())
 
     def last_words(self) -> str:
-        """Give the line that best says why an unknown crash happened."""
+        """Return the line that best explains an unknown crash."""
         return last_words([clue.text for clue in self._clues.get(TOLD) or self._tail])
 
     def _rank(self, clues: Sequence[_Clue]) -> int | None:
@@ -143,7 +143,7 @@ class Evidence:
 
 
 def _overshoot_mib(line: str) -> float | None:
-    """Read how much memory was asked for beyond what was free; where free memory is not named, the whole request."""
+    """Return how much memory was requested beyond the free memory; the whole request where free memory is not named."""
     if found := _BYTES.search(line):
         return int(found[1]) / BYTES_PER_MIB
     if found := _ASKED.search(line):

@@ -10,30 +10,30 @@ from tuner.probe.ranks import Laggard
 from tuner.probe.result import STOPPED, Failure, ProbeResult, unreadable
 
 IDLE_PCT = 0.5
-"""Utilisation below which a device counts as idle: a launcher that only waits takes less of a core."""
+"""A device below this utilisation, in percent, is idle: even a launcher that only waits takes less of a core."""
 
 
 class End(StrEnum):
     """Why a probe is over."""
 
     ENOUGH = "enough"
-    """The iterations asked for have been seen."""
+    """All iterations that were asked for have been seen."""
     EXITED = "exited"
     """The trainer ended by itself."""
     FATAL = "fatal"
-    """A rank died and nothing moved afterwards."""
+    """A rank died, and no iteration came afterwards."""
     UNMATCHED = "unmatched"
     """Lines that look like progress came for a while, and no pattern matched one."""
     HANG = "hang"
-    """Neither lines nor iterations came any more."""
+    """Lines and iterations stopped coming."""
     OUT_OF_TIME = "out_of_time"
-    """The time limit."""
+    """The probe reached its time limit."""
     STOPPED = "stopped"
-    """The pruner said so."""
+    """The pruner stopped it."""
     LOST = "lost"
-    """The devices could not be read any more."""
+    """The devices can no longer be read."""
     INTERRUPTED = "interrupted"
-    """It was asked to: by the user, or because time is over."""
+    """The user interrupted it, or the study's time is over."""
 
 
 def classify(
@@ -51,15 +51,18 @@ def classify(
 ) -> Failure | None:
     """Decide whether a probe failed and why; None when its window counts.
 
-    `missing` names expected files that are not there, `measured` says whether there is a window, `oom_kills` counts
-    processes that the kernel ended for want of memory while the probe ran, `seen` the iterations that all ranks told,
-    `behind` is the rank that the others wait for, if there is one, and `lost` says why the devices could not be read
-    any more, if they could not. `unmatched` holds the last lines that look like progress although no pattern matches.
+    - `missing` names expected files that do not exist.
+    - `measured` says whether there is a window.
+    - `oom_kills` counts the processes that the kernel killed for lack of memory during the probe.
+    - `seen` counts the iterations that all ranks reported.
+    - `behind` is the rank that the others wait for.
+    - `lost` says why the devices can no longer be read.
+    - `unmatched` holds the last lines that look like progress although no pattern matches them.
     """
     if end is End.INTERRUPTED:
         return STOPPED
     if (end is End.HANG and evidence.fatal_t_s is not None) or (end is End.OUT_OF_TIME and evidence.certain):
-        end = End.FATAL  # its peers kept on talking
+        end = End.FATAL  # the other ranks kept on writing lines
     if end is End.EXITED and evidence.told:
         end = End.FATAL  # whatever its exit code
     named = evidence.failure()
@@ -116,7 +119,7 @@ def _unexplained(
 def idle_device(result: ProbeResult) -> Failure | None:
     """Return the failure of a probe that advanced while a device did nothing; None where every device worked.
 
-    A probe on one device may be as idle as it likes: nothing else can have made the iterations.
+    On a single device, idleness is no failure: that device must have made the iterations.
     """
     if len(result.devices) < 2:
         return None

@@ -1,4 +1,4 @@
-"""Which rank keeps a probe from its next iteration: one that lags behind, or one that is none of the plan's. Pure."""
+"""Finds the rank that holds up a probe: a rank that lags behind, or a rank that the plan does not have. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ class Laggard:
 
     rank: int
     text: str
-    """What is wrong with it."""
+    """What is wrong with this rank."""
     is_stray: bool = False
-    """Whether it is numbered otherwise than the plan's ranks, so that one of these can never tell anything."""
+    """Whether the plan has no rank of this number, so that one of the plan's ranks can never report."""
 
 
 def laggard(progress: Iterable[Progress], ranks: int) -> Laggard | None:
-    """Give the rank that is more than the one iteration behind another that ranks in step can be, if one is.
+    """Return the rank that is more than one iteration behind another rank; None where the ranks are in step.
 
-    A rank that the plan does not have is to blame where one that it has is silent.
+    Where a rank of the plan is silent and a rank that the plan does not have reports, the latter is returned.
     """
     reached = dict.fromkeys(range(ranks), -1)
     told = {one.rank: one.iteration for one in progress if one.rank is not None}

@@ -1,4 +1,4 @@
-"""What a probe gives: progress marks, device samples and their summaries, failures, and the result as a whole."""
+"""What a probe returns: progress marks, device samples and their summaries, failures, and the whole result."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,33 +10,33 @@ from tuner.study.space import Config
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """Why a probe gave no number: the kind, the rule that found it, and the line or reading that shows it."""
+    """Why a probe gave no number: the kind, the rule that found it, and the line or measurement that shows it."""
 
     kind: FailureKind
     rule: str
     detail: str
     rank: int | None = None
     overshoot_mib: float | None = None
-    """Memory that was asked for beyond what was free, where the message names sizes."""
+    """The memory that was requested beyond the free memory, where the message names sizes."""
 
 
 STOPPED = Failure(kind=FailureKind.INTERRUPTED, rule="request", detail="stopped on request")
-"""A probe that was asked to end before it had anything to tell: by Ctrl-C, or because its time is over."""
+"""The failure of a probe that Ctrl-C or the end of the study's time stopped before it measured anything."""
 
 
 def unreadable(why: str) -> Failure:
-    """Give the failure of a probe whose devices cannot be read."""
+    """Return the failure of a probe whose devices cannot be read."""
     return Failure(kind=FailureKind.GPU_LOST, rule="unreadable", detail=why)
 
 
 @dataclass(frozen=True, slots=True)
 class Thin:
-    """The end of an iteration, of whose work only a share was done: all of it is alike."""
+    """The last part of an iteration, where a session does only a share of the work, because all of it is alike."""
 
     from_s: float
-    """When it began, as `Progress.t_s`."""
+    """When this part began, on the clock of `Progress.t_s`."""
     by: float
-    """Seconds of training that each of its seconds stands for; more than 1."""
+    """How many seconds of training each second of this part stands for; more than 1."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,18 +49,18 @@ class Progress:
     rank: int | None = None
     """The reporting rank; None when one report speaks for all ranks."""
     samples: int | None = None
-    """Samples collected so far by all ranks together, or by `rank` where that is given."""
+    """Samples collected so far: by `rank` where it is set, else by all ranks together."""
     busy_s: float | None = None
-    """Seconds so far that the rank's device did tensor work."""
+    """For how many seconds so far the rank's device did tensor work."""
     alloc_retries: int | None = None
-    """How often so far the rank's allocator had to free its cache and try again."""
+    """How often so far the rank's allocator freed its cache and tried again."""
     thin: Thin | None = None
     """The part of the iteration that was not run in full."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceSample:
-    """One reading of one device."""
+    """One measurement of one device."""
 
     t_s: float
     """Seconds since the probe started."""
@@ -78,9 +78,9 @@ class DeviceSample:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceSummary:
-    """One device over the window, its memory peak and power maximum over the whole probe.
+    """One device over the window; its peak memory and its maximum power are those of the whole probe.
 
-    Means are those of training: what stands for more of it counts for more.
+    Means are weighted by the seconds of training that each second of the window stands for.
     """
 
     device: str
@@ -102,50 +102,50 @@ class DeviceSummary:
     power_mean_w: float | None = None
     power_max_w: float | None = None
     energy_j: float | None = None
-    """That the window's iterations take in training."""
+    """The energy that the window's iterations take in training."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeResult:
-    """One probe, whole: either `failure` or a window with its summaries."""
+    """One whole probe: either a `failure`, or a window with its summaries."""
 
     config: Config
     plan_digest: str
-    """Of the plan that came to this; empty where none was made."""
+    """The digest of the plan that was probed; empty where there was no plan."""
     started_at: str
     """UTC, ISO 8601."""
     total_s: float
     start_up_s: float | None = None
-    """From launch to the end of the first iteration."""
+    """The seconds from the launch to the end of the first iteration."""
     window_s: float | None = None
     trained_s: float | None = None
-    """Seconds that the window's iterations take in training: more than `window_s` where a session thinned them."""
+    """The seconds that the window's iterations take in training: more than `window_s` where a session thins them."""
     iterations: int = 0
-    """Whole iterations inside the window, or, in a failure, those seen before it."""
+    """The whole iterations inside the window; of a failure, the iterations before it."""
     samples: int | None = None
-    """Samples of all ranks at the last mark seen."""
+    """The samples of all ranks at the last mark."""
     samples_per_s: float | None = None
-    """Over the window, all ranks together."""
+    """The samples per second of all ranks together, over the window."""
     samples_per_s_se: float | None = None
-    """Standard error of that."""
+    """The standard error of `samples_per_s`."""
     busy_spread_pct: float | None = None
-    """Between the ranks' own busy shares, where they report them."""
+    """The spread between the busy shares that the ranks report."""
     alloc_retries: int | None = None
-    """Allocator retries of all ranks, where they report them."""
+    """The allocator retries of all ranks, where the ranks report them."""
     devices: tuple[DeviceSummary, ...] = ()
     failure: Failure | None = None
     stopped: str | None = None
-    """Why a live pruner stopped the probe, if one did."""
+    """Why a pruner stopped the probe; None where no pruner did."""
     host: Mapping[str, str] = field(default_factory=dict)
-    """`name`, `system`, and which `devices` measured it, as `Device.identity` tells them."""
+    """The `name` and `system` of the machine, and the `devices` that measured, as `Device.identity` names them."""
     warm: bool = False
-    """Whether a session served the probe; False: the trainer's plain command."""
+    """Whether a session served the probe; False means the trainer's plain command."""
     ready_s: float | None = None
-    """Of `total_s`, until the session was ready; 0 where it was open already, None where there was none."""
+    """The part of `total_s` until the session was ready: 0 for an open session, None without a session."""
 
     @property
     def launched(self) -> bool:
-        """Whether anything was started, which always takes time."""
+        """Whether the probe started anything, which always takes time."""
         return self.total_s > 0
 
     @property
@@ -155,6 +155,6 @@ class ProbeResult:
 
 
 def unlaunched(config: Config, failure: Failure, plan_digest: str) -> ProbeResult:
-    """Give the result of a probe that failed before anything was started."""
+    """Return the result of a probe that failed before it started anything."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return ProbeResult(config=config, plan_digest=plan_digest, started_at=now, total_s=0.0, failure=failure)

@@ -8,13 +8,13 @@
         progress: ['iter (?P<iteration>\\d+) samples (?P<samples>\\d+)']
         expected: [model.pt]
 
-A placeholder is a parameter of the study or one of `case out_dir port devices ranks iterations python`. A word whose
-parameter does not count in a config is left out together with the flag before it, so that the program's own default
-holds; so is `iterations` in a command to train with. Instead of `progress`, the program can write to the file named in
+A placeholder is a parameter of the study or one of `case out_dir port devices ranks iterations python`. Where a
+config lacks a parameter, its word is left out with the flag before it: the program uses its own default. A command to
+train with leaves out `iterations` in the same way. Instead of `progress`, the program can write to the file named in
 TUNER_PROGRESS: see `tuner/progress.py`.
 
-With a `session`, one started program serves many configs, as `docs/sessions.md` describes; those that agree in the
-parameters which this command line and `env` name can share it:
+With a `session`, one started program serves many configs, as `docs/sessions.md` describes. Configs can share a session
+if they agree in the parameters that its command line and `env` name:
 
         session: "{python} train.py --serve --envs {num_envs} --port {port}"
 """
@@ -41,13 +41,13 @@ from tuner.trainers.options import checked
 from tuner.trainers.template import fill, placeholders
 
 LAUNCH_FACTS = frozenset({"case", "out_dir", "port", "devices", "ranks", "iterations", "python"})
-"""Placeholders that are no parameters; `devices` is `cuda:0,cuda:1` or `cpu,cpu`, `iterations` the probe's limit."""
+"""Placeholders that are no parameters. `devices` is `cuda:0,cuda:1` or `cpu,cpu`; `iterations` is the probe's limit."""
 
 _GROUPS = {"iteration", "samples", "rank", "epoch"}
 
 
 class Labels(Strict):
-    """What a case is like, where the words of its name do not say it."""
+    """The method and the robot of a case, where the words of its name do not say them."""
 
     method: str = ""
     robot: tuple[Name, ...] = ()
@@ -61,20 +61,19 @@ class Options(Strict):
     """A list of words, or one text in shell quoting; no shell runs it."""
     cases: tuple[Name, ...] = Field(default=("command",), min_length=1)
     progress: tuple[str, ...] = ()
-    """Regular expressions as `LinePatterns` has them."""
+    """Regular expressions for printed lines; `LinePatterns` describes their groups."""
     block_seconds: Seconds | None = None
-    """For a trainer that tells no iterations: such blocks stand for them, from its first line on."""
+    """Blocks of this length stand for iterations, where a trainer reports none; they start at its first line."""
     expected: tuple[str, ...] = ()
-    """Files that a finished run has left in the out dir."""
+    """The files that a finished run leaves in the out dir."""
     cwd: str = ""
-    """Where it runs; relative to `trainer.root`, which is relative to where the tuner runs."""
+    """The folder to run in, relative to `trainer.root`, which is relative to the folder where `tuner` is started."""
     env: Variables = Field(default_factory=dict)
     """Environment variables; placeholders as in the command."""
     session: tuple[str, ...] = ()
-    """What serves a session, written as `command` is; without it every probe runs `command`."""
+    """The command line that serves a session; without it, every probe runs `command`."""
     learning: tuple[Name, ...] | None = None
     """Parameters that change what is learnt; by default the standard ones among those of the command."""
-
     labels: dict[Name, Labels] = Field(default_factory=dict)
     """Case → its method and robot; without them, the name says both, as in `amp_pi_plus`."""
 
@@ -137,12 +136,12 @@ class Options(Strict):
 
     @property
     def session_parameters(self) -> frozenset[str]:
-        """The parameters that stay what they are while a session lasts."""
+        """The parameters that cannot change while a session lasts."""
         return parameters((*self.session, *self.env.values()))
 
 
 def parameters(words: Iterable[str]) -> frozenset[str]:
-    """Name the parameters among the placeholders in `words`."""
+    """Return the parameters among the placeholders in `words`."""
     return placeholders(words) - LAUNCH_FACTS
 
 
@@ -154,7 +153,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 class CommandTrainer(Trainer):
-    """Launches a command line that the study file gives; it starts its own ranks."""
+    """Launches the command line of a study file; the command starts its own ranks."""
 
     name = "command"
 
@@ -203,14 +202,14 @@ class CommandTrainer(Trainer):
         )
 
     def session_key(self, case: Case, config: Config) -> str | None:
-        """Share a session between configs that agree in what its command line and environment name of them."""
+        """Share a session between configs that agree in the parameters of its command line and its environment."""
         if not self._options.session:
             return None
         fixed = sorted(self._options.session_parameters & config.keys())
         return "/".join((self.name, case.name, *(f"{name}={config[name]}" for name in fixed)))
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:
-        """Fill the session's command line; its runs leave no files and tell progress by `tuner.progress` alone."""
+        """Fill the session's command line; its runs leave no files and report through `tuner.progress` alone."""
         if not self._options.session:
             return None
         return replace(
@@ -225,7 +224,7 @@ class CommandTrainer(Trainer):
         )
 
     def missing_program(self) -> str | None:
-        """Give what the command or the session starts with and no program has for a name."""
+        """Return the first word of the command or the session, where no program has that name."""
         if "PATH" in self._options.env:
             return None
         begins = [words[0] for words in (self._options.command, self._options.session) if words]
@@ -235,7 +234,7 @@ class CommandTrainer(Trainer):
         return shutil.which(self._cwd / program if "/" in program else program) is not None
 
     def fingerprint(self) -> dict[str, str]:
-        """Say what makes results comparable: the command, unfilled, and its environment."""
+        """Return what comparable results share: the command, before it is filled, and its environment."""
         env = " ".join(f"{name}={text}" for name, text in sorted(self._options.env.items()))
         return {"name": self.name, "command": shlex.join(self._options.command), "env": env}
 

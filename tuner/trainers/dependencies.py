@@ -1,4 +1,4 @@
-"""What a trainer imports in its own Python, and whether it can."""
+"""Checks whether a trainer's own Python can import what the trainer needs."""
 
 import os
 import re
@@ -16,17 +16,17 @@ _TIMEOUT_S = 300
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limit:
-    """A module that must be older than a version, always or beside a certain version of another module."""
+    """A module must be older than a version: always, or only beside a certain version of another module."""
 
     module: str
     below: str
     beside: tuple[str, str] | None = None
-    """Module and how its version begins."""
+    """The other module, and how its version begins."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dependencies:
-    """The modules a trainer imports, in the order in which it can import them."""
+    """The modules that a trainer imports, in an order in which it can import them."""
 
     python: str
     modules: tuple[str, ...]
@@ -35,7 +35,7 @@ class Dependencies:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Imported:
-    """What came of importing a module; `version` is None where it has none."""
+    """The result of importing one module; `version` is None for a module without a version."""
 
     module: str
     version: str | None = None
@@ -43,16 +43,16 @@ class Imported:
 
     @property
     def missing(self) -> bool:
-        """Whether the module itself is not there, rather than broken or lacking another one."""
+        """Whether the module itself is missing; False where it is broken or lacks another module."""
         return self.error == f"ModuleNotFoundError: No module named {self.module!r}"
 
 
 def import_all(dependencies: Dependencies) -> list[Imported]:
-    """Import the modules in the trainer's own Python, which is shown no GPU, and give what came of each.
+    """Import the modules in the trainer's own Python, which sees no GPU, and return the result of each.
 
-    Where that Python dies over a module, it is the last one given. What a script in its place prints beside the
-    answers, as one that activates an environment may, counts for nothing. Raises TrainerError when it cannot be started
-    or does not come back.
+    Where that Python dies while it imports a module, this module is the last result. `python` may be a script that
+    activates an environment: what the script prints is ignored. Raises TrainerError when the Python cannot be started
+    or does not end in time.
     """
     python, modules = dependencies.python, dependencies.modules
     try:
@@ -80,7 +80,7 @@ def import_all(dependencies: Dependencies) -> list[Imported]:
 
 
 def conflicts(imported: Sequence[Imported], limits: Sequence[Limit]) -> Iterator[str]:
-    """Complain about each module that is newer than a limit allows."""
+    """Yield a complaint about each module that is newer than a limit allows."""
     versions = {one.module: one.version for one in imported if one.version is not None}
     for limit in limits:
         found = versions.get(limit.module)

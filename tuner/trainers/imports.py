@@ -1,7 +1,7 @@
-"""Tells which modules a Python can import: a script for the trainer's own Python, whatever its version.
+"""Shows which modules a Python can import: a script that runs in the trainer's own Python, of any version.
 
-Writes one line of JSON per module named on its command line, as it goes: `{"module": …, "version": …}`, its version
-perhaps null, or `{"module": …, "error": …}`. It imports the standard library alone, and those modules.
+For each module on its command line, the script writes one line of JSON: `{"module": …, "version": …}`, where the
+version may be null, or `{"module": …, "error": …}`. Besides these modules it imports only the standard library.
 """
 
 import importlib
@@ -13,7 +13,7 @@ import sys
 def main() -> None:
     """Import the command line's modules one after another."""
     answer = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what modules print while they are imported is no answer
+    os.dup2(2, 1)  # what a module prints while it is imported goes to stderr
     for name in sys.argv[1:]:
         try:
             module = importlib.import_module(name)
@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def version(name: str, module: object) -> "str | None":
-    """Give a module's version: what it says itself, else its package's."""
+    """Return the version that the module names, or else the version of its package."""
     own = getattr(module, "__version__", None)
     return str(own) if own else _package_version(name)
 

@@ -7,22 +7,28 @@ from pathlib import Path
 from tuner.probe.plan import Device, Slot
 
 SPARE_ITERATIONS = 2
-"""Beyond what a probe measures: the tuner ends it itself, a command run by hand ends by this count."""
+"""A trainer may run this many iterations beyond those that a probe measures.
+
+The tuner ends a probe itself. A command that is run by hand ends at this limit.
+"""
 
 
 def device_names(devices: Sequence[Device]) -> tuple[str, ...]:
     """Name the devices as torch does inside the probe, one per rank.
 
-    CUDA_VISIBLE_DEVICES shows a trainer no GPUs but its own, so they count from `cuda:0`; CPU shares are all `cpu`.
+    CUDA_VISIBLE_DEVICES shows a trainer only its own GPUs, so these count from `cuda:0`. CPU shares are all `cpu`.
     """
     return tuple(f"cuda:{rank}" if device.is_gpu else "cpu" for rank, device in enumerate(devices))
 
 
 def iterations(slot: Slot) -> int:
-    """Give how many iterations a trainer is told to run at most."""
+    """Return the most iterations that a trainer is asked to run."""
     return slot.limits.most_iterations + SPARE_ITERATIONS
 
 
 def interpreter(python: str) -> str:
-    """Make a path to a Python absolute without following links, which would leave a venv; a bare name is PATH's."""
+    """Return the absolute path of a Python; a name without a folder is looked up in PATH.
+
+    Links are not followed: the Python of a venv is a link that leads out of the venv.
+    """
     return str(Path(python).expanduser().absolute()) if os.sep in python else python

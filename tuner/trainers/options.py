@@ -1,4 +1,4 @@
-"""From a study's `trainer.options` to the typed options of one trainer."""
+"""Turns a study's `trainer.options` into the typed options of one trainer."""
 
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ Options = TypeVar("Options", bound=Strict)
 
 
 def checked(model: type[Options], spec: TrainerSpec) -> Options:
-    """Give the options of `spec` as a `model`. Raises TrainerError with all errors, each with its path."""
+    """Return the options of `spec` as a `model`. Raises TrainerError with all errors, each with its path."""
     try:
         return model.model_validate(spec.options)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Command lines with `{placeholders}`, written as for `str.format`: a brace that is meant literally is doubled."""
+"""Command lines with `{placeholders}`, written as for `str.format`: a literal brace is doubled."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,10 @@ _NAMES_ITSELF = re.compile(r"-|[+~@\w./-]+=")
 
 
 def placeholders(words: Iterable[str]) -> frozenset[str]:
-    """Name the placeholders in `words`. Raises ValueError for a stray brace and for more than a name between braces."""
+    """Return the names of the placeholders in `words`.
+
+    Raises ValueError for a stray brace, and for anything but a name between braces.
+    """
     return frozenset[str]().union(*map(_names, words))
 
 

@@ -1,8 +1,8 @@
-"""MimicKit's agent files: how a config changes one, whichever of the two schemas it follows.
+"""Changes MimicKit's agent files as a config asks; agent files have one of two schemas.
 
-Up to February 2026 `update_epochs` and `batch_size` speak for the whole update; since then each network has its own
-pair: `actor_epochs` and `actor_batch_size`, and so on. The batch size of such a pair is a multiple of `num_envs`. One
-without an epoch count of its own (`critic_eval_batch_size`, the old `disc_batch_size`) counts samples and stays.
+Until February 2026, `update_epochs` and `batch_size` held for the whole update. Since then each network has its own
+pair, such as `actor_epochs` and `actor_batch_size`. The batch size of a pair is a multiple of `num_envs`. A batch size
+without epochs of its own (`critic_eval_batch_size`, the old `disc_batch_size`) counts samples and is left unchanged.
 """
 
 import io
@@ -20,21 +20,21 @@ from tuner.trainers.base import LadderEnd
 
 EPOCHS, BATCH_SIZE = "update_epochs", "batch_size"
 REPLAY_BUFFER = "disc_buffer_size"
-"""Samples that a discriminator is shown again, on each device."""
+"""The key for the size of the replay buffer: the samples, per device, that a discriminator sees again."""
 STEPS_PER_ITER = 32
-"""What every agent file of MimicKit asks for; taken where one does not say."""
+"""The steps per iteration in every agent file of MimicKit; also used for a file that does not say."""
 
 _LOOKED_FOR = {EPOCHS: "*_epochs", BATCH_SIZE: "batch_size beside update_epochs, *_batch_size beside *_epochs"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variant:
-    """Bounds that an agent file is brought within."""
+    """Bounds for the values of an agent file."""
 
     min_epochs: int = 0
     max_batch_size: float = math.inf
     nets: Mapping[str, str] = field(default_factory=dict)
-    """Networks to replace."""
+    """The networks to replace, by name → their replacement."""
 
 
 VARIANTS = {
@@ -44,12 +44,13 @@ VARIANTS = {
 
 
 def adapted(text: str, config: Mapping[str, Value], source: str) -> str:
-    """Give the agent file `text` as `config` wants it; order, comments and the spelling of numbers stay.
+    """Return the agent file `text` as `config` asks for; order, comments and the spelling of numbers stay.
 
     `update_epochs` and `batch_size` of the config replace the shipped values, then the bounds of its variant apply. A
-    file that needs no change comes back as it is. `source` names the file in messages.
-    Raises TrainerError when the text is no agent file, ConfigRefusedError when hiutil would change nothing in it as
-    shipped and when it has no key for a parameter of the config.
+    file that needs no change is returned as it is. `source` names the file in messages.
+
+    Raises TrainerError when the text is no agent file. Raises ConfigRefusedError when hiutil would change nothing in
+    the shipped file, and when the file has no key for a parameter of the config.
     """
     agent = _mapping(text, source)
     name = config.get(VARIANT, "default")
@@ -76,15 +77,16 @@ def check_value(parameter: str, value: Value) -> None:
 
 
 def steps_per_iter(text: str, source: str) -> int:
-    """Give the steps of each environment per iteration. Raises TrainerError when the text is no agent file."""
+    """Return the steps of each environment per iteration. Raises TrainerError when the text is no agent file."""
     return int(_positive(_mapping(text, source).get("steps_per_iter", STEPS_PER_ITER), f"{source}: steps_per_iter"))
 
 
 def ladder_end(text: str, source: str) -> LadderEnd | None:
-    """Give the most environments whose samples of one iteration fit into the agent's replay buffer, if it has one.
+    """Return the most environments whose samples of one iteration fit into the agent's replay buffer.
 
-    AMP, ADD and ASE put all samples of their first iteration into it, each rank into its own, and MimicKit asserts that
-    they fit (`learning/experience_buffer.py`, `push`). Raises TrainerError when the text is no agent file.
+    None for an agent without a replay buffer. In AMP, ADD and ASE each rank puts all samples of its first iteration
+    into its own buffer. MimicKit asserts that they fit (`learning/experience_buffer.py`, `push`). Raises TrainerError
+    when the text is no agent file.
     """
     size = _mapping(text, source).get(REPLAY_BUFFER)
     if size is None:
@@ -100,7 +102,7 @@ def ladder_end(text: str, source: str) -> LadderEnd | None:
 def _changes(
     agent: dict[Any, Any], variant: Variant, config: Mapping[str, Value], source: str
 ) -> list[tuple[dict[Any, Any], str, Any]]:
-    """List every mapping and key whose value is not the wanted one, and that value."""
+    """List each mapping and key whose value has to change, with the new value."""
     epoch_keys = [key for key in agent if isinstance(key, str) and key.endswith("_epochs")]
     batch_keys = [key for key in map(_batch_key, epoch_keys) if key in agent]
     epochs = _chosen(agent, epoch_keys, config, EPOCHS, source)
@@ -122,7 +124,7 @@ def _batch_key(epoch_key: str) -> str:
 def _chosen(
     agent: Mapping[Any, Any], keys: Sequence[str], config: Mapping[str, Value], parameter: str, source: str
 ) -> dict[str, float]:
-    """Give each key the config's value of `parameter` or, where it has none, the shipped one."""
+    """Return each key with the config's value of `parameter`, or with the shipped value where the config has none."""
     if parameter not in config:
         return {key: _positive(agent[key], f"{source}: {key}") for key in keys}
     if not keys:
@@ -155,5 +157,5 @@ def _written(agent: Mapping[Any, Any]) -> str:
 def _yaml() -> YAML:
     yaml = YAML()
     yaml.preserve_quotes = True
-    yaml.width = 1 << 16  # no line of an agent file is folded
+    yaml.width = 1 << 16  # so that no line of an agent file is folded
     return yaml

@@ -1,14 +1,17 @@
-"""MimicKit's argument files, by its own rules."""
+"""Reads MimicKit's argument files by MimicKit's own rules."""
 
 import re
 
 
 def parse(text: str) -> dict[str, tuple[str, ...]]:
-    """Give key → values, keys in the order of the file and without their dashes.
+    """Return key → values, keys in the order of the file and without their dashes.
 
-    The rules are those of `mimickit/util/arg_parser.py`: lines that start with `#` count for nothing, nor do words that
-    do; a word longer than its two leading dashes opens a key, the words after it are its values; the first occurrence
-    of a key wins; words before the first key belong to none.
+    The rules are those of `mimickit/util/arg_parser.py`:
+
+    - Lines and words that start with `#` are ignored.
+    - A word that starts with two dashes, and is longer, is a key; the words after it are its values.
+    - The first occurrence of a key wins.
+    - Words before the first key are ignored.
     """
     table: dict[str, list[str]] = {}
     values: list[str] = []

@@ -1,4 +1,4 @@
-"""What lies in a checkout of MimicKit: its cases, and the text of its files."""
+"""Reads a checkout of MimicKit: its cases, and the text of its files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,6 @@ from tuner.study.cases import Case
 from tuner.trainers.mimickit import args
 
 SET_ROOT = "set MIMICKIT_ROOT, or trainer.root in the study file, to the root of a MimicKit checkout"
-
 
 FILES = ("agent_config", "env_config", "engine_config")
 """The keys of an argument file that name other files."""
@@ -36,7 +35,7 @@ class Checkout:
         return [self._case(path.relative_to(self.root)) for path in sorted((self.root / "args").glob("*.txt"))]
 
     def read(self, path: str | Path) -> str:
-        """Give the text of a file, relative to the root. Raises TrainerError when it is not there or not UTF-8."""
+        """Return the text of a file, relative to the root. Raises TrainerError when it is not there or not UTF-8."""
         try:
             return (self.root / path).read_text(encoding="utf-8")
         except OSError as error:

@@ -1,6 +1,6 @@
-"""What the driver relies on in MimicKit, checked before anything is built.
+"""Checks that MimicKit has everything the driver relies on, before the driver builds anything.
 
-Loaded by the driver, from beside it, with MimicKit's folder on the path.
+The driver loads this file from its own folder, with MimicKit's folder on the path.
 """
 
 import inspect
@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 CALLED = {
-    "run:load_args": ("argv",),  # first: some simulators must be imported before torch, and `run` sees to it
+    "run:load_args": ("argv",),  # first, because `run` imports those simulators that must come before torch
     "run:set_rand_seed": ("args",),
     "run:build_env": ("args", "num_envs", "device", "visualize"),
     "util.arg_parser:ArgParser.parse_int": ("self", "key"),
@@ -23,7 +23,7 @@ CALLED = {
     "learning.experience_buffer:ExperienceBuffer.get_total_samples": ("self",),
     "learning.mp_optimizer:MPOptimizer.step": ("self", "loss"),
 }
-"""What is called of MimicKit → the parameters it is called with."""
+"""The functions of MimicKit that the driver calls → the parameters that it calls them with."""
 
 USED = {
     "learning.base_agent:BaseAgent.train_model": (
@@ -34,13 +34,13 @@ USED = {
     "learning.mp_optimizer:MPOptimizer.step": ("_aggregate_mp_grads",),
     "util.logger:Logger.configure_output_file": ("output_file",),
 }
-"""Methods of MimicKit → the names by which they are known to do their work."""
+"""Methods of MimicKit → the names that their code must use, so that the driver can change what they do."""
 
 
 def missing() -> str | None:
-    """Say what this driver relies on and MimicKit has not; None where all is there.
+    """Return what the driver relies on and MimicKit lacks; None where nothing is missing.
 
-    A package that MimicKit itself misses is raised, as in a plain run.
+    Raises ModuleNotFoundError for a package that MimicKit itself needs, as in a plain run.
     """
     try:
         return next(_changes(), None)

@@ -1,10 +1,10 @@
-"""Serves a session of probes with MimicKit: one built environment, in which one agent after another is trained.
+"""Serves a session of probes with MimicKit: it builds one environment and trains one agent after another in it.
 
-A script of its own, run by MimicKit's python in the root of a checkout, where the package `tuner` is not installed. It
+MimicKit's Python runs this script in the root of a checkout, where the package `tuner` is not installed. The script
 takes the arguments of `mimickit/run.py` without agent file, out dir and samples: these come with each run that the
-tuner asks for. Agents are trained by MimicKit's own loop, so that an iteration does what it does in a plain run; test
-rollouts and model files are left out, and as many updates made as `thin.py` says. A run that the tuner has seen enough
-of is left between two updates.
+tuner asks for. MimicKit's own loop trains the agents, so that an iteration does what it does in a plain run. Only test
+rollouts and model files are left out, and `thin.py` says how many updates are made. A run that the tuner has seen
+enough of ends between two updates.
 """
 
 import gc
@@ -23,17 +23,17 @@ from types import ModuleType
 from typing import Any
 
 Told = Callable[[Callable[[], Any]], Any]
-"""Asks on rank 0, and gives every rank the answer."""
+"""A function that calls its argument on rank 0 and returns the answer on every rank."""
 
 NO_TEST = {"mean_return": 0.0, "mean_ep_len": 0.0, "num_eps": 0}
 
 LOOK_S = 1.0
-"""About how often the ranks ask whether to leave a run: an exchange takes far less than a millisecond."""
+"""The ranks ask about this often, in seconds, whether to leave a run. An exchange takes far less than a millisecond."""
 
 
 def main() -> None:
-    """Start the other ranks, which end with this one, and be rank 0, which speaks with the tuner."""
-    sys.path[0] = str(Path("mimickit").absolute())  # as `python mimickit/run.py` has it; the other ranks inherit it
+    """Start the other ranks, which end with this process, and be rank 0, which talks to the tuner."""
+    sys.path[0] = str(Path("mimickit").absolute())  # as in `python mimickit/run.py`; the other ranks inherit it
     progress = load("../../progress.py")
     pipes = [_start(rank) for rank in range(1, len(_devices(sys.argv)))]  # first, so that all import at once
     if (problem := load("contract.py").missing()) is not None:
@@ -45,14 +45,14 @@ def main() -> None:
 
 
 def _devices(argv: Sequence[str]) -> list[str]:
-    """Read them without MimicKit's own parser, whose import takes seconds."""
+    """Return the devices without MimicKit's own parser, whose import takes seconds."""
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--devices", nargs="+", required=True)
     return parser.parse_known_args(argv)[0].devices
 
 
 def load(name: str) -> ModuleType:
-    """Give a module of `tuner` by its file's path from here."""
+    """Load a module of `tuner` from its path relative to this file."""
     path = Path(__file__).parent / name
     module = ModuleType(path.stem)
     SourceFileLoader(module.__name__, str(path)).exec_module(module)
@@ -60,7 +60,7 @@ def load(name: str) -> ModuleType:
 
 
 def _start(rank: int) -> Connection:
-    """Start a rank; give the pipe through which it hears what rank 0 says."""
+    """Start a rank and return the pipe through which it receives the answers of rank 0."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     context.Process(target=follow, args=(rank, sys.argv, receiver), daemon=True).start()
@@ -69,17 +69,17 @@ def _start(rank: int) -> Connection:
 
 
 def follow(rank: int, argv: Sequence[str], pipe: Connection) -> None:
-    """Be a rank other than 0: import MimicKit and, once rank 0 says that all is there, serve what it passes on."""
-    with suppress(Exception):  # rank 0 imports the same meanwhile, and says what is wrong
+    """Be a rank other than 0: import MimicKit, wait for the check on rank 0, and serve the requests it passes on."""
+    with suppress(Exception):  # rank 0 imports the same and reports what is wrong
         import_module("run")
     pipe.recv()
     Rank(rank, argv, load("../../progress.py"), lambda _: pipe.recv()).serve()
 
 
 def say(pipes: Sequence[Connection], ask: Callable[[], Any]) -> Any:
-    """Ask on rank 0, and tell the other ranks the answer; see `Told`.
+    """Ask on rank 0 and send the answer to the other ranks; see `Told`.
 
-    Through pipes: a rank that waits in a collective keeps its GPU busy, and gives up after some minutes.
+    The answer goes through pipes: a rank that waits in a collective keeps its GPU busy and stops after some minutes.
     """
     answer = ask()
     for pipe in pipes:
@@ -89,9 +89,9 @@ def say(pipes: Sequence[Connection], ask: Callable[[], Any]) -> Any:
 
 @contextmanager
 def kept_for_good() -> Iterator[None]:
-    """Spare the garbage collector what is built here: 4,000 objects for each environment, next to none of it garbage.
+    """Keep the garbage collector away from what is built here: 4,000 objects per environment, almost no garbage.
 
-    It would search them again and again while they become more, and once more after each run
+    The collector would search these objects again and again while their number grows, and once more after each run
     (`benchmarks/building.py`).
     """
     gc.disable()
@@ -101,32 +101,32 @@ def kept_for_good() -> Iterator[None]:
 
 
 class Left(Exception):  # noqa: N818 - it is no error
-    """A run is over in the middle of an iteration."""
+    """A run ends in the middle of an iteration."""
 
 
 class Leave:
-    """Has all ranks of one run leave it at the same point, soon after the tuner has seen enough.
+    """Makes all ranks of one run leave it at the same point, soon after the tuner has seen enough.
 
-    They ask after each iteration and, from the second one on, about every `LOOK_S` in between: all make the same
-    updates, so that they need but count them.
+    The ranks ask after each iteration and, from the second iteration on, about every `LOOK_S` seconds inside it. All
+    ranks make the same updates, so each rank counts its updates to know when to ask.
     """
 
     def __init__(self, told: Told, stopped: Callable[..., bool]) -> None:
-        """`stopped` is that of `tuner.progress`, asked on rank 0 alone."""
+        """`stopped` is the function of `tuner.progress`; only rank 0 calls it."""
         self._told, self._stopped = told, stopped
         self.updates = 0
-        """How many have been made, or begun."""
+        """The number of updates that have been made or begun."""
         self._began_s = time.monotonic()
         self._each = sys.maxsize
-        """After how many updates they ask."""
+        """The ranks ask each time that they have made this many updates."""
 
     def after_iteration(self) -> bool:
-        """Tell whether to leave now."""
+        """Return whether to leave now."""
         stopped, self._each = self._told(lambda: (self._stopped(), self._pace()))
         return stopped
 
     def before_update(self) -> None:
-        """Raises Left."""
+        """Count an update. Raises Left when the run is to end now."""
         self.updates += 1
         if self.updates % self._each == 0 and self._told(partial(self._stopped, midway=True)):
             raise Left
@@ -136,10 +136,10 @@ class Leave:
 
 
 class Rank:
-    """One rank, with the environment that all its agents are trained in."""
+    """One rank, with the environment in which it trains all agents."""
 
     def __init__(self, rank: int, argv: Sequence[str], progress: ModuleType, told: Told) -> None:
-        """Build the environment, and wait until every rank has built its own."""
+        """Build the environment, and wait until every rank has built its own environment."""
         run = import_module("run")
         self._mp_util = import_module("util.mp_util")
         self._builder = import_module("learning.agent_builder")
@@ -158,7 +158,7 @@ class Rank:
         self._meet()
 
     def serve(self) -> None:
-        """Train an agent for each request, and free it."""
+        """Train an agent for each request, then free its memory."""
         requests = self._progress.requests() if self._rank == 0 else iter(())
         while (request := self._told(partial(next, requests, None))) is not None:
             self._train(request)
@@ -199,12 +199,12 @@ class Rank:
             agent.train_model(
                 max_samples=sys.maxsize, out_dir=request["out_dir"], save_int_models=False, logger_type="txt"
             )
-        if (log := agent._logger.output_file) is not None:  # of rank 0; MimicKit itself closes it when it exits
+        if (log := agent._logger.output_file) is not None:  # on rank 0; MimicKit itself closes it only when it exits
             log.close()
 
     @contextmanager
     def _before_updates(self, call: Callable[[], None]) -> Iterator[None]:
-        """Have every optimiser call it before each step."""
+        """Make every optimiser call `call` before each step."""
         step = self._optimizer.step
 
         def called_before(*args: Any, **kwargs: Any) -> None:
@@ -218,7 +218,7 @@ class Rank:
             self._optimizer.step = step
 
     def _synchronize(self) -> None:
-        """Wait for what the GPU has been given to do."""
+        """Wait until the GPU has done all its work."""
         if self._on_gpu:
             self._cuda.synchronize(self._device)
 
