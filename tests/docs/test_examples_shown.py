@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import re
 import shutil
 from pathlib import Path
 
@@ -61,11 +62,15 @@ def test_every_example_is_run() -> None:
     assert {piece.page for piece in shown("python")} == PRINTED.keys() | ELSEWHERE
 
 
-def test_a_picture_or_page_that_is_linked_is_there() -> None:
-    for link in shown("link"):
-        target = link.text.split("#")[0]
-        folder = ROOT if (ROOT / link.page).exists() else ROOT / "docs"
-        assert not target or (folder / target).exists(), link
+@pytest.mark.parametrize("link", shown("link"), ids=lambda link: f"{link.place}->{link.text}")
+def test_what_is_linked_is_there(link: Shown) -> None:
+    target, _, heading = link.text.partition("#")
+    folder = ROOT if (ROOT / link.page).exists() else ROOT / "docs"
+    path = folder / (target or link.page)
+    assert path.exists()
+    if heading:
+        titles = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+        assert heading in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_every_language_is_checked() -> None:
