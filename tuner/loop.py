@@ -215,7 +215,7 @@ class _CaseWork:
         self._job.watcher.iteration(so_far, number)
         hopeless = number is not None and self._study.report(asked, so_far.iterations, number)
         competing = self._job.purpose.competing and not asked.confirms and not self._is_default(asked.config)
-        if hopeless and competing:
+        if hopeless and competing and (so_far.window_s or 0.0) >= self._spec.probe.window_seconds:
             return Pruned(f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)")
         rival = self._study.incumbent if competing else None
         return settled(so_far, objectives, self._spec.probe, rival)

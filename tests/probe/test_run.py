@@ -253,10 +253,16 @@ def test_short_iterations_go_on_until_the_window_is_long_enough() -> None:
     assert result.window_s == pytest.approx(6.0)
 
 
-def test_very_short_iterations_end_all_the_same() -> None:
-    result, trainer = probe(iterations(500, 10.0, 0.01), window_seconds=6)
+def test_very_short_iterations_go_on_until_the_window_is_long_enough() -> None:
+    result, _ = probe(iterations(5000, 10.0, 0.01), window_seconds=6)
     assert result.ok
-    assert trainer.ended_at_s == pytest.approx(10.0 + 39 * 0.01)
+    assert result.window_s == pytest.approx(6.0, abs=0.1)
+
+
+def test_iterations_are_counted_by_marks_whatever_numbers_the_trainer_prints() -> None:
+    hundreds = [(10.0 + 2.0 * number, f"it {100 * number}") for number in range(50)]
+    result, _ = probe(hundreds)
+    assert (result.iterations, result.window_s) == (7, pytest.approx(14.0))
 
 
 def test_a_value_known_well_enough_ends_the_probe_as_a_result() -> None:

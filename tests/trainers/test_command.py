@@ -36,7 +36,7 @@ def test_placeholders_take_the_config_and_the_slot(tmp_path):
     argv = plan(source, make_slot(tmp_path, gpu=True, port=40123, iterations=8), lr=0.5).argv
 
     assert argv == (
-        *(sys.executable, "-m", "it", "command", f"{tmp_path}/x", "40123", "2", "cuda:0,cuda:1", "40", "0.5"),
+        *(sys.executable, "-m", "it", "command", f"{tmp_path}/x", "40123", "2", "cuda:0,cuda:1", "8000", "0.5"),
     )
     assert plan(trainer(command="{python}", python="python3"), make_slot(tmp_path)).argv == ("python3",)
 

@@ -77,7 +77,7 @@ def test_the_command_runs_the_case_on_all_devices_until_the_tuner_ends_it(tmp_pa
         "--devices": devices,
         "--master_port": ["40123"],
         "--num_envs": ["64"],
-        "--max_samples": [str(64 * 2 * 16 * (5 * 8 + 2))],
+        "--max_samples": [str(64 * 2 * 16 * (1000 * 8 + 2))],
         "--out_dir": [str(tmp_path / "train")],
     }
     assert plan.cwd == ROOT
@@ -124,7 +124,7 @@ def test_a_warm_plan_is_the_same_probe_as_one_run_of_a_session(tmp_path, thin):
     assert flags(warm) == {flag: values for flag, values in flags(cold).items() if flag not in own}
     assert warm.request == {
         "config": CONFIG,
-        "iterations": 5 * 8 + 2,
+        "iterations": 1000 * 8 + 2,
         "agent_config": str(tmp_path / "agent.yaml"),
         "out_dir": str(tmp_path / "train"),
         "thin": thin,

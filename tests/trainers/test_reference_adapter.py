@@ -80,7 +80,7 @@ def test_a_whole_command_on_two_cpu_ranks() -> None:
         *(sys.executable, "-m", "tuner.trainers.reference", "--case", "amp_pi_plus", "--devices", "cpu", "cpu"),
         *("--master-port", "29501", "--num-envs", "64"),
         *("--hidden-layers", "3", "--hidden-units", "64", "--update-epochs", "20", "--batch-size", "2"),
-        *("--num-workers", "2", "--prefetch-factor", "4", "--iterations", "32", "--out-dir", "/runs/probe/train"),
+        *("--num-workers", "2", "--prefetch-factor", "4", "--iterations", "6002", "--out-dir", "/runs/probe/train"),
     )
     assert planned.cwd == Path("/runs/probe")
     assert planned.env == {"NCCL_P2P_DISABLE": "1", "TUNER_PROGRESS": "/runs/probe/progress.jsonl"}
@@ -111,7 +111,7 @@ def test_a_session_is_one_command_with_what_differs_in_the_request() -> None:
         *(sys.executable, "-m", "tuner.trainers.reference.serve", "--case", "amp_pi_plus", "--devices", "cpu", "cpu"),
         *("--master-port", "29501", "--num-envs", "64", "--hidden-units", "64"),
     )
-    assert warm.request == {"config": config, "iterations": 32}
+    assert warm.request == {"config": config, "iterations": 6002}
     assert (cold.request, warm.expected) == (None, ())
     assert (warm.env, warm.agent_config, warm.session_key) == (cold.env, cold.agent_config, cold.session_key)
     assert warm.digest != cold.digest

@@ -108,9 +108,7 @@ class Watch:
         return self._measures and self._are_enough(len(self.marks), self._window_s)
 
     def _are_enough(self, iterations: int, window_s: float) -> bool:
-        limits = self._limits
-        long_enough = window_s >= limits.window_seconds or iterations >= limits.most_iterations
-        return iterations >= limits.iterations and long_enough
+        return iterations >= self._limits.iterations and window_s >= self._limits.window_seconds
 
     def _time_for(self, more: int) -> bool:
         """Tell whether so many iterations are expected to end before the time limit."""

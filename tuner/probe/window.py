@@ -67,8 +67,8 @@ class Window:
 
     @property
     def iterations(self) -> int:
-        """How many whole iterations it holds."""
-        return self.last.iteration - self.first.iteration
+        """How many whole iterations it holds, counted by marks: a trainer may print every hundredth step alone."""
+        return len(self.marks) - 1
 
     @property
     def samples_per_s(self) -> float | None:

@@ -102,5 +102,5 @@ def _ended(so_far: ProbeResult, answer: Answer, limits: ProbeSpec) -> ProbeResul
         case Pruned(why):
             return replace(so_far, stopped=why)
     done = so_far.iterations + limits.warmup_iterations
-    long_enough = (so_far.window_s or 0.0) >= limits.window_seconds or done >= limits.most_iterations
+    long_enough = (so_far.window_s or 0.0) >= limits.window_seconds
     return so_far if answer == Enough() or (done >= limits.iterations and long_enough) else None

@@ -16,8 +16,9 @@ Name = Annotated[str, StringConstraints(pattern=NAME)]
 Variables = dict[Annotated[str, StringConstraints(pattern=VARIABLE)], str]
 """Environment variables, as every system takes them."""
 
-SHORT_ITERATIONS_FACTOR = 5
-"""Times `probe.iterations` that a probe of very short iterations may run."""
+SHORT_ITERATIONS_FACTOR = 1000
+"""Times `probe.iterations` that a command is asked to run at most. The tuner ends a probe itself, once its window is
+long enough; a command that ended sooner would leave a window too short to measure."""
 CERTAINTY = 0.98
 """Probability with which a search wants the best to be as good as any other before it ends."""
 
@@ -65,7 +66,7 @@ class ProbeSpec(Strict):
 
     @property
     def most_iterations(self) -> int:
-        """Iterations after which a probe ends however short its window is; a command run by hand runs these."""
+        """Return the iterations that a command is asked to run: far more than a probe needs; the tuner ends it."""
         return SHORT_ITERATIONS_FACTOR * self.iterations
 
     @property
