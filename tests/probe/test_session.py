@@ -241,7 +241,7 @@ def test_an_out_of_memory_in_a_warm_run_says_by_how_much(bench: Bench) -> None:
         (
             "plain",
             FailureKind.CRASH,
-            "an iteration before `ready`; what serves a session asks",
+            "an iteration before `ready`; a session's program must ask",
         ),
     ],
 )

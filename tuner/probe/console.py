@@ -1,4 +1,4 @@
-"""A trainer's output: every line handed on with its time, and kept in a file of bounded size."""
+"""Reads a trainer's output: hands on every line with its time, and keeps the output in a log of bounded size."""
 
 import os
 import queue
@@ -13,8 +13,9 @@ from tuner.probe.protocols import Clock, Line
 from tuner.units import BYTES_PER_MIB
 
 FULL_S = 0.1
-"""How soon a wait for room notices that there is no bound any more."""
+"""A reader that waits for room in the queue looks again after this many seconds whether the bound is lifted."""
 CHUNK_BYTES = 1 << 16
+"""The most bytes that are read from the pipe at once: the usual size of a pipe on Linux (pipe(7))."""
 LEFT_OUT = b"\n[tuner: the rest of this log is left out]\n"
 
 
@@ -41,16 +42,16 @@ USUAL_BOUNDS = Bounds()
 
 
 class Log:
-    """A file that takes `room_bytes` at most, and remembers why it could take no more."""
+    """A file of at most `room_bytes` bytes that remembers the first error in writing it."""
 
     def __init__(self, path: Path, room_bytes: int = USUAL_BOUNDS.log_bytes) -> None:
-        """Raises OSError when the file cannot be opened."""
+        """Open the file. Raises OSError when it cannot be opened."""
         self._file = path.open("wb")
         self._room_bytes = room_bytes
         self._error: OSError | None = None
 
     def write(self, chunk: bytes) -> None:
-        """Append at once; what comes after an error, beyond the bound or after the end is left out."""
+        """Append a chunk and flush it. Chunks after an error, beyond the bound or after `close` are left out."""
         if self._error is not None or self._room_bytes <= 0:
             return
         kept = chunk[: self._room_bytes]
@@ -62,14 +63,14 @@ class Log:
             self._error = error
 
     def check(self) -> None:
-        """Raise OutputError when something could not be written."""
+        """Raise OutputError when a chunk could not be written."""
         if self._error is not None:
             raise OutputError(
                 f"{self._file.name} cannot be written: {self._error.strerror}; free some space and resume"
             )
 
     def close(self) -> None:
-        """End it. Harmless to repeat."""
+        """Close the file. Harmless to repeat."""
         self._room_bytes = 0
         try:
             self._file.close()
@@ -78,7 +79,7 @@ class Log:
 
 
 class Console:
-    """Reads a pipe in a thread of its own until its end, and closes it then."""
+    """Reads a pipe in a thread of its own until the pipe ends, and then closes it."""
 
     def __init__(self, pipe: int, log: Path, clock: Clock, origin_s: float, bounds: Bounds = USUAL_BOUNDS) -> None:
         self._pipe = pipe
@@ -92,7 +93,7 @@ class Console:
         self._thread.start()
 
     def lines(self, timeout_s: float) -> list[Line]:
-        """Give the lines read since the last call, waiting up to `timeout_s` for one.
+        """Return the lines read since the last call; wait up to `timeout_s` seconds for the first line.
 
         Raises OutputError when the log cannot be written.
         """
@@ -105,8 +106,8 @@ class Console:
         return lines
 
     def close(self) -> None:
-        """Wait for the end of the pipe, but not for ever; call it once every writer is gone."""
-        self._lines.maxsize = 0  # what is left is no more than a pipe holds, and a failure's name stands last
+        """Wait for the end of the pipe, at most `Bounds.close_s` seconds; call this once every writer is gone."""
+        self._lines.maxsize = 0  # no more than a pipe's content is left, and the last lines name the failure
         self._thread.join(self._bounds.close_s)
         self._closed = True
 

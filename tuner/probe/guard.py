@@ -1,15 +1,21 @@
-"""Runs one command and leaves nothing behind: the process between the tuner and a trainer.
+"""The guard: a process between the tuner and a trainer that runs one command and leaves no process behind.
 
-Started as a script of its own, `python -I -S guard.py GRACE_SECONDS COMMAND…`, with one end of a socket pair as its
-standard input. It is the subreaper of all that the command starts, so it finds grandchildren even when they left the
-command's process group. It ends them all, TERM first and KILL after the grace time, when the command exits, when the
-tuner asks for it, and when the tuner is gone (the socket closes), `kill -9` included.
+The tuner starts the guard as a script, `python -I -S guard.py GRACE_SECONDS COMMAND…`. Its standard input is one end
+of a socket pair. The guard is the subreaper of every process below the command, so it also finds grandchildren that
+left the command's process group. The guard ends all of them in three cases: the command exits, the tuner asks for it,
+or the tuner is gone (even after `kill -9`, because the socket closes). It sends TERM first, and KILL after the grace
+time.
 
-Over the socket it writes one JSON line `{"pid": …}` when the command runs, and `{"exit": code}` when nothing is left;
-`{"error": text}` when the command cannot be started. Beside what the command writes, it puts a line of its own for each
-process that a signal killed without anybody noticing: a rank that is killed says nothing, and its peers wait for ever.
-Another one names, now and then, what KILL does not end, such as a process that hangs in a driver; it waits for that.
-It imports the standard library alone.
+The guard writes JSON lines to the socket: `{"pid": …}` when the command runs, `{"exit": code}` when no process is
+left, and `{"error": text}` when the command cannot be started.
+
+The guard adds lines of its own to the command's output:
+- one line for each process that a signal killed and that nobody has collected. A killed rank prints nothing, and its
+  peers wait for it for ever;
+- now and then, a line with the processes that KILL has not ended, such as a process that hangs in a driver. The guard
+  waits for them.
+
+The guard imports the standard library only: `-I -S` hides every other package.
 """
 
 import contextlib
@@ -27,23 +33,26 @@ from collections.abc import Callable
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 STATE, PARENT, EXIT_STATUS = 0, 1, 49
-"""Where these stand among the fields of /proc/PID/stat that follow the process's name (proc(5): fields 3, 4 and 52)."""
+"""The positions of three fields of /proc/PID/stat, counted after the process's name (proc(5): fields 3, 4 and 52)."""
 POLL_S = 0.01
+"""Seconds between two attempts to collect the processes that are to end."""
 SCAN_S = 1.0
-"""Between two looks for killed processes; one counts when nobody has collected it from one look to the next."""
+"""Seconds between two looks for killed processes. A killed process counts when two looks in a row find it."""
 SLOW_S = 5.0
-"""After KILL; what takes longer to die is named, and looked at less often."""
+"""A process that lives for this many seconds after KILL is named, and the guard then looks once every `SCAN_S`."""
 NAMED_EVERY_S = 60.0
+"""Seconds between two lines that name the processes that KILL has not ended."""
 KILLING = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGKILL, signal.SIGSEGV}
+"""The signals that count as killing a process; TERM and INT ask it to end."""
 
 
 def main() -> None:
-    """Run the command line's command until it or the tuner ends."""
+    """Run the given command until the command or the tuner ends."""
     grace_s, command = float(sys.argv[1]), sys.argv[2:]
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGTERM, lambda *_: None)  # a handler, unlike SIG_IGN, is not inherited by the trainer
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # inherited as SIG_IGN, it would keep exit codes from all of us
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an inherited SIG_IGN would hide all exit codes
     with socket.socket(fileno=0) as tuner:
         try:
             trainer = subprocess.Popen(
@@ -67,26 +76,26 @@ def _say(tuner: socket.socket, **message: object) -> None:
 
 
 def _wait_for_either(trainer: "subprocess.Popen[bytes]", tuner: socket.socket) -> None:
-    """Return when the command has exited or the tuner has spoken or gone; tell of the killed meanwhile."""
+    """Return when the command has exited, or the tuner has sent something or is gone; report killed processes."""
     exited = os.pidfd_open(trainer.pid)
     before: dict[int, str] = {}
-    told: set[int] = set()
+    reported: set[int] = set()
     ready: list[int | socket.socket] = []
     while not ready:
         ready, _, _ = select.select([exited, tuner], [], [], SCAN_S)
         if tuner not in ready:
             now = killed(os.getpid())
-            for pid in (now.keys() if ready else now.keys() & before.keys()) - told:
+            for pid in (now.keys() if ready else now.keys() & before.keys()) - reported:
                 _write(f"\n[tuner] process {pid} was killed by {now[pid]}\n")
-                told.add(pid)
+                reported.add(pid)
             before = now
     os.close(exited)
 
 
 def _write(line: str) -> None:
-    """Put a line among the command's output, or leave it where the pipe is full: the guard must not wait for it."""
+    """Add a line to the command's output. A full pipe drops the line, because the guard must not wait."""
     with contextlib.suppress(OSError):
-        # opened anew, because O_NONBLOCK on standard output itself would count for the command as well
+        # a second handle, because O_NONBLOCK on standard output itself would also affect the command
         pipe = os.open("/proc/self/fd/1", os.O_WRONLY | os.O_NONBLOCK)
         try:
             os.write(pipe, line.encode())
@@ -95,19 +104,19 @@ def _write(line: str) -> None:
 
 
 class Descendants:
-    """All that this process has started, itself or through others; nobody else collects them."""
+    """Every process below this process, direct child or not; only this process collects their exit codes."""
 
     def __init__(self, trainer: "subprocess.Popen[bytes]") -> None:
         self._trainer = trainer
 
     def signal(self, number: int) -> None:
-        """Send each of them a signal; one of another user, as `sudo` makes them, takes none."""
+        """Send a signal to each process. A process of another user, started with `sudo`, cannot be signalled."""
         for pid in descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
 
     def reap(self) -> bool:
-        """Collect what has exited; tell whether any are left."""
+        """Collect the processes that have exited; return whether any are left."""
         try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -119,7 +128,7 @@ class Descendants:
             return False
 
     def named(self) -> str:
-        """Name those that are left."""
+        """Name the processes that are left."""
         return named(os.getpid())
 
 
@@ -131,7 +140,7 @@ def end_all(
     sleep: Callable[[float], None] = time.sleep,
     write: Callable[[str], None] = _write,
 ) -> None:
-    """End and reap every descendant: TERM, then KILL once `grace_s` has passed; name what outlives that."""
+    """End and collect every descendant: TERM, then KILL after `grace_s` seconds; name those that outlive KILL."""
     kill_s = now() + grace_s
     name_s = slow_s = kill_s + SLOW_S
     left.signal(signal.SIGTERM)
@@ -145,12 +154,12 @@ def end_all(
 
 
 def named(root: int) -> str:
-    """Name the processes below `root` with their states, see proc(5); in D, in the kernel, no signal reaches one."""
+    """Name the processes below `root` with their states (proc(5)); no signal reaches a process in state D."""
     return ", ".join(f"pid {pid} (state {fields[STATE]})" for pid, fields in descendants(root).items())
 
 
 def killed(root: int) -> dict[int, str]:
-    """Give pid → signal of the processes below `root` that a signal killed and nobody has collected."""
+    """Return pid → signal of the processes below `root` that a signal killed and that nobody has collected."""
     found: dict[int, str] = {}
     for pid, fields in descendants(root).items():
         number = os.WTERMSIG(int(fields[EXIT_STATUS]))
@@ -160,12 +169,12 @@ def killed(root: int) -> dict[int, str]:
 
 
 def descendants(root: int) -> dict[int, list[str]]:
-    """Give all processes below `root`: pid → the fields of /proc/PID/stat after its name, see proc(5)."""
+    """Return all processes below `root`: pid → the fields of /proc/PID/stat after the process's name (proc(5))."""
     fields: dict[int, list[str]] = {}
     children: dict[int, list[int]] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
-            # pathlib would double the start-up time of this script; names are cut to 15 bytes, in mid-character too
+            # pathlib would double this script's start-up time; the kernel cuts names after 15 bytes, even mid-character
             with contextlib.suppress(OSError), open(f"/proc/{entry.name}/stat", errors="replace") as stat:  # noqa: PTH123
                 pid = int(entry.name)
                 fields[pid] = stat.read().rpartition(")")[2].split()

@@ -9,11 +9,12 @@ from tuner.errors import OutputError
 
 @contextmanager
 def reserved_out_dir(wanted: Path) -> Iterator[Path]:
-    """Give a new folder: `wanted`, or `wanted-2`, `wanted-3`, … where that is there; it goes again if it stays empty.
+    """Make and yield a new folder; remove it at the end if it is still empty.
 
-    A database counts its trials once, so what is there was left by another one with a study of the same name. A folder
-    is made in one step: of two tuners that want the same, on any machines that share it, each gets its own.
-    Raises OutputError when it cannot be made.
+    The folder is `wanted`, or else `wanted-2`, `wanted-3`, …: a database numbers its trials once, so another database
+    with a study of the same name has made an existing folder. The folder is made in one step, so two tuners never get
+    the same folder, even on two machines that share the disk.
+    Raises OutputError when the folder cannot be made.
     """
     folder = _made(wanted)
     try:
@@ -26,7 +27,7 @@ def reserved_out_dir(wanted: Path) -> Iterator[Path]:
 def _made(wanted: Path) -> Path:
     folder, number = wanted, 1
     try:
-        wanted.parent.mkdir(parents=True, exist_ok=True)  # apart: a link there that leads nowhere "exists" as well
+        wanted.parent.mkdir(parents=True, exist_ok=True)  # outside the loop: a broken link raises FileExistsError, too
         while True:
             with suppress(FileExistsError):
                 folder.mkdir()

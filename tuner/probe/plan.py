@@ -1,4 +1,4 @@
-"""What one probe will do, decided before anything starts."""
+"""The plan of one probe: everything that the probe will do, decided before anything starts."""
 
 import hashlib
 import json
@@ -23,15 +23,15 @@ class Device:
 
     @property
     def label(self) -> str:
-        """The name and, of a card, the beginning of the uuid that `nvidia-smi -L` lists it by.
+        """The name and, for a card, the beginning of its uuid as `nvidia-smi -L` lists it.
 
-        A trainer calls the cards that it is shown `cuda:0`, `cuda:1`, …, whichever of the machine's these are.
+        The name alone does not identify a card: a trainer numbers the cards that it sees `cuda:0`, `cuda:1`, ….
         """
         return f"{self.name} ({self.identity})" if self.uuid else self.name
 
     @property
     def identity(self) -> str:
-        """What tells it from the devices of other machines: of a card the beginning of its uuid, else the model."""
+        """The beginning of a card's uuid, which no other card has; for other devices the model."""
         return self.uuid[:12] if self.uuid else self.model
 
     @property
@@ -42,78 +42,78 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slot:
-    """Where and with what a probe runs: everything a trainer needs besides the case and the config."""
+    """Where a probe runs: everything that a trainer needs besides the case and the config."""
 
     devices: tuple[Device, ...]
     out_dir: Path
-    """Of this probe alone, empty or not there yet; absolute."""
+    """The folder of this probe alone, empty or not made yet; absolute."""
     port: int
-    """A free TCP port for the ranks to meet at."""
+    """A free TCP port at which the ranks meet."""
     limits: ProbeSpec
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables that the study and the topology ask for."""
+    """The environment variables that the study sets and that the topology of the devices needs."""
     to_train: bool = False
-    """Whether the command is for training, by hand: without what makes a run a probe, such as its end."""
+    """Whether the command is for training by hand. Such a command has none of a probe's limits, such as its end."""
 
     @property
     def console(self) -> Path:
-        """The file that takes the trainer's output."""
+        """The file that keeps the trainer's output."""
         return self.out_dir / "console.log"
 
     @property
     def progress(self) -> Path:
-        """The JSON-lines file named in TUNER_PROGRESS."""
+        """The JSON-lines file that the variable TUNER_PROGRESS names."""
         return self.out_dir / "progress.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinePatterns:
-    """How a trainer's printed lines tell progress.
+    """How progress is recognised in a trainer's printed lines.
 
-    Each pattern has one or more of the named groups `iteration`, `samples`, `rank`; they are tried in turn, and a mark
-    is complete when the last one has matched.
+    Each pattern has one or more of the named groups `iteration`, `samples`, `rank`. The patterns are tried in turn,
+    and a mark is complete when the last pattern has matched.
     """
 
     patterns: tuple[str, ...] = ()
     block_s: float | None = None
-    """For a trainer that tells no iterations: blocks of this length, from its first line on, stand for them. Such a
-    trainer cannot be told from one that hangs."""
+    """For a trainer that reports no iterations: blocks of this many seconds, from its first line on, count as
+    iterations. It is then unknown whether the trainer hangs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbePlan:
-    """A probe as values: running it by hand needs nothing else.
+    """One probe as plain values; a user can run the probe by hand from them alone.
 
-    A cold plan's `argv` runs this probe and ends; a warm plan's starts what serves a session, and `request` is this
-    probe's run in it.
+    In a cold plan, `argv` runs this probe and ends. In a warm plan, `argv` starts a session, and `request` is this
+    probe's run in the session.
     """
 
     config: Config
     argv: tuple[str, ...]
     cwd: Path
     env: Mapping[str, str]
-    """Variables set beside those that the tuner itself was started with."""
+    """Environment variables, set in addition to those of the tuner itself."""
     files: Mapping[Path, str]
     """Text files to write first, absolute path → content."""
     slot: Slot
     progress: LinePatterns = LinePatterns()
     expected: tuple[Path, ...] = ()
-    """Files that a run which ended by itself must have left."""
+    """Files that must exist after a run that ended by itself."""
     session_key: str
     """Warm plans with equal keys can share a session."""
     request: Mapping[str, Any] | None = None
-    """What a session is asked to run, its files apart; None where `argv` is a command for this probe alone."""
+    """The request that a session gets, without its files; None where `argv` is a command for this probe alone."""
     base_agent: str = ""
-    """The agent file as shipped, for the tables."""
+    """The agent file as the trainer ships it; appears in the tables."""
     agent_config: str = ""
-    """The agent file that this probe uses, for the tables."""
+    """The agent file that this probe uses; appears in the tables."""
 
     @property
     def digest(self) -> str:
-        """Name the plan by 12 hexadecimal digits; the out dir and the port do not count."""
+        """Return 12 hexadecimal digits that identify the plan; the out dir and the port do not count."""
         files = sorted((str(path), text) for path, text in self.files.items())
         parts = [self.argv, sorted(self.env.items()), files, *([self.request] if self.request is not None else [])]
-        out_dir = json.dumps(str(self.slot.out_dir))[1:-1]  # as it stands inside the other texts, escapes and all
+        out_dir = json.dumps(str(self.slot.out_dir))[1:-1]  # with the same escapes as inside `parts`
         text = json.dumps(parts).replace(out_dir, "OUT")
         text = re.sub(rf"(?<!\d){self.slot.port}(?!\d)", "PORT", text)
         return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""A plan's command as a running process that is always ended and waited for."""
+"""Runs a plan's command as a process, and always ends it and waits for it."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from tuner.probe.protocols import Clock, Line
 
 
 class Process:
-    """A started trainer behind its guard, with its console and its progress file."""
+    """A started trainer with its guard process, its console and its progress file."""
 
     def __init__(self, plan: ProbePlan, clock: Clock, bounds: Bounds = USUAL_BOUNDS) -> None:
         """Write the plan's files and start its command.
@@ -51,26 +51,29 @@ class Process:
         self.pid: int = first["pid"]
 
     def lines(self, timeout_s: float) -> list[Line]:
-        """Give new console lines and progress records; see `RunningTrainer.lines`."""
+        """Return new console lines and progress records; see `RunningTrainer.lines`."""
         lines = self._console.lines(timeout_s)
         now_s = self._clock.now() - self._origin_s
         return lines + [Line(t_s=now_s, text=text, stream="progress") for text in self._tail.read()]
 
     def exit_code(self) -> int | None:
-        """The trainer's exit code once nothing of the probe is left; None before."""
+        """Return the trainer's exit code once no process of the probe is left; None before that."""
         if self._exit is None and self._guard.poll() is not None:
             self._finish()
         return self._exit
 
     def last_iteration(self, iteration: int) -> None:
-        """Do nothing: a plain command cannot be told, and is ended before the next one matters."""
+        """Do nothing: a plain command takes no requests, and the probe ends it soon after this iteration."""
 
     def release(self) -> int:
-        """End the probe: a command serves no other."""
+        """End every process of the probe: a plain command serves one probe only."""
         return self.end()
 
     def end(self) -> int:
-        """End every process of the probe and wait for it; -1 where one outlives that, which `left` then names."""
+        """End every process of the probe, wait for them, and return the exit code.
+
+        Returns -1 where a process cannot be ended; `left` then names it.
+        """
         if self._given_up_at_s is None:
             self._given_up_at_s = self._clock.now() + self._bounds.term_grace_s + self._bounds.kill_s
         if self._exit is None:
@@ -82,7 +85,7 @@ class Process:
 
     @property
     def left(self) -> str | None:
-        """Name the processes that have outlived `end`; None when none have, or no more."""
+        """The processes that still run after `end`; None when there are none."""
         if self._given_up_at_s is None or self.exit_code() is not None:
             return None
         return guard.named(self._guard.pid) or f"pid {self._guard.pid} (their guard)"
@@ -90,7 +93,7 @@ class Process:
     def _finish(self) -> None:
         last = self._messages.readline()
         self._exit = json.loads(last)["exit"] if last else -1
-        if not last:  # the guard was killed: the trainer died with it, but not what that had started
+        if not last:  # the guard was killed, and the trainer died with it, but the trainer's own children live on
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
         self._close()
@@ -106,7 +109,7 @@ class Process:
 
 
 class Launcher:
-    """Starts plans as processes of this machine, on a given clock."""
+    """Starts plans as processes on this machine; a `StartProcess`."""
 
     def __init__(self, clock: Clock, bounds: Bounds = USUAL_BOUNDS) -> None:
         self._clock = clock
@@ -118,7 +121,7 @@ class Launcher:
 
 
 class _Tail:
-    """Reads what is appended to a file, whole lines only; from its start where it was deleted and begun again."""
+    """Reads the whole lines that are appended to a file, and starts over when the file is replaced or truncated."""
 
     def __init__(self, path: Path, most_bytes: int) -> None:
         self._path = path
@@ -138,11 +141,12 @@ class _Tail:
             return []
         whole, newline, _ = chunk.rpartition(b"\n")
         self._offset += len(chunk) if len(chunk) == self._most_bytes and not newline else len(whole) + len(newline)
-        return [line.decode(errors="replace") for line in whole.splitlines()]  # of bytes: at no other ends of lines
+        # bytes are split, not text: `str.splitlines` would also split at characters such as U+2028
+        return [line.decode(errors="replace") for line in whole.splitlines()]
 
 
 def prepare(plan: ProbePlan) -> None:
-    """Write the plan's files, the out dir first where it is not there. Raises OutputError when they cannot be."""
+    """Make the plan's out dir where it is missing, and write the plan's files. Raises OutputError when this fails."""
     try:
         plan.slot.out_dir.mkdir(parents=True, exist_ok=True)
         for path, text in plan.files.items():
@@ -152,7 +156,7 @@ def prepare(plan: ProbePlan) -> None:
         raise OutputError(
             f"{error.filename or plan.slot.out_dir} cannot be written: {error.strerror}; "
             "see that its folder may be written to and has room, then resume"
-        ) from error  # what fails once a file is open, as on a full disk, does not name it
+        ) from error  # an error after a file was opened, such as a full disk, has no file name
 
 
 def _start_guard(plan: ProbePlan, term_grace_s: float) -> tuple["subprocess.Popen[bytes]", socket.socket, int]:

@@ -1,4 +1,4 @@
-"""Read the devices at a steady pace in one thread while a probe runs."""
+"""Samples the devices at a steady pace, in a thread of its own, while a probe runs."""
 
 import math
 from threading import Event, Thread
@@ -8,16 +8,16 @@ from tuner.probe.protocols import Clock, DeviceSource
 from tuner.probe.result import DeviceSample
 
 MOST_MISSED = 20
-"""Readings that may fail in a row before the devices count as lost: two seconds at the usual pace."""
+"""The devices count as lost after this many failed samples in a row: two seconds at the usual pace."""
 STOP_S = 1.0
-"""How long the end of a recording waits for a reading under way: one that hangs must not hold up the probe's end."""
+"""The end of a recording waits at most this many seconds for the running sample, because a sample may hang."""
 
 
 class SamplingRecorder:
-    """Reads `source` every `interval_s` seconds, at whole multiples of it from the origin, so that no error adds up.
+    """Samples `source` every `interval_s` seconds, at multiples of `interval_s` after the origin: delays do not add up.
 
-    Ticks that pass while a reading is under way are skipped, so that readings never bunch. A reading that fails is
-    missing; after `MOST_MISSED` in a row, or at once where a device is gone, the recording ends.
+    A tick that passes while a sample is taken is skipped, so that samples never bunch. A failed sample is left out.
+    The recording ends after `MOST_MISSED` failed samples in a row, or at once where a device is gone.
     """
 
     def __init__(self, source: DeviceSource, clock: Clock, interval_s: float, *, stop_s: float = STOP_S) -> None:
@@ -29,18 +29,18 @@ class SamplingRecorder:
 
     @property
     def source(self) -> DeviceSource:
-        """What is read."""
+        """The devices that are sampled."""
         return self._source
 
     def start(self, pid: int, origin_s: float) -> None:
-        """Begin a fresh recording of the probe with root process `pid`, its time 0 at `origin_s` on the clock."""
+        """Begin a new recording of the probe with root process `pid`; its time 0 is `origin_s` on the clock."""
         self.stop()
         self._source.attach(pid)
         self._recording = _Recording(self._source, self._clock, self._interval_s, origin_s)
         self._recording.thread.start()
 
     def samples(self) -> list[DeviceSample]:
-        """Give the readings since `start`, oldest first. Raises what has broken the recording, if anything has."""
+        """Return the samples since `start`, oldest first. Raises the error that has ended the recording, if any."""
         if self._recording is None:
             return []
         if self._recording.error is not None:
@@ -49,18 +49,18 @@ class SamplingRecorder:
 
     @property
     def lost(self) -> str | None:
-        """Why the devices cannot be read any more; None while they can."""
+        """Why the devices cannot be sampled any more; None while they can."""
         return self._recording.lost if self._recording else None
 
     def stop(self) -> None:
-        """End the recording at once; its readings remain. Harmless to repeat."""
+        """End the recording at once; its samples remain. Harmless to repeat."""
         if self._recording is not None:
             self._recording.stopped.set()
             self._recording.thread.join(self._stop_s)
 
 
 class _Recording:
-    """One recording with its thread; samples are appended whole, so that a copy of the list is always consistent."""
+    """One recording with its thread. The thread appends whole samples, so a copy of the list is always consistent."""
 
     def __init__(self, source: DeviceSource, clock: Clock, interval_s: float, origin_s: float) -> None:
         self.samples: list[DeviceSample] = []
@@ -79,7 +79,7 @@ class _Recording:
             self.error = error
 
     def _read(self, source: DeviceSource, t_s: float, missed: int) -> bool:
-        """Add a reading, after so many that failed; tell whether this one did not."""
+        """Take a sample; return whether it succeeded. `missed` is the number of failed samples just before it."""
         try:
             self.samples.extend(source.sample(t_s))
         except DeviceError as error:
@@ -90,5 +90,5 @@ class _Recording:
 
 
 def next_tick(tick: int, elapsed_s: float, interval_s: float) -> int:
-    """Give the number of the first tick after `tick` that still lies ahead when `elapsed_s` have passed."""
+    """Return the number of the first tick after `tick` that still lies ahead when `elapsed_s` seconds have passed."""
     return max(tick, math.floor(elapsed_s / interval_s)) + 1

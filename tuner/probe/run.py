@@ -1,4 +1,4 @@
-"""One probe from launch to result: start, watch, end, summarise."""
+"""One probe from launch to result: start the trainer, watch it, end it, summarise."""
 
 import platform
 from dataclasses import replace
@@ -17,15 +17,16 @@ from tuner.probe.watch import Watch
 from tuner.probe.window import Window, find_window
 
 POLL_S = 0.05
+"""A probe waits at most this many seconds for a line before it asks again whether to go on."""
 _HEALTHY = {End.ENOUGH, End.STOPPED, End.EXITED}
-"""Ends after which what served the probe may serve another one."""
+"""After these ends the session that served the probe may serve another probe."""
 
 
 def run(plan: ProbePlan, *, launch: Launch, recorder: Recorder, clock: Clock, stop: Stop) -> ProbeResult:
-    """Probe once; give the result, whatever happens to the trainer.
+    """Probe once and return the result, whatever happens to the trainer.
 
-    Nothing of the trainer is left running when this returns or raises, but for a session that is in good health, or a
-    process that nothing can kill.
+    When this returns or raises, no process of the trainer runs any more. There are two exceptions: a healthy session
+    stays open, and a process that hangs inside the kernel cannot be killed.
     Raises OutputError or TrainerError when the tuner's own side fails.
     """
     return _Probe(plan, recorder, clock).run(launch, stop)
@@ -87,9 +88,9 @@ class _Probe:
     def _follow(self, trainer: RunningTrainer, stop: Stop) -> tuple[End, str | None]:
         """Read until the probe is over; return how it ended and, where it was pruned, why."""
         while True:
-            exited = trainer.exit_code() is not None  # asked first: what was written before the exit is read below
+            exited = trainer.exit_code() is not None  # first, so that the last lines before the exit are read below
             lines = trainer.lines(0.0 if exited else POLL_S)
-            now_s = self._now_s()  # before `stop`, which may wait for a database: the trainer goes on meanwhile
+            now_s = self._now_s()  # before `stop`, because `stop` may wait for a database while the trainer goes on
             advanced = self._watch.feed(lines, now_s)
             answer = stop(self._measured(ran_out=False) if advanced else None)
             match answer:
@@ -109,7 +110,7 @@ class _Probe:
                 return End.EXITED, None
 
     def _measured(self, *, ran_out: bool) -> ProbeResult:
-        """Give the result as far as the marks and samples so far tell it."""
+        """Return the result as far as the marks and samples so far show it."""
         marks = self._watch.marks
         warmup_iterations = self._plan.slot.limits.warmup_iterations
         window = find_window(marks, warmup_iterations=warmup_iterations, ran_out=ran_out)
@@ -136,10 +137,10 @@ class _Probe:
         )
 
     def _summaries(self, window: Window, shares: list[BusyShare] | None) -> tuple[DeviceSummary, ...]:
-        """Summarise the devices; on the CPU a rank's own busy share, where reported, stands for utilisation.
+        """Summarise the devices.
 
-        Where ranks report busy times that do not cover the window, utilisation is unknown: the share of the process
-        would be a number of another kind.
+        On the CPU the busy share that a rank reports replaces the measured utilisation of its process. Utilisation is
+        unknown where the reported busy times do not cover the window, because the two numbers cannot be mixed.
         """
         source = self._recorder.source
         summaries = summarise(self._recorder.samples(), window, source.devices, source.label)
@@ -169,7 +170,7 @@ def _spread(shares: list[BusyShare]) -> float:
 
 
 def _without_number(result: ProbeResult, marks: int) -> ProbeResult:
-    """Take the window out of a failed probe: utilisation after a rank has died means nothing."""
+    """Return a failed probe's result without its window: utilisation after a rank has died means nothing."""
     peaks = tuple(
         DeviceSummary(
             device=one.device,
@@ -194,7 +195,10 @@ def _without_number(result: ProbeResult, marks: int) -> ProbeResult:
 
 
 def _kernel_oom_kills() -> int:
-    """Read how many processes the kernel has ended for want of memory since boot (proc(5), /proc/vmstat oom_kill)."""
+    """Return how many processes the kernel has killed for lack of memory since boot (proc(5), /proc/vmstat oom_kill).
+
+    Returns 0 where the file cannot be read.
+    """
     try:
         rows = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
     except OSError:

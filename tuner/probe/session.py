@@ -1,4 +1,4 @@
-"""Sessions: a started trainer that serves one probe after another, as `tuner.progress` describes it."""
+"""Sessions: one started trainer serves one probe after another. `tuner.progress` describes the protocol."""
 
 import math
 import os
@@ -15,54 +15,55 @@ from tuner.probe.requests import Requests
 from tuner.progress import PROGRESS, REQUESTS
 
 STOP_S = 10.0
-"""Least time that a trainer is given to heed `stop`."""
+"""A trainer has at least this many seconds to end its run after a `stop` request."""
 STOP_FACTOR = 3
-"""The longest iterations seen that it is given where that is more, because it looks only between two."""
+"""A trainer also has this many times its longest iteration, because it looks for requests only between iterations."""
 POLL_S = 0.05
+"""Seconds between two looks at a run that is to stop."""
 SHOWN_CHARS = 200
-"""Of a line that is no message."""
+"""An error shows this many characters of a line that is no message."""
 
 
 class Sessions:
-    """Launches plans and keeps the trainer of a warm one open for the next of its key; a `Launch`.
+    """Launches plans, and keeps the trainer of a warm plan open for the next plan with the same key; a `Launch`.
 
-    At most one session is open. One that cannot serve the next plan is ended first, which takes seconds of that
-    plan's probe where it has not been closed before.
+    At most one session is open. A plan with another key ends the open session first, within its own probe's time.
+    Call `close` before to keep that time out of the probe.
     """
 
     def __init__(self, clock: Clock, start: StartProcess | None = None, *, stop_s: float = STOP_S) -> None:
-        """`start` starts a process, by default on this machine; `stop_s` is how long a trainer may take to stop."""
+        """`start` starts a process, by default on this machine; `stop_s` is the least time a trainer has to stop."""
         self._clock = clock
         self._start = start or Launcher(clock)
         self._stop_s = stop_s
         self._session: _Session | None = None
         self._run: SessionRun | None = None
         self._process: StartedProcess | None = None
-        """Started last."""
+        """The process that was started last."""
 
     @property
     def open_key(self) -> str | None:
-        """The key of the session that is open and in good health, if one is."""
+        """The key of the open session; None where no healthy session is open."""
         return self._session.key if self._session and self._session.healthy else None
 
     @property
     def ready_s(self) -> float | None:
-        """Seconds from the launch of the last run until its session was ready, 0 where it was open already.
+        """Seconds from the launch of the last run until its session was ready; 0 where the session was already open.
 
-        None for a cold plan, and for a session that never was ready.
+        None for a cold plan, and for a session that never became ready.
         """
         return self._run.ready_s if self._run else None
 
     @property
     def left(self) -> str | None:
-        """Name the processes that have outlived the end of what was started last; None when there are none."""
+        """The processes of the last start that still run after they were ended; None when there are none."""
         return self._process.left if self._process else None
 
     def __call__(self, plan: ProbePlan) -> RunningTrainer:
-        """Start the plan's command, or ask the open session for its run; see `Launch`."""
+        """Start the plan's command, or ask the open session to run the plan; see `Launch`."""
         origin_s = self._clock.now()
         if self._run is not None:
-            self._run.lines(0.0)  # what was said after a run is none of the next one's
+            self._run.lines(0.0)  # drops late lines of the last run, which must not count for the next run
         self._run = None
         if plan.request is None or plan.session_key != self.open_key:
             self.close()
@@ -89,11 +90,14 @@ class SessionRun:
     def __init__(
         self, plan: ProbePlan, session: "_Session", clock: Clock, origin_s: float, stop_s: float = STOP_S
     ) -> None:
-        """Ask for the run; its time 0 is `origin_s` on the clock."""
+        """Send the request for the run; the run's time 0 is `origin_s` on the clock.
+
+        Raises OutputError when the run's console log cannot be opened.
+        """
         self._stop_s = stop_s
         self.pid: int = session.process.pid
         self.ready_s: float | None = 0.0 if session.ready else None
-        """Of this run, until the session was ready."""
+        """Seconds from the start of this run until the session was ready; None while the session is not ready."""
         self._session = session
         self._clock = clock
         self._origin_s = origin_s
@@ -108,8 +112,8 @@ class SessionRun:
         session.requests.send("run", **(plan.request or {}))
 
     def lines(self, timeout_s: float) -> list[Line]:
-        """Give new console lines and progress records; what breaches the protocol is told as a console line."""
-        left = self._session.process.exit_code() == 0  # asked first, because `done` may be its last word
+        """Return new console lines and progress records; a breach of the protocol appears as a console line."""
+        left = self._session.process.exit_code() == 0  # asked first, because `done` may be the last line before exit
         later_s = self._session.origin_s - self._origin_s
         lines = [self._heard(replace(line, t_s=line.t_s + later_s)) for line in self._session.lines(timeout_s)]
         if left and not (self._done or self._session.failed):
@@ -119,20 +123,23 @@ class SessionRun:
         return lines
 
     def exit_code(self) -> int | None:
-        """0 once the run is done; before that, a trainer that exits has failed, whatever its exit code."""
+        """Return 0 once the run is done. A trainer that exits earlier has failed, whatever its exit code says."""
         if self._done:
             return 0
         code = self._session.process.exit_code()
         return os.EX_PROTOCOL if code == 0 else code
 
     def last_iteration(self, iteration: int) -> None:
-        """Ask for the run to end after this iteration."""
+        """Ask the trainer to end the run after this iteration."""
         if self._under_way() and not self._asked_to_stop:
             self._session.requests.send("stop", after=iteration)
             self._asked_to_stop = True
 
     def release(self) -> int:
-        """Have the run end, after its current iteration at the latest; a trainer that does not heed that is ended."""
+        """Ask the trainer to end the run after its current iteration at the latest.
+
+        A trainer that does not end the run in time is ended itself.
+        """
         if self._under_way():
             self._session.requests.send("stop", at_once=True)
             until_s = self._clock.now() + max(self._stop_s, STOP_FACTOR * self._longest_s)
@@ -160,7 +167,7 @@ class SessionRun:
                 self._session.ready = True
                 self.ready_s = line.t_s if self.ready_s is None else self.ready_s
             case "iteration" if not self._session.ready:
-                return self._breach("an iteration before `ready`; what serves a session asks `requests()` for its runs")
+                return self._breach("an iteration before `ready`; a session's program must ask `requests()` for runs")
             case "iteration":
                 self._longest_s = max(self._longest_s, line.t_s - self._iteration_at_s)
                 self._iteration_at_s = line.t_s
@@ -177,7 +184,7 @@ class SessionRun:
 
 
 class _Session:
-    """A started trainer that takes requests."""
+    """A started trainer that accepts requests."""
 
     def __init__(self, plan: ProbePlan, clock: Clock, start: StartProcess) -> None:
         self.key = plan.session_key

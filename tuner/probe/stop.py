@@ -1,4 +1,4 @@
-"""What the rooms above answer when a running probe asks whether to go on. Pure."""
+"""The answers that a running probe gets when it asks whether to go on. Pure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,16 +35,19 @@ class Interrupted:
 
 Answer = Go | LastIteration | Enough | Pruned | Interrupted
 Stop = Callable[[ProbeResult | None], Answer]
-"""A probe calls it with None at every poll, and after every iteration with the result as far as it is known."""
+"""A probe calls this function after every iteration with the result so far, and with None at every other poll."""
 
 
 def never(_: ProbeResult | None) -> Go:
-    """Never end a probe: a `stop` for callers who let it run its course."""
+    """Let the probe run to its end; a `stop` for callers who never end a probe early."""
     return Go()
 
 
 def remembering(stop: Stop) -> Stop:
-    """Return a `stop` that keeps its word: `Enough` follows `LastIteration` when the next iteration has ended."""
+    """Return a `stop` that answers `Enough` one iteration after `stop` has answered `LastIteration`.
+
+    `Pruned`, `Enough` and `Interrupted` pass unchanged.
+    """
     announced = False
 
     def answer(so_far: ProbeResult | None) -> Answer:

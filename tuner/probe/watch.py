@@ -1,4 +1,7 @@
-"""When a probe is over: enough seen, a dead rank, silence, the time limit. Pure; time comes in with the lines."""
+"""Decides when a probe is over: enough measured, a dead rank, silence, the time limit.
+
+Pure: the caller passes the time in with the lines.
+"""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -15,22 +18,28 @@ from tuner.probe.window import Mark, marks
 from tuner.study.spec import ProbeSpec
 
 STALL_FACTOR = 20
-"""Median iterations without a mark that count as a stall: twice what a healthy hiccup was seen to take."""
+"""A trainer stalls when it completes no iteration for this many median iterations.
+
+This is twice the longest pause that was seen in a healthy trainer.
+"""
 HICCUP_FACTOR = 15
-"""Median iterations that a silent trainer is given, and after which the time limit finds a hang, not a slow trainer."""
+"""A trainer may print nothing for this many median iterations.
+
+At the time limit, a trainer without an iteration for that long counts as hanging, not as slow.
+"""
 LEAST_STALL_FACTOR = 2
-"""No stall is called before this many grace times have passed, however short the iterations are."""
+"""A stall takes at least this many grace times, however short the iterations are."""
 CERTAIN_FACTOR = 2
-"""A rank known to be dead ends the probe after this many grace times even while its peers still print."""
+"""A rank that is certainly dead ends the probe after this many grace times, even while its peers still print."""
 QUIET_FACTOR = 3
 """A rank that may be dead ends the probe after this many grace times or median iterations without a line."""
 
 
 class Watch:
-    """Follows one probe through its lines and says when it is over."""
+    """Follows the lines of one probe and decides when the probe is over."""
 
     def __init__(self, limits: ProbeSpec, reader: ProgressReader, ranks: int, block_s: float | None = None) -> None:
-        """`block_s`: see `LinePatterns`."""
+        """See `LinePatterns` for `block_s`."""
         self._limits = limits
         self._reader = reader
         self._ranks = ranks
@@ -43,8 +52,8 @@ class Watch:
         self.marks: list[Mark] = []
 
     def feed(self, lines: Sequence[Line], now_s: float) -> bool:
-        """Take lines and the time into account; tell whether an iteration has been completed on all ranks."""
-        before, told_before = len(self.marks), len(self.progress)
+        """Take lines and the time into account; return whether all ranks have completed another iteration."""
+        before, reports_before = len(self.marks), len(self.progress)
         for line in lines:
             self._last_line_s = line.t_s
             self._first_line_s = line.t_s if self._first_line_s is None else self._first_line_s
@@ -53,9 +62,9 @@ class Watch:
             if line.stream == "console":
                 self.evidence.feed(line.text, line.t_s)
                 self._unmatched.feed(line.text, line.t_s)
-            elif (told := record(line.text)).get("type") == "failed":
-                self.evidence.tell(told, line.t_s)
-        if len(self.progress) > told_before:
+            elif (message := record(line.text)).get("type") == "failed":
+                self.evidence.tell(message, line.t_s)
+        if len(self.progress) > reports_before:
             self.marks = marks(self.progress, self._ranks)
             if len(self.marks) > max(before, 1):
                 self.evidence.forget(before_s=self.marks[-2].t_s)
@@ -63,14 +72,17 @@ class Watch:
         return len(self.marks) > before
 
     def _close_blocks(self, now_s: float) -> None:
-        """Let time stand for iterations where the trainer tells none; a rank that may be dead closes nothing."""
+        """Count blocks of time as iterations where the trainer reports none.
+
+        No block is counted once a rank may be dead.
+        """
         if self._block_s is None or self._first_line_s is None or self.evidence.fatal_t_s is not None:
             return
         while (end_s := self._first_line_s + (len(self.marks) + 1) * self._block_s) <= now_s:
             self.marks.append(Mark(iteration=len(self.marks), t_s=end_s))
 
     def over(self, now_s: float) -> End | None:
-        """Say why the probe is over at `now_s`, or None while it should go on."""
+        """Return why the probe is over at `now_s`, or None while it should go on."""
         if self._has_enough():
             return End.ENOUGH
         if self._rank_is_dead(now_s):
@@ -84,9 +96,9 @@ class Watch:
         return End.HANG if self._stalled(now_s, STALL_FACTOR) else None
 
     def next_is_last(self) -> bool:
-        """Tell whether the iteration that runs now will be enough, even if it takes half as long as the others.
+        """Return whether the iteration that runs now is the last that the probe needs or has time for.
 
-        Or whether there is no time for another one after it.
+        The running iteration is assumed to take at least half as long as the median iteration.
         """
         if self._block_s is not None or not self._measures:
             return False
@@ -96,12 +108,12 @@ class Watch:
 
     @property
     def unmatched(self) -> Sequence[str]:
-        """The last lines that look like progress, as long as nothing has told any."""
+        """The last lines that look like progress, as long as no progress was reported."""
         silent = not self.progress and not self.marks and not self._reader.matched and self._block_s is None
         return self._unmatched.lines if silent else ()
 
     def behind(self) -> Laggard | None:
-        """Give the rank that the others wait for, if there is one."""
+        """Return the rank that the others wait for, if there is one."""
         return laggard(self.progress, self._ranks)
 
     def _has_enough(self) -> bool:
@@ -111,7 +123,7 @@ class Watch:
         return iterations >= self._limits.iterations and window_s >= self._limits.window_seconds
 
     def _time_for(self, more: int) -> bool:
-        """Tell whether so many iterations are expected to end before the time limit."""
+        """Return whether `more` iterations are expected to end before the time limit."""
         return self._last_mark_s + more * self._median_iteration_s() <= self._limits.max_seconds
 
     @property
@@ -145,5 +157,8 @@ class Watch:
         return self.marks[-1].t_s if self.marks else 0.0
 
     def _median_iteration_s(self) -> float:
-        """Give 0 where it is not known yet, and where marks come in bursts, as they do out of a buffered output."""
+        """Return the median length of an iteration.
+
+        It is 0 where it is not known yet, and where marks come in bursts, as they do out of a buffered output.
+        """
         return median([later.t_s - earlier.t_s for earlier, later in pairwise(self.marks)] or [0.0])
