@@ -1,4 +1,4 @@
-"""What commands say at their end: what came of it, what to mend, what to do next."""
+"""The closing messages of commands: the outcome, what to mend, what to do next."""
 
 import shlex
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What every implementation of a protocol must do; fakes and real ones pass the same checks."""
+"""The contract of device sources, as a check for fakes and real sources alike."""
 
 import os
 
@@ -7,7 +7,7 @@ from tuner.probe.result import DeviceSample
 
 
 def check_device_source(source: DeviceSource) -> None:
-    """Check a source of devices by two readings, a second apart by their stamps. Raises AssertionError."""
+    """Check a source of devices with two measurements whose time stamps lie a second apart. Raises AssertionError."""
     devices = source.devices
     _require(bool(source.label), "label is empty")
     _require(bool(devices), "there are no devices")

@@ -81,7 +81,7 @@ class ReplayedSource:
         """Nothing to follow: the recording holds whole cards."""
 
     def sample(self, t_s: float) -> list[DeviceSample]:
-        """Give the recorded readings, stamped with `t_s`; unknown values before the recording begins."""
+        """Return the recorded readings, stamped with `t_s`; unknown values before the recording begins."""
         index = bisect_right(self._moments, t_s, key=lambda moment: moment[0]) - 1
         if index < 0:
             return [DeviceSample(t_s=t_s, device=device) for device in range(len(self.devices))]

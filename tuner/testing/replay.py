@@ -49,7 +49,7 @@ def replay(
 
 
 def timed_lines(log: Path, progress: LinePatterns, recording: Recording) -> list[Line]:
-    """Give a log's lines with times: marks and the first fatal line as recorded, the others evenly in between."""
+    """Return a log's lines with times: marks and the first fatal line as recorded, the others evenly in between."""
     splitter = LineSplitter()
     texts = splitter.feed(log.read_bytes()) + splitter.close()
     anchors = _anchors(texts, progress, recording)
@@ -61,7 +61,7 @@ def timed_lines(log: Path, progress: LinePatterns, recording: Recording) -> list
 
 
 def _anchors(texts: list[str], progress: LinePatterns, recording: Recording) -> dict[int, float]:
-    """Give the lines whose time is known, position → seconds."""
+    """Return the lines whose time is known, position → seconds."""
     reader = ProgressReader(progress, 0.0)
     marked = [position for position, text in enumerate(texts) if reader.feed(Line(t_s=0.0, text=text))]
     anchors = dict(zip(marked, recording.marks_s, strict=False))

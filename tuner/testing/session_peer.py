@@ -1,4 +1,4 @@
-"""A trainer that serves sessions and has faults to order: `python -m tuner.testing.session_peer [FAULT]`.
+"""A trainer that serves sessions and has a fault to choose: `python -m tuner.testing.session_peer [FAULT]`.
 
 A fault on the command line strikes before the session is ready; one that a request names as `config.fault`, in the
 middle of that run. It trains nothing.

@@ -1,4 +1,4 @@
-"""A trainer whose output is written down beforehand and told in a fake clock's time."""
+"""A trainer whose output is scripted and appears in the time of a fake clock."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from tuner.testing.clock import FakeClock
 
 
 class ScriptedTrainer:
-    """Says its lines at their times, moving the clock when waited for; both a `Launch` and what that starts."""
+    """Writes its lines at their times and moves the clock while the prober waits; a `Launch` and its result in one."""
 
     pid = 1
 
@@ -26,22 +26,22 @@ class ScriptedTrainer:
         self._exit_code = exit_code
         self._origin_s = clock.now()
         self.plans: list[ProbePlan] = []
-        """What it was launched with."""
+        """The plans that it was launched with."""
         self.ended_at_s: float | None = None
-        """When the tuner ended it, if it did so before it exited by itself."""
+        """When the tuner ended it; None where it exited by itself."""
         self.told_last: int | None = None
-        """The iteration that the tuner said would be the last, if it did."""
+        """The iteration that the tuner announced as the last; None where it announced none."""
         self.told_last_at_s: float | None = None
-        """When it said so."""
+        """When the tuner announced it."""
 
     def __call__(self, plan: ProbePlan) -> "ScriptedTrainer":
-        """Start: the script's time 0 is now."""
+        """Start now, which is time 0 of the script."""
         self.plans.append(plan)
         self._origin_s = self._clock.now()
         return self
 
     def lines(self, timeout_s: float) -> list[Line]:
-        """Let time pass up to the next line or the end of the wait, and give what is due."""
+        """Let time pass up to the next line or the end of the wait, and return the lines that are due."""
         events_s = [self._rest[0].t_s] if self._rest else []
         events_s += [] if self._exit_at_s is None else [self._exit_at_s]
         ahead_s = [event_s - self._now_s() for event_s in events_s if event_s > self._now_s()]
@@ -60,15 +60,15 @@ class ScriptedTrainer:
         return None
 
     def last_iteration(self, iteration: int) -> None:
-        """Note which iteration was to be the last, and when that was told."""
+        """Note which iteration is announced as the last, and when."""
         self.told_last, self.told_last_at_s = iteration, self._now_s()
 
     def release(self) -> int:
-        """Note when it was ended: a script serves one probe."""
+        """Note when it is ended: a script serves one probe."""
         return self.end()
 
     def end(self) -> int:
-        """Note when it was ended."""
+        """Note when it is ended."""
         code = self.exit_code()
         if code is None:
             self.ended_at_s = self._now_s()
@@ -79,7 +79,7 @@ class ScriptedTrainer:
 
 
 class ReplayedRecorder:
-    """Gives recorded samples up to the clock's time."""
+    """Returns recorded samples up to the clock's time."""
 
     def __init__(
         self, source: DeviceSource, samples: Sequence[DeviceSample], clock: FakeClock, lost_at_s: float = math.inf
@@ -95,7 +95,7 @@ class ReplayedRecorder:
         self._origin_s = origin_s
 
     def samples(self) -> list[DeviceSample]:
-        """Give what has been recorded by now."""
+        """Return the samples recorded so far."""
         return [sample for sample in self._samples if sample.t_s <= min(self._now_s(), self._lost_at_s)]
 
     @property
@@ -116,7 +116,7 @@ _NO_PATTERNS = LinePatterns()
 def scripted_plan(
     out_dir: Path, devices: Sequence[Device], limits: ProbeSpec, progress: LinePatterns = _NO_PATTERNS
 ) -> ProbePlan:
-    """Give a plan for a scripted trainer: a config of one parameter, no files, no command that could run."""
+    """Return a plan for a scripted trainer: a config of one parameter, no files, no command that could run."""
     slot = Slot(devices=tuple(devices), out_dir=out_dir, port=1, limits=limits)
     return ProbePlan(
         config={"num_envs": 32},

@@ -1,4 +1,4 @@
-"""What every trainer promises, as a check that any implementation can be put through."""
+"""The contract of trainers, as a check for any implementation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from tuner.trainers.base import STANDARD, Trainer
 
 
 def make_slot(out_dir: Path, *, gpu: bool = False, ranks: int = 2, port: int = 40001, iterations: int = 3) -> Slot:
-    """Give a slot of like devices at `out_dir`, which need not exist."""
+    """Return a slot of like devices at `out_dir`, which need not exist."""
     kind, model = ("cuda", "NVIDIA H200") if gpu else ("cpu", "CPU share")
     return Slot(
         devices=tuple(Device(name=f"{kind}:{rank}", model=model) for rank in range(ranks)),
@@ -24,7 +24,7 @@ def make_slot(out_dir: Path, *, gpu: bool = False, ranks: int = 2, port: int = 4
 
 
 def check_trainer(trainer: Trainer, *, case: str, configs: Sequence[Config], out_dir: Path) -> None:
-    """Put `trainer` through the contract of `tuner.trainers.base.Trainer`.
+    """Check `trainer` against the contract of `tuner.trainers.base.Trainer`.
 
     `case` is one of its trainable cases, `configs` are at least two that differ, `out_dir` is a fresh absolute path.
     Raises AssertionError with the first promise that does not hold.
@@ -109,7 +109,7 @@ def _check_sessions(trainer: Trainer, case: Case, plans: Sequence[ProbePlan]) ->
 
 
 def _moved(slot: Slot) -> Slot:
-    """Give a slot that differs in what does not count: where it writes and where its ranks meet."""
+    """Return the slot with another out dir and another port, which do not count in the digest."""
     return replace(slot, out_dir=slot.out_dir / "elsewhere", port=slot.port + 1)
 
 

@@ -1,1 +1,1 @@
-"""A trainer with faults to order: `python -m tuner.testing.faulty FAULT`, and what each fault must come to."""
+"""A trainer with a fault to choose, `python -m tuner.testing.faulty FAULT`, and the expected result of each fault."""

@@ -1,4 +1,4 @@
-"""One rank of a trainer that trains nothing; the standard library alone, and `tuner.progress`."""
+"""One rank of a trainer that trains nothing; it uses only the standard library and `tuner.progress`."""
 
 import json
 import os
@@ -11,9 +11,9 @@ from pathlib import Path
 from tuner.progress import report
 
 BUILD = -1
-"""Stands for the time before the first iteration."""
+"""The seconds that stand for the time before the first iteration."""
 SAMPLES = 64
-"""Per iteration and rank."""
+"""The samples that each rank collects in each iteration."""
 
 
 class Rank:

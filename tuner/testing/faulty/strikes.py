@@ -1,4 +1,4 @@
-"""The faults: at which rank and iteration each strikes, and what it does there."""
+"""The faults: the rank and the iteration at which each strikes, and what it does there."""
 
 import importlib
 import math
@@ -32,7 +32,7 @@ class Strike:
 
 
 class OutOfMemoryError(RuntimeError):
-    """Stands for torch's own."""
+    """Stands for torch's own error of this name."""
 
     __module__ = "torch"
 

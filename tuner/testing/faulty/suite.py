@@ -1,4 +1,4 @@
-"""What each fault must come to, and a probe of it with real processes."""
+"""The expected result of each fault, and a probe of the fault with real processes."""
 
 import sys
 from contextlib import suppress
@@ -30,24 +30,24 @@ STRICT = ProbeSpec(
     silence_seconds=1.5,
     grace_seconds=0.4,
 )
-"""Limits to the scale of iterations of 20 ms, where a real trainer takes seconds."""
+"""The limits of a probe, scaled to iterations of 20 ms; those of a real trainer take seconds."""
 DEATHWATCH = STRICT.model_copy(update={"silence_seconds": 6, "grace_seconds": 1.5})
-"""Time for the guard to notice that a rank has been killed."""
+"""Limits that leave the guard time to notice that a rank was killed."""
 PATIENT = STRICT.model_copy(update={"silence_seconds": 20, "grace_seconds": 10})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scenario:
-    """What a probe of a fault must give, under which limits."""
+    """The expected result of probing a fault, and the limits of the probe."""
 
     expected: str
     """`ok`, the kind of the failure, or the name of the error that is raised."""
     says: str = ""
-    """Part of what the failure says."""
+    """Text that the failure's detail contains."""
     limits: ProbeSpec = STRICT
     iteration_s: float = 0.02
     trainer_iterations: int = 1000
-    """Iterations after which the trainer ends by itself."""
+    """The number of iterations after which the trainer ends by itself."""
     full_disk: bool = False
     """Whether the log lies on a disk without room."""
 
@@ -94,19 +94,19 @@ SCENARIOS: dict[str, Scenario] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What a probe of a fault came to."""
+    """The result of probing a fault."""
 
     got: str
     says: str
     named_s: float | None
-    """From the fault to the result, everything ended; None where it did not strike."""
+    """The seconds from the fault to the result, when every process has ended; None where the fault did not strike."""
     left: tuple[str, ...]
-    """Processes of the probe that are still there."""
+    """The processes of the probe that still exist."""
     open_files: int
-    """File descriptors that this process holds now and did not hold before."""
+    """The number of file descriptors that this process opened and did not close."""
 
     def deviations(self, scenario: Scenario) -> list[str]:
-        """Say in what it differs from what it must be."""
+        """Return the differences from the expected result."""
         found = []
         if self.got != scenario.expected or scenario.says not in self.says:
             found.append(f"{self.got}: {self.says}")
@@ -126,7 +126,7 @@ class _FullDisk(Slot):
 
 
 def probe(fault: str, out_dir: Path, *, flood_bytes: int = BYTES_PER_MIB, bounds: Bounds = USUAL_BOUNDS) -> Outcome:
-    """Probe the trainer with this fault once; `out_dir` is absolute and of this probe alone."""
+    """Probe the trainer with this fault once; `out_dir` is absolute and belongs to this probe alone."""
     this, clock, source = psutil.Process(), MonotonicClock(), CpuSource(RANKS)
     plan = _plan(fault, out_dir, source, flood_bytes)
     recorder = SamplingRecorder(source, clock, plan.slot.limits.sample_seconds)
@@ -169,7 +169,7 @@ def _plan(fault: str, out_dir: Path, source: CpuSource, flood_bytes: int) -> Pro
 
 
 def _left_running(out_dir: Path) -> list[str]:
-    """Name the processes that have this probe's environment, and every child of this process."""
+    """Return the processes that have this probe's environment, and every child of this process."""
     found = {process.pid: process for process in psutil.Process().children(recursive=True)}
     for process in psutil.process_iter():
         with suppress(psutil.Error):

@@ -1,1 +1,1 @@
-"""A small real trainer in torch, run as a process of its own; only its adapter is imported by the tuner."""
+"""A small real trainer in torch, which runs as its own process; the tuner imports only its adapter."""

@@ -23,7 +23,7 @@ class Options(Strict):
     """What `trainer.options` may hold."""
 
     hidden_units: PositiveInt | None = None
-    """Per hidden layer; by default what suits the device."""
+    """The units of each hidden layer; the default depends on the device."""
 
 
 class ReferenceTrainer(Trainer):
@@ -40,7 +40,7 @@ class ReferenceTrainer(Trainer):
 
     @property
     def dependencies(self) -> Dependencies:
-        """What its own process imports."""
+        """The modules that the trainer's own process imports."""
         return Dependencies(python=self._python, modules=("tuner", "numpy", "torch"))
 
     def cases(self) -> list[Case]:
@@ -49,7 +49,7 @@ class ReferenceTrainer(Trainer):
 
     def check_value(self, parameter: str, value: Value) -> None:
         """Raise TrainerError for a value that no config may have."""
-        with suppress(ConfigRefusedError):  # it asks for a value of another parameter
+        with suppress(ConfigRefusedError):  # this value needs a value of another parameter
             run_settings({parameter: value}, hidden_units=1, iterations=1)
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
@@ -79,7 +79,7 @@ class ReferenceTrainer(Trainer):
     def session_key(self, case: Case, config: Config) -> str:
         """Share a session between the agents and loaders of a rung.
 
-        Rungs are kept apart, so that the memory which one needs cannot depend on what another has left behind.
+        Each rung has its own session, so that the memory of a rung does not depend on what another rung left behind.
         """
         return "/".join((self.name, case.name, str(_num_envs(config))))
 
@@ -99,7 +99,7 @@ class ReferenceTrainer(Trainer):
         )
 
     def fingerprint(self) -> dict[str, str]:
-        """Name the trainer and the options given."""
+        """Return the name of the trainer and the options that are set."""
         return {"name": self.name, **{option: str(value) for option, value in self._options if value is not None}}
 
     def _command(self, module: str, case: Case, config: Config, slot: Slot) -> tuple[str, ...]:

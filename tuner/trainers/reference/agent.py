@@ -1,4 +1,4 @@
-"""The agent that a variant and a config ask for; free of torch, so that a plan can be made without it."""
+"""The agent that a variant and a config ask for; this file does not import torch, because planning needs it too."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from tuner.study.space import VARIANT, Value
 Method = Literal["add", "amp", "deepmimic"]
 
 CASES: dict[str, Method] = {"add_pi_plus": "add", "amp_pi_plus": "amp", "deepmimic_pi_plus_ppo": "deepmimic"}
-"""Case → its method; named as MimicKit names them, so that one glob selects them in both."""
+"""Case → its method; the names are MimicKit's, so that the same glob selects the cases of both trainers."""
 
 HIUTIL_MIN_EPOCHS = 20
 HIUTIL_MAX_BATCH_SIZE = 2
@@ -33,9 +33,9 @@ def default_hidden_units(device: str) -> int:
 
 
 def agent_settings(config: Mapping[str, Value], *, hidden_units: int) -> AgentSettings:
-    """Give the agent of the config's variant; `hiutil` bounds what the config says of epochs and batch size.
+    """Return the agent of the config's variant; `hiutil` bounds the epochs and the batch size of the config.
 
-    Raises TrainerError for an unknown variant, and for a number that is no whole one above 0.
+    Raises TrainerError for an unknown variant, and for a value that is not a whole number above 0.
     """
     variant = config.get(VARIANT, "default")
     if variant == "default":
@@ -56,7 +56,7 @@ def agent_settings(config: Mapping[str, Value], *, hidden_units: int) -> AgentSe
 
 
 def whole(values: Mapping[str, object], name: str, *, default: int, least: int = 1) -> int:
-    """Read a whole number no less than `least`. Raises TrainerError where the value is none."""
+    """Return a whole number of at least `least`. Raises TrainerError for any other value."""
     value = values.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise TrainerError(f"{name} {value!r}: the reference trainer needs a whole number of at least {least}")

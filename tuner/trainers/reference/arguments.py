@@ -1,4 +1,4 @@
-"""What the command lines of one run and of a session have in common."""
+"""The arguments that the command line of a run and that of a session share."""
 
 import argparse
 import re
@@ -8,7 +8,7 @@ from tuner.trainers.reference.settings import TeamSettings
 
 
 def team_parser(module: str) -> argparse.ArgumentParser:
-    """Give a parser of what all runs of a started trainer share, for `python -m module`."""
+    """Return a parser of the arguments that all runs of a started trainer share, for `python -m module`."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--case", choices=CASES, required=True)
     parser.add_argument("--devices", type=_device, nargs="+", default=["cpu"], help="cuda:N or cpu, one rank each")
@@ -20,7 +20,10 @@ def team_parser(module: str) -> argparse.ArgumentParser:
 
 
 def team_settings(parser: argparse.ArgumentParser, given: argparse.Namespace) -> TeamSettings:
-    """Give what `parser` has read. Exits with status 2 and one message when the devices cannot be used together."""
+    """Return the settings that `parser` has read.
+
+    Exits with status 2 and one message when the devices cannot be used together.
+    """
     gpus = [device for device in given.devices if device != "cpu"]
     if gpus and len(set(gpus)) < len(given.devices):
         parser.error(f"--devices {' '.join(given.devices)}: give distinct GPUs, or cpu once per rank")
@@ -34,7 +37,7 @@ def team_settings(parser: argparse.ArgumentParser, given: argparse.Namespace) ->
 
 
 def hidden_units(given: argparse.Namespace) -> int:
-    """Give the width of hidden layers."""
+    """Return the width of hidden layers."""
     return given.hidden_units or default_hidden_units(given.devices[0])
 
 

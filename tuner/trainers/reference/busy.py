@@ -1,4 +1,4 @@
-"""The time a rank's device does tensor work, as opposed to waiting for clips or, on a CPU, for other ranks."""
+"""Measures how long a rank's device does tensor work, without waiting for clips or, on a CPU, for other ranks."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,12 +18,12 @@ class BusyMeter(Protocol):
         ...
 
     def settle(self) -> float:
-        """Wait until the device has done the sections' work, and give its busy seconds so far."""
+        """Wait until the device has done the sections' work, and return its busy seconds so far."""
         ...
 
 
 class CpuBusyMeter:
-    """CPU seconds of the calling thread: blocked in an all-reduce, or off the core, it gathers none.
+    """Counts the CPU seconds of the calling thread, which stand still while it waits in an all-reduce or for a core.
 
     With torch limited to one thread, that thread does all of the rank's tensor work, backward passes included;
     collectives wait in gloo's own threads.
@@ -41,14 +41,14 @@ class CpuBusyMeter:
         self._busy_s += self._cpu_s() - start_s
 
     def settle(self) -> float:
-        """Give the busy seconds so far."""
+        """Return the busy seconds so far."""
         return self._busy_s
 
 
 class CudaBusyMeter:
-    """Seconds between CUDA events around each section, as the device's stream reached them.
+    """Counts the seconds between CUDA events around each section, as the device's stream reaches them.
 
-    Waiting for clips lies outside; gaps between kernels and waiting for other ranks inside an all-reduce do not.
+    The seconds include gaps between kernels and the wait for other ranks in an all-reduce, but not the wait for clips.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -66,7 +66,7 @@ class CudaBusyMeter:
         self._sections.append((start, end))
 
     def settle(self) -> float:
-        """Wait for the device once, and give the busy seconds so far."""
+        """Wait for the device once, and return the busy seconds so far."""
         torch.cuda.synchronize(self._device)
         self._busy_s += sum(start.elapsed_time(end) for start, end in self._sections) / MS_PER_S
         self._sections.clear()

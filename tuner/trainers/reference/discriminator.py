@@ -15,11 +15,11 @@ from tuner.trainers.reference.robot import FEATURES
 GRADIENT_PENALTY = 5.0
 REWARD_SCALE = 2.0
 MOST_REWARD = -math.log(1e-4)
-"""Where the discriminator is all but certain that it sees a clip."""
+"""At this value the discriminator is almost certain that it sees a clip."""
 
 
 class Discriminator(Loss):
-    """Tells transitions of the policy from those of the clips, as amp does (Peng et al. 2021)."""
+    """Distinguishes transitions of the policy from those of the clips, as amp does (Peng et al. 2021)."""
 
     inputs = 2 * FEATURES
     columns = ("shown", "wanted")
@@ -29,16 +29,16 @@ class Discriminator(Loss):
         self.net = mlp(self.inputs, 1, agent)
 
     def evidence(self, step: Step) -> tuple[Tensor, Tensor]:
-        """Give what the policy shows and what it should look like, two of [num_envs, inputs]."""
+        """Return what the policy shows and what it should show: two tensors [num_envs, inputs]."""
         shown = torch.cat((step.before, step.after), dim=-1)
         return shown, torch.cat((step.reference_before, step.reference_after), dim=-1)
 
     def reward(self, shown: Tensor) -> Tensor:
-        """Reward what passes for a clip with -log(1 - D), [num_envs]."""
+        """Return the reward -log(1 - D), [num_envs]: more for what looks like a clip."""
         return REWARD_SCALE * functional.softplus(self.net(shown).squeeze(-1)).clamp(max=MOST_REWARD)
 
     def forward(self, samples: Samples) -> Tensor:
-        """Give the cross-entropy of telling the two apart, with a penalty on steep gradients."""
+        """Return the cross-entropy of the classification, with a penalty on steep gradients."""
         evidence = torch.cat((samples["shown"], samples["wanted"])).requires_grad_()
         logits = self.net(evidence).squeeze(-1)
         labels = torch.zeros_like(logits)
@@ -49,11 +49,11 @@ class Discriminator(Loss):
 
 
 class DifferenceDiscriminator(Discriminator):
-    """Tells the policy's tracking error from none at all, as add does (Zhang et al. 2025)."""
+    """Distinguishes the policy's tracking error from an error of zero, as add does (Zhang et al. 2025)."""
 
     inputs = FEATURES
 
     def evidence(self, step: Step) -> tuple[Tensor, Tensor]:
-        """Give the tracking error and its ideal, two of [num_envs, inputs]."""
+        """Return the tracking error and its ideal: two tensors [num_envs, inputs]."""
         error = step.after - step.reference_after
         return error, torch.zeros_like(error)

@@ -9,7 +9,7 @@ from tuner.trainers.reference.robot import CONTROL_HZ, FEATURES, JOINTS, feature
 
 SUBSTEPS = 4
 LOOKAHEAD = 3
-"""Future reference frames in an observation."""
+"""How many future reference frames an observation holds."""
 
 OBSERVATION = (1 + LOOKAHEAD) * FEATURES
 
@@ -31,14 +31,14 @@ class Step:
     """What one control step did, before failed environments were put back onto their reference."""
 
     before: Tensor
-    """Features of the pose, [num_envs, FEATURES]; so are the next three."""
+    """Features of the pose, [num_envs, FEATURES], as in the next three fields."""
     after: Tensor
     reference_before: Tensor
     reference_after: Tensor
     tracking_reward: Tensor
-    """0 … 1, [num_envs]."""
+    """The reward for tracking, from 0 to 1, [num_envs]."""
     failed: Tensor
-    """Whether the pose was lost, [num_envs]."""
+    """Whether the environment has lost the pose, [num_envs]."""
 
 
 class TrackingEnv:
@@ -56,7 +56,7 @@ class TrackingEnv:
         self._angle, self._velocity = self._reference_angles[0], self._reference_velocities[0]
 
     def observe(self) -> Tensor:
-        """Give the pose and the reference frames ahead, [num_envs, OBSERVATION]."""
+        """Return the pose and the reference frames ahead, [num_envs, OBSERVATION]."""
         ahead = self._reference_features[self._frame + 1 : self._frame + 1 + LOOKAHEAD]
         return torch.cat((features(self._angle, self._velocity), *ahead), dim=-1)
 
@@ -95,7 +95,7 @@ class TrackingEnv:
 
 
 def tracking_reward(angle_error: Tensor, velocity_error: Tensor) -> Tensor:
-    """Give 1 for perfect tracking, falling towards 0, [num_envs].
+    """Return 1 for perfect tracking, falling towards 0, [num_envs].
 
     The form is DeepMimic's (Peng et al. 2018, section 5): weighted exponentials of summed squared errors.
     """

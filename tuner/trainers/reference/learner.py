@@ -12,10 +12,10 @@ Samples = dict[str, Tensor]
 
 
 class Loss(nn.Module):
-    """A network together with what it should minimise: `forward(samples)` gives the loss of a minibatch, a scalar."""
+    """A network together with what it minimises: `forward(samples)` returns the loss of a minibatch, a scalar."""
 
     columns: tuple[str, ...]
-    """What it reads of the samples."""
+    """The columns of the samples that it reads."""
 
 
 class Learner:
@@ -29,7 +29,7 @@ class Learner:
         self._minibatch = minibatch
 
     def update(self, samples: Samples) -> Tensor:
-        """Go over the samples for all epochs, in minibatches drawn anew in each; give the last loss."""
+        """Train on the samples for all epochs, in minibatches drawn anew in each epoch; return the last loss."""
         columns = {name: samples[name] for name in self._columns}
         any_column = columns[self._columns[0]]
         loss = torch.zeros(())

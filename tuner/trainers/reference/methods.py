@@ -1,4 +1,4 @@
-"""The three methods: which networks each one learns, and how."""
+"""The three methods: which networks each method learns, and how."""
 
 from functools import partial
 
@@ -15,7 +15,7 @@ DISCRIMINATORS = {"add": DifferenceDiscriminator, "amp": Discriminator}
 """Method → its discriminator; deepmimic has none."""
 
 DISCRIMINATOR_EPOCHS = 2
-"""In one update, whatever the policy's: as in MimicKit's agents."""
+"""The epochs of the discriminator in one update, whatever those of the policy are, as in MimicKit's agents."""
 
 
 class Networks(nn.Module):
@@ -28,7 +28,7 @@ class Networks(nn.Module):
         self.discriminator = None if kind is None else kind(agent)
 
     def learners(self, *, update_epochs: int, minibatch: int) -> list[Learner]:
-        """Give what trains the policy and, second, the discriminator, each together with its copies on other ranks."""
+        """Return the learners of the policy and of the discriminator, each joined with its copies on other ranks."""
         learner = partial(Learner, minibatch=minibatch, wrap=DistributedDataParallel)
         learners = [learner(PolicyLoss(self.policy), epochs=update_epochs)]
         if self.discriminator is not None:

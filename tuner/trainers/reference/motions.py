@@ -21,11 +21,11 @@ GAITS = 8
 HARMONICS = 3
 
 CLIPS_PER_BATCH = 256
-"""Small enough that two ranks with four workers and a prefetch of four stay below 64 MiB of shared memory."""
+"""Two ranks with four workers and a prefetch of four then stay below 64 MiB of shared memory."""
 
 
 class MotionClips(Dataset[Tensor]):
-    """Endless clips, each the same whenever asked for: a stretch of a recorded gait, faster or slower than it was."""
+    """Endless clips: each is a stretch of a recorded gait, faster or slower; the same index gives the same clip."""
 
     def __init__(self, *, frames: int, seed: int = 0) -> None:
         self._frames = frames
@@ -34,7 +34,7 @@ class MotionClips(Dataset[Tensor]):
         self._gaits = [_record_gait(random) for _ in range(GAITS)]
 
     def __getitem__(self, index: int) -> Tensor:
-        """Give clip `index`: angles (rad) and velocities (rad/s) at CONTROL_HZ, [frames, 2 · JOINTS]."""
+        """Return clip `index`: angles (rad) and velocities (rad/s) at CONTROL_HZ, [frames, 2 · JOINTS]."""
         random = np.random.default_rng((self._seed, index))
         gait = self._gaits[random.integers(GAITS)]
         stride = random.uniform(0.5, 1.5) * RECORDED_HZ / CONTROL_HZ
@@ -104,7 +104,7 @@ class ClipStream:
 
 
 def _indices(num_envs: int, *, rank: int, ranks: int) -> Iterator[list[int]]:
-    """Number the clips so that no rank and no iteration meets a clip twice, in batches that add up to `num_envs`."""
+    """Yield clip numbers in batches that add up to `num_envs`, so that no rank and no iteration gets a clip twice."""
     for first in itertools.count(rank * num_envs, ranks * num_envs):
         for start in range(first, first + num_envs, CLIPS_PER_BATCH):
             yield list(range(start, min(start + CLIPS_PER_BATCH, first + num_envs)))

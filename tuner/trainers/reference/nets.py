@@ -28,13 +28,13 @@ class ActorCritic(nn.Module):
         self.critic = mlp(OBSERVATION, 1, agent)
 
     def act(self, observation: Tensor) -> tuple[Tensor, Tensor]:
-        """Draw joint targets in rad, [num_envs, JOINTS], and give their log-likelihood, [num_envs]."""
+        """Draw joint targets in rad, [num_envs, JOINTS], and return them with their log-likelihood, [num_envs]."""
         mean = self.actor(observation)
         target = mean + ACTION_STD_RAD * torch.randn_like(mean)
         return target, _log_likelihood(target, mean)
 
     def log_likelihood(self, observation: Tensor, target: Tensor) -> Tensor:
-        """Tell how likely the policy is to choose `target`, up to a constant, [batch]."""
+        """Return the log-likelihood that the policy chooses `target`, up to a constant, [batch]."""
         return _log_likelihood(target, self.actor(observation))
 
     def value(self, observation: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What the tuner asks of a session, brought from the rank that listens to all ranks."""
+"""Passes the tuner's requests from the rank that listens to the tuner on to all ranks."""
 
 import itertools
 from collections.abc import Iterator
@@ -11,31 +11,31 @@ from torch import distributed
 from tuner.progress import requests, stopped
 
 LONGEST_PAUSE = timedelta(days=1)
-"""Between two runs; ranks that wait longer for the first one fail."""
+"""The longest pause between two runs; a rank that waits longer fails."""
 
 
 class Orders:
-    """Gives every rank the same answers, each a collective that all ranks enter.
+    """Gives every rank the same answers; each answer is a collective that all ranks enter.
 
-    They pass through CPU memory by a process group of their own: a rank that waits for the next run must not keep its
-    GPU busy, and may wait long.
+    The answers pass through CPU memory in a process group of their own, because a rank may wait long for the next run
+    and must not keep its GPU busy meanwhile.
     """
 
     def __init__(self, *, leads: bool) -> None:
-        """Made by all ranks together; the one that `leads` listens to the tuner."""
+        """All ranks create this together; the rank that `leads` listens to the tuner."""
         self._leads = leads
         group = distributed.new_group(backend="gloo", timeout=LONGEST_PAUSE)
-        self._group = cast("distributed.ProcessGroup", group)  # else it would be a rank that does not belong to it
+        self._group = cast("distributed.ProcessGroup", group)  # every rank belongs to the group
 
     def runs(self) -> Iterator[dict[str, Any]]:
-        """Give the requests; a run is over once every rank has asked for the next."""
+        """Yield the requests; a run ends once every rank has asked for the next run."""
         asked = requests() if self._leads else itertools.repeat(None)
         while (request := self._shared(next(asked, None))) is not None:
             yield request
             distributed.barrier(self._group)
 
     def stopped(self) -> bool:
-        """Tell whether the current run should end here: the same on all ranks, so that they leave together."""
+        """Return whether the current run should end here. The answer is the same on all ranks: they leave together."""
         answer = torch.tensor(self._leads and stopped())
         distributed.broadcast(answer, src=0, group=self._group)
         return bool(answer)

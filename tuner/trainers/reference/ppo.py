@@ -19,7 +19,7 @@ class PolicyLoss(Loss):
         self.policy = policy
 
     def forward(self, samples: Samples) -> Tensor:
-        """Give the loss of a minibatch, a scalar."""
+        """Return the loss of a minibatch, a scalar."""
         log_likelihood = self.policy.log_likelihood(samples["observation"], samples["target"])
         ratio = torch.exp(log_likelihood - samples["log_likelihood"])
         surprise = self.policy.value(samples["observation"]) - samples["outcome"]
@@ -27,6 +27,6 @@ class PolicyLoss(Loss):
 
 
 def clipped_loss(ratio: Tensor, advantage: Tensor) -> Tensor:
-    """Give the clipped surrogate loss, a scalar (Schulman et al. 2017, equation 7)."""
+    """Return the clipped surrogate loss, a scalar (Schulman et al. 2017, equation 7)."""
     clipped = ratio.clamp(1 - CLIP_RATIO, 1 + CLIP_RATIO)
     return -torch.minimum(ratio * advantage, clipped * advantage).mean()

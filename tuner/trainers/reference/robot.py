@@ -13,7 +13,7 @@ FEATURES = 3 * JOINTS
 CONTROL_HZ = 30
 
 VELOCITY_SCALE = 0.1
-"""Brings joint velocities of about 10 rad/s to the size of sines and cosines."""
+"""This factor scales joint velocities of about 10 rad/s to the size of sines and cosines."""
 
 
 def features(angles: Tensor, velocities: Tensor) -> Tensor:
@@ -22,7 +22,7 @@ def features(angles: Tensor, velocities: Tensor) -> Tensor:
 
 
 def inertia() -> Tensor:
-    """Give the joint-space inertia, [JOINTS, JOINTS] in kg·m²: neighbours along a limb move each other."""
+    """Return the joint-space inertia, [JOINTS, JOINTS] in kg·m²: neighbours along a limb move each other."""
     own, coupling = 0.05, 0.015
     limb = [
         own * torch.eye(count) + coupling * (torch.ones(count - 1).diag(1) + torch.ones(count - 1).diag(-1))

@@ -12,7 +12,7 @@ from tuner.trainers.reference.training import Mark, fresh_clips, iterations
 
 
 def run(team: TeamSettings, settings: RunSettings, out_dir: Path) -> None:
-    """Train to the end, leaving the two files in `out_dir`; the first rank that fails ends the others and is raised."""
+    """Train to the end and leave both files in `out_dir`. Raises the error of the first rank that fails."""
     out_dir.mkdir(parents=True, exist_ok=True)
     start(_train, team, settings, out_dir)
 

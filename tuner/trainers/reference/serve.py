@@ -21,7 +21,7 @@ from tuner.trainers.reference.training import fresh_clips, iterations
 def serve(team: TeamSettings, width: int) -> None:
     """Serve runs whose hidden layers are `width` wide, until the tuner has no more of them.
 
-    The first rank that fails ends the others and is raised.
+    Raises the error of the first rank that fails, which also ends the other ranks.
     """
     start(_serve, team, width)
 
@@ -48,7 +48,7 @@ def _train(rank: Rank, settings: RunSettings, stopped: Callable[[], bool]) -> No
 
 
 def _free(device: torch.device) -> None:
-    """Give back all memory of the run that is over, and count allocator retries from 0 again."""
+    """Return back all memory of the run that is over, and count allocator retries from 0 again."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()

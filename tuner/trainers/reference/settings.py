@@ -36,7 +36,7 @@ class RunSettings:
 
 
 def run_settings(config: Mapping[str, Value], *, hidden_units: int, iterations: int) -> RunSettings:
-    """Give the run that a config asks for.
+    """Return the run that a config asks for.
 
     Raises TrainerError for a value that the trainer cannot use, ConfigRefusedError for values that contradict.
     """
