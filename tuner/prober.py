@@ -1,4 +1,4 @@
-"""Probe for real: wait for idle cards, start the trainer or ask the open session, measure, and end what leaks."""
+"""Probes on real devices: wait for idle cards, start a trainer or use the open session, measure, end what leaks."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,13 +18,13 @@ from tuner.probe.stop import Interrupted, Stop
 from tuner.workbench import Workbench
 
 Occupied = Callable[[], Sequence[Occupancy]]
-"""Reads who holds each card. Raises DeviceError when a card does not answer."""
+"""Returns which processes hold memory of each card. Raises DeviceError when a card does not answer."""
 
 
 class RealProber:
     """Probes on the devices of a source; a `tuner.probe.protocols.Prober`.
 
-    What the cards hold when the prober is made counts as belonging there. Close the prober to end the open session.
+    Memory that the cards hold when the prober is made does not count as busy later. `close` ends the open session.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class RealProber:
         say: Callable[[str], None] = lambda _: None,
         recorder_stop_s: float = STOP_S,
     ) -> None:
-        """`sessions` starts trainers; `say` tells the user what keeps the tuner waiting.
+        """`sessions` starts trainers; `say` shows the user a line about a process that cannot be killed.
 
         `recorder_stop_s` is how long the end of a recording waits for a device that does not answer.
         Raises DeviceError when a card cannot be read.
@@ -53,11 +53,11 @@ class RealProber:
 
     @property
     def open_session(self) -> str | None:
-        """The key of the session that is open, if one is."""
+        """The key of the open session; None where no session is open."""
         return self._sessions.open_key
 
     def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
-        """Probe once. Raises OutputError or TrainerError when the tuner's own side fails."""
+        """Probe once and return the result. Raises OutputError or TrainerError when the tuner's own side fails."""
         warm = plan.request is not None
         if not (warm and plan.session_key == self.open_session):
             self.close()
@@ -97,7 +97,7 @@ class RealProber:
         )
 
     def _leaks(self) -> bool:
-        """Return whether the open session holds more memory than after its first run, or may do so."""
+        """Return whether the open session holds more memory than after its first run; True where a card is silent."""
         try:
             now = self._occupied() if self.open_session else []
         except DeviceError:

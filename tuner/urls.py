@@ -1,4 +1,4 @@
-"""The URL of a study database: checked before anything is opened, shown without its password."""
+"""Checks the URL of a study database before anything is opened, and shows it without its password."""
 
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
@@ -9,9 +9,9 @@ _FORM = "sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME"
 
 
 def checked_url(url: str) -> URL:
-    """Read the URL of a database that a driver here understands and that outlives this process.
+    """Parse the URL of a database that an installed driver can open and that outlives this process.
 
-    Raises StoreError for any other; its messages never show a password.
+    Raises StoreError for any other URL. The message never shows a password.
     """
     try:
         parsed = make_url(url)
@@ -27,12 +27,12 @@ def checked_url(url: str) -> URL:
 
 
 def shown(url: str | URL) -> str:
-    """Write a database URL without its password and its options."""
+    """Return a database URL as text, without its password and its options."""
     return make_url(url).set(query={}).render_as_string(hide_password=True)
 
 
 def remedy(url: URL) -> str:
-    """Say what to look at where a database does not do what it is asked for."""
+    """Return what the user should check when a database operation fails."""
     if url.get_backend_name() == "sqlite":
         return "see that it is a file whose folder can be written to and has room, and that no other program holds it"
     return "check the URL, the server and free space"

@@ -51,7 +51,7 @@ def optimize(
     storage: Storage = None,
     runs: Runs = RUNS,
 ) -> None:
-    """Run a study, or resume it: the same command goes on where the last one ended."""
+    """Run a study; the same command resumes it."""
     if replay and (cases or devices):
         raise StudyError("--replay takes case and devices from the table; leave out --cases and --devices")
     budget = Budget(MonotonicClock(), hours)
@@ -80,7 +80,7 @@ def optimize(
 
 
 def _replay(console: Console, file: Path, study: str, runs: Path) -> tuple[Workbench, Prober, Callable[[], str]]:
-    """Open a study on a recorded table; return its bench, its prober, and what is said at the end."""
+    """Open a study on a recorded table; return its bench, its prober, and a function that returns the last line."""
     table = Table.load(file)
     bench = replay_bench(table, study, runs=runs)
     prober = ReplayedProber(table, *bench.spec.objectives)
@@ -89,7 +89,7 @@ def _replay(console: Console, file: Path, study: str, runs: Path) -> tuple[Workb
 
 
 def _show(console: Console, bench: Workbench, cases: Sequence[Case], url: str) -> list[CaseSummary]:
-    """Show and write what the study holds; give it as it is shown, one row per case."""
+    """Show and export the study; return its summary, one row per case."""
     reader = StudyReader(connect(url), bench.spec.name)
     rows = summarise(reader)
     print_tables(console, summary_table(rows), *front_tables(reader))

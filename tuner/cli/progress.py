@@ -1,4 +1,4 @@
-"""What a running study shows: one line per event, with a live line underneath on a terminal."""
+"""Shows a running study: one line for each event, and on a terminal a live line below them."""
 
 from collections.abc import Sequence
 
@@ -18,24 +18,24 @@ from tuner.units import duration
 
 
 class ProgressView:
-    """Shows a study's progress; the `Watcher` of the command line."""
+    """Shows a study's progress on the console; a `Watcher`."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._status: Status | None = None
         self._at = ""
         self.trials = 0
-        """That have been told so far."""
+        """The number of trials that have ended so far."""
 
     def case_started(self, case: Case, *, finished: int, target: int | None, recovered: Recovered) -> None:
-        """Say where the case stands."""
-        told = f", {recovered.told} told now that could not be before" if recovered.told else ""
-        taken_back = f", {recovered.taken_back} dropped trial(s) taken back" if recovered.taken_back else ""
+        """Show how many trials of the case are done."""
+        saved = f", {recovered.told} of them saved only now" if recovered.told else ""
+        retried = f", {recovered.taken_back} interrupted trial(s) will be repeated" if recovered.taken_back else ""
         of_target = "" if target is None else f" of {target}"
-        self._line(f"case {case.name}: {finished}{of_target} trials done{told}{taken_back}", style="bold")
+        self._line(f"case {case.name}: {finished}{of_target} trials done{saved}{retried}", style="bold")
 
     def calibrating(self, case: Case, rungs: Sequence[int]) -> None:
-        """Say what comes first."""
+        """Show which rungs the calibration probes."""
         self._line(f"case {case.name}: {to_be_made(rungs)}")
 
     def rungs_fixed(self, case: Case, rungs: Sequence[int]) -> None:
@@ -43,17 +43,17 @@ class ProgressView:
         self._line(f"case {ladder(case.name, rungs)}")
 
     def probe_started(self, case: Case, asked: Asked) -> None:
-        """Begin the live line; what is new comes first, because a terminal may be too narrow for a config."""
+        """Begin the live line. What changes stands first, because a narrow terminal cuts the config off."""
         self._at = f"{case.name} #{asked.number}"
         self._show(f"{self._at}: starting {in_words(asked.config)}")
 
     def iteration(self, result: ProbeResult, objective: float | None) -> None:
-        """Renew the live line."""
+        """Update the live line."""
         number = "" if objective is None else f", {_numbers(result, objective)} so far"
         self._show(f"{self._at}: iteration {result.iterations}{number}: {in_words(result.config)}")
 
     def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
-        """Write the trial's line."""
+        """Print the line of a trial that has ended."""
         self.close()
         self.trials += 1
         best = ", best so far" if verdict.value is not None and verdict.value == incumbent else ""
@@ -67,14 +67,14 @@ class ProgressView:
         self._line(f"  #{asked.number} {in_words(asked.config)}: {verdict.status}{number}{best}{why} ({took})")
 
     def case_ended(self, outcome: CaseOutcome) -> None:
-        """Say why the case ended."""
+        """Print why the work on the case ended."""
         why = f": {outcome.why}" if outcome.why else ""
         self._line(
             f"case {outcome.case.name}: {outcome.ending}, {outcome.probed} trial(s) this time{why}", style="bold"
         )
 
     def close(self) -> None:
-        """Take the live line away."""
+        """Remove the live line."""
         if self._status is not None:
             self._status.stop()
             self._status = None
@@ -92,7 +92,7 @@ class ProgressView:
 
 
 def _numbers(result: ProbeResult, *objectives: float, error: float | None = None) -> str:
-    """Give the objectives, the first with its `error`, and samples/s beside them where they are none of them."""
+    """Return the objectives as text, the first with its `error`; add samples/s where no objective is samples/s."""
     speed = result.samples_per_s
     shown = [reading(objectives[0], error), *(f"{one:.1f}" for one in objectives[1:])]
     return ", ".join(shown if speed is None or speed in objectives else [*shown, f"{speed:.0f} samples/s"])

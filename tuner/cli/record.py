@@ -1,4 +1,4 @@
-"""`tuner record`: measure a whole space, or a sample that fills it, and write tables to replay searches against."""
+"""`tuner record`: measure a whole space, or a sample of it, and write tables that searches can be replayed against."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -39,7 +39,7 @@ def record(
     runs: Runs = RUNS,
     out: Out = None,
 ) -> None:
-    """Record cases as tables, or go on where the last recording ended."""
+    """Measure every config of a space, or a sample of it, and write tables; the same command resumes."""
     if grid and count is not None:
         raise StudyError("--grid records every config and --configs a part of them; give one of the two")
     budget = Budget(MonotonicClock(), hours)
@@ -62,7 +62,7 @@ def record(
     if interrupted and not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)
     paths: list[Path] = []
-    with suppress(EmptyStoreError):  # without time no case is begun
+    with suppress(EmptyStoreError):  # no case begins where no time is left
         paths = write()
     tables = {path.stem: Table.load(path) for path in paths if path.suffix == TABLE_SUFFIX}
     for one in recordings:

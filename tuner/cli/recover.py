@@ -28,7 +28,7 @@ def recover(
     storage: Storage = None,
     runs: Runs = RUNS,
 ) -> None:
-    """Probe cases without success down their ladder, until one config runs; then name the rungs safe for all."""
+    """Find one config that runs for each case without success; then name the rungs that are safe for all cases."""
     console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen = chosen_cases(bench, cases)
@@ -43,7 +43,7 @@ def recover(
 
 
 def _show(console: Console, bench: Workbench, url: str) -> list[CaseSummary]:
-    """Show and write what the study holds; give it as it is shown, one row per case."""
+    """Show and export the study; return its summary, one row per case."""
     reader = StudyReader(connect(url), bench.spec.name)
     rows = summarise(reader)
     print_tables(console, summary_table(rows))

@@ -1,4 +1,4 @@
-"""What commands that probe share: a job shown as it goes, a clean end on Ctrl-C, and the exit code."""
+"""What the commands that probe share: show a job while it runs, stop cleanly on Ctrl-C, set the exit code."""
 
 import signal
 import sys
@@ -24,7 +24,9 @@ from tuner.study.cases import Case
 from tuner.workbench import Workbench
 
 EXIT_WITHOUT_BEST = 1
+"""The exit code of a command that has found no best config for any of its cases."""
 EXIT_INTERRUPTED = 130
+"""The exit code after Ctrl-C: 128 plus the number of SIGINT, as shells report it."""
 
 
 @contextmanager
@@ -37,10 +39,10 @@ def at_work(
     *,
     show: Callable[[], object],
 ) -> Iterator[Job]:
-    """Introduce a study and give the job on it; nothing stays open afterwards.
+    """Show what a study will do and yield its job; close everything afterwards.
 
-    `show` shows and writes what was measured, where an error ends the job after its first trial.
-    Raises OutputError or StoreError where its folder or its database cannot be used.
+    After an error that follows at least one trial, `show` shows and writes what was measured.
+    Raises OutputError or StoreError where the study's folder or database cannot be used.
     """
     prepare_folder(bench.folder)
     database = Database(url)
@@ -58,15 +60,15 @@ def at_work(
             )
     except TunerError:
         if view.trials:
-            with suppress(TunerError):  # what has ended the job comes first
+            with suppress(TunerError):  # the error that has ended the job is more important
                 show()
         raise
 
 
 def conclude(outcomes: Sequence[CaseOutcome], rows: Iterable[CaseSummary] = (), *, interrupted: bool) -> None:
-    """End the command as its cases ended and, where a best is looked for, as `rows` show them.
+    """End the command with the exit code that its outcomes call for; `rows` are the summaries of a search's cases.
 
-    Raises TunerError saying what to mend where one stopped early.
+    Raises TunerError that says what to repair where a case stopped early.
     """
     if interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -80,18 +82,18 @@ def conclude(outcomes: Sequence[CaseOutcome], rows: Iterable[CaseSummary] = (), 
 
 @contextmanager
 def interruptible(console: Console) -> Iterator[threading.Event]:
-    """Let the first Ctrl-C, TERM or loss of the terminal ask for a clean stop; a second Ctrl-C ends at once."""
+    """Yield an event that the first Ctrl-C, TERM or loss of the terminal sets; a second Ctrl-C ends at once."""
     asked = threading.Event()
 
     def ask(number: int, frame: FrameType | None) -> None:
         asked.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if number == signal.SIGHUP:
-            fall_silent(sys.stdout, sys.stderr)  # a terminal that is gone fails whoever writes to it
+            fall_silent(sys.stdout, sys.stderr)  # writing to a terminal that is gone raises an error
         console.print("stopping the probe; everything measured is kept (Ctrl-C again: at once)")
 
     heeded = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as `nohup` sets it
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # `nohup` ignores SIGHUP
         heeded.append(signal.SIGHUP)
     before = {number: signal.signal(number, ask) for number in heeded}
     try:

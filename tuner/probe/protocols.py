@@ -1,4 +1,4 @@
-"""What the probe needs from the rooms above it: devices, a started process, a clock."""
+"""The interfaces of the parts that a probe works with: devices, a started process, a clock."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,31 +14,31 @@ class DeviceSource(Protocol):
 
     @property
     def label(self) -> str:
-        """What measures utilisation: `nvml`, `process_cpu`, …."""
+        """The name of what measures utilisation: `nvml`, `process_cpu`, …."""
         ...
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """The devices read, in rank order."""
+        """The devices that are sampled, in rank order."""
         ...
 
     def attach(self, pid: int) -> None:
-        """Say which process is the root of the probe that starts now; sources that measure whole cards ignore it."""
+        """Set the root process of the probe that starts now; sources that measure whole cards ignore it."""
         ...
 
     def sample(self, t_s: float) -> Sequence[DeviceSample]:
-        """Read every device once, stamping the readings with `t_s`.
+        """Sample every device once; `t_s` becomes the time of the samples.
 
-        Raises DeviceError when one cannot be read now, DeviceLostError when it never will be.
+        Raises DeviceError when a device cannot be sampled now, DeviceLostError when it cannot be sampled any more.
         """
         ...
 
 
 class Clock(Protocol):
-    """Monotonic time in seconds; the same time base as `time.monotonic` where real."""
+    """Monotonic time in seconds; the real clock has the time base of `time.monotonic`."""
 
     def now(self) -> float:
-        """Seconds since an arbitrary point."""
+        """Return the seconds since an arbitrary point."""
         ...
 
 
@@ -47,7 +47,7 @@ class Line:
     """One line that the trainer wrote."""
 
     t_s: float
-    """On the probe's clock, when the line was read."""
+    """The time on the probe's clock when the line was read."""
     text: str
     stream: Literal["console", "progress"] = "console"
 
@@ -61,59 +61,62 @@ class RunningTrainer(Protocol):
         ...
 
     def lines(self, timeout_s: float) -> list[Line]:
-        """Give the lines that came since the last call, waiting up to `timeout_s` for the first one."""
+        """Return the lines since the last call; wait up to `timeout_s` seconds for the first line."""
         ...
 
     def exit_code(self) -> int | None:
-        """The root process's exit code, negative for a signal; None while it runs."""
+        """Return the root process's exit code, negative for a signal; None while the process runs."""
         ...
 
     def last_iteration(self, iteration: int) -> None:
-        """Say that no iteration after this one will be measured, so that none need be begun."""
+        """Announce that no iteration after `iteration` is measured, so that the trainer need not begin another."""
         ...
 
     def release(self) -> int:
-        """End this probe's run, which is in good health: what serves it may stay for the next one.
+        """End the run of a healthy probe; a session that serves the run stays open for the next probe.
 
-        Gives the exit code, 0 where a session goes on. Harmless to repeat.
+        Returns the exit code, 0 where a session goes on. Harmless to repeat.
         """
         ...
 
     def end(self) -> int:
-        """End every process of the probe (TERM, then KILL) and wait for it; give the exit code. Harmless to repeat.
+        """End every process of the probe (TERM, then KILL), wait for them, and return the exit code.
 
-        One that nothing can kill is given up after some seconds.
+        The wait for a process that cannot be killed ends after some seconds. Harmless to repeat.
         """
         ...
 
 
 class Launch(Protocol):
-    """Starts a plan's command with its files written."""
+    """Writes a plan's files and starts its command, or hands the plan to an open session."""
 
     def __call__(self, plan: ProbePlan) -> RunningTrainer:
-        """Start it. Raises TrainerError when the command cannot start, OutputError when a file cannot be written."""
+        """Start a plan.
+
+        Raises TrainerError when the command cannot start, OutputError when a file cannot be written.
+        """
         ...
 
 
 class StartedProcess(RunningTrainer, Protocol):
-    """A started trainer that is a process, here or elsewhere."""
+    """A started trainer that is a process, on this machine or on another."""
 
     @property
     def left(self) -> str | None:
-        """Name the processes that have outlived `end`; None when there are none."""
+        """The processes that still run after `end`; None when there are none."""
         ...
 
 
 class StartProcess(Protocol):
-    """Starts a plan's command as a process: the seam through which a probe may run on another machine."""
+    """Starts a plan's command as a process. Another implementation may run a probe on another machine."""
 
     def __call__(self, plan: ProbePlan) -> StartedProcess:
-        """Start it; raises as `Launch` does."""
+        """Start a plan's command. Raises the errors of `Launch`."""
         ...
 
 
 class Prober(Protocol):
-    """Probes for real, or looks up what was recorded."""
+    """Probes configs: on real devices, or by looking up recorded results."""
 
     @property
     def open_session(self) -> str | None:
@@ -121,7 +124,7 @@ class Prober(Protocol):
         ...
 
     def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
-        """Probe once; `stop` may end the probe early.
+        """Probe once and return the result; `stop` may end the probe early.
 
         Raises OutputError or TrainerError when the tuner's own side fails.
         """
@@ -137,20 +140,20 @@ class Recorder(Protocol):
 
     @property
     def source(self) -> DeviceSource:
-        """What is read."""
+        """The devices that are sampled."""
         ...
 
     def start(self, pid: int, origin_s: float) -> None:
-        """Begin a fresh recording whose time 0 is `origin_s` on the clock."""
+        """Begin a new recording whose time 0 is `origin_s` on the clock; `pid` is the probe's root process."""
         ...
 
     def samples(self) -> list[DeviceSample]:
-        """Give the readings so far; those that failed are missing."""
+        """Return the samples so far; failed samples are left out."""
         ...
 
     @property
     def lost(self) -> str | None:
-        """Why the devices cannot be read any more; None while they can."""
+        """Why the devices cannot be sampled any more; None while they can."""
         ...
 
     def stop(self) -> None:

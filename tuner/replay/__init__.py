@@ -1,1 +1,1 @@
-"""A study run against a recorded table, in simulated time and without a GPU."""
+"""Runs a study against a recorded table, in simulated time and without a GPU."""

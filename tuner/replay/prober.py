@@ -1,4 +1,4 @@
-"""Probes a table instead of a trainer, and adds up the seconds that the real thing would take."""
+"""Looks probes up in a recorded table, and adds up the seconds that real probes would take."""
 
 import random
 from dataclasses import replace
@@ -18,28 +18,28 @@ _NOT_RECORDED = Failure(
 
 
 class ReplayedProber:
-    """Stands in for `tuner.prober.RealProber`: gives what the table holds and asks to stop after each iteration.
+    """Returns recorded results, and calls `stop` after each iteration as a real probe does; a `Prober`.
 
-    A probe in the open session takes its run alone, any other one the start of a session or command as well. Limits of
-    time are those of the recording; limits of iterations are the plan's.
+    A probe in the open session takes the time of its run alone. Any other probe also takes the time to start a session
+    or a command. The limits of time are those of the recording; the limits of iterations are those of the plan.
     """
 
     def __init__(self, table: Table, objective: str, *others: str, noise: random.Random | None = None) -> None:
-        """`noise` moves each reading of the objective by a normal deviate of its standard error.
+        """`noise` moves each measurement of the objective by a normal deviate with the recorded standard error.
 
-        With `others` beside it a probe runs to its end: the table does not say how they developed.
+        With `others`, further objectives, each probe runs to its end: the table holds the series of one objective only.
         """
         self._table = table
         self._objective = objective
         self._alone = not others
         self._noise = noise
         self.open_session: str | None = None
-        """The key of the session that is open, if one is."""
+        """The key of the open session; None where no session is open."""
         self.spent_s = 0.0
-        """Simulated seconds so far; each counts once, on however many devices."""
+        """Simulated seconds so far; a second on several devices counts once."""
 
     def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
-        """Probe once, in no time."""
+        """Look a probe up; this takes no real time."""
         if stop(None) == Interrupted():
             return unlaunched(plan.config, STOPPED, plan.digest)
         recorded = self._table.find(plan.config)
@@ -57,7 +57,10 @@ class ReplayedProber:
         self.open_session = None
 
     def _started(self, plan: ProbePlan, recorded: Recorded) -> ProbeResult:
-        """Give the recorded result with the start-up that it has now; a command's own stays what it was."""
+        """Return the recorded result with the start-up time that this probe takes in simulated time.
+
+        The start-up time of a plain command stays as recorded.
+        """
         result, warm, ready_s = recorded.result, plan.request is not None, recorded.result.ready_s
         if ready_s is not None:
             is_open = warm and plan.session_key == self.open_session
@@ -75,7 +78,7 @@ class ReplayedProber:
         return started if warm else made_whole(started, self._table.header.limits.warmup_iterations)
 
     def _walk(self, result: ProbeResult, recorded: Recorded, limits: ProbeSpec, stop: Stop) -> ProbeResult:
-        """Go through the iterations of the window and end where `stop` or the plan's limits say so, or at its end."""
+        """Call `stop` for each iteration of the window; return the result where `stop` or the plan's limits end it."""
         final = value(result, self._objective)
         if result.failure is not None or final is None or result.window_s is None:
             return result

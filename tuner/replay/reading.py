@@ -1,4 +1,4 @@
-"""What a recorded probe showed, and what it had shown before its end. Pure."""
+"""Recorded results as a search sees them: cut short, moved by noise, or as the plain command gives them. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,11 +10,14 @@ from tuner.probe.steady import Block, standard_error
 from tuner.probe.window import LEAST_SPAN_S
 
 _OF_DEVICE = {"min_avg_util": ("util_mean_pct", "util_se_pct"), "min_avg_sm": ("sm_mean_pct", "sm_se_pct")}
-"""Objective → the fields of a device's summary that hold it and its error; others are fields of the result."""
+"""Objective → the fields of a device's summary with the objective and its standard error.
+
+Other objectives are fields of the result.
+"""
 
 
 def restated(result: ProbeResult, objective: str, number: float, error: float | None) -> ProbeResult:
-    """Give the result with another number and standard error for the objective; its devices move alike."""
+    """Return the result with another objective value and standard error; all devices change by the same amount."""
     if objective not in _OF_DEVICE:
         return replace(result, **{objective: number, f"{objective}_se": error})
     mean, own_error = _OF_DEVICE[objective]
@@ -28,7 +31,7 @@ def restated(result: ProbeResult, objective: str, number: float, error: float | 
 
 
 def cut_short(result: ProbeResult, iterations: int) -> ProbeResult:
-    """Give the result as if its window had ended after so many of its iterations, which count as equally long.
+    """Return the result as if its window had ended after this many iterations, all taken as equally long.
 
     Means stay those of the whole window.
     """
@@ -54,7 +57,7 @@ def cut_short(result: ProbeResult, iterations: int) -> ProbeResult:
 
 
 def made_whole(result: ProbeResult, warmup_iterations: int) -> ProbeResult:
-    """Give the result as if its iterations, those of the warm-up too, had taken what they take in training."""
+    """Return the result as if each iteration, also in the warm-up, had taken as long as in training."""
     if result.window_s is None or result.trained_s is None or result.start_up_s is None:
         return result
     longer_s = (result.trained_s - result.window_s) / result.iterations
@@ -67,7 +70,10 @@ def made_whole(result: ProbeResult, warmup_iterations: int) -> ProbeResult:
 
 
 def error_of(series: Sequence[float | None], iteration_s: float, *, full: float) -> float | None:
-    """Estimate the standard error of the last of the means so far, one after each iteration, as of a live probe."""
+    """Estimate the standard error of the last mean of a series, as a live probe would.
+
+    `series` holds the mean so far after each iteration; `full` is the largest value that the objective can have.
+    """
     cuts = [(0, 0.0)]
     for count, mean in enumerate(series, start=1):
         if mean is not None and (count - cuts[-1][0]) * iteration_s >= LEAST_SPAN_S:
