@@ -10,7 +10,7 @@ from optuna.samplers import BaseSampler, GPSampler, TPESampler
 from optuna.trial import Trial, TrialState
 from searching import Probing
 
-from tuner.search.trials import ELIGIBLE, MEMORY
+from tuner.kept.names import INELIGIBLE, MEMORY
 from tuner.search.verdict import State
 from tuner.study.space import LADDER, VARIANT, Config, Parameter, Space, Value, config_digest
 
@@ -150,7 +150,7 @@ def _optuna(probing: Probing, sampler: BaseSampler, *, constrained: bool, failed
         step = probing.probe(config) if config in space else None
         if constrained:
             trial.set_constraint(MEMORY, (step and step.row.verdict.constraint) or 0.0)
-            trial.set_constraint(ELIGIBLE, 1.0 if step and step.row.verdict.ineligible else 0.0)
+            trial.set_constraint(INELIGIBLE, 1.0 if step and step.row.verdict.ineligible else 0.0)
         reading = failed if step is None or step.reading is None else step.reading
         if reading is not None:
             study.tell(trial, reading)

@@ -8,12 +8,13 @@ from optuna.study import Study
 from optuna.trial import Trial
 from searching import Probing, Step
 
+from tuner.kept.names import COST, ERROR, FAILURE, MEASURED_ON, WARM
+from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.gain.outlook import Outlook
 from tuner.search.gain.sampler import GainSampler
-from tuner.search.observed import COST, MEMORY_SHARE, RUN_S, START_S
 from tuner.search.sampler import CaseSampler, ConfigSampler
 from tuner.search.telling import tell
-from tuner.search.trials import ERROR, FAILURE, MEASURED_ON, WARM, suggest
+from tuner.search.trials import suggest
 from tuner.study.space import Config
 from tuner.study.spec import SearchSpec
 

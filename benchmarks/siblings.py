@@ -22,10 +22,10 @@ from search_ours import search as searched_with
 from search_report import over_all
 from searching import Ground, Probing, Score, Step, best_reading, search
 
+from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.replay.table import Table
 from tuner.search.beginning import SiblingsFirst
 from tuner.search.gain.sampler import GainSampler
-from tuner.search.observed import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.sampler import CaseSampler, ConfigSampler
 from tuner.search.siblings import Cost, Sibling
 from tuner.study.space import LADDER, Config

@@ -19,7 +19,7 @@ from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Enough, Go, Stop
 from tuner.purpose import RECOVER
-from tuner.study.space import Config
+from tuner.study.space import Config, Value
 from tuner.study.spec import StudySpec
 
 BOTH = "util,samples_per_s"
@@ -64,10 +64,10 @@ def optimised(
     return outcome, watcher, probed
 
 
-def front(folder: Path) -> list[tuple[int, str, bool]]:
+def front(folder: Path) -> list[tuple[Value, Value, bool | None]]:
     """Give rung and variant of each member, and whether a session measured it."""
     members = reader(folder).fronts.get(CASE.name, [])
-    return [(one.config["num_envs"], one.config["agent_variant"], one.probe["warm"]) for one in members]
+    return [(one.config["num_envs"], one.config["agent_variant"], one.probe.warm) for one in members]
 
 
 def stored(folder: Path) -> optuna.Study:

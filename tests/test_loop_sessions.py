@@ -55,7 +55,7 @@ def optimised(
 
 def best(folder: Path) -> dict[str, object]:
     trial = reader(folder).best[CASE.name]
-    return {"config": trial.config, "warm": trial.probe["warm"], "value": trial.value}
+    return {"config": trial.config, "warm": trial.probe.warm, "value": trial.value}
 
 
 def test_all_are_probed_warm_and_the_best_again_cold(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from tests_table import FITS, SPACE, TRAINER, MadeUp, readings, recorded, study,
 
 from tuner.errors import StudyError
 from tuner.job import Budget, Ending
+from tuner.kept.names import IDENTITY
 from tuner.recording import plan_recording, recording_bench
 from tuner.replay.table import Table
 from tuner.search.trials import PATIENCE
-from tuner.store.records import IDENTITY
 from tuner.study.space import Config, config_digest
 from tuner.testing.clock import FakeClock
 

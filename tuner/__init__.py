@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tuner.errors import TunerError
+    from tuner.kept.names import ERROR as ERROR_ATTRIBUTE
+    from tuner.kept.names import MEMORY as MEMORY_CONSTRAINT
     from tuner.probe.plan import ProbePlan
     from tuner.replay.prober import ReplayedProber
     from tuner.replay.table import Table
     from tuner.search.gain.sampler import GainSampler
-    from tuner.search.trials import ERROR as ERROR_ATTRIBUTE
-    from tuner.search.trials import MEMORY as MEMORY_CONSTRAINT
     from tuner.search.trials import suggest
     from tuner.study.cases import Case
     from tuner.study.load import load as load_study
@@ -44,8 +44,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ERROR_ATTRIBUTE": "tuner.search.trials:ERROR",
-    "MEMORY_CONSTRAINT": "tuner.search.trials:MEMORY",
+    "ERROR_ATTRIBUTE": "tuner.kept.names:ERROR",
+    "MEMORY_CONSTRAINT": "tuner.kept.names:MEMORY",
     "Case": "tuner.study.cases:Case",
     "GainSampler": "tuner.search.gain.sampler:GainSampler",
     "Parameter": "tuner.study.space:Parameter",

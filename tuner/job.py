@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -132,8 +132,8 @@ class Job:
     """Finished trials per case, where not the study's own number."""
     open_session: Callable[[], str | None] = lambda: None
     """The key of the session that is open now, if one is."""
-    about: Mapping[str, Any] = field(default_factory=dict)
-    """What the study of each case keeps about it, beside what every study does; JSON."""
+    recording: Mapping[str, Any] | None = None
+    """How the case is recorded, where it is: the JSON of `Circumstances`, which the case's study keeps."""
 
 
 def check(job: Job, case: Case) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tuner.errors import ConfigRefusedError, StoreError, TrainerError
 from tuner.job import CaseOutcome, Ending, Job, check, given_up
+from tuner.kept.case import kept_case
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import measured, value
 from tuner.probe.out_dir import reserved_out_dir
@@ -22,8 +23,8 @@ from tuner.search.sampler import CaseSampler
 from tuner.search.trials import same_launch
 from tuner.search.verdict import Verdict, foregone, judge, settled
 from tuner.session_policy import SessionPolicy
-from tuner.store.dropped import kept
-from tuner.store.records import case_record, probe_record
+from tuner.store.dropped import set_aside
+from tuner.store.records import kept_probe
 from tuner.store.siblings import siblings
 from tuner.store.study import Asked, CaseStudy
 from tuner.study.cases import Case
@@ -95,10 +96,13 @@ class _CaseWork:
             pruner=build_pruner(self._spec.pruner, self._spec.probe.iterations),
             objectives=self._spec.objectives,
             identity=identity,
-            case={
-                **case_record(case, identity, defaults=space.defaults(), learning=bench.trainer.learning),
-                **job.about,
-            },
+            case=kept_case(
+                case,
+                identity,
+                defaults=space.defaults(),
+                learning=bench.trainer.learning,
+                recording=job.recording,
+            ),
             confirm=job.purpose.competing,
         )
         self._sessions = SessionPolicy(job, case, allowed=self._spec.probe.warm)
@@ -192,11 +196,11 @@ class _CaseWork:
     def _tell(
         self, asked: Asked, result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, launched: bool
     ) -> None:
-        record = probe_record(result, verdict, plan, launched=launched, folder=self._job.bench.folder)
+        record = kept_probe(result, verdict, plan, launched=launched, folder=self._job.bench.folder)
         try:
             self._study.tell(asked, verdict, record)
         except StoreError as error:
-            raise kept(error, asked.number, verdict, record, self._job.bench.folder) from error
+            raise set_aside(error, asked.number, verdict, record, self._job.bench.folder) from error
         self._job.watcher.told(self._case, asked, result, verdict, incumbent=self._study.incumbent)
 
     def _stop(self, asked: Asked) -> Stop:

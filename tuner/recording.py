@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tuner.devices.base import describe_machine
 from tuner.errors import StudyError
-from tuner.export.header import RECORDING, Circumstances
+from tuner.export.header import Circumstances
 from tuner.export.table import columns
 from tuner.job import CaseOutcome, Job
 from tuner.loop import calibrated, optimise
@@ -116,7 +116,7 @@ def _record(job: Job, recording: Recording) -> tuple[Recording, list[CaseOutcome
 
 def _noting(job: Job, recording: Recording) -> Job:
     """Give the job with the circumstances of the recording for its study to keep."""
-    return replace(job, about={RECORDING: recording.circumstances.model_dump(mode="json")})
+    return replace(job, recording=recording.circumstances.model_dump(mode="json"))
 
 
 def _job(job: Job, recording: Recording) -> Job:

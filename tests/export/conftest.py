@@ -15,8 +15,7 @@ from sqlalchemy import NullPool, create_engine, make_url, text
 from tests_database import no_power_cut
 from tests_postgresql import private_server
 
-from tuner.search.trials import RETRY
-from tuner.store.records import CASE, PROBE
+from tuner.kept.names import CASE, PROBE, RETRY
 
 STATES = {"ok": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "gpu_oom": TrialState.PRUNED}
 FACTS = {
@@ -68,7 +67,7 @@ class FilledDatabase:
             "config": config or {},
             "digest": f"digest{trial.number}",
             "status": status,
-            "failure": None if status in ("ok", "pruned") else failure,
+            "failure": None if status in ("ok", "pruned", "no_reading") else failure,
             "stopped": "far below the best" if status == "pruned" else None,
             "launched": True,
             "host": {"name": "vm", "devices": "GPU-a, GPU-b"},

@@ -4,13 +4,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
+from tuner.kept.case import encode as encode_case
+from tuner.kept.case import kept_case
+from tuner.kept.names import CASE, PROBE
+from tuner.kept.probe import encode
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import measured
 from tuner.probe.result import DeviceSummary, Failure, unlaunched
 from tuner.search.verdict import judge
-from tuner.store.records import case_record, probe_record
+from tuner.store.records import kept_probe
 from tuner.study.cases import Case
 
 if TYPE_CHECKING:
@@ -21,18 +23,17 @@ def test_a_made_up_probe_holds_what_a_real_one_may(database: "FilledDatabase") -
     walk = database.case("walk")
     database.add(walk, {"num_envs": 8}, utils=(50.0, 60.0))
     database.add(walk, {"num_envs": 16}, status="hang")
-    ok, failed = StudyReader(connect(database.url), "pi_plus").trials()
     result = unlaunched({}, Failure(kind=FailureKind.HANG, rule="", detail=""), "")
     verdict = judge(result, "min_avg_util", headroom_pct=5.0)
-    real = probe_record(result, verdict, None, launched=False, folder=Path())
-    assert ok.probe.keys() | failed.probe.keys() <= real.keys()
-    assert ok.metrics.keys() <= measured(result).keys()
-    assert ok.devices[0].keys() <= {field.name for field in fields(DeviceSummary)}
-    assert failed.probe["failure"].keys() == {field.name for field in fields(Failure)}
+    real = encode(kept_probe(result, verdict, None, launched=False, folder=Path()))
+    made_up = [trial.user_attrs[PROBE] for trial in walk.trials]
+    assert {name for record in made_up for name in record} <= real.keys()
+    assert made_up[0]["metrics"].keys() <= measured(result).keys()
+    assert made_up[0]["devices"][0].keys() <= {field.name for field in fields(DeviceSummary)}
+    assert made_up[1]["failure"].keys() == {field.name for field in fields(Failure)}
 
 
 def test_a_made_up_case_holds_what_a_real_one_does(database: "FilledDatabase") -> None:
-    database.case("walk")
-    (made_up,) = StudyReader(connect(database.url), "pi_plus").cases
+    made_up = database.case("walk").user_attrs[CASE]
     identity = {"trainer": {}, "source": "", "devices": [], "objective": ""}
-    assert made_up.facts.keys() <= case_record(Case(name="walk"), identity, defaults=[], learning=[]).keys()
+    assert made_up.keys() <= encode_case(kept_case(Case(name="walk"), identity, defaults=[], learning=[])).keys()

@@ -8,6 +8,8 @@ from tuner.export import query
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.records import Tally
+from tuner.kept.names import PROBE
+from tuner.kept.probe import KeptProbe
 
 if TYPE_CHECKING:
     from conftest import FilledDatabase
@@ -61,7 +63,7 @@ def test_the_best_has_the_highest_mean_of_its_cold_readings(any_database: "Fille
     any_database.add(case, utils=(79.0, 79.0), digest="often")
     best = reader(any_database).best["add_pi_plus"]
     assert (best.number, best.value, best.readings) == (7, 71.5, 4)
-    assert best.probe["out_dir"] == "runs/pi_plus/7"
+    assert best.probe.out_dir == "runs/pi_plus/7"
 
 
 def test_what_the_plain_command_fails_on_for_good_is_neither_best_nor_safe(any_database: "FilledDatabase") -> None:
@@ -124,7 +126,7 @@ def test_a_running_trial_has_no_probe_and_starts_in_utc(any_database: "FilledDat
     any_database.case("add_pi_plus").ask()
     (trial,) = reader(any_database).trials()
     assert (trial.state, trial.status, trial.value, trial.completed) == ("RUNNING", None, None, None)
-    assert trial.probe == {}
+    assert trial.probe == KeptProbe()
     assert trial.started is not None
     assert before <= trial.started <= datetime.now(UTC).replace(tzinfo=None)
 
@@ -150,7 +152,7 @@ def test_only_the_named_study_is_read(any_database: "FilledDatabase") -> None:
 def test_cases_carry_their_facts(database: "FilledDatabase") -> None:
     database.case("add_pi_plus", source="busy_share")
     (case,) = reader(database).cases
-    assert (case.method, case.objective, case.facts["source"]) == ("add", "min_avg_util", "busy_share")
+    assert (case.method, case.objective, case.kept.source) == ("add", "min_avg_util", "busy_share")
 
 
 def test_an_unknown_study_names_those_that_exist(database: "FilledDatabase") -> None:
@@ -162,7 +164,7 @@ def test_an_unknown_study_names_those_that_exist(database: "FilledDatabase") -> 
 
 def test_a_damaged_probe_is_a_store_error(database: "FilledDatabase") -> None:
     trial = database.case("add_pi_plus").ask()
-    trial.set_user_attr("probe", {"status": "ok", "total_s": float("nan")})
+    trial.set_user_attr(PROBE, {"status": "ok", "total_s": float("nan")})
     with pytest.raises(StoreError, match="malformed JSON"):
         _ = reader(database).tallies
 

@@ -4,6 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.export.records import CaseRecord, Tally, commonest_failure, finished, status_of, status_without_best
+from tuner.kept.case import KeptCase
+from tuner.study.space import Config
 
 STATUSES = st.sampled_from([None, "ok", "pruned", "gpu_oom", "nccl", "hang"])
 TALLIES = st.lists(st.builds(Tally, state=st.just("FAIL"), status=STATUSES, trials=st.integers(1, 5)))
@@ -51,12 +53,10 @@ def test_a_finished_trial_without_a_record_was_interrupted() -> None:
 
 
 def test_what_changes_learning_is_what_differs_from_the_rung_s_default() -> None:
-    facts = {
-        "defaults": [{"num_envs": 64, "agent_variant": "default", "num_workers": 0, "batch_size": 4}],
-        "learning": ["agent_variant", "batch_size", "update_epochs"],
-    }
-    case = CaseRecord(study_id=1, name="walk", facts=facts)
+    default: Config = {"num_envs": 64, "agent_variant": "default", "num_workers": 0, "batch_size": 4}
+    kept = KeptCase(defaults=(default,), learning=("agent_variant", "batch_size", "update_epochs"))
+    case = CaseRecord(study_id=1, name="walk", kept=kept)
     hiutil = {"num_envs": 64, "agent_variant": "hiutil", "update_epochs": 20, "batch_size": 2, "num_workers": 4}
     assert case.changes_learning(hiutil) == ("agent_variant", "update_epochs", "batch_size")
-    assert case.changes_learning({**facts["defaults"][0], "num_workers": 4}) == ()
+    assert case.changes_learning({**default, "num_workers": 4}) == ()
     assert CaseRecord(study_id=1, name="walk").changes_learning(hiutil) == ()

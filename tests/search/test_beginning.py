@@ -7,13 +7,14 @@ import pytest
 from optuna.trial import TrialState
 from tests_space import USUAL
 
+from tuner.kept.names import COST, ERROR, MEMORY, ORIGIN, RETRY
+from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.beginning import SiblingsFirst
 from tuner.search.defaults import DefaultFirst
 from tuner.search.gain.sampler import GainSampler
-from tuner.search.observed import COST, MEMORY_SHARE, RUN_S, START_S
 from tuner.search.sampler import CaseSampler, ConfigSampler
 from tuner.search.siblings import Sibling
-from tuner.search.trials import ERROR, MEMORY, ORIGIN, RETRY, suggest
+from tuner.search.trials import suggest
 from tuner.store.siblings import sibling
 from tuner.study.space import Config, Parameter, Space
 from tuner.study.spec import SearchSpec

@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from tuner.search.calibration import RUNGS, CalibrationSampler, calibration_configs, rungs_after
-from tuner.search.observed import COST, MEMORY_SHARE, START_S
-from tuner.search.trials import FAILURE, MEMORY, RETRY, distribution, suggest
+from tuner.kept.names import COST, FAILURE, MEMORY, RETRY, RUNGS
+from tuner.kept.trial import MEMORY_SHARE, START_S
+from tuner.search.calibration import CalibrationSampler, calibration_configs, rungs_after
+from tuner.search.trials import distribution, suggest
 from tuner.study.parameter import AUTO, ParameterSpec
 from tuner.study.space import LADDER, VARIANT, Config, Parameter, Space
 from tuner.study.spec import ProbeSpec

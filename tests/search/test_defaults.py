@@ -5,9 +5,10 @@ import pytest
 from optuna.trial import Trial, TrialState
 from tests_space import USUAL
 
+from tuner.kept.names import MEMORY, RETRY
 from tuner.search.defaults import DefaultFirst
 from tuner.search.ordered import OrderedSampler
-from tuner.search.trials import MEMORY, RETRY, suggest
+from tuner.search.trials import suggest
 from tuner.study.space import Config, Space
 
 

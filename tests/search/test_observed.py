@@ -3,8 +3,10 @@
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from tuner.search.observed import RAN, Observed, mostly_ran
-from tuner.search.trials import FAILURE, distribution
+from tuner.kept.names import FAILURE, RAN
+from tuner.kept.trial import mostly_ran
+from tuner.search.observed import Observed
+from tuner.search.trials import distribution
 from tuner.study.space import Config, Parameter, Space
 
 SPACE = Space(

@@ -8,9 +8,10 @@ import pytest
 from optuna.trial import Trial, TrialState, create_trial
 from tests_space import USUAL
 
+from tuner.kept.names import MEMORY, RETRY
 from tuner.search.frontier import Frontier
 from tuner.search.sampler import ConfigSampler
-from tuner.search.trials import MEMORY, PATIENCE, RETRY, distribution, frontier, suggest
+from tuner.search.trials import PATIENCE, distribution, frontier, suggest
 from tuner.study.space import Config, Parameter, Space, config_digest
 from tuner.study.spec import SearchSpec
 

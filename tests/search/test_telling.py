@@ -2,8 +2,8 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from tuner.kept.names import INELIGIBLE, MEMORY
 from tuner.search.telling import tell
-from tuner.search.trials import ELIGIBLE, MEMORY
 from tuner.search.verdict import State, Verdict
 
 
@@ -15,7 +15,7 @@ from tuner.search.verdict import State, Verdict
             Verdict(state=State.COMPLETE, status="ok", value=60.0, ineligible="slow", missed={"samples_per_s": 0.25}),
             TrialState.COMPLETE,
             [60.0],
-            {ELIGIBLE: 1.0, "samples_per_s": 0.25},
+            {INELIGIBLE: 1.0, "samples_per_s": 0.25},
         ),
         (Verdict(state=State.PRUNED, status="gpu_oom", constraint=2.5), TrialState.PRUNED, None, {MEMORY: 2.5}),
         (Verdict(state=State.FAIL, status="hang"), TrialState.FAIL, None, {}),

@@ -3,7 +3,8 @@
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from tuner.search.trials import FAILURE, PATIENCE, distribution, failures_in_a_row
+from tuner.kept.names import FAILURE
+from tuner.search.trials import PATIENCE, distribution, failures_in_a_row
 from tuner.study.space import Parameter
 
 KINDS = {

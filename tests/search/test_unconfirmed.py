@@ -4,8 +4,9 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from tuner.kept.names import WARM
 from tuner.search.sampler import ConfigSampler
-from tuner.search.trials import WARM, suggest
+from tuner.search.trials import suggest
 from tuner.study.space import Config, Parameter, Space
 from tuner.study.spec import SearchSpec
 

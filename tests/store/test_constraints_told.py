@@ -28,7 +28,7 @@ def test_constraints_are_told_with_how_far_they_are_missed(database: Database, s
 def test_the_newest_readings_of_a_config_count_whatever_its_patience(study: CaseStudy) -> None:
     first = ask(study)
     assert study.metrics_of(first.config) == {}
-    study.tell(first, ok(50.0), {"status": "ok", "config": first.config, "metrics": {"samples_per_s": 900.0}})
+    tell(study, first, ok(50.0), metrics={"samples_per_s": 900.0})
     patient = {**first.config, "pruner_patience": 2}
     assert patient != first.config
     assert study.metrics_of(patient) == {"samples_per_s": 900.0}

@@ -8,6 +8,7 @@ from sqlalchemy import create_engine
 from tests_store import NAME, ask, case_study, ok, opened, workers
 
 from tuner.errors import StoreError
+from tuner.kept.probe import KeptProbe
 from tuner.store.database import Database
 from tuner.store.patience import PatientConnection
 
@@ -135,7 +136,7 @@ def test_a_study_that_is_deleted_while_it_runs_is_a_clear_error(database: Databa
     asked = ask(study)
     database.storage.delete_study(database.storage.get_study_id_from_name(NAME))
     with pytest.raises(StoreError, match="has been deleted, in the dashboard or by another program"):
-        study.tell(asked, ok(50.0), {})
+        study.tell(asked, ok(50.0), KeptProbe())
 
 
 def test_a_key_that_is_missing_otherwise_is_no_store_error(database: Database) -> None:

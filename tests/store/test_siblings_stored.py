@@ -1,6 +1,7 @@
 """Which of the cases in a database count as siblings, and what is kept of a trial that begins with theirs."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -11,13 +12,14 @@ from optuna.trial import TrialState
 from tests_space import USUAL
 from tests_store import CASE, MANY, OUT_OF_MEMORY, ask, case_study, identity, ok, probe, repeats, stored, tell
 
+from tuner.kept.identity import RECORDED
+from tuner.kept.names import COST, INELIGIBLE, ORIGIN, WARM
 from tuner.search.beginning import SiblingsFirst
-from tuner.search.observed import COST
 from tuner.search.sampler import ConfigSampler
 from tuner.search.siblings import Sibling
-from tuner.search.trials import ELIGIBLE, ORIGIN, WARM, suggest
+from tuner.search.trials import suggest
 from tuner.store.database import Database
-from tuner.store.siblings import RECORDED, sibling, siblings
+from tuner.store.siblings import sibling, siblings
 from tuner.store.study import CaseStudy
 from tuner.study.cases import Case
 from tuner.study.space import Config
@@ -44,7 +46,7 @@ class Told:
         for name, fact in facts.items():
             trial.set_user_attr(name, fact)
         if not may_win:
-            trial.set_constraint(ELIGIBLE, 1.0)
+            trial.set_constraint(INELIGIBLE, 1.0)
         self.study.tell(trial, value, state=TrialState.FAIL if value is None else TrialState.COMPLETE)
 
 
@@ -109,8 +111,8 @@ def test_the_three_likest_cases_with_a_best_are_siblings(database: Database) -> 
 def test_siblings_are_found_by_what_the_trainer_says_of_its_cases(database: Database) -> None:
     rough = Case(name="Isaac-Velocity-Rough-G1-v0", method="velocity", robot=("G1",))
     for name, robot in [("Isaac-Velocity-Flat-G1-v0", "G1"), ("Isaac-Reach-Franka-v0", "Franka")]:
-        labels = {"method": "velocity" if robot == "G1" else "reach", "robot": [robot]}
-        probe(case_study(database, name=f"demo/{name}", case=CASE | labels), ok(50.0))
+        kept = replace(CASE, method="velocity" if robot == "G1" else "reach", robot=(robot,))
+        probe(case_study(database, name=f"demo/{name}", case=kept), ok(50.0))
     found = siblings(database, "demo", rough, identity())
     assert [one.case for one in found] == ["Isaac-Velocity-Flat-G1-v0"]
 

@@ -30,9 +30,12 @@ from tests_store import (
 )
 
 from tuner.errors import StoreError
+from tuner.kept.case import decode as decode_case
+from tuner.kept.names import CASE as KEPT_CASE
+from tuner.kept.names import ENDED, LEASE, PROBE
+from tuner.kept.probe import KeptProbe, decode
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
-from tuner.store.records import ENDED
 from tuner.store.study import CaseStudy
 from tuner.study.space import Config, Parameter, Space
 
@@ -169,7 +172,7 @@ def test_the_incumbent_is_the_best_complete_value(study: CaseStudy) -> None:
 
 def test_what_a_session_flattered_is_the_incumbent_only_until_it_is_confirmed(study: CaseStudy) -> None:
     asked = ask(study, 1)
-    study.tell(asked, ok(60.0), {"status": "ok", "config": asked.config, "metrics": {}, "warm": True})
+    tell(study, asked, ok(60.0), warm=True)
     assert study.incumbent == 60.0
     again = ask(study, 1)
     assert (again.config, again.confirms) == (asked.config, True)
@@ -214,13 +217,13 @@ def test_reports_reach_the_pruner_and_the_database(database: Database) -> None:
 
 def test_records_and_the_case_are_kept_as_given(database: Database, study: CaseStudy) -> None:
     asked = ask(study)
-    record = {"status": "ok", "metrics": {"min_avg_util": 50.0}, "devices": [], "failure": None, "config": asked.config}
+    record = KeptProbe(status="ok", metrics={"min_avg_util": 50.0}, config=asked.config, total_s=61.5)
     study.tell(asked, ok(50.0), record)
     (trial,) = stored(database)
-    assert trial.user_attrs["probe"] == record
+    assert decode(trial.user_attrs[PROBE]) == record
     assert (trial.value, trial.params) == (50.0, asked.config)
     (kept,) = database.storage.get_all_studies()
-    assert kept.user_attrs["case"] == CASE
+    assert decode_case(kept.user_attrs[KEPT_CASE]) == CASE
 
 
 @pytest.mark.parametrize(
@@ -284,7 +287,7 @@ def test_each_case_has_a_study_of_its_own(database: Database, study: CaseStudy) 
 def test_a_sign_of_life_renews_the_lease_at_most_now_and_then(database: Database, study: CaseStudy) -> None:
     def lease() -> object:
         (trial,) = stored(database)
-        return trial.user_attrs["lease"]
+        return trial.user_attrs[LEASE]
 
     asked = ask(study)
     before = lease()
@@ -300,7 +303,7 @@ def test_telling_a_trial_that_another_worker_took_back_is_a_store_error(
 ) -> None:
     asked = ask(study)
     (trial,) = stored(database)
-    database.storage.set_trial_user_attr(trial._trial_id, "lease", None)
+    database.storage.set_trial_user_attr(trial._trial_id, LEASE, None)
     assert case_study(database).recover(tmp_path) == (0, 1)
     with pytest.raises(StoreError, match="took this trial back"):
         study.report(asked, 1, 50.0)

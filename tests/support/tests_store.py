@@ -17,6 +17,8 @@ from optuna.pruners import BasePruner, NopPruner
 from optuna.trial import FrozenTrial
 from tests_space import USUAL
 
+from tuner.kept.case import KeptCase
+from tuner.kept.probe import KeptProbe
 from tuner.search.sampler import ConfigSampler
 from tuner.search.trials import launch_digest
 from tuner.search.verdict import State, Verdict
@@ -26,7 +28,7 @@ from tuner.study.space import Config, Space
 from tuner.study.spec import SearchSpec
 
 NAME = "demo/amp_walk"
-CASE = {"case": "amp_walk", "method": "amp", "mode": "train", "trainer": {"name": "command"}, "devices": ["cuda:0"]}
+CASE = KeptCase(case="amp_walk", method="amp", mode="train", trainer={"name": "command"}, devices=("cuda:0",))
 MANY = 1000
 """A target out of reach."""
 
@@ -48,7 +50,7 @@ def case_study(
     pruner: BasePruner | None = None,
     known: dict[str, Any] | None = None,
     name: str = NAME,
-    case: dict[str, Any] | None = None,
+    case: KeptCase | None = None,
 ) -> CaseStudy:
     """Start or resume the case's study; `known` and `case` replace its usual identity and record."""
     return CaseStudy(
@@ -83,8 +85,8 @@ def ask(study: CaseStudy, target: int = MANY) -> Asked:
 
 def tell(study: CaseStudy, asked: Asked, verdict: Verdict, **probe: Any) -> None:
     """Tell a verdict; `probe` goes into the record."""
-    record = {"status": verdict.status, "config": asked.config, "digest": launch_digest(asked.config), "metrics": {}}
-    study.tell(asked, verdict, record | probe)
+    record = KeptProbe(status=verdict.status, config=asked.config, digest=launch_digest(asked.config), **probe)
+    study.tell(asked, verdict, record)
 
 
 def probe(study: CaseStudy, verdict: Verdict, count: int = 1) -> list[Config]:

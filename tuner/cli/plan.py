@@ -141,7 +141,7 @@ def _origin(bench: Workbench, case: Case, record: CaseRecord, trial: TrialRecord
     """Say which trial a best config comes from, what it came to, and what is different now."""
     yield _measured(record, trial)
     here = bench.identity_for(case)["devices"]
-    if (there := record.facts.get("devices") or here) != here:
+    if (there := list(record.kept.devices) or here) != here:
         yield f"measured on {', '.join(there)}, launched here on {', '.join(here)}"
     elif not _is_launched_alike(bench, case, trial):
         yield "measured otherwise than it is launched here: its command, environment or files have changed since"
@@ -149,9 +149,9 @@ def _origin(bench: Workbench, case: Case, record: CaseRecord, trial: TrialRecord
 
 def _is_launched_alike(bench: Workbench, case: Case, trial: TrialRecord) -> bool:
     """Tell whether a probe of the trial's config would be launched now as it was; also where nothing tells."""
-    measured, config = trial.probe.get("plan_digest"), dict(trial.config)
+    measured, config = trial.probe.plan_digest, dict(trial.config)
     slot = _slot(bench, case, f"plans/{case.name}")
-    plan = (bench.trainer.warm_plan if trial.probe.get("warm") else bench.trainer.plan)(case, config, slot)
+    plan = (bench.trainer.warm_plan if trial.probe.warm else bench.trainer.plan)(case, config, slot)
     return not measured or plan is None or plan.digest == measured
 
 

@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import (
     JSON,
-    ColumnElement,
     Connection,
     DateTime,
     Engine,
@@ -24,7 +22,8 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 
 from tuner.errors import EmptyStoreError, StoreError
-from tuner.search.trials import RETRY
+from tuner.kept.columns import ProbeColumns
+from tuner.kept.names import PROBE, RETRY
 from tuner.urls import checked_url, remedy, shown
 
 STUDIES = table("studies", column("study_id"), column("study_name", String))
@@ -41,7 +40,7 @@ TRIALS = table(
 VALUES = table("trial_values", column("trial_id"), column("objective"), column("value"))
 STEPS = table("trial_intermediate_values", column("trial_id"), column("step"), column("intermediate_value"))
 PROBES = table("trial_user_attributes", column("trial_id"), column("key"), column("value_json"))
-PROBE_OF_TRIAL = and_(PROBES.c.trial_id == TRIALS.c.trial_id, PROBES.c.key == "probe")
+PROBE_OF_TRIAL = and_(PROBES.c.trial_id == TRIALS.c.trial_id, PROBES.c.key == PROBE)
 RETRIES = PROBES.alias("retries")
 RETRY_OF_TRIAL = and_(RETRIES.c.trial_id == TRIALS.c.trial_id, RETRIES.c.key == RETRY)
 STATE = cast(TRIALS.c.state, String)
@@ -64,10 +63,10 @@ def connect(url: str, *, filled_by: str = "tuner optimize") -> Engine:
     return engine
 
 
-def packed(engine: Engine) -> ColumnElement[Any]:
-    """Give the packed record of a trial as a JSON column."""
+def probe_columns(engine: Engine) -> ProbeColumns:
+    """Return the fields of a trial's probe record as columns."""
     as_json = cast if engine.dialect.name == "postgresql" else type_coerce  # elsewhere text reads as JSON
-    return as_json(PROBES.c.value_json, JSON)
+    return ProbeColumns(as_json(PROBES.c.value_json, JSON))
 
 
 def engine_at(url: str) -> Engine:

@@ -12,9 +12,6 @@ from tuner.probe.plan import Device
 from tuner.study.parameter import ParameterSpec, Strict
 from tuner.study.spec import ProbeSpec
 
-RECORDING = "recording"
-"""Fact of a case that has been recorded: its `Circumstances`, as JSON."""
-
 
 class Circumstances(Strict):
     """How a case is recorded; its study in the database keeps it from the start, so that a table can always be made."""
@@ -59,14 +56,14 @@ class Header(Circumstances):
 def header(case: CaseRecord, study: str, *, rows: int, date: str) -> Header:
     """Put the header of a recorded case's table together."""
     return Header(
-        **dict(Circumstances.model_validate(case.facts[RECORDING])),
+        **dict(Circumstances.model_validate(case.kept.recording)),
         study=study,
         case=case.name,
-        files={name: case.facts.get(name) or "" for name in case.files},
+        files=dict(case.kept.files),
         objective=case.objective,
         unit=next((metric.unit for metric in METRICS if metric.name == case.objective), ""),
-        source=case.facts["source"],
-        trainer=case.facts["trainer"],
+        source=case.kept.source or "",
+        trainer=dict(case.kept.trainer),
         date=date,
         rows=rows,
     )

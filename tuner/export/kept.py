@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Engine, and_, func, select
 
 from tuner.export.database import FACTS, STUDIES, reading
-from tuner.search.calibration import RUNGS
+from tuner.kept.names import ENDED, RUNGS
 
 
 def fixed_rungs(engine: Engine, study: str) -> dict[str, tuple[int, ...]]:
@@ -16,7 +16,7 @@ def fixed_rungs(engine: Engine, study: str) -> dict[str, tuple[int, ...]]:
 
 def reasons_to_end(engine: Engine, study: str) -> dict[str, str]:
     """Say of each case that has ended by itself, and has not gone on since, why nothing was left to probe."""
-    return {case: why for case, why in _kept(engine, study, "ended").items() if why}
+    return {case: why for case, why in _kept(engine, study, ENDED).items() if why}
 
 
 def _kept(engine: Engine, study: str, name: str) -> dict[str, Any]:

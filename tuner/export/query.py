@@ -4,13 +4,12 @@ Optuna's own `trials_dataframe()` builds an object for every trial; here the bes
 database counts, and trials come a page at a time.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, and_, case, func, select
+from sqlalchemy import Connection, Engine, Row, Select, and_, case, func, select
 
 from tuner.errors import EmptyStoreError
 from tuner.export.database import (
@@ -22,12 +21,18 @@ from tuner.export.database import (
     STUDIES,
     TRIALS,
     VALUES,
-    packed,
+    probe_columns,
     reading,
 )
 from tuner.export.pooled import pooled
 from tuner.export.readings import readings
-from tuner.export.records import COMPLETE, INELIGIBLE, OK, PRUNED, CaseRecord, Tally, TrialRecord, status_of
+from tuner.export.records import COMPLETE, INELIGIBLE, CaseRecord, Tally, TrialRecord, status_of
+from tuner.kept.case import KeptCase
+from tuner.kept.case import decode_json as case_of
+from tuner.kept.columns import ProbeColumns
+from tuner.kept.names import CASE
+from tuner.kept.probe import OK, PRUNED, KeptProbe
+from tuner.kept.probe import decode_json as probe_of
 from tuner.search.front import front
 from tuner.search.standing import Reading, best, eligible
 from tuner.search.trials import same_launch
@@ -49,7 +54,7 @@ class StudyReader:
     def cases(self) -> list[CaseRecord]:
         """The cases, in the order in which they were started. Raises EmptyStoreError when there is no such study."""
         prefix = f"{self.study}/"
-        is_facts = and_(FACTS.c.study_id == STUDIES.c.study_id, FACTS.c.key == "case")
+        is_facts = and_(FACTS.c.study_id == STUDIES.c.study_id, FACTS.c.key == CASE)
         query = (
             select(STUDIES.c.study_id, STUDIES.c.study_name, FACTS.c.value_json)
             .outerjoin_from(STUDIES, FACTS, is_facts)
@@ -63,8 +68,8 @@ class StudyReader:
                 known = ", ".join(sorted({name.split("/", 1)[0] for name in names})) or "none"
                 raise EmptyStoreError(f"{shown(self._engine.url)} holds no study {self.study!r}; it holds {known}")
         return [
-            CaseRecord(study_id=number, name=name.removeprefix(prefix), facts=_parsed(facts))
-            for number, name, facts in rows
+            CaseRecord(study_id=number, name=name.removeprefix(prefix), kept=case_of(record) or KeptCase())
+            for number, name, record in rows
         ]
 
     @cached_property
@@ -115,18 +120,17 @@ class StudyReader:
 
     def beside_default(self, known: CaseRecord, trial: TrialRecord) -> float | None:
         """Give a trial's samples/s in multiples of its rung's default's, as `vs_default` does for the best."""
-        speed = trial.probe.get("samples_per_s")
+        speed = trial.probe.samples_per_s
         usual = self._usual_speed(known, known.default_at(trial.config.get(LADDER)))
         return speed / usual if speed and usual else None
 
     def _usual_speed(self, known: CaseRecord, wanted: Config) -> float | None:
-        config, speed = self._probe["config"], self._probe["samples_per_s"].as_float()
-        rung = wanted.get(LADDER)
+        probe, rung = self._probe, wanted.get(LADDER)
         query = (
-            select(config, speed, self._probe["warm"].as_boolean())
+            select(probe.config, probe.samples_per_s, probe.warm)
             .join_from(TRIALS, PROBES, PROBE_OF_TRIAL)
-            .where(TRIALS.c.study_id == known.study_id, config[LADDER].as_integer().is_not_distinct_from(rung))
-            .where(self._probe["status"].as_string().in_((OK, PRUNED)), speed.is_not(None))
+            .where(TRIALS.c.study_id == known.study_id, probe.rung.is_not_distinct_from(rung))
+            .where(probe.status.in_((OK, PRUNED)), probe.samples_per_s.is_not(None))
         )
         with reading(self._engine) as connection:
             rows = connection.execute(query).all()
@@ -138,7 +142,7 @@ class StudyReader:
     def largest_ok(self) -> dict[str, int]:
         """The largest `num_envs` at which an eligible config has run, for each case that has one."""
         ran = {trial for told in self._readings.values() for one in eligible(told).values() for trial in one.trials}
-        rung = self._probe["config"][LADDER].as_integer()
+        rung = self._probe.rung
         query = (
             select(TRIALS.c.study_id, TRIALS.c.trial_id, rung)
             .join_from(TRIALS, PROBES, PROBE_OF_TRIAL)
@@ -152,14 +156,13 @@ class StudyReader:
     def tallies(self) -> dict[str, list[Tally]]:
         """How many trials of each case ended how and where, and the seconds spent; empty for a case without trials."""
         probe = self._probe
-        ineligible = probe["ineligible"].as_string().is_not(None)
         ends = (
             select(
                 TRIALS.c.study_id,
                 STATE.label("state"),
-                case((ineligible, INELIGIBLE), else_=probe["status"].as_string()).label("status"),
-                probe["host"]["devices"].as_string().label("measured_on"),
-                probe["total_s"].as_float().label("total_s"),
+                case((probe.ineligible.is_not(None), INELIGIBLE), else_=probe.status).label("status"),
+                probe.measured_on.label("measured_on"),
+                probe.total_s.label("total_s"),
             )
             .outerjoin_from(TRIALS, PROBES, PROBE_OF_TRIAL)
             .where(TRIALS.c.study_id.in_(list(self._names)))
@@ -213,8 +216,8 @@ class StudyReader:
         return {case.study_id: case.name for case in self.cases}
 
     @property
-    def _probe(self) -> ColumnElement[Any]:
-        return packed(self._engine)
+    def _probe(self) -> ProbeColumns:
+        return probe_columns(self._engine)
 
     def _trial(self, row: Row[Any]) -> TrialRecord:
         return TrialRecord(
@@ -224,7 +227,7 @@ class StudyReader:
             value=row.value,
             started=row.datetime_start,
             completed=row.datetime_complete,
-            probe=_parsed(row.value_json),
+            probe=probe_of(row.value_json) or KeptProbe(),
         )
 
 
@@ -244,7 +247,3 @@ def _pages(connection: Connection, query: Select[Any]) -> Iterator[Row[Any]]:
         connection.rollback()  # let go of locks and snapshot while the page is worked on
         yield from page
         page = connection.execute(ordered.where(TRIALS.c.trial_id > page[-1].trial_id)).all()
-
-
-def _parsed(document: str | None) -> dict[str, Any]:
-    return json.loads(document) if document else {}

@@ -3,7 +3,7 @@
 from itertools import groupby
 from operator import attrgetter
 
-from sqlalchemy import Connection, and_, case, select
+from sqlalchemy import Connection, select
 
 from tuner.export.database import (
     PROBE_OF_TRIAL,
@@ -13,46 +13,46 @@ from tuner.export.database import (
     STATE,
     TRIALS,
     VALUES,
-    packed,
+    probe_columns,
 )
-from tuner.export.records import COMPLETE, FINISHED, OK, PRUNED
-from tuner.search.standing import Reading
+from tuner.export.records import FINISHED
+from tuner.kept.trial import failure_of
+from tuner.search.standing import Reading, counted
 
 
 def readings(connection: Connection, study_id: int) -> list[Reading]:
     """Give what a study's trials, known by their ids, say of their configs."""
-    probe = packed(connection.engine)
-    eligible = and_(STATE == COMPLETE, probe["ineligible"].as_string().is_(None))
-    status = probe["status"].as_string()
+    probe = probe_columns(connection.engine)
     query = (
         select(
             TRIALS.c.trial_id.label("trial"),
             STATE.label("state"),
-            probe["digest"].as_string().label("digest"),
-            probe["warm"].as_boolean().label("warm"),
-            case((status.not_in((OK, PRUNED)), status)).label("failure"),
+            probe.digest.label("digest"),
+            probe.warm.label("warm"),
+            probe.status.label("status"),
+            probe.ineligible.is_not(None).label("ineligible"),
             RETRIES.c.key.is_not(None).label("retry"),
             VALUES.c.value,
         )
         .join_from(TRIALS, PROBES, PROBE_OF_TRIAL)
         .outerjoin(RETRIES, RETRY_OF_TRIAL)
-        .outerjoin(VALUES, and_(VALUES.c.trial_id == TRIALS.c.trial_id, eligible))
+        .outerjoin(VALUES, VALUES.c.trial_id == TRIALS.c.trial_id)
         .where(TRIALS.c.study_id == study_id, STATE.in_(FINISHED))
         .order_by(TRIALS.c.trial_id, VALUES.c.objective)
     )
     found: list[Reading] = []
     for _, rows in groupby(connection.execute(query).all(), key=attrgetter("trial")):
         row, *others = rows
-        values = tuple(each.value for each in (row, *others))
+        values = [each.value for each in (row, *others)]
         found.append(
             Reading(
                 trial=row.trial,
                 launch=row.digest,
                 state=row.state,
                 warm=bool(row.warm),
-                failure=row.failure,
+                failure=failure_of(row.status),
                 retry=row.retry,
-                values=None if None in values else values,
+                values=counted(None if None in values else values, state=row.state, ineligible=row.ineligible),
             )
         )
     return found

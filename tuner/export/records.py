@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from tuner.kept.case import KeptCase
+from tuner.kept.probe import INTERRUPTED, OK, PRUNED, KeptProbe
+from tuner.probe.result import DeviceSummary
 from tuner.search import standing
-from tuner.study.cases import FILES
 from tuner.study.space import LADDER, VARIANT, Config, Value
 
-OK = "ok"
-PRUNED = "pruned"
-INTERRUPTED = "interrupted"
 INELIGIBLE = "ineligible"
 NO_TRIALS = "no_trials"
 RUNNING = "RUNNING"
@@ -23,36 +22,30 @@ FINISHED = (standing.COMPLETE, standing.PRUNED, standing.FAIL)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaseRecord:
-    """One case of a study; `facts` holds its method, mode, files, trainer, devices, source and objective."""
+    """One case of a study; `kept` is empty where the database holds no record of the case."""
 
     study_id: int
     name: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    kept: KeptCase = field(default_factory=KeptCase)
 
     @property
     def method(self) -> str:
         """The learning method."""
-        return self.facts.get("method") or self.name.split("_", 1)[0]
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """The facts that name the case's files."""
-        return tuple(self.facts.get("files", FILES))
+        return self.kept.method or self.name.split("_", 1)[0]
 
     def default_at(self, rung: Value | None) -> Config:
         """Give the config that others of a rung are compared with; an empty one where the study does not say."""
-        defaults: Sequence[Config] = self.facts.get("defaults") or ()
-        return next((config for config in defaults if config.get(LADDER) == rung), {})
+        return next((config for config in self.kept.defaults if config.get(LADDER) == rung), {})
 
     def changes_learning(self, config: Mapping[str, Any]) -> tuple[str, ...]:
         """Name the parameters of a config that change what is learnt, other than the default of its rung has them."""
-        default, learning = self.default_at(config.get(LADDER)), self.facts.get("learning") or ()
+        default, learning = self.default_at(config.get(LADDER)), self.kept.learning
         return tuple(name for name in config if name in learning and config[name] != default.get(name))
 
     @property
     def objective(self) -> str:
         """What the study maximises: a metric, or several with commas between."""
-        return self.facts.get("objective") or "value"
+        return self.kept.objective or "value"
 
     @property
     def objectives(self) -> tuple[str, ...]:
@@ -62,7 +55,7 @@ class CaseRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialRecord:
-    """One trial; `probe` is what its probe left, empty as long as it runs.
+    """One trial; `probe` is empty as long as the trial runs.
 
     Where `readings` is above 1 it is the newest of so many of its config, with what these come to for its numbers.
     """
@@ -75,38 +68,38 @@ class TrialRecord:
     """UTC, naive."""
     completed: datetime | None = None
     """UTC, naive."""
-    probe: Mapping[str, Any] = field(default_factory=dict)
+    probe: KeptProbe = field(default_factory=KeptProbe)
     readings: int = 1
 
     @property
-    def config(self) -> Mapping[str, Any]:
+    def config(self) -> Config:
         """The parameters that were active."""
-        return self.probe.get("config") or {}
+        return self.probe.config
 
     @property
-    def variant(self) -> str | None:
+    def variant(self) -> Value | None:
         """How the agent file was changed."""
         return self.config.get(VARIANT)
 
     @property
     def metrics(self) -> Mapping[str, Any]:
         """Metric name → number, None where it could not be measured."""
-        return self.probe.get("metrics") or {}
+        return self.probe.metrics
 
     @property
-    def devices(self) -> list[Mapping[str, Any]]:
+    def devices(self) -> tuple[DeviceSummary, ...]:
         """The summary of each device, in rank order."""
-        return self.probe.get("devices") or []
+        return self.probe.devices
 
     @property
     def measured_on(self) -> str | None:
         """Which devices measured it, whatever the trainer calls them; None where that was not kept."""
-        return (self.probe.get("host") or {}).get("devices")
+        return self.probe.measured_on
 
     @property
     def status(self) -> str | None:
         """`ok`, `pruned` or a failure kind; None as long as it runs."""
-        return status_of(self.state, self.probe.get("status"))
+        return status_of(self.state, self.probe.status)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,24 +1,25 @@
 """One trial as one flat row: column name → value, with what is unknown left out or None."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from tuner.export.records import OK, CaseRecord, TrialRecord
+from tuner.export.records import CaseRecord, TrialRecord
 from tuner.export.rounding import rounded
+from tuner.kept.probe import OK
+from tuner.probe.result import DeviceSummary
 from tuner.study.space import LADDER, VARIANT
 
 Row = dict[str, Any]
 
-_OF_DEVICE = {
-    "avg_util": "util_mean_pct",
-    "max_util": "util_max_pct",
-    "max_mem": "mem_peak_mib",
-    "max_power": "power_max_w",
+_OF_DEVICE: Mapping[str, Callable[[DeviceSummary], float | None]] = {
+    "avg_util": lambda device: device.util_mean_pct,
+    "max_util": lambda device: device.util_max_pct,
+    "max_mem": lambda device: device.mem_peak_mib,
+    "max_power": lambda device: device.power_max_w,
 }
-"""Columns that repeat for each device → the field of its summary."""
+"""Columns that repeat for each device → the number in the device's summary."""
 
-_OF_PROBE = ("samples", "samples_per_s", "start_up_s", "window_s", "total_s")
 _BEFORE_DEVICES = ("case", "method", "status", "variant", LADDER, "elapsed_s", "iteration", "samples", "samples_per_s")
 _FILES = ("agent_config", "base_agent", "out_dir")
 
@@ -64,29 +65,31 @@ def best_row(case: CaseRecord, trial: TrialRecord, vs_default: float | None) -> 
         **trial.config,
         **_measured(trial),
         **_device_columns(trial.devices),
-        **{name: probe.get(name) for name in _FILES},
+        "agent_config": probe.agent_config,
+        "base_agent": probe.base_agent,
+        "out_dir": probe.out_dir,
         "case": case.name,
         "method": case.method,
         "status": OK,
         "variant": trial.variant,
-        "elapsed_s": rounded("elapsed_s", probe.get("total_s")),
-        "iteration": probe.get("iterations"),
+        "elapsed_s": rounded("elapsed_s", probe.total_s),
+        "iteration": probe.iterations,
         **_beside_default(case, trial, vs_default),
         "objective": case.objective,
         "value": rounded(case.objectives[0], trial.value),
-        "source": case.facts.get("source"),
+        "source": case.kept.source,
         "measured": _way(trial),
         "measured_on": trial.measured_on,
         "readings": trial.readings,
         "trial": trial.number,
-        "digest": probe.get("digest"),
+        "digest": probe.digest,
     }
 
 
 def trial_row(case: CaseRecord, trial: TrialRecord) -> Row:
     """Describe any trial, whatever became of it."""
     probe = trial.probe
-    failure = probe.get("failure") or {}
+    failure = probe.failure
     return {
         **trial.config,
         **_measured(trial),
@@ -95,17 +98,17 @@ def trial_row(case: CaseRecord, trial: TrialRecord) -> Row:
         "trial": trial.number,
         "state": trial.state,
         "status": trial.status,
-        "failure": failure.get("kind"),
-        "detail": " ".join((failure.get("detail") or probe.get("stopped") or probe.get("ineligible") or "").split()),
-        "launched": probe.get("launched"),
+        "failure": failure and failure.kind,
+        "detail": " ".join(((failure and failure.detail) or probe.stopped or probe.ineligible or "").split()),
+        "launched": probe.launched,
         "value": rounded(case.objectives[0], trial.value),
-        "iterations": probe.get("iterations"),
+        "iterations": probe.iterations,
         "started_at": _utc(trial.started),
         "completed_at": _utc(trial.completed),
         "measured": _way(trial),
         "measured_on": trial.measured_on,
-        "out_dir": probe.get("out_dir"),
-        "digest": probe.get("digest"),
+        "out_dir": probe.out_dir,
+        "digest": probe.digest,
     }
 
 
@@ -118,20 +121,27 @@ def _beside_default(case: CaseRecord, trial: TrialRecord, vs_default: float | No
 
 def _measured(trial: TrialRecord) -> Row:
     metrics = {name: rounded(name, value) for name, value in trial.metrics.items()}
-    return metrics | {name: rounded(name, trial.probe.get(name)) for name in _OF_PROBE}
+    probe = trial.probe
+    return metrics | {
+        "samples": probe.samples,
+        "samples_per_s": rounded("samples_per_s", probe.samples_per_s),
+        "start_up_s": rounded("start_up_s", probe.start_up_s),
+        "window_s": rounded("window_s", probe.window_s),
+        "total_s": rounded("total_s", probe.total_s),
+    }
 
 
-def _device_columns(devices: Sequence[Mapping[str, Any]]) -> Row:
+def _device_columns(devices: Sequence[DeviceSummary]) -> Row:
     return {
-        f"{column}{rank}": rounded(column, device.get(field))
+        f"{column}{rank}": rounded(column, number(device))
         for rank, device in enumerate(devices)
-        for column, field in _OF_DEVICE.items()
+        for column, number in _OF_DEVICE.items()
     }
 
 
 def _way(trial: TrialRecord) -> str | None:
     """Tell how it was measured: `warm` in a session, `cold` with the trainer's plain command."""
-    return ("warm" if trial.probe.get("warm") else "cold") if trial.probe.get("launched") else None
+    return ("warm" if trial.probe.warm else "cold") if trial.probe.launched else None
 
 
 def _utc(moment: datetime | None) -> str | None:

@@ -8,14 +8,12 @@ from tuner.export.query import StudyReader
 from tuner.export.records import (
     FINISHED,
     INELIGIBLE,
-    INTERRUPTED,
-    OK,
-    PRUNED,
     RUNNING,
     CaseRecord,
     Tally,
     status_without_best,
 )
+from tuner.kept.probe import INTERRUPTED, OK, PRUNED
 from tuner.search.trials import launched
 from tuner.study.space import Config
 
@@ -97,7 +95,7 @@ def _best(study: StudyReader, case: CaseRecord) -> Best | None:
         error=trial.metrics.get(f"{case.objectives[0]}_se"),
         readings=trial.readings,
         config=launched(dict(trial.config)),
-        samples_per_s=trial.probe.get("samples_per_s"),
+        samples_per_s=trial.probe.samples_per_s,
         vs_default=study.vs_default.get(case.name),
         changes_learning=case.changes_learning(trial.config),
     )

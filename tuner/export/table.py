@@ -6,6 +6,7 @@ measured, and in `invalidity` one of six words for whether it counts. `docs/tabl
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ import pyarrow.parquet as pq
 
 from tuner.errors import StudyError
 from tuner.export.database import connect
-from tuner.export.header import RECORDING, header
+from tuner.export.header import header
 from tuner.export.query import StudyReader
-from tuner.export.records import FINISHED, INTERRUPTED, OK, CaseRecord, TrialRecord
+from tuner.export.records import FINISHED, CaseRecord, TrialRecord
 from tuner.export.write import write_files
+from tuner.kept.probe import INTERRUPTED, OK
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import METRICS
 from tuner.study.parameter import ParameterSpec
@@ -49,10 +51,6 @@ _COLUMNS = {
     "series": pa.list_(_NUMBER),
     "devices": _TEXT,
 }
-_OF_PROBE = (
-    *("started_at", "ineligible", "ready_s", "total_s", "iterations", "samples"),
-    *("warm", "session_key", "launched"),
-)
 _INVALIDITY = {OK: "correct", "no_reading": "correctness", **{kind: kind.invalidity for kind in FailureKind}}
 
 
@@ -70,7 +68,7 @@ def export_tables(url: str, study: str, folder: Path) -> list[Path]:
             ended.setdefault(trial.case, []).append(trial)
     files: dict[str, Iterable[bytes]] = {}
     for case in reader.cases:
-        if RECORDING in case.facts and case.name in ended:
+        if case.kept.recording and case.name in ended:
             files |= _files(reader, case, ended[case.name])
     return write_files(folder, files)
 
@@ -102,23 +100,33 @@ def _files(reader: StudyReader, case: CaseRecord, trials: list[TrialRecord]) -> 
 
 
 def _row(trial: TrialRecord, series: list[float | None]) -> dict[str, Any]:
-    probe = trial.probe
-    failure = probe.get("failure") or {}
+    probe, failure = trial.probe, trial.probe.failure
     return {
         **trial.config,
         **trial.metrics,
-        **{name: probe.get(name) for name in _OF_PROBE},
-        **{f"failure_{name}": failure.get(name) for name in ("kind", "rule", "detail", "rank")},
         "trial": trial.number,
+        "started_at": probe.started_at,
         "status": trial.status,
         "invalidity": _invalidity(trial),
-        "overshoot_mib": failure.get("overshoot_mib"),
+        "failure_kind": failure and failure.kind,
+        "failure_rule": failure and failure.rule,
+        "failure_detail": failure and failure.detail,
+        "failure_rank": failure and failure.rank,
+        "overshoot_mib": failure and failure.overshoot_mib,
+        "ineligible": probe.ineligible,
+        "ready_s": probe.ready_s,
+        "total_s": probe.total_s,
+        "iterations": probe.iterations,
+        "samples": probe.samples,
+        "warm": probe.warm,
+        "session_key": probe.session_key,
+        "launched": probe.launched,
         "series": series,
-        "devices": json.dumps(trial.devices),
+        "devices": json.dumps([asdict(device) for device in trial.devices]),
     }
 
 
 def _invalidity(trial: TrialRecord) -> str:
     """Say in T4's words whether the config counts: `correct`, or what was wrong with it."""
     word = _INVALIDITY.get(trial.status or "", "runtime")
-    return "constraints" if word == "runtime" and not trial.probe.get("launched") else word
+    return "constraints" if word == "runtime" and not trial.probe.launched else word

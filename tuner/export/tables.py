@@ -42,7 +42,7 @@ def best_by_case(study: StudyReader) -> pd.DataFrame:
         if best:
             row = best_row(case, best, study.vs_default.get(case.name))
         rows.append(row | {"trials": finished(tallies)})
-    devices = max(2, *(len(case.facts.get("devices") or ()) for case in study.cases))
+    devices = max(2, *(len(case.kept.devices) for case in study.cases))
     return _table(rows, best_columns(devices, *study.fields))
 
 
@@ -61,10 +61,16 @@ def pareto(study: StudyReader) -> pd.DataFrame:
 def case_manifest(study: StudyReader) -> pd.DataFrame:
     """Give one row per case: what the trainer launches for it."""
     rows = [
-        {**case.facts, "case": case.name, "method": case.method, "trainer": case.facts.get("trainer", {}).get("name")}
+        {
+            **case.kept.files,
+            "case": case.name,
+            "method": case.method,
+            "mode": case.kept.mode,
+            "trainer": case.kept.trainer_name,
+        }
         for case in study.cases
     ]
-    files = dict.fromkeys(name for case in study.cases for name in case.files) or FILES
+    files = dict.fromkeys(name for case in study.cases for name in case.kept.files) or FILES
     return _table(rows, ["case", "method", "mode", *files, "trainer"])
 
 

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tuner.kept.identity import RECORDED
 from tuner.probe.metrics import check_metrics
 from tuner.probe.plan import Device, ProbePlan, Slot
 from tuner.probe.result import DeviceSample
 from tuner.replay.table import Table
 from tuner.search.trials import PATIENCE
-from tuner.store.siblings import RECORDED
 from tuner.study.cases import Case
 from tuner.study.load import load, narrowed
 from tuner.study.space import Config, config_digest

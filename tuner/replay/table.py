@@ -14,12 +14,12 @@ from pydantic import ValidationError
 from tuner.errors import StudyError
 from tuner.export.header import Header
 from tuner.export.table import HEADER_SUFFIX, METRIC_COLUMNS, columns
+from tuner.kept.probe import finite
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import OBJECTIVES
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.search.frontier import Frontier, out_of_memory
 from tuner.search.trials import PATIENCE
-from tuner.store.records import finite
 from tuner.study.parameter import ParameterSpec
 from tuner.study.space import Config, Space, Value, config_digest
 from tuner.study.spec import StudySpec

@@ -8,7 +8,7 @@ from optuna.trial import FrozenTrial
 from tuner.search.history import History
 from tuner.search.sampler import CaseSampler
 from tuner.search.siblings import Sibling
-from tuner.search.trials import ORIGIN
+from tuner.search.trials import kept
 from tuner.search.wrapping import WrappingSampler
 from tuner.study.space import Config, Space
 
@@ -29,7 +29,7 @@ class SiblingsFirst(WrappingSampler):
 
     def choose(self, study: Study, trial: FrozenTrial, history: History) -> Config:
         """Choose what is best in the next sibling that has not had its turn, else the inner sampler's config."""
-        had = {one.user_attrs.get(ORIGIN) for one in history.trials}
+        had = {kept(one).origin for one in history.trials}
         turns = (one for one in self._firsts.items() if one[0] not in had and history.is_new(one[1]))
         self._turn = next(turns, None)
         return self._turn[1] if self._turn else super().choose(study, trial, history)

@@ -5,16 +5,16 @@ from collections.abc import Callable, Sequence
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from tuner.kept.names import RUNGS
+from tuner.kept.trial import MEMORY_SHARE, START_S
 from tuner.search.growth import inherited
 from tuner.search.history import History
-from tuner.search.observed import MEMORY_SHARE, START_S, Observed
+from tuner.search.observed import Observed
 from tuner.search.ordered import OrderedSampler
 from tuner.search.rungs import calibration_rungs, make_rungs
 from tuner.study.space import LADDER, Config, Space
 from tuner.study.spec import ProbeSpec
 
-RUNGS = "rungs"
-"""Study attribute: the rungs of an `auto` ladder, fixed once they have been made."""
 ENOUGH = 2
 """Rungs that have run, through which a straight line can be drawn."""
 SURE = 2.0

@@ -7,7 +7,7 @@ from optuna.trial import FrozenTrial
 
 from tuner.search.front import front
 from tuner.search.standing import Standing, ways
-from tuner.search.trials import RETRY, WARM, frontier, launch_key, meaningful, readings, same_launch
+from tuner.search.trials import frontier, kept, launch_key, meaningful, readings, same_launch
 from tuner.study.space import Config, Space
 
 
@@ -31,7 +31,7 @@ class History:
     def is_over(self, config: Config) -> bool:
         """Tell whether a probe of the config has ended and is not to be repeated, or it cannot fit into memory."""
         ended = any(
-            trial.state.is_finished() and RETRY not in trial.user_attrs and same_launch(trial.params, config)
+            trial.state.is_finished() and not kept(trial).retry and same_launch(trial.params, config)
             for trial in self._trials
         )
         return ended or self._frontier.beyond(config) is not None
@@ -39,7 +39,7 @@ class History:
     def due(self) -> Config | None:
         """Give the config of the first failed trial that is marked for retry and has not been asked again."""
         for position, trial in enumerate(self._trials):
-            if RETRY in trial.user_attrs and not any(
+            if kept(trial).retry and not any(
                 same_launch(later.params, trial.params) for later in self._trials[position + 1 :]
             ):
                 return dict(trial.params)
@@ -73,7 +73,7 @@ class History:
     def _unconfirmed_member(self) -> Config | None:
         """Give a config of the Pareto front that sessions alone have measured."""
         members = (self._trials[one.trials[-1]] for one in front(readings(self._trials)))
-        return next((dict(newest.params) for newest in members if WARM in newest.user_attrs), None)
+        return next((dict(newest.params) for newest in members if kept(newest).warm), None)
 
 
 def _value(one: Standing) -> float:
@@ -86,4 +86,4 @@ def _noise(one: Standing, other: Standing) -> float:
 
 
 def _is_whole(trial: FrozenTrial, space: Space) -> bool:
-    return bool(trial.params) and (RETRY not in trial.user_attrs or trial.params in space)
+    return bool(trial.params) and (not kept(trial).retry or trial.params in space)

@@ -11,15 +11,9 @@ from tuner.search.frontier import DEVICE_MEMORY, MEMORYLESS, Frontier, Need, Out
 from tuner.search.growth import Line
 from tuner.search.siblings import Cost, Sibling, amounts
 from tuner.search.standing import eligible
-from tuner.search.trials import ERROR, MEASURED_ON, MEMORY, failure, launch_key, launched, readings
+from tuner.search.trials import kept, launch_key, launched, readings
 from tuner.study.space import LADDER, Config, Space, config_digest
 
-COST = "cost"
-"""User attribute of a trial that gave a number: what its probe took, as `cost` gives it."""
-MEMORY_SHARE, START_S, RUN_S = "memory_share", "start_s", "run_s"
-"""Of a probe: the share of a device's memory in use at its peak, the seconds until it was ready, and those after."""
-RAN = "ran"
-"""User attribute of a failed trial: most of its time went by after its start."""
 _RUN = Need(growing=(LADDER, "update_epochs"), ignored=frozenset())
 """Seconds of iterations; how they hang on the size of a minibatch, or on a command's own parameters, is left open."""
 _NEEDS: Mapping[Any, Need] = {
@@ -28,24 +22,6 @@ _NEEDS: Mapping[Any, Need] = {
     FailureKind.TOO_SLOW: Need(growing=(LADDER,), ignored=MEMORYLESS | {"batch_size"}),  # nearly always a start
 }
 """Failures that show where memory or time ends → what the need for it hangs on."""
-
-
-def cost(record: Mapping[str, Any]) -> dict[str, float]:
-    """Give what a probe took, as far as its record tells: `memory_share`, `start_s`, `run_s`."""
-    headroom_pct = record.get("metrics", {}).get("headroom_pct")
-    start_s, total_s = record.get("ready_s" if record.get("warm") else "start_up_s"), record.get("total_s")
-    took = {
-        MEMORY_SHARE: None if headroom_pct is None else 1.0 - headroom_pct / 100.0,
-        START_S: start_s,
-        RUN_S: None if start_s is None or total_s is None else total_s - start_s,
-    }
-    return {name: amount for name, amount in took.items() if amount}
-
-
-def mostly_ran(record: Mapping[str, Any]) -> bool:
-    """Tell whether more of a probe's time went by after its start than until then."""
-    took = cost(record)
-    return took.get(RUN_S, 0.0) > took.get(START_S, 0.0)
 
 
 @dataclass(slots=True)
@@ -101,19 +77,19 @@ class Observed:
         self.closed.discard(digest)
         one = self.seen.setdefault(digest, Seen(config))
         one.values.append(sign * number)
-        one.errors.append(trial.user_attrs.get(ERROR))
-        self.here = trial.user_attrs.get(MEASURED_ON, "")
+        facts = kept(trial)
+        one.errors.append(facts.error)
+        self.here = facts.measured_on
         one.devices.append(self.here)
-        if took := trial.user_attrs.get(COST):
+        if took := facts.cost:
             self._costs.append((config, took))
 
     def _note_failure(self, trial: FrozenTrial, config: Config) -> None:
         self.closed.add(config_digest(config))
-        missing_gib = (trial.constraints or {}).get(MEMORY, 0.0)
-        kind = failure(trial)
-        need = _RUN if kind == FailureKind.TOO_SLOW and RAN in trial.user_attrs else _NEEDS.get(kind)
+        facts = kept(trial)
+        need = _RUN if facts.failure == FailureKind.TOO_SLOW and facts.ran else _NEEDS.get(facts.failure)
         if need is not None:
-            self._walls.append(OutOfMemory(config, missing_gib or 1.0, need))
+            self._walls.append(OutOfMemory(config, facts.missing_gib or 1.0, need))
 
 
 def _number(trial: FrozenTrial) -> float | None:

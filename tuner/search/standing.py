@@ -65,6 +65,11 @@ Standings = Mapping[Hashable, Standing]
 """By launch, in the order in which they were first read."""
 
 
+def counted(values: Sequence[float] | None, *, state: str, ineligible: bool) -> Values | None:
+    """Return the values of a trial that is complete and whose config may be the best; None for any other trial."""
+    return tuple(values) if values and state == COMPLETE and not ineligible else None
+
+
 def ways(readings: Iterable[Reading]) -> tuple[Standings, Standings]:
     """Give what is known of each config from its cold readings, and what from those of sessions.
 

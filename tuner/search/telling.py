@@ -3,7 +3,7 @@
 from optuna.study import Study
 from optuna.trial import Trial, TrialState
 
-from tuner.search.trials import ELIGIBLE, MEMORY
+from tuner.kept.names import INELIGIBLE, MEMORY
 from tuner.search.verdict import State, Verdict
 
 _STATES = {State.COMPLETE: TrialState.COMPLETE, State.PRUNED: TrialState.PRUNED, State.FAIL: TrialState.FAIL}
@@ -14,7 +14,7 @@ def tell(study: Study, trial: Trial, verdict: Verdict) -> None:
     if verdict.constraint is not None:
         trial.set_constraint(MEMORY, verdict.constraint)
     if verdict.ineligible:
-        trial.set_constraint(ELIGIBLE, 1.0)
+        trial.set_constraint(INELIGIBLE, 1.0)
     for metric, share in verdict.missed.items():
         trial.set_constraint(metric, share)
     study.tell(trial, verdict.values, state=_STATES[verdict.state])

@@ -6,32 +6,15 @@ from itertools import takewhile
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from tuner.probe.kinds import FailureKind
+from tuner.kept.names import CONFIRMS, RETRY
+from tuner.kept.trial import KeptTrial
 from tuner.search.frontier import Frontier, OutOfMemory
-from tuner.search.standing import Reading, broken, is_failure
+from tuner.search.standing import Reading, broken, counted, is_failure
 from tuner.search.verdict import SAYS_NOTHING
 from tuner.study.space import Config, Parameter, Space, Value, config_digest
 
 PATIENCE = "pruner_patience"
 """The one parameter that only the pruner reads: configs that differ in nothing else launch the same probe."""
-RETRY = "retry"
-"""User attribute of a failed trial whose config is to be probed again."""
-WARM = "warm"
-"""User attribute of a trial that a session served."""
-CONFIRMS = "confirms"
-"""User attribute of a trial that measures again, by the trainer's plain command, what a session served."""
-ORIGIN = "origin"
-"""User attribute of a trial whose config is the best of another case: the name of that case."""
-ERROR = "error"
-"""User attribute: the standard error of a complete trial's value."""
-MEASURED_ON = "measured_on"
-"""User attribute: which devices measured a trial; those of another host may read all of it several points apart."""
-FAILURE = "failure"
-"""User attribute of a trial that gave no number: the kind of its failure."""
-MEMORY = "memory_gib"
-"""Constraint of a trial: device memory missing, in GiB."""
-ELIGIBLE = "eligible"
-"""Constraint of a complete trial that may not be the best."""
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:
@@ -63,9 +46,7 @@ def suggest(trial: Trial, space: Space) -> Config:
 def frontier(trials: Sequence[FrozenTrial]) -> Frontier:
     """Learn where memory ends from the trials that were told with a memory constraint."""
     return Frontier(
-        OutOfMemory(trial.params, trial.constraints[MEMORY])
-        for trial in trials
-        if trial.constraints and trial.constraints.get(MEMORY, 0.0) > 0.0
+        OutOfMemory(trial.params, missing_gib) for trial in trials if (missing_gib := kept(trial).missing_gib) > 0.0
     )
 
 
@@ -77,13 +58,12 @@ def meaningful(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
 
 def has_failed(trial: FrozenTrial) -> bool:
     """Tell whether a trial failed by itself: neither the user nor the end of the tuner stopped it."""
-    return is_failure(failure(trial))
+    return is_failure(kept(trial).failure)
 
 
-def failure(trial: FrozenTrial) -> str | None:
-    """Give the kind of a trial's failure; None where nothing tells that it failed."""
-    missing_gib = (trial.constraints or {}).get(MEMORY, 0.0)
-    return FailureKind.GPU_OOM if missing_gib > 0.0 else trial.user_attrs.get(FAILURE)
+def kept(trial: FrozenTrial) -> KeptTrial:
+    """Return the facts that are kept of a trial."""
+    return KeptTrial(trial.user_attrs, trial.constraints)
 
 
 def finished(trials: Iterable[FrozenTrial]) -> int:
@@ -100,23 +80,23 @@ def failures_in_a_row(trials: Sequence[FrozenTrial], config: Config) -> int:
     """Count the last trials of a config that failed, one after another, but for failures that say nothing of it."""
     ended = [one for one in trials if one.state.is_finished() and same_launch(one.params, config)]
     failed = takewhile(lambda one: one.state == TrialState.FAIL, reversed(ended))
-    return sum(has_failed(one) and failure(one) not in SAYS_NOTHING for one in failed)
+    return sum(has_failed(one) and kept(one).failure not in SAYS_NOTHING for one in failed)
 
 
 def readings(trials: Iterable[FrozenTrial]) -> Iterator[Reading]:
-    """Give what the trials that have ended, known by their places, say of their configs."""
+    """Yield the measurement of each trial that has ended; its place among the trials is its number."""
     for place, trial in enumerate(trials):
         if trial.state.is_finished():
-            may_be_best = trial.state == TrialState.COMPLETE and not (trial.constraints or {}).get(ELIGIBLE)
+            facts = kept(trial)
             yield Reading(
                 trial=place,
                 launch=launch_key(trial.params),
                 state=trial.state.name,
-                warm=WARM in trial.user_attrs,
-                failure=failure(trial),
-                retry=RETRY in trial.user_attrs,
-                values=tuple(trial.values) if may_be_best else None,
-                error=trial.user_attrs.get(ERROR),
+                warm=facts.warm,
+                failure=facts.failure,
+                retry=facts.retry,
+                values=counted(trial.values, state=trial.state.name, ineligible=facts.ineligible),
+                error=facts.error,
             )
 
 

@@ -3,18 +3,19 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 from pydantic import TypeAdapter, ValidationError
 
 from tuner.errors import StoreError
+from tuner.kept.names import LEASE
+from tuner.kept.probe import INTERRUPTED, KeptProbe
 from tuner.search.telling import tell
-from tuner.search.trials import RETRY
-from tuner.search.verdict import Verdict
+from tuner.search.verdict import State, Verdict
 from tuner.store.leases import Lease
-from tuner.store.records import LEASE, PROBE, dropped_record, facts
+from tuner.store.records import attributes, dropped_probe
 
 UNTOLD = "result.json"
 """File in a probe's folder: what no database took of it."""
@@ -27,7 +28,7 @@ class Untold:
     number: int
     lease: Lease
     verdict: Verdict
-    record: dict[str, Any]
+    record: KeptProbe
 
     def of(self, trial: FrozenTrial) -> bool:
         """Tell whether it is this trial's: one of another database may have its number."""
@@ -45,17 +46,19 @@ class Recovered(NamedTuple):
 
 
 _FILE = TypeAdapter(Untold)
+_DROPPED = Verdict(state=State.FAIL, status=INTERRUPTED, retry=True)
+"""The verdict on a probe whose process is gone."""
 
 
-def kept(error: StoreError, number: int, verdict: Verdict, record: dict[str, Any], folder: Path) -> StoreError:
+def set_aside(error: StoreError, number: int, verdict: Verdict, record: KeptProbe, folder: Path) -> StoreError:
     """Write what came of this process's trial into its probe's folder, below the study's; give the error that names it.
 
     Where nothing was launched, or the file cannot be written, the error is given as it is.
     """
-    if not record["out_dir"]:
+    if not record.out_dir:
         return error
     untold = Untold(number=number, lease=Lease.mine(), verdict=verdict, record=record)
-    file = folder / record["out_dir"] / UNTOLD
+    file = folder / record.out_dir / UNTOLD
     try:
         file.parent.mkdir(parents=True, exist_ok=True)  # a probe that leaves no file leaves no folder
         file.write_bytes(_FILE.dump_json(untold, indent=2))
@@ -76,9 +79,7 @@ def recover(study: Study, probes: Path) -> Recovered:
         open_trial = Trial(study, trial._trial_id)
         file = next((file for file, one in untold.items() if one.of(trial)), None)
         if file is None:
-            open_trial.set_user_attr(PROBE, dropped_record(trial.params))
-            open_trial.set_user_attr(RETRY, True)
-            study.tell(trial.number, state=TrialState.FAIL)
+            tell_probe(study, open_trial, _DROPPED, dropped_probe(trial.params))
         else:
             tell_probe(study, open_trial, untold[file].verdict, untold[file].record)
             file.unlink(missing_ok=True)
@@ -86,12 +87,10 @@ def recover(study: Study, probes: Path) -> Recovered:
     return Recovered(told=told, taken_back=len(dropped) - told)
 
 
-def tell_probe(study: Study, trial: Trial, verdict: Verdict, record: dict[str, Any]) -> None:
-    """Tell the verdict and keep the record."""
-    trial.set_user_attr(PROBE, record)
-    for attribute, fact in facts(verdict, record).items():
-        if fact:
-            trial.set_user_attr(attribute, fact)
+def tell_probe(study: Study, trial: Trial, verdict: Verdict, probe: KeptProbe) -> None:
+    """Keep what is known of the probe and report the verdict to Optuna."""
+    for name, fact in attributes(verdict, probe).items():
+        trial.set_user_attr(name, fact)
     tell(study, trial, verdict)
 
 

@@ -4,23 +4,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from tuner.errors import StoreError
+from tuner.kept.identity import without_idle_pruner
 
 
 def check_identity(known: dict[str, Any], now: dict[str, Any], *, study: str, shown_url: str) -> None:
     """Raise StoreError naming what differs from the settings that the study was started with."""
-    if changed := list(_changes(_without_idle_pruner(known), now)):
+    if changed := list(_changes(without_idle_pruner(known), now)):
         raise StoreError(
             f"study {study} in {shown_url} was started with other settings:\n"
             + "\n".join(changed)
             + "\nrestore them to resume it, or give another --runs folder (and --storage, where you name one) "
             "or the study file another `name:` to start anew"
         )
-
-
-def _without_idle_pruner(known: dict[str, Any]) -> dict[str, Any]:
-    """Leave out a pruner called `none`, which older versions kept with settings that nothing has read."""
-    idle = known.get("pruner", {}).get("name") == "none"
-    return {name: setting for name, setting in known.items() if not (idle and name == "pruner")}
 
 
 def _changes(known: object, now: object, where: str = "") -> Iterator[str]:

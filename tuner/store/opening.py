@@ -8,9 +8,9 @@ import optuna
 from optuna.pruners import BasePruner
 from optuna.study import StudyDirection
 
+from tuner.kept.names import IDENTITY
 from tuner.store.database import Database
 from tuner.store.identity import check_identity
-from tuner.store.records import IDENTITY
 
 
 def check_study(database: Database, name: str, identity: dict[str, Any]) -> None:

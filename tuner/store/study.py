@@ -10,18 +10,18 @@ from typing import Any
 from optuna.pruners import BasePruner
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from tuner.search.calibration import RUNGS
+from tuner.kept.case import KeptCase, encode
+from tuner.kept.names import CASE, CONFIRMS, ENDED, LEASE, ORIGIN, RUNGS
+from tuner.kept.probe import KeptProbe
 from tuner.search.frontier import Frontier
 from tuner.search.sampler import CaseSampler, Price, free
 from tuner.search.standing import incumbent
 from tuner.search.trials import (
-    CONFIRMS,
-    ORIGIN,
-    RETRY,
     failures_in_a_row,
     finished,
     frontier,
     has_failed,
+    kept,
     readings,
     running,
     same_launch,
@@ -32,7 +32,7 @@ from tuner.store.database import Database
 from tuner.store.dropped import Recovered, recover, tell_probe
 from tuner.store.leases import BEAT_S, Lease
 from tuner.store.opening import open_study
-from tuner.store.records import CASE, ENDED, LEASE, PROBE, usual_s
+from tuner.store.records import usual_s
 from tuner.study.space import Config, Space
 
 
@@ -71,7 +71,7 @@ class CaseStudy:
         sampler: Callable[[int], CaseSampler],
         pruner: BasePruner,
         identity: dict[str, Any],
-        case: dict[str, Any],
+        case: KeptCase,
         objectives: Sequence[str] = ("value",),
         confirm: bool = True,
     ) -> None:
@@ -83,7 +83,7 @@ class CaseStudy:
         self._beat_s = 0.0
         with database.reported(), database.lock():
             self._study = open_study(database, name, objectives=objectives, pruner=pruner, identity=identity)
-            self._study.set_user_attr(CASE, case)
+            self._study.set_user_attr(CASE, encode(case))
             self._sampler = sampler(len(self._study.get_trials(deepcopy=False)))
             self._study.sampler = self._sampler
 
@@ -146,8 +146,9 @@ class CaseStudy:
         """Give the metrics of the newest probe that came to a number for this config, empty where none has."""
         with self._database.reported():
             complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        same = [trial.user_attrs[PROBE]["metrics"] for trial in complete if same_launch(trial.params, config)]
-        return same[-1] if same else {}
+        same = [trial for trial in complete if same_launch(trial.params, config)]
+        probe = kept(same[-1]).probe if same else None
+        return probe.metrics if probe else {}
 
     def recover(self, probes: Path) -> Recovered:
         """End the trials whose process is gone: see `tuner.store.dropped`. Below `probes` lie their folders."""
@@ -186,7 +187,7 @@ class CaseStudy:
             trial.set_user_attr(CONFIRMS, True)
         if origin:
             trial.set_user_attr(ORIGIN, origin)
-        retried = [one for one in before if RETRY in one.user_attrs and same_launch(one.params, config)]
+        retried = [one for one in before if kept(one).retry and same_launch(one.params, config)]
         return Asked(
             number=trial.number,
             config=config,
@@ -226,7 +227,7 @@ class CaseStudy:
             with self._database.reported():
                 self._trials[asked.number].set_user_attr(LEASE, Lease.mine().write())
 
-    def tell(self, asked: Asked, verdict: Verdict, record: dict[str, Any]) -> None:
+    def tell(self, asked: Asked, verdict: Verdict, probe: KeptProbe) -> None:
         """Tell the verdict and keep the record; what is told survives anything that follows."""
         with self._database.reported():
-            tell_probe(self._study, self._trials.pop(asked.number), verdict, record)
+            tell_probe(self._study, self._trials.pop(asked.number), verdict, probe)

@@ -7,10 +7,11 @@ import pytest
 from optuna.trial import TrialState, create_trial
 from tests_space import USUAL
 
+from tuner.kept.names import COST, ERROR, FAILURE, MEASURED_ON, MEMORY, WARM
+from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S, cost
 from tuner.search.frontier import Frontier
 from tuner.search.gain.sampler import GainSampler
-from tuner.search.observed import COST, MEMORY_SHARE, RUN_S, START_S, cost
-from tuner.search.trials import ERROR, FAILURE, MEASURED_ON, MEMORY, PATIENCE, WARM, distribution, frontier, suggest
+from tuner.search.trials import PATIENCE, distribution, frontier, suggest
 from tuner.study.space import Config, Parameter, Space
 from tuner.study.spec import CERTAINTY
 

@@ -4,11 +4,12 @@ from functools import cached_property
 
 import numpy as np
 
+from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.arrays import Floats
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.worth import below
 from tuner.search.growth import GROWN, inherited
-from tuner.search.observed import MEMORY_SHARE, RUN_S, START_S, Observed
+from tuner.search.observed import Observed
 from tuner.search.sampler import Price
 from tuner.study.spec import ProbeSpec
 

@@ -1,0 +1,94 @@
+"""What is kept of a probe and of a case comes back as it was; what is damaged counts as missing."""
+
+import json
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.kept import case, probe
+from tuner.kept.case import KeptCase
+from tuner.kept.probe import KeptProbe
+from tuner.probe.kinds import FailureKind
+from tuner.probe.result import DeviceSummary, Failure, ProbeResult
+from tuner.study.cases import Case
+
+NUMBERS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+DEVICES = st.builds(DeviceSummary, device=st.text(), source=st.just("nvml"), window_s=st.just(20.0), energy_j=NUMBERS)
+FAILURES = st.builds(Failure, kind=st.sampled_from(FailureKind), rule=st.text(), detail=st.text())
+PROBES = st.builds(
+    KeptProbe,
+    config=st.dictionaries(st.text(), st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()),
+    total_s=NUMBERS,
+    iterations=st.none() | st.integers(0, 100),
+    devices=st.lists(DEVICES, max_size=2).map(tuple),
+    failure=st.none() | FAILURES,
+    host=st.dictionaries(st.sampled_from(["name", "devices"]), st.text()),
+    warm=st.none() | st.booleans(),
+    metrics=st.dictionaries(st.text(), NUMBERS),
+)
+CASE = KeptCase(
+    case="walk",
+    method="walk",
+    mode="train",
+    robot=("walker",),
+    files={"task": "walk.yaml", "policy": ""},
+    trainer={"name": "reference"},
+    source="nvml",
+    devices=("cuda:0", "cuda:1"),
+    objective="min_avg_util",
+    defaults=({"num_envs": 8},),
+    learning=("batch_size",),
+)
+
+
+@given(PROBES)
+def test_a_probe_comes_back_as_it_was(kept: KeptProbe) -> None:
+    document = json.dumps(probe.encode(kept), allow_nan=False)
+    assert probe.decode_json(document) == probe.decode(json.loads(document)) == kept
+
+
+def test_a_probe_keeps_every_field_of_its_result() -> None:
+    assert {one.name for one in fields(ProbeResult)} <= {one.name for one in fields(KeptProbe)}
+
+
+def test_a_number_that_is_not_finite_is_kept_as_unknown() -> None:
+    kept = KeptProbe(total_s=float("nan"), metrics={"energy_j": float("inf"), "window_s": 2.0})
+    assert probe.decode(probe.encode(kept)) == KeptProbe(metrics={"energy_j": None, "window_s": 2.0})
+
+
+def test_a_field_of_another_version_is_left_out() -> None:
+    assert probe.decode({"status": "ok", "invented_later": [1]}) == KeptProbe(status="ok")
+
+
+@pytest.mark.parametrize("damaged", [None, "ok", [], {"total_s": "long"}, {"devices": [{}]}, {"metrics": 5}])
+def test_a_damaged_probe_is_none(damaged: object) -> None:
+    assert probe.decode(damaged) is None
+    assert probe.decode_json(json.dumps(damaged)) is None
+
+
+@pytest.mark.parametrize("document", [None, "", "{", '{"status": "ok'])
+def test_a_text_that_is_cut_off_is_none(document: str | None) -> None:
+    assert probe.decode_json(document) is None
+    assert case.decode_json(document) is None
+
+
+@pytest.mark.parametrize("recording", [None, {"machine": {"cpu": "one"}}])
+def test_a_case_comes_back_as_it_was(recording: dict[str, object] | None) -> None:
+    kept = replace(CASE, recording=recording)
+    document = json.dumps(case.encode(kept))
+    assert case.decode_json(document) == case.decode(json.loads(document)) == kept
+
+
+@pytest.mark.parametrize("damaged", [None, 5, {"devices": 2}, {"defaults": [1]}, {"agent_config": 3}, {"files": 1}])
+def test_a_damaged_case_is_none(damaged: object) -> None:
+    assert case.decode(damaged) is None
+
+
+def test_a_case_of_an_older_record_has_the_usual_files_and_its_name_says_what_it_is_like() -> None:
+    older = case.decode({"case": "amp_walk", "method": "amp", "agent_config": "ppo.yaml"})
+    assert older is not None
+    assert older.files == {"agent_config": "ppo.yaml", "env_config": "", "engine_config": ""}
+    assert case.known_case("amp_walk", older) == case.known_case("amp_walk", None) == Case(name="amp_walk")
+    assert case.known_case("Walk-v0", CASE) == Case(name="Walk-v0", method="walk", robot=("walker",))

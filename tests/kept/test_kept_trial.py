@@ -1,0 +1,65 @@
+"""What the search reads of a trial: the same from the probe's record and from the attributes that stand in for it."""
+
+from typing import Any
+
+import pytest
+
+from tuner.kept.names import COST, FAILURE, INELIGIBLE, INELIGIBLE_BEFORE, MEASURED_ON, MEMORY, PROBE, RAN, WARM
+from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S, KeptTrial
+
+RECORD = {"status": "ok", "warm": True, "ready_s": 30.0, "total_s": 70.0, "host": {"devices": "GPU-a"}}
+TOOK = {START_S: 30.0, RUN_S: 40.0, MEMORY_SHARE: 0.25}
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {PROBE: {**RECORD, "metrics": {"headroom_pct": 75.0}}},
+        {WARM: True, MEASURED_ON: "GPU-a", COST: TOOK},
+        {PROBE: "not a record", WARM: True, MEASURED_ON: "GPU-a", COST: TOOK},
+    ],
+    ids=["record", "attributes", "damaged record"],
+)
+def test_a_probe_that_gave_a_number(attributes: dict[str, Any]) -> None:
+    trial = KeptTrial(attributes)
+    assert (trial.warm, trial.measured_on, trial.cost, trial.failure, trial.ran) == (True, "GPU-a", TOOK, None, False)
+
+
+@pytest.mark.parametrize(
+    "attributes", [{PROBE: {**RECORD, "status": "too_slow"}}, {FAILURE: "too_slow", WARM: True, RAN: True}]
+)
+def test_a_probe_that_failed_has_a_kind_and_no_cost(attributes: dict[str, Any]) -> None:
+    trial = KeptTrial(attributes)
+    assert (trial.failure, trial.cost, trial.ran) == ("too_slow", {}, True)
+
+
+def test_missing_memory_is_a_failure_whatever_else_is_kept() -> None:
+    trial = KeptTrial({}, {MEMORY: 2.0})
+    assert (trial.failure, trial.missing_gib) == ("gpu_oom", 2.0)
+
+
+@pytest.mark.parametrize(
+    ("constraints", "ineligible"),
+    [
+        (None, False),
+        ({}, False),
+        ({INELIGIBLE: 0.0}, False),
+        ({INELIGIBLE: 1.0}, True),
+        ({INELIGIBLE_BEFORE: 1.0}, True),
+    ],
+)
+def test_a_config_is_ineligible_by_the_new_and_by_the_old_name(
+    constraints: dict[str, float] | None, ineligible: bool
+) -> None:
+    assert KeptTrial({}, constraints).ineligible is ineligible
+
+
+def test_facts_of_another_form_are_unknown() -> None:
+    trial = KeptTrial({PROBE: {"status": "ok", "host": 5, "total_s": "long", "metrics": [1]}})
+    assert (trial.measured_on, trial.total_s, trial.cost, trial.probe) == ("", None, {}, None)
+
+
+def test_a_trial_that_runs_says_nothing() -> None:
+    trial = KeptTrial({})
+    assert [trial.probe, trial.failure, trial.total_s, trial.origin, trial.error] == [None] * 5
+    assert not any([trial.warm, trial.cost, trial.ran, trial.retry, trial.confirms, trial.ineligible])

@@ -1,0 +1,21 @@
+"""The identity of a case's study: the settings that must not change while the study goes on."""
+
+from collections.abc import Mapping
+from typing import Any
+
+RECORDED = "recorded"
+"""Key in a replayed trainer's fingerprint: when the table of the case was recorded. Each case has its own table."""
+_COMPARED = ("objective", "constraints", "source", "devices")
+"""The settings, beside the trainer, that two cases must share so that one can learn from the other."""
+
+
+def comparable(identity: Mapping[str, Any]) -> list[Any]:
+    """Return the part of an identity that two cases must share so that one can learn from the other."""
+    trainer = {name: fact for name, fact in identity.get("trainer", {}).items() if name != RECORDED}
+    return [trainer, *(identity.get(part) for part in _COMPARED)]
+
+
+def without_idle_pruner(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an identity without the pruner called `none`: older versions kept its settings, which nothing reads."""
+    is_idle = identity.get("pruner", {}).get("name") == "none"
+    return {name: setting for name, setting in identity.items() if not (is_idle and name == "pruner")}

@@ -1,0 +1,103 @@
+"""The record of a probe: a typed value, and its form in the database."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from tuner.probe.result import DeviceSummary, Failure
+from tuner.study.space import Config
+
+OK, PRUNED, INTERRUPTED = "ok", "pruned", "interrupted"
+"""The status of a probe that gave a number, that the pruner stopped, and that something else than its config ended."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptProbe:
+    """Everything that is kept of one probe; None where it is unknown.
+
+    The fields up to `ready_s` are those of `ProbeResult`. The others say how the probe was judged and where its files
+    lie. Paths below the study's folder are relative to it.
+    """
+
+    config: Config = field(default_factory=dict)
+    plan_digest: str | None = None
+    started_at: str | None = None
+    total_s: float | None = None
+    start_up_s: float | None = None
+    window_s: float | None = None
+    trained_s: float | None = None
+    iterations: int | None = None
+    samples: int | None = None
+    samples_per_s: float | None = None
+    samples_per_s_se: float | None = None
+    busy_spread_pct: float | None = None
+    alloc_retries: int | None = None
+    devices: tuple[DeviceSummary, ...] = ()
+    failure: Failure | None = None
+    stopped: str | None = None
+    host: Mapping[str, str] = field(default_factory=dict)
+    warm: bool | None = None
+    ready_s: float | None = None
+    digest: str | None = None
+    """Names what is launched: configs that launch the same probe have the same digest."""
+    status: str | None = None
+    """`ok`, `pruned`, `no_reading` or the kind of the failure."""
+    ineligible: str | None = None
+    """Why the config must not be the best although it ran."""
+    launched: bool | None = None
+    """Whether a process was started for the probe."""
+    metrics: Mapping[str, int | float | None] = field(default_factory=dict)
+    """Metric name → number."""
+    agent_config: str | None = None
+    base_agent: str | None = None
+    session_key: str | None = None
+    """Names the session that served the probe."""
+    out_dir: str | None = None
+    """The probe's folder; empty where nothing was launched."""
+
+    @property
+    def measured_on(self) -> str | None:
+        """Return the identities of the devices that measured the probe."""
+        return self.host.get(DEVICES)
+
+
+DEVICES = "devices"
+"""Key of `KeptProbe.host` for the identities of the devices."""
+_PROBE = TypeAdapter(KeptProbe)
+
+
+def encode(probe: KeptProbe) -> dict[str, Any]:
+    """Return the probe as values of JSON. JSON has no infinity and no NaN: such a number becomes None."""
+    return finite(asdict(probe))
+
+
+def decode(attribute: object) -> KeptProbe | None:
+    """Return the probe that `encode` gave; None where the attribute is missing or not such a record."""
+    try:
+        return _PROBE.validate_python(attribute)
+    except ValidationError:
+        return None
+
+
+def decode_json(document: str | bytes | None) -> KeptProbe | None:
+    """Return the probe in a JSON text; None where the text is missing or not such a record."""
+    try:
+        return _PROBE.validate_json(document) if document else None
+    except ValidationError:
+        return None
+
+
+def finite(value: Any) -> Any:
+    """Return a value of JSON with None for each number in it that is not finite."""
+    match value:
+        case dict():
+            return {key: finite(part) for key, part in value.items()}
+        case list() | tuple():
+            return [finite(part) for part in value]
+        case float() if not math.isfinite(value):
+            return None
+        case _:
+            return value
