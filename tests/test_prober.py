@@ -16,7 +16,7 @@ from tuner.devices.idle import LEAK_MIB
 from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.clock import MonotonicClock
-from tuner.probe.console import Bounds
+from tuner.probe.console import USUAL_BOUNDS, Bounds
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import Device, ProbePlan
 from tuner.probe.process import Launcher
@@ -64,9 +64,15 @@ def card() -> Card:
 
 
 @pytest.fixture
-def prober(tmp_path: Path, card: Card, said: list[str]) -> Iterator[RealProber]:
-    source, clock = open_workbench(str(study_file(tmp_path))).source, MonotonicClock()
-    sessions = Sessions(clock, Launcher(clock, Bounds(term_grace_s=0.1, kill_s=0.1)))
+def bounds() -> Bounds:
+    """The usual times that a process has to end; a test of a process that never ends takes shorter times."""
+    return USUAL_BOUNDS
+
+
+@pytest.fixture
+def prober(tmp_path: Path, card: Card, said: list[str], bounds: Bounds) -> Iterator[RealProber]:
+    source, clock = open_workbench(str(study_file(tmp_path)), devices="cpu:1").source, MonotonicClock()
+    sessions = Sessions(clock, Launcher(clock, bounds))
     prober = RealProber(source, occupied=card.occupied, sessions=sessions, say=said.append)
     yield prober
     prober.close()
@@ -239,6 +245,7 @@ time.sleep(1000)
 """
 
 
+@pytest.mark.parametrize("bounds", [Bounds(term_grace_s=0.1, kill_s=0.5)])
 def test_no_probe_starts_beside_one_that_cannot_be_ended_and_the_user_hears_of_it(
     prober: RealProber, probe: Probe, said: list[str], tmp_path: Path
 ) -> None:
