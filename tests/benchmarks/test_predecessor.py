@@ -10,10 +10,10 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
-from old_rule import LIMIT_S, Attempt, limited, procedure, reading, winner
-from predecessor import main, rungs_from
 from tests_cli import study_file
 
+from benchmarks.probes.old_rule import LIMIT_S, Attempt, limited, procedure, reading, winner
+from benchmarks.probes.predecessor import main, rungs_from
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.study.space import DEFAULT, LADDER, VARIANT, Config, Parameter, Space
 from tuner.study.spec import ProbeSpec

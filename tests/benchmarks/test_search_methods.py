@@ -1,11 +1,9 @@
 """What the search benchmark compares, on tables that are not complete."""
 
 import pytest
-import search_methods
-import search_ours
-import surfaces
-from searching import Ground, Method, Probing, search
 
+from benchmarks.search import methods, ours, surfaces
+from benchmarks.search.searching import Ground, Method, Probing, search
 from tuner.replay.table import Table
 
 SEED = 3
@@ -20,16 +18,16 @@ def ground() -> Ground:
 
 
 METHODS = (
-    search_methods.ladder,
-    search_methods.grid,
-    search_methods.random_search,
-    search_methods.shuffled,
-    search_methods.coordinate_descent,
-    search_methods.hill_climbing,
-    search_methods.tpe_fail,
-    search_methods.tpe_pruned,
-    search_ours.tpe,
-    search_ours.gain,
+    methods.ladder,
+    methods.grid,
+    methods.random_search,
+    methods.shuffled,
+    methods.coordinate_descent,
+    methods.hill_climbing,
+    methods.tpe_fail,
+    methods.tpe_pruned,
+    ours.tpe,
+    ours.gain,
 )
 
 
@@ -43,12 +41,12 @@ def test_what_a_table_lacks_is_no_probe(ground: Ground, method: Method) -> None:
 
 def test_the_grid_is_what_the_table_holds(ground: Ground) -> None:
     probing = Probing(ground, SEED)
-    search(search_methods.grid, probing)
+    search(methods.grid, probing)
     assert [step.config for step in probing.steps] == ground.configs
     assert len(ground.configs) < len(list(surfaces.table("edge", SEED).configs))
 
 
 def test_a_climb_that_meets_holes_still_comes_by_every_config_once(ground: Ground) -> None:
     probing = Probing(ground, SEED)
-    search(search_methods.hill_climbing, probing)
+    search(methods.hill_climbing, probing)
     assert len(probing.steps) == len({step.digest for step in probing.steps}) == len(ground.configs)

@@ -3,10 +3,9 @@
 import math
 
 import pytest
-import surfaces
-import twists
-from searching import Ground
 
+from benchmarks.search import surfaces, twists
+from benchmarks.search.searching import Ground
 from tuner.study.space import LADDER, VARIANT
 
 SEED = 2

@@ -1,6 +1,6 @@
 """Out of memory inside a session: how it is named, that nothing is left, and that the next probe is measured.
 
-    python benchmarks/session_oom.py [--study pi_plus] [--case deepmimic_pi_plus_ppo] [--set num_envs=1024]
+    python -m benchmarks.probes.session_oom [--study pi_plus] [--case deepmimic_pi_plus_ppo] [--set num_envs=1024]
 
 Three warm probes of one config. Before the second one another process takes the memory of the second card, so that a
 rank runs out of it in a session that has served already; before the third one it is given back.
@@ -13,12 +13,12 @@ from typing import Annotated
 
 import psutil
 import typer
-from holder import Holder
-from probing import Bench, chosen
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.probes.holder import Holder
+from benchmarks.probes.probing import Bench, chosen
 from tuner.devices.base import describe_machine
 from tuner.probe.metrics import value
 from tuner.probe.result import ProbeResult

@@ -1,6 +1,6 @@
 """What following a trainer costs it, and how long the devices lie idle between two probes.
 
-    python benchmarks/overhead.py [--devices 0,1] [--num-envs 8192] [--rounds 60] [--turn-seconds 1] [--trials 30]
+    python -m benchmarks.costs.overhead [--devices 0,1] [--num-envs 8192] [--rounds 60] [--turn-seconds 1] [--trials 30]
 
 One long run of the reference trainer in turns of whole iterations: sampling off, the tuner's sampling, and, where there
 is one, a call of `nvidia-smi` per second; the order is reversed from round to round. A round gives the change of

@@ -1,6 +1,6 @@
 """Every fault again and again, with real processes: how it is named, how soon, and whether anything is left.
 
-    python benchmarks/faults.py [--times 20] [--only killed_rank] [--flood-mib 1024]
+    python -m benchmarks.probes.faults [--times 20] [--only killed_rank] [--flood-mib 1024]
 
 Times are scaled: an iteration takes 20 ms and the probe's limits are as much shorter. Exits 1 on any deviation: another
 name than expected, an `ok` that is none, a healthy trainer that was ended, a process or a file left.

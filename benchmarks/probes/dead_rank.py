@@ -1,6 +1,6 @@
 """How soon a rank that is out of memory is named, and everything of its probe gone.
 
-    python benchmarks/dead_rank.py [--study reference] [--devices 0,1]
+    python -m benchmarks.probes.dead_rank [--study reference] [--devices 0,1]
 
 Another process holds the memory of one card: of the second from the start (early: the rank fails while it builds), or
 of the first once two iterations have been seen (late: the rank fails while it trains, with its allocator's cache off so
@@ -14,10 +14,10 @@ from typing import Annotated
 
 import psutil
 import typer
-from holder import Holder
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.probes.holder import Holder
 from tuner.devices.base import describe_machine
 from tuner.probe.clock import MonotonicClock
 from tuner.probe.kinds import FailureKind

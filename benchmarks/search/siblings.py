@@ -1,6 +1,6 @@
 """What a search gains from a case like its own that was searched before: GPU-seconds, hits, probes out of memory.
 
-    python benchmarks/siblings.py --apart 0 --seeds 8
+    python -m benchmarks.search.siblings --apart 0 --seeds 8
 
 Each pair of cases is invented: `surfaces` draws the elder, and the younger differs from it by a factor of utilisation,
 of memory and of seconds, by what each value adds and by the trend along the ladder; `--apart` says how much. The elder
@@ -15,13 +15,13 @@ from itertools import product
 from typing import Annotated
 
 import optuna
-import surfaces
 import typer
 from rich.console import Console
-from search_ours import search as searched_with
-from search_report import over_all
-from searching import Ground, Probing, Score, Step, best_reading, search
 
+from benchmarks.search import surfaces
+from benchmarks.search.ours import search as searched_with
+from benchmarks.search.report import over_all
+from benchmarks.search.searching import Ground, Probing, Score, Step, best_reading, search
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.replay.table import Table
 from tuner.search.beginning import SiblingsFirst

@@ -1,6 +1,6 @@
 """Every way to search, on every table: GPU-seconds until the best config is found, and what they were lost to.
 
-    python benchmarks/search.py --table a.parquet --table b.parquet --seeds 100
+    python -m benchmarks.search.compare --table a.parquet --table b.parquet --seeds 100
 
 An optimiser is shown a table's values with normal noise of their standard errors, and is scored by the values. Found
 is the moment from which on, until the search ends, the config with the best mean reading is within 1 % of the best
@@ -17,17 +17,13 @@ from pathlib import Path
 from typing import Annotated
 
 import optuna
-import search_methods
-import search_ours
-import search_smac
-import surfaces
-import twists
 import typer
 from rich.console import Console
-from scorebook import Key, Scorebook
-from search_report import Scores, of_table, over_all
-from searching import Ground, Method, Probing, Score, search
 
+from benchmarks.search import methods, ours, smac, surfaces, twists
+from benchmarks.search.report import Scores, of_table, over_all
+from benchmarks.search.scorebook import Key, Scorebook
+from benchmarks.search.searching import Ground, Method, Probing, Score, search
 from tuner.replay.table import Table
 
 Source = Path | str
@@ -50,21 +46,21 @@ class Entry:
 
 
 ENTRIES = (
-    Entry(name="ladder from the top", method=search_methods.ladder, whole=True),
-    Entry(name="grid", method=search_methods.grid, whole=True),
-    Entry(name="grid, each config three times", method=search_methods.grid_thrice, whole=True),
-    Entry(name="random", method=search_methods.random_search),
-    Entry(name="random without repeats", method=search_methods.shuffled),
-    Entry(name="coordinate descent", method=search_methods.coordinate_descent),
-    Entry(name="hill climbing", method=search_methods.hill_climbing),
-    Entry(name="Optuna TPE, failures FAIL", method=search_methods.tpe_fail),
-    Entry(name="Optuna TPE, failures PRUNED", method=search_methods.tpe_pruned),
-    Entry(name="Optuna GP", method=search_methods.gp, slow=True, installed=search_methods.GP_INSTALLED),
-    Entry(name="SMAC3", method=search_smac.smac, slow=True, installed=search_smac.INSTALLED),
-    Entry(name="tuner tpe, cold", method=search_ours.tpe),
-    Entry(name="tuner tpe", method=search_ours.tpe, sessions=True),
-    Entry(name="tuner gain, cold", method=search_ours.gain),
-    Entry(name="tuner gain", method=search_ours.gain, sessions=True),
+    Entry(name="ladder from the top", method=methods.ladder, whole=True),
+    Entry(name="grid", method=methods.grid, whole=True),
+    Entry(name="grid, each config three times", method=methods.grid_thrice, whole=True),
+    Entry(name="random", method=methods.random_search),
+    Entry(name="random without repeats", method=methods.shuffled),
+    Entry(name="coordinate descent", method=methods.coordinate_descent),
+    Entry(name="hill climbing", method=methods.hill_climbing),
+    Entry(name="Optuna TPE, failures FAIL", method=methods.tpe_fail),
+    Entry(name="Optuna TPE, failures PRUNED", method=methods.tpe_pruned),
+    Entry(name="Optuna GP", method=methods.gp, slow=True, installed=methods.GP_INSTALLED),
+    Entry(name="SMAC3", method=smac.smac, slow=True, installed=smac.INSTALLED),
+    Entry(name="tuner tpe, cold", method=ours.tpe),
+    Entry(name="tuner tpe", method=ours.tpe, sessions=True),
+    Entry(name="tuner gain, cold", method=ours.gain),
+    Entry(name="tuner gain", method=ours.gain, sessions=True),
 )
 
 

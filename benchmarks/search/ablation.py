@@ -1,6 +1,6 @@
 """The sampler `gain` without one of its ingredients at a time, on the same tables and seeds as with all of them.
 
-python benchmarks/search_ablation.py --invented plateau --invented edge --seeds 40
+python -m benchmarks.search.ablation --invented plateau --invented edge --seeds 40
 """
 
 from concurrent.futures import ProcessPoolExecutor
@@ -11,13 +11,13 @@ from typing import Annotated
 
 import numpy as np
 import optuna
-import search_ours
 import typer
 from rich.console import Console
-from search import INVENTED, Source, ground
-from search_report import of_table, over_all
-from searching import Probing, Score, search
 
+from benchmarks.search import ours
+from benchmarks.search.compare import INVENTED, Source, ground
+from benchmarks.search.report import of_table, over_all
+from benchmarks.search.searching import Probing, Score, search
 from tuner.search.arrays import Floats
 from tuner.search.frontier import Frontier
 from tuner.search.gain.costs import Costs
@@ -218,7 +218,7 @@ def one_search(place: int, source: Source, seed: int, probes: int) -> Score:
     def method(probing: Probing) -> None:
         given = probing.ground
         sampler = entry.sampler(given.space, given.header.limits, certainty=entry.certainty, outlook=entry.outlook)
-        search_ours.search(probing, sampler, None if entry.sampler is ByReading else sampler.best)
+        ours.search(probing, sampler, None if entry.sampler is ByReading else sampler.best)
 
     return search(method, Probing(ground(source, seed), seed, sessions=True, most=probes))
 

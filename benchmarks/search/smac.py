@@ -8,8 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from searching import Probing
-
+from benchmarks.search.searching import Probing
 from tuner.study.space import LADDER, Condition, Config, Parameter, Space
 
 INSTALLED = importlib.util.find_spec("smac") is not None

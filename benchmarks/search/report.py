@@ -5,7 +5,8 @@ from statistics import fmean, median, median_low
 
 from rich import box
 from rich.table import Table
-from searching import Score
+
+from benchmarks.search.searching import Score
 
 Scores = Mapping[str, Sequence[Score]]
 """Method → a score per seed; none where the method cannot run here."""

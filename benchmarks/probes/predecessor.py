@@ -1,6 +1,6 @@
 """The procedure that `tuner` replaces, for real: each variant's ladder from the top down to its first success.
 
-    python benchmarks/predecessor.py --study pi_plus --devices 0,1 --ladder 65536,32768,16384
+    python -m benchmarks.probes.predecessor --study pi_plus --devices 0,1 --ladder 65536,32768,16384
 
 `hiutil` first, then `default`; parameters other than rung and variant take the study's first value. A probe is a cold
 launch of the trainer's plain command. It is over with its eighth iteration, which is success, when the command exits,
@@ -22,12 +22,12 @@ from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
-from old_rule import Attempt, limited, procedure, winner
-from probing import Bench, Listening
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.probes.old_rule import Attempt, limited, procedure, winner
+from benchmarks.probes.probing import Bench, Listening
 from tuner.devices.base import describe_machine
 from tuner.errors import DeviceError
 from tuner.probe.metrics import error, value

@@ -1,6 +1,6 @@
 """What stopping probes early saves, and which good configs it costs: each pruner on recorded per-iteration series.
 
-    python benchmarks/pruning.py --table benchmarks/tables/pi_plus_two_h200/deepmimic_pi_plus_ppo.parquet
+    python -m benchmarks.search.pruning --table benchmarks/tables/pi_plus_two_h200/deepmimic_pi_plus_ppo.parquet
 
 The configs of a table that gave numbers are probed in random order, by the project's own loop and in simulated time,
 with each pruner in turn. Beside the pruner a probe ends as in any study: known well enough, or by four standard errors

@@ -6,7 +6,7 @@ from concurrent.futures import Future, as_completed
 from dataclasses import asdict
 from pathlib import Path
 
-from searching import Score
+from benchmarks.search.searching import Score
 
 Key = tuple[str, str, int, int]
 """Table, method, seed, and probes at most."""

@@ -1,6 +1,6 @@
 """How true the measured value is: repeated probes of a config against one long reference, with the error they claim.
 
-    python benchmarks/measurement.py --case deepmimic_pi_plus_ppo --set num_envs=1024 --set num_envs=8192
+    python -m benchmarks.probes.measurement --case deepmimic_pi_plus_ppo --set num_envs=1024 --set num_envs=8192
 
 For each config one window of `--reference-seconds` in a session and `--warm` probes in the same one, then one such
 window and `--cold` probes with a fresh trainer each; all probes end as the study says. From the same runs: what a fixed
@@ -18,13 +18,13 @@ from statistics import fmean, median, stdev
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
-import old_rule
 import typer
-from probing import Bench, Listening, chosen, window_of
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.probes import old_rule
+from benchmarks.probes.probing import Bench, Listening, chosen, window_of
 from tuner.devices.base import describe_machine
 from tuner.probe.metrics import error, value
 from tuner.probe.result import ProbeResult

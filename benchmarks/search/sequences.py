@@ -1,7 +1,7 @@
 """Which configs a search chooses, in which order: the check that a change of the code left the search as it was.
 
-    python benchmarks/sequences.py before.json              # on the code before
-    python benchmarks/sequences.py after.json --compare before.json
+    python -m benchmarks.search.sequences before.json              # on the code before
+    python -m benchmarks.search.sequences after.json --compare before.json
 
 Each search runs through the real loop and a real database on a replayed table: the recorded tables with the samplers
 `gain` and `tpe`, and twenty invented tables with `gain`. The file holds the configs of each search in their order, with
@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Annotated
 
 import optuna
-import surfaces
-import twists
 import typer
 from rich.console import Console
 
+from benchmarks.search import surfaces, twists
 from tuner.cli.progress import ProgressView
 from tuner.job import Job
 from tuner.loop import optimise
@@ -29,7 +28,7 @@ from tuner.replay.prober import ReplayedProber
 from tuner.replay.table import Table
 from tuner.store.database import Database
 
-RECORDED = sorted((Path(__file__).parent / "tables").glob("*/*.parquet"))
+RECORDED = sorted((Path(__file__).parents[1] / "tables").glob("*/*.parquet"))
 SEEDS = (0, 1)
 INVENTED = [(name, seed) for name in (*surfaces.CHARACTERS, *twists.TWISTS)[:10] for seed in (0, 1)]
 

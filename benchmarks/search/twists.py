@@ -11,8 +11,7 @@ from functools import cache
 from itertools import product
 from types import MappingProxyType
 
-from surfaces import CARD_MIB, CHARACTERS, Surface, surface, tabulated
-
+from benchmarks.search.surfaces import CARD_MIB, CHARACTERS, Surface, surface, tabulated
 from tuner.replay.table import Table
 from tuner.study.space import LADDER, VARIANT, Config
 from tuner.study.spec import ParameterSpec

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import optuna
 from optuna.samplers import BaseSampler, GPSampler, TPESampler
 from optuna.trial import Trial, TrialState
-from searching import Probing
 
+from benchmarks.search.searching import Probing
 from tuner.kept.names import INELIGIBLE, MEMORY
 from tuner.search.verdict import State
 from tuner.study.space import LADDER, VARIANT, Config, Parameter, Space, Value, config_digest

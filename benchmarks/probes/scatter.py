@@ -1,6 +1,6 @@
 """How much the iterations of a probe scatter, by how busy its devices are: what its standard error goes by.
 
-    python benchmarks/scatter.py --table TABLE --table TABLE
+    python -m benchmarks.probes.scatter --table TABLE --table TABLE
 
 A row holds the configs whose mean utilisation lies in its band. `--skip 1` leaves out the first iteration of each
 window, for tables recorded while that was still a warm-up.

@@ -1,6 +1,6 @@
 """How long the exports take on a big study, beside Optuna's own `trials_dataframe()`.
 
-    python benchmarks/export.py --trials 10000
+    python -m benchmarks.costs.export --trials 10000
 
 Fills a fresh SQLite database with synthetic trials and takes each measurement in a process of its own; prints wall and
 CPU seconds and how far the process's peak memory grew, as a Markdown table. CPU seconds bear a busy machine better.

@@ -1,6 +1,6 @@
 """What a search loses when it goes on, half-way, on another host that reads everything lower or higher.
 
-    python benchmarks/hosts.py --table a.parquet --invented climb --seeds 20
+    python -m benchmarks.search.hosts --table a.parquet --invented climb --seeds 20
 
 From one pair of H200s to another the same configs read 2 to 5 points apart. Here the first `--after` probes of a search
 run on one host, and on the other one readings are larger or smaller by `--by`, which of the two the seed decides. The
@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Annotated
 
 import optuna
-import search_ours
 import typer
 from rich.console import Console
-from search import Source, ground
-from search_report import over_all
-from searching import Ground, Probing, Score, Step, search
 
+from benchmarks.search import ours
+from benchmarks.search.compare import Source, ground
+from benchmarks.search.report import over_all
+from benchmarks.search.searching import Ground, Probing, Score, Step, search
 from tuner.study.space import Config
 
 PROBES = 100
@@ -46,7 +46,7 @@ class Moving(Probing):
 
 def one_search(source: Source, seed: int, after: int, by: float, told: bool) -> Score:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    return search(search_ours.gain, Moving(ground(source, seed), seed, after=after, by=by, told=told))
+    return search(ours.gain, Moving(ground(source, seed), seed, after=after, by=by, told=told))
 
 
 def main(

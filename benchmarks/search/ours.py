@@ -6,8 +6,8 @@ from dataclasses import replace
 import optuna
 from optuna.study import Study
 from optuna.trial import Trial
-from searching import Probing, Step
 
+from benchmarks.search.searching import Probing, Step
 from tuner.kept.names import COST, ERROR, FAILURE, MEASURED_ON, WARM
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.gain.outlook import Outlook
