@@ -71,7 +71,7 @@ def test_memory_that_the_driver_does_not_tell_is_worth_a_warning() -> None:
     [
         (Clocks(device=CARD, sm_mhz=345, sm_max_mhz=1980, slowed_by=()), Level.OK, "345 of 1980 MHz"),
         (Clocks(device=CARD, sm_mhz=900, sm_max_mhz=1980, slowed_by=("power limit",)), Level.WARNING, "by power limit"),
-        (Clocks(device=CARD), Level.OK, "does not tell"),
+        (Clocks(device=CARD), Level.OK, "does not report them"),
     ],
 )
 def test_clocks_that_are_held_back_are_worth_a_warning(clocks: Clocks, level: Level, words: str) -> None:

@@ -18,7 +18,7 @@ def test_a_database_that_is_not_there_yet_is_left_so(tmp_path: Path) -> None:
 def test_a_database_that_was_opened_before_answers(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'study.db'}"
     Database(url).close()
-    assert "holds studies" in check_storage(url).text
+    assert "contains studies" in check_storage(url).text
 
 
 def test_an_empty_database_will_do(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_a_misspelt_study_lists_the_known_ones(tuner: Tuner) -> None:
         ({"objective": "util,util,fun"}, ["'min_avg_util' is named 2 times", "'fun' is unknown"]),
         (
             {"objective": "util,samples_per_s", "search": {"sampler": "gain"}},
-            ["gain weighs one objective", "min_avg_util,samples_per_s", "write tpe"],
+            ["gain needs exactly one objective", "min_avg_util,samples_per_s", "write tpe"],
         ),
         ({"cases": ["nothing*"]}, ["nothing*", "walk"]),
         ({"trainer": {"name": "isaac"}}, ["isaac", "mimickit"]),

@@ -134,7 +134,7 @@ def test_a_constraint_that_is_missed_makes_a_config_ineligible_and_has_its_size(
     verdict = judge(result(), "min_avg_util", constraints=asked)
     assert (verdict.state, verdict.status, verdict.value) == (State.COMPLETE, "ok", 58.5)
     assert verdict.missed == pytest.approx({"samples_per_s": 0.25, "min_avg_util": -0.17})
-    assert verdict.ineligible == "samples_per_s is 900, >= 1200 is asked for"
+    assert verdict.ineligible == "samples_per_s is 900, >= 1200 is required"
 
 
 @pytest.mark.parametrize(("default", "eligible"), [(1000.0, True), (1200.0, False), (None, False)])
@@ -149,8 +149,8 @@ def test_every_reason_is_given() -> None:
     verdict = judge(with_memory(980.0), "min_avg_util", headroom_pct=5.0, constraints=asked)
     memory, peak, power = str(verdict.ineligible).split("; ")
     assert memory.startswith("only 2.0 % of device memory stayed free")
-    assert peak == "mem_peak_mib is 980, <= 800 is asked for"
-    assert power == "power_mean_w was not measured, <= 700 is asked for"
+    assert peak == "mem_peak_mib is 980, <= 800 is required"
+    assert power == "power_mean_w was not measured, <= 700 is required"
 
 
 def with_error(error_pct: float | None, *, iterations: int = 6, window_s: float = 20.0) -> ProbeResult:

@@ -28,7 +28,7 @@ def said(**changes: object) -> list[str]:
         ({"space": {}}, "space: is empty"),
         (
             {"name": "my study"},
-            "name: takes letters and digits, and - _ . after the first; 100 at most (found 'my study')",
+            "name: must be at most 100 letters, digits and - _ . and begin with a letter or digit (found 'my study')",
         ),
         (
             {"devices": "cpu:0"},
@@ -57,13 +57,13 @@ def test_an_error_says_what_was_found_and_what_there_may_be(changes: dict[str, o
 
 def test_a_name_that_no_variable_can_have_is_refused_in_words() -> None:
     (line,) = said(environment={"variables": {"1ST": "x"}})
-    assert line.endswith(": takes letters, digits and _, and begins with no digit (found '1ST')")
+    assert line.endswith(": may contain letters, digits and _, and must not begin with a digit (found '1ST')")
 
 
 def test_a_value_of_a_wrong_kind_is_one_error() -> None:
     space = {"num_envs": {"ladder": [8]}, "amp": {"choices": [True]}}
     assert said(space=space) == [
-        "space.amp.choices.0: write a number or a word, words such as true and null in quotes (found True)"
+        "space.amp.choices.0: write a number or a word; put words such as true and null in quotes (found True)"
     ]
 
 

@@ -50,22 +50,22 @@ def test_what_is_missed_is_positive_exactly_where_the_bound_is_broken(
 ) -> None:
     bound = constraint.number * default if constraint.of_default else constraint.number
     kept = number <= bound if constraint.sense == "<=" else number >= bound
-    assert (constraint.missed(number, default) <= 0) == kept
+    assert (constraint.violation(number, default) <= 0) == kept
 
 
 @pytest.mark.parametrize(
     ("text", "number", "default", "missed", "complaint"),
     [
-        ("<= 200", 250.0, None, 0.25, "power_mean_w is 250, <= 200 is asked for"),
-        (">= 0.8 * default", 60.0, 100.0, 0.25, "power_mean_w is 60, >= 0.8 * default = 80 is asked for"),
+        ("<= 200", 250.0, None, 0.25, "power_mean_w is 250, <= 200 is required"),
+        (">= 0.8 * default", 60.0, 100.0, 0.25, "power_mean_w is 60, >= 0.8 * default = 80 is required"),
         (">= 0.8 * default", 60.0, None, 1.0, "power_mean_w of default at this rung is not known, "),
-        ("<= 200", None, None, 1.0, "power_mean_w was not measured, <= 200 is asked for"),
-        ("<= 0", 3.0, None, 3.0, "power_mean_w is 3, <= 0 is asked for"),
+        ("<= 200", None, None, 1.0, "power_mean_w was not measured, <= 200 is required"),
+        ("<= 0", 3.0, None, 3.0, "power_mean_w is 3, <= 0 is required"),
     ],
 )
 def test_a_miss_has_a_size_and_a_reason(
     text: str, number: float | None, default: float | None, missed: float, complaint: str
 ) -> None:
     constraint = read_constraint("power_mean_w", text)
-    assert constraint.missed(number, default) == pytest.approx(missed)
+    assert constraint.violation(number, default) == pytest.approx(missed)
     assert constraint.complaint(number, default).startswith(complaint)

@@ -77,7 +77,7 @@ def test_all_errors_come_at_once_with_their_paths() -> None:
         "space.num_envs.ladder.1: Input should be greater than or equal to 1 (found 0)",
         "space.batch_size.choices: is empty",
         "space.num_workers.ladder: write rungs such as [256, 512, 1024], or auto (found 'fast')",
-        "space.prefetch_factor: only `ladder: auto` takes max",
+        "space.prefetch_factor: only `ladder: auto` allows max",
         "overrides.0.match.device: Input should be 'cpu' or 'gpu' (found 'tpu')",
     ):
         assert f"\n  {path}" in message
@@ -86,10 +86,10 @@ def test_all_errors_come_at_once_with_their_paths() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", ["holds no mapping"]),
-        ("- 1\n", ["holds no mapping"]),
+        ("", ["contains no mapping"]),
+        ("- 1\n", ["contains no mapping"]),
         ("name: [\n", ["cannot be read: line 2: expected the node content, but found"]),
-        ("name: &a [*a]\n", ["aliases holds itself"]),
+        ("name: &a [*a]\n", ["aliases contains itself"]),
         (HEAD + f"space: {'[' * 3000}", ["nested too deeply"]),
         (HEAD + SPACE + "cases: [*pi_plus*]\n", ["undefined alias 'pi_plus*'; put text that begins with * in quotes"]),
         (HEAD + SPACE + "cases: *\n", ["put text that begins with * in quotes"]),
@@ -116,11 +116,11 @@ def test_all_errors_come_at_once_with_their_paths() -> None:
         (SPACE, ["trainer: is required"]),
         (
             HEAD + SPACE + 'environment: {variables: {A: "1\\0"}}\n',
-            ["environment.variables.A: holds a NUL character, which no path, command or variable can"],
+            ["environment.variables.A: contains a NUL character, which no path, command or variable may contain"],
         ),
-        ('trainer: {name: mimickit, root: "a\\0b"}\n' + SPACE, ["trainer.root: holds a NUL character"]),
+        ('trainer: {name: mimickit, root: "a\\0b"}\n' + SPACE, ["trainer.root: contains a NUL character"]),
         (HEAD + "space: {a: {choices: [1], when: {b: 1}}}\n", ["condition on unknown parameter 'b'"]),
-        (HEAD + "space: {a: {choices: [1], when: {a: 1}}}\n", ["circle: a"]),
+        (HEAD + "space: {a: {choices: [1], when: {a: 1}}}\n", ["cycle: a"]),
     ],
 )
 def test_a_bad_file_is_refused_with_its_path(text: str, words: list[str]) -> None:
@@ -168,7 +168,8 @@ def test_a_fallback_stands_in_for_a_trainer_without_a_root() -> None:
 
 def test_a_fallback_that_does_not_exist_is_named() -> None:
     study = written(HEAD + "fallback: nowhere\n" + SPACE)
-    assert f"{study}: trainer.root is empty, and of its fallback: no study is called 'nowhere'" in refusal(study)
+    said = refusal(study)
+    assert f"{study}: trainer.root is empty, and its fallback cannot be used: no study is called 'nowhere'" in said
 
 
 def test_studies_that_fall_back_on_each_other_come_to_an_end() -> None:
@@ -228,11 +229,11 @@ def test_an_override_that_makes_the_study_invalid_is_reported_with_its_path() ->
     assert "3 error(s)" in message
     assert "overrides.1.space.num_envs.ladder: is empty" in message
     assert "overrides.1.search.tirals: unknown key; known: trials" in message
-    assert "overrides.2.probe: warmup_iterations 8 leaves nothing" in message
+    assert "overrides.2.probe: warmup_iterations 8 leaves none of" in message
 
 
 def test_overrides_that_contradict_each_other_are_a_study_error() -> None:
     overrides = "overrides:\n  - {match: {}, probe: {iterations: 2}}\n  - {match: {}, probe: {warmup_iterations: 3}}\n"
     spec = load(written(HEAD + SPACE + overrides), {})
-    with pytest.raises(StudyError, match=r"(?s)demo.*walk.*probe: warmup_iterations 3 leaves nothing of iterations 2"):
+    with pytest.raises(StudyError, match=r"(?s)demo.*walk.*probe: warmup_iterations 3 leaves none of the 2 iterations"):
         narrowed(spec, "walk", "gpu")

@@ -48,6 +48,7 @@ def test_gain_is_refused_for_several_objectives_among_the_other_errors(tmp_path:
     path.write_text(STUDY + more)
     with pytest.raises(StudyError) as refusal:
         load(str(path))
-    assert f"{where} weighs one objective, not min_avg_util,samples_per_s; write tpe, or name one" in str(refusal.value)
+    found = "min_avg_util,samples_per_s"
+    assert f"{where} needs exactly one objective, not {found}; write tpe, or name one" in str(refusal.value)
     path.write_text(STUDY.replace("util,", "") + more)
     assert load(str(path)).objectives == ("samples_per_s",)

@@ -56,7 +56,7 @@ def test_a_parameter_has_finitely_many_values(parameter: dict[str, Any], values:
         ({"range": [1, 5], "step": 0}, "step"),
         ({"range": [1]}, "range.1"),
         ({"range": [1, 1_000_000_000]}, "1000000000 values, 1000 at most"),
-        ({"choices": [1], "step": 2}, "only a range takes step"),
+        ({"choices": [1], "step": 2}, "only a range allows step"),
         ({"choices": [True]}, "write a number or a word"),
         ({"choices": [1.0, float("nan")]}, "write a finite number"),
         ({"ladder": [8], "setp": 2}, "setp"),
@@ -66,8 +66,8 @@ def test_a_parameter_has_finitely_many_values(parameter: dict[str, Any], values:
         ({"ladder": "auto", "max": 20}, "min 32 above its max 20"),
         ({"ladder": "auto", "min": 0}, "min"),
         ({"ladder": "auto", "when": {"a": 1}}, "no `when`"),
-        ({"ladder": [8], "max": 64}, "only `ladder: auto` takes max"),
-        ({"choices": [8], "min": 1, "max": 2}, "only `ladder: auto` takes min and max"),
+        ({"ladder": [8], "max": 64}, "only `ladder: auto` allows max"),
+        ({"choices": [8], "min": 1, "max": 2}, "only `ladder: auto` allows min and max"),
         ({"choices": [1], "when": {"num_envs": {"max": 3}}}, "num_envs"),
     ],
 )
@@ -111,21 +111,21 @@ def test_a_condition_on_an_unknown_parameter_names_both() -> None:
 )
 def test_conditions_in_a_circle_are_named(names: tuple[str, ...]) -> None:
     circle = {name: {"choices": [1], "when": {names[position - 1]: 1}} for position, name in enumerate(names)}
-    refused("circle", *names, space={**LADDER, **circle})
+    refused("cycle", *names, space={**LADDER, **circle})
 
 
 def test_an_auto_ladder_is_that_of_num_envs_alone() -> None:
     assert study(space={"num_envs": {"ladder": "auto"}}).build_space().auto_bounds == (32, 65536)
-    refused("batch_size: only num_envs takes `ladder: auto`", space={**LADDER, "batch_size": {"ladder": "auto"}})
+    refused("batch_size: only num_envs allows `ladder: auto`", space={**LADDER, "batch_size": {"ladder": "auto"}})
 
 
 def test_num_envs_is_no_range() -> None:
-    refused("num_envs takes a ladder or choices", space={"num_envs": {"range": [1, 8]}})
+    refused("num_envs must be a ladder or choices", space={"num_envs": {"range": [1, 8]}})
 
 
 @pytest.mark.parametrize("rung", ["many", 0, 8.5, -1])
 def test_num_envs_is_a_whole_number(rung: object) -> None:
-    refused(f"num_envs: {rung!r} is no whole number from 1 up", space={"num_envs": {"choices": [8, rung]}})
+    refused(f"num_envs: {rung!r} is not a whole number of at least 1", space={"num_envs": {"choices": [8, rung]}})
 
 
 def test_num_envs_runs_from_small_to_large() -> None:
@@ -172,7 +172,7 @@ def test_each_part_knows_its_keys(part: str) -> None:
     ("limits", "word"),
     [
         ({"iterations": 0}, "iterations"),
-        ({"iterations": 3, "warmup_iterations": 3}, "leaves nothing"),
+        ({"iterations": 3, "warmup_iterations": 3}, "leaves none"),
         ({"max_seconds": 0}, "max_seconds"),
         ({"silence_seconds": -1}, "silence_seconds"),
         ({"sample_seconds": float("nan")}, "sample_seconds"),
@@ -192,7 +192,7 @@ def test_constraints_are_read_as_they_are_written() -> None:
 
 @pytest.mark.parametrize("bound", ["0.8 * default", ">= most", 10, {"min": 10}])
 def test_a_constraint_of_another_form_is_refused_with_its_path(bound: object) -> None:
-    refused("constraints.headroom_pct", "is no bound", constraints={"headroom_pct": bound, "power_mean_w": "<= 700"})
+    refused("constraints.headroom_pct", "is not a bound", constraints={"headroom_pct": bound, "power_mean_w": "<= 700"})
 
 
 def test_default_must_be_searched_where_a_constraint_compares_with_it() -> None:

@@ -1,1 +1,1 @@
-"""Whether this machine is fit to measure on, and everything there that a study needs."""
+"""Checks whether this machine is fit to measure on and has everything that a study needs."""

@@ -1,4 +1,4 @@
-"""All checks of a study's surroundings, one after another; nothing is started on the devices and nothing written."""
+"""Runs all checks for a study, one after another. No check starts work on the devices or writes a file."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -18,17 +18,23 @@ from tuner.study.load import stands_in
 from tuner.study.spec import EnvironmentSpec, StudySpec
 
 DISK_NEEDED_GIB, DISK_WISHED_GIB = 1, 10
-"""For the checkpoint and the log of every probe."""
+"""The free disk space in GiB below which a check reports a problem, and below which it warns.
+
+Every probe writes a checkpoint and a log.
+"""
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - only looked at
 SHARED_MEMORY_WISHED_GIB = 1
-"""For NCCL and a DataLoader's workers; containers often have 64 MiB."""
+"""The free shared memory in GiB below which a check warns.
+
+NCCL and the workers of a DataLoader need shared memory. Containers often have only 64 MiB.
+"""
 
 
 def check_up(spec: StudySpec, *, asked_for: str, devices: str, url: str, runs: Path) -> Iterator[Finding]:
-    """Check the devices, the trainer, the database at `url` and the disk of `runs`; give findings as they come.
+    """Check the devices, the trainer, the database at `url` and the disk of `runs`. Yields each finding at once.
 
-    `asked_for` is the study that the user named. What is wrong is a finding, not an exception.
+    `asked_for` is the study that the user named. An error that a check raises becomes a finding.
     """
     if stands_in(spec, asked_for):
         yield fine("study", f"{spec.name} stands in for {asked_for}, whose trainer.root is empty")
@@ -45,7 +51,7 @@ def check_up(spec: StudySpec, *, asked_for: str, devices: str, url: str, runs: P
 def check_devices(
     devices: str, environment: EnvironmentSpec, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids
 ) -> Iterator[Finding]:
-    """Check the devices that a study names. Raises DeviceError where they cannot be opened."""
+    """Check the devices that a study names. Raises DeviceError when they cannot be opened."""
     source = open_devices(devices, connect, cuda_order)
     yield from check_machine(source.devices, describe_machine(source, connect))
     cards = Cards(source.devices, connect)

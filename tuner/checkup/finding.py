@@ -1,4 +1,4 @@
-"""What a check finds."""
+"""The result of one check."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,14 +9,14 @@ class Level(StrEnum):
 
     OK = "ok"
     WARNING = "warning"
-    """Probes run; their numbers may suffer."""
+    """Probes run, but their values may suffer."""
     PROBLEM = "problem"
-    """Probes do not run, or not for this study alone."""
+    """Probes do not run, or they would share the cards with others."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """What one check has found."""
+    """What one check found."""
 
     subject: str
     level: Level
@@ -24,15 +24,15 @@ class Finding:
 
 
 def fine(subject: str, text: str) -> Finding:
-    """Give a finding that asks for nothing."""
+    """Return a finding that needs no action."""
     return Finding(subject=subject, level=Level.OK, text=text)
 
 
 def warning(subject: str, text: str) -> Finding:
-    """Give a finding that is worth a look."""
+    """Return a finding that the user should look at."""
     return Finding(subject=subject, level=Level.WARNING, text=text)
 
 
 def problem(subject: str, text: str) -> Finding:
-    """Give a finding that must be mended before a study runs."""
+    """Return a finding that the user must fix before a study runs."""
     return Finding(subject=subject, level=Level.PROBLEM, text=text)

@@ -1,4 +1,4 @@
-"""Checks of where a study keeps things: its database and the room for its files."""
+"""Checks where a study keeps its data: its database, and the free space for its files."""
 
 import os
 import shutil
@@ -13,9 +13,9 @@ from tuner.urls import shown
 
 
 def check_storage(url: str) -> Finding:
-    """Say whether the database answers and holds studies, or can be created; it is left as it is.
+    """Report whether the database answers and contains studies, or can be created. The check changes nothing.
 
-    Raises StoreError when it cannot be reached or holds something else.
+    Raises StoreError when the database cannot be reached or contains something else.
     """
     engine = engine_at(url)
     if engine.dialect.name == "sqlite":
@@ -30,19 +30,24 @@ def check_storage(url: str) -> Finding:
     if empty:
         return fine("storage", f"{shown(url)} answers and is empty")
     connect(url)
-    return fine("storage", f"{shown(url)} answers and holds studies")
+    return fine("storage", f"{shown(url)} answers and contains studies")
 
 
 def check_room(subject: str, folder: Path, *, wished_gib: float, needed_gib: float = 0.0) -> Finding:
-    """Say how much is free where `folder` is or will be; too little is a problem, less than wished a warning."""
+    """Report the free space where `folder` is or will be.
+
+    Less than `needed_gib` is a problem, and less than `wished_gib` is a warning.
+    """
     there = _nearest(folder)
     free_gib = mib(shutil.disk_usage(there).free) / MIB_PER_GIB
     text = f"{free_gib:,.1f} GiB free at {there}"
     if free_gib < needed_gib:
-        return problem(subject, f"{text}; {needed_gib:g} GiB is the least")
-    return warning(subject, f"{text}; {wished_gib:g} GiB are safer") if free_gib < wished_gib else fine(subject, text)
+        return problem(subject, f"{text}; at least {needed_gib:g} GiB is needed")
+    if free_gib < wished_gib:
+        return warning(subject, f"{text}; {wished_gib:g} GiB would be safer")
+    return fine(subject, text)
 
 
 def _nearest(folder: Path) -> Path:
-    """Give the folder itself or the nearest one above it that exists."""
+    """Return the folder itself, or the nearest folder above it that exists."""
     return next(path for path in (folder, *folder.absolute().parents) if path.is_dir())

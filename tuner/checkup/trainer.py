@@ -1,4 +1,4 @@
-"""Checks of what a study asks for, and of its trainer: its files, its parameters, what its own Python can import."""
+"""Checks a study's objective and its trainer: the files, the parameters, and what the trainer's Python can import."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import get_args
@@ -15,14 +15,14 @@ from tuner.trainers.registry import open_trainer
 
 
 def check_objective(spec: StudySpec) -> Iterator[Finding]:
-    """Check that there are the metrics which a study names. Raises StudyError where there are not."""
+    """Check that the metrics which a study names exist. Raises StudyError when a metric does not exist."""
     check_metrics(spec)
     kept = [f"{one.metric} {one}" for one in spec.build_constraints()]
     yield fine("objective", ", ".join([*spec.objectives, *kept]))
 
 
 def check_named_trainer(spec: StudySpec) -> Iterator[Finding]:
-    """Check the trainer that a study names. Raises StudyError or TrainerError where its files cannot be used."""
+    """Check the trainer that a study names. Raises StudyError or TrainerError when its files cannot be used."""
     trainer = open_trainer(spec.trainer)
     known = trainer.cases()
     chosen = select(known, spec.cases)
@@ -39,9 +39,9 @@ def check_named_trainer(spec: StudySpec) -> Iterator[Finding]:
 
 
 def check_parameters(trainer: Trainer, spec: StudySpec, cases: Iterable[Case]) -> Iterator[Finding]:
-    """Say which parameters are searched in some case, on some kind of device.
+    """Report which parameters are searched in at least one case, on at least one kind of device.
 
-    Raises TrainerError for a parameter that the trainer has never heard of and for a value that it cannot use.
+    Raises TrainerError for a parameter that the trainer does not know, and for a value that it cannot use.
     """
     spaces = [narrowed(spec, case.name, kind).build_space() for case in cases for kind in get_args(DeviceKind)]
     searched, declined = split_parameters(trainer, dict.fromkeys(name for space in spaces for name in space.names))
@@ -55,7 +55,7 @@ def check_parameters(trainer: Trainer, spec: StudySpec, cases: Iterable[Case]) -
 
 
 def check_imports(dependencies: Dependencies, imported: Sequence[Imported]) -> Iterator[Finding]:
-    """Say which modules are there, in which versions, and which are missing or do not work together."""
+    """Report which modules can be imported, in which versions, and which are missing or do not work together."""
     there, broken = [one for one in imported if one.error is None], [one for one in imported if one.error is not None]
     versions = ", ".join(f"{one.module} {one.version or ''}".strip() for one in there)
     yield fine("imports", f"{dependencies.python} imports {versions or 'nothing'}")

@@ -87,7 +87,7 @@ def judge(
         return Verdict(state=State.FAIL, status="no_reading", unread=unread)
     numbers = measured(result)
     readings = [(one, numbers[one.metric], default.get(one.metric)) for one in constraints]
-    missed = {one.metric: one.missed(*reading) for one, *reading in readings}
+    missed = {one.metric: one.violation(*reading) for one, *reading in readings}
     complaints = [one.complaint(*reading) for one, *reading in readings if missed[one.metric] > 0]
     return Verdict(
         state=State.COMPLETE,

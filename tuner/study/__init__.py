@@ -1,1 +1,1 @@
-"""The study file, its space and its cases."""
+"""Reads and checks study files: their space, their cases and their limits."""

@@ -1,4 +1,4 @@
-"""What is wrong with a part of a study file, in words of its own rather than of the library that checks it. Pure."""
+"""Describes errors in a study file in plain words instead of the words of pydantic, which finds them. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, get_args
@@ -20,18 +20,24 @@ _IN_WORDS = {
     "float_parsing": "should be a number",
     "too_long": "has too many values",
 }
-"""Kind of error → what to say of it; of the others the library's own words will do."""
+"""The words for each kind of error. All other kinds keep pydantic's own message."""
 
 
 def complaints(error: ValidationError, model: type[BaseModel], *above: str) -> list[str]:
-    """Give each error with its path below the keys `above`, what is wrong and what was found, in the file's order."""
-    return [_complaint(part, model, above) for part in _telling(error.errors())]
+    """Return one message per error, in the file's order: its path, what is wrong, and which value was found.
+
+    The paths begin with the keys `above`.
+    """
+    return [_complaint(part, model, above) for part in _without_consequences(error.errors())]
 
 
-def _telling(parts: Sequence[ErrorDetails]) -> Iterable[ErrorDetails]:
-    """Leave out that a list is too short where its members are to blame: those that fail are not counted."""
-    holders = {part["loc"][:depth] for part in parts for depth in range(len(part["loc"]))}
-    return (part for part in parts if part["type"] != "too_short" or part["loc"] not in holders)
+def _without_consequences(parts: Sequence[ErrorDetails]) -> Iterable[ErrorDetails]:
+    """Leave out the error that a list is too short when one of its members has an error.
+
+    Pydantic does not count a member with an error, so the list may only seem too short.
+    """
+    parents = {part["loc"][:depth] for part in parts for depth in range(len(part["loc"]))}
+    return (part for part in parts if part["type"] != "too_short" or part["loc"] not in parents)
 
 
 def _complaint(part: ErrorDetails, model: type[BaseModel], above: Sequence[str]) -> str:
@@ -46,7 +52,7 @@ def _complaint(part: ErrorDetails, model: type[BaseModel], above: Sequence[str])
 
 
 def _keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
-    """Name the keys that there may be at a place in what `model` describes."""
+    """Return the keys that `model` allows at this place."""
     kind: Any = model
     for step in place:
         fields = getattr(kind, "model_fields", {})
@@ -55,6 +61,9 @@ def _keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
 
 
 def _member(kind: Any) -> Any:
-    """Give what a list, a mapping or a choice of kinds holds: the mapping with fixed keys among them, else the last."""
+    """Return the type of the members of a list, a mapping or a union.
+
+    Of several types, a model with fixed keys is preferred. Otherwise the last type is returned.
+    """
     members = [one for one in get_args(kind) if one is not Ellipsis]
     return next((one for one in members if hasattr(one, "model_fields")), members[-1] if members else None)

@@ -1,4 +1,4 @@
-"""What is asked of a config besides a high objective, such as `samples_per_s: ">= 0.8 * default"`."""
+"""Constraints: what the best config must satisfy besides its objective, such as `samples_per_s: ">= 0.8 * default"`."""
 
 import re
 from dataclasses import dataclass
@@ -11,35 +11,38 @@ _FORM = re.compile(r"(?P<sense><=|>=)\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<of_defau
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Constraint:
-    """A bound on one metric: a number or, `of_default`, so many times what the default variant has at the same rung."""
+    """A bound on one metric."""
 
     metric: str
     sense: Literal["<=", ">="]
     number: float
+    """The bound, in the metric's unit. With `of_default` it is a factor instead."""
     of_default: bool = False
+    """Whether `number` multiplies the value that the default variant has at the same rung."""
 
     def __str__(self) -> str:
-        """Write it as in a study file, always alike."""
+        """Return the bound as a study file spells it. Equal bounds give equal text."""
         return f"{self.sense} {self.number:.15g}{' * default' if self.of_default else ''}"
 
-    def missed(self, number: float | None, default: float | None = None) -> float:
-        """Tell by what share of the bound a reading misses it: 0 or below where it is kept, 1 where that is not known.
+    def violation(self, value: float | None, default: float | None = None) -> float:
+        """Return by how much a value violates the bound, as a share of the bound. At most 0 means that it is satisfied.
 
-        `default` is the reading of the default variant. Beside a bound of 0 the distance itself is given.
+        `default` is the value that the default variant has. A violation is 1 when either value is unknown. For a bound
+        of 0 the difference itself is returned.
         """
         bound = self._bound(default)
-        if number is None or bound is None:
+        if value is None or bound is None:
             return 1.0
-        return (number - bound if self.sense == "<=" else bound - number) / (bound or 1.0)
+        return (value - bound if self.sense == "<=" else bound - value) / (bound or 1.0)
 
-    def complaint(self, number: float | None, default: float | None = None) -> str:
-        """Say in what way a reading misses the bound."""
-        if number is None:
-            return f"{self.metric} was not measured, {self} is asked for"
+    def complaint(self, value: float | None, default: float | None = None) -> str:
+        """Describe how a value violates the bound."""
+        if value is None:
+            return f"{self.metric} was not measured, {self} is required"
         bound = self._bound(default)
         if bound is None:
-            return f"{self.metric} of default at this rung is not known, {self} is asked for"
-        return f"{self.metric} is {number:.6g}, {self}{f' = {bound:.6g}' if self.of_default else ''} is asked for"
+            return f"{self.metric} of default at this rung is not known, {self} is required"
+        return f"{self.metric} is {value:.6g}, {self}{f' = {bound:.6g}' if self.of_default else ''} is required"
 
     def _bound(self, default: float | None) -> float | None:
         if not self.of_default:
@@ -48,10 +51,10 @@ class Constraint:
 
 
 def read_constraint(metric: str, text: object) -> Constraint:
-    """Read a bound as study files spell it. Raises ValueError showing the three forms that there are."""
+    """Read a bound as study files spell it. Raises ValueError with examples of the three allowed forms."""
     found = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
     if found is None:
-        raise ValueError('is no bound; write "<= 20000", ">= 10" or ">= 0.8 * default", in quotes')
+        raise ValueError('is not a bound; write "<= 20000", ">= 10" or ">= 0.8 * default", in quotes')
     return Constraint(
         metric=metric,
         sense="<=" if found["sense"] == "<=" else ">=",
@@ -66,4 +69,4 @@ def _checked(text: object) -> object:
 
 
 Bound = Annotated[str, BeforeValidator(_checked)]
-"""A bound as study files spell it."""
+"""The type of a bound in a study file: text that `read_constraint` accepts."""

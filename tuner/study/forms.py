@@ -1,4 +1,4 @@
-"""The forms that text in a study file may have: as regular expressions, for its schema, and in words, for people."""
+"""The forms of text in a study file: as regular expressions for the schema, and in words for error messages."""
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
 TRAINER = r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,99}|[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*)$"
@@ -6,9 +6,9 @@ VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 DEVICES = r"^(auto|cpu(:[1-9]\d*)?|\d+(,\d+)*)$"
 
 IN_WORDS = {
-    NAME: "takes letters and digits, and - _ . after the first; 100 at most",
-    TRAINER: "is the name of a trainer, or package.module:Class for a class of your own",
-    VARIABLE: "takes letters, digits and _, and begins with no digit",
+    NAME: "must be at most 100 letters, digits and - _ . and begin with a letter or digit",
+    TRAINER: "must be the name of a trainer, or package.module:Class for a class of your own",
+    VARIABLE: "may contain letters, digits and _, and must not begin with a digit",
     DEVICES: "is none of: auto, cpu, cpu:RANKS, or CUDA indices such as 0,1",
 }
-"""What is said of text of another form."""
+"""The error message for text that does not match the regular expression."""

@@ -1,4 +1,4 @@
-"""From a study's name to a checked `StudySpec`: find the file, expand `${VAR}`, report every error at once."""
+"""Loads a study by its name: finds the file, expands `${VAR}`, checks it, and reports all errors at once."""
 
 import os
 import re
@@ -23,18 +23,19 @@ _YAML_HINTS = {
     "cannot start any token": "put the text in quotes",
     "unknown escape character": "use single quotes, which keep a backslash as it is",
 }
-"""Part of what YAML says is wrong → what to do about it, where people have meant something else."""
+"""Hints for common mistakes: a part of the YAML parser's message → what the user can do."""
 _PACKAGE = Path(__file__).resolve().parents[1]
 _FOLDERS = (Path("studies"), _PACKAGE / "_studies", _PACKAGE.parent / "studies")
 
 
 def load(study: str, environ: Mapping[str, str] = os.environ, *, fall_back: bool = True) -> StudySpec:
-    """Read the study called `study`: a path to a YAML file, or a name looked up in `studies/`.
+    """Load the study called `study`, which is a path to a YAML file or the name of a file in `studies/`.
 
-    `${VAR}` and `${VAR:-default}` are replaced from `environ` in every string. When `trainer.root` comes out empty and
-    the file names a `fallback`, that study is given instead, whatever its own root; the caller can tell by its name.
-    `fall_back` False gives the file's own study: no trainer is to be started.
-    Raises StudyError with all errors of the file, each with its path.
+    In every string, `${VAR}` and `${VAR:-default}` are replaced from `environ`. If `trainer.root` is empty after that
+    and the file names a `fallback`, the fallback study is returned. Its `name` differs from the requested one.
+    With `fall_back` False the file's own study is returned; this suits callers that start no trainer.
+
+    Raises StudyError with all errors of the file, each with the path of its key.
     """
     spec = _load(find(study), environ)
     if not (fall_back and spec.fallback) or spec.trainer.root:
@@ -42,12 +43,12 @@ def load(study: str, environ: Mapping[str, str] = os.environ, *, fall_back: bool
     try:
         stand_in = find(spec.fallback)
     except StudyError as error:
-        raise StudyError(f"{study}: trainer.root is empty, and of its fallback: {error}") from error
+        raise StudyError(f"{study}: trainer.root is empty, and its fallback cannot be used: {error}") from error
     return _load(stand_in, environ)
 
 
 def stands_in(spec: StudySpec, study: str, environ: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether `spec`, loaded for `study`, is that study's fallback. Raises as `load` does."""
+    """Return whether `spec`, which was loaded for `study`, is that study's fallback. Raises the errors of `load`."""
     return study != spec.name and load(study, environ, fall_back=False).name != spec.name
 
 
@@ -56,9 +57,9 @@ def _load(path: Path, environ: Mapping[str, str]) -> StudySpec:
     try:
         raw = _expand(_read(path), environ, "", errors)
     except RecursionError as error:
-        raise StudyError(f"study file {path} is nested too deeply, or one of its aliases holds itself") from error
+        raise StudyError(f"study file {path} is nested too deeply, or one of its aliases contains itself") from error
     if not isinstance(raw, dict):
-        raise StudyError(f"{path} holds no mapping; a study file starts with `name:`")
+        raise StudyError(f"{path} contains no mapping; a study file starts with `name:`")
     raw.setdefault("name", path.stem)
     spec = _validate(raw, errors)
     if spec is None or errors:
@@ -67,7 +68,7 @@ def _load(path: Path, environ: Mapping[str, str]) -> StudySpec:
 
 
 def find(study: str) -> Path:
-    """Give the file of the study called `study`. Raises StudyError with the names that exist."""
+    """Return the file of the study called `study`. Raises StudyError with the names of the existing studies."""
     if study.endswith((".yaml", ".yml")):
         if not Path(study).is_file():
             raise StudyError(f"study file {study} does not exist")
@@ -82,9 +83,9 @@ def find(study: str) -> Path:
 
 
 def narrowed(spec: StudySpec, case: str, device: DeviceKind) -> StudySpec:
-    """Apply the overrides that match this case on this kind of device, in the file's order.
+    """Return the study for one case on one kind of device: all matching overrides are applied, in the file's order.
 
-    Raises StudyError where overrides that are fine one by one contradict each other.
+    Raises StudyError when overrides that are valid one by one contradict each other.
     """
     raw = spec.model_dump(exclude_unset=True)
     for override in spec.overrides:
@@ -94,12 +95,13 @@ def narrowed(spec: StudySpec, case: str, device: DeviceKind) -> StudySpec:
         return StudySpec.model_validate(raw)
     except ValidationError as error:
         raise StudyError(
-            f"study {spec.name}, its overrides for {case} together:\n{_listed(complaints(error, StudySpec))}"
+            f"study {spec.name}: the overrides for {case} contradict each other:\n"
+            f"{_listed(complaints(error, StudySpec))}"
         ) from error
 
 
 def unmatched(spec: StudySpec, cases: Iterable[str]) -> list[str]:
-    """Give the globs of the overrides that match none of the cases: misspelt, or written for another trainer."""
+    """Return the overrides' globs that match no case. Such a glob is misspelt, or written for another trainer."""
     names = list(cases)
     globs = dict.fromkeys(glob for override in spec.overrides for glob in override.match.cases)
     return [glob for glob in globs if not any(fnmatchcase(name, glob) for name in names)]
@@ -127,13 +129,13 @@ def _read(path: Path) -> Any:
         hint = next((f"; {hint}" for part, hint in _YAML_HINTS.items() if part in wrong), "")
         raise StudyError(f"study file {path} cannot be read: line {line}: {error.problem}{hint}") from error
     except OSError as error:
-        raise StudyError(f"study file {path} cannot be read: {error.strerror}; name another, or mend it") from error
+        raise StudyError(f"study file {path} cannot be read: {error.strerror}; name another file, or fix it") from error
     except (YAMLError, ValueError) as error:  # ValueError: not UTF-8, or a date such as 2026-13-45
         raise StudyError(f"study file {path} cannot be read: {error}") from error
 
 
 def _validate(raw: dict[str, Any], errors: list[str]) -> StudySpec | None:
-    """Check the file as it stands and once more under each override; append what is wrong to `errors`."""
+    """Check the file by itself and with each override applied. Appends every error to `errors`."""
     try:
         spec = StudySpec.model_validate(raw)
     except ValidationError as error:
@@ -158,7 +160,7 @@ def _expand(value: Any, environ: Mapping[str, str], where: str, errors: list[str
         case list():
             return [_expand(part, environ, f"{where}.{index}", errors) for index, part in enumerate(value)]
         case str() if "\0" in value:
-            errors.append(f"{where}: holds a NUL character, which no path, command or variable can")
+            errors.append(f"{where}: contains a NUL character, which no path, command or variable may contain")
             return value
         case str():
             return _VARIABLE.sub(lambda found: _lookup(found, environ, where, errors), value)

@@ -1,15 +1,15 @@
-"""What a study maximises, as its file spells it: `min_avg_util`, or several such as `util,samples_per_s`."""
+"""Reads the objective of a study file: `min_avg_util`, or several metrics such as `util,samples_per_s`."""
 
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
 SHORT = {"util": "min_avg_util", "sm": "min_avg_sm"}
-"""Names that may be written for longer ones."""
+"""Short names that a study file may use → the full names of the metrics."""
 
 
 def read_objectives(text: str) -> tuple[str, ...]:
-    """Give the full names, in their order, of the objectives in a list separated by commas."""
+    """Return the full names of the objectives in a comma-separated list, in the same order."""
     names = (name.strip() for name in text.split(","))
     return tuple(SHORT.get(name, name) for name in names)
 
@@ -21,6 +21,6 @@ def _spelt_out(text: str) -> str:
 Objective = Annotated[
     str,
     AfterValidator(_spelt_out),
-    Field(description="what the best has most of; several, with commas between: a Pareto front"),
+    Field(description="the metric to maximise; several, separated by commas, give a Pareto front"),
 ]
-"""One objective or several, always spelt alike."""
+"""The type of one or several objectives in a study file. The value always has the full names, without spaces."""

@@ -1,4 +1,4 @@
-"""One parameter as study files spell it: a ladder, written or `auto`, choices, or a range."""
+"""One parameter of a study file: a ladder (a list of rungs, or `auto`), a list of choices, or a range."""
 
 import math
 from collections.abc import Sequence
@@ -21,27 +21,33 @@ from pydantic import (
 from tuner.study.space import LADDER, Condition, Parameter, Value, doublings
 
 AUTO = "auto"
-"""In the place of a ladder: rungs are made from two calibration probes, and fixed in the study from then on."""
+"""The word that a study file writes instead of rungs.
+
+The tuner then computes the rungs from two calibration probes, and the study keeps them from then on.
+"""
 
 MOST_VALUES = 1_000
-"""Of one parameter; a search looks at all of them."""
+"""The most values that one parameter may have. The limit bounds the work of a search, which visits all values."""
 
 
-def _no_flag(given: object) -> object:
-    """Refuse true and false, which Python counts as 1 and 0; text such as `"8"` will do, as a variable gives it."""
+def _not_bool(given: object) -> object:
+    """Refuse true and false, which Python treats as 1 and 0.
+
+    Text such as `"8"` is allowed, because the value of an environment variable is text.
+    """
     if isinstance(given, bool):
         raise ValueError("write a number")
     return given
 
 
-Whole = Annotated[int, BeforeValidator(_no_flag)]
-Number = Annotated[float, BeforeValidator(_no_flag)]
+Whole = Annotated[int, BeforeValidator(_not_bool)]
+Number = Annotated[float, BeforeValidator(_not_bool)]
 PositiveInt = Annotated[Whole, Field(ge=1)]
 
 
 def _word_or_number(given: object) -> object:
     if isinstance(given, bool) or not isinstance(given, int | float | str):
-        raise ValueError("write a number or a word, words such as true and null in quotes")
+        raise ValueError("write a number or a word; put words such as true and null in quotes")
     if isinstance(given, float) and not math.isfinite(given):
         raise ValueError("write a finite number")
     return given
@@ -51,13 +57,13 @@ Scalar = Annotated[StrictInt | StrictFloat | StrictStr, BeforeValidator(_word_or
 
 
 class Strict(BaseModel):
-    """A frozen part of the study file in which every unknown key is an error, and every number finite."""
+    """A part of the study file. Unknown keys are errors, numbers must be finite, and values are frozen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class AtLeast(Strict):
-    """A condition on a number: `{min: 1}`."""
+    """A condition that a number is at least `min`, such as `{min: 1}`."""
 
     min: Number
 
@@ -67,7 +73,10 @@ _RUNGS: TypeAdapter[tuple[int, ...]] = TypeAdapter(Rungs)
 
 
 def _ladder(given: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    """Check rungs as rungs, so that an error names the rung and not each form that a ladder may have."""
+    """Check a list only as a list of rungs, so that an error names the wrong rung.
+
+    Otherwise pydantic would list an error for each form that a ladder may have.
+    """
     if isinstance(given, str) and given != AUTO:
         raise ValueError("write rungs such as [256, 512, 1024], or auto")
     return check(given) if given in (None, AUTO) else _RUNGS.validate_python(given)
@@ -79,14 +88,16 @@ Ladder = Annotated[Rungs | Literal["auto"] | None, WrapValidator(_ladder)]
 class ParameterSpec(Strict):
     """One parameter: a `ladder` of rungs, a list of `choices`, or a `range` of integers."""
 
-    ladder: Ladder = Field(default=None, description="rungs, in any order; or auto: made from two calibration probes")
-    min: PositiveInt = Field(default=32, description="smallest rung of `ladder: auto`")
-    max: PositiveInt = Field(default=65536, description="largest rung that `ladder: auto` may have")
+    ladder: Ladder = Field(
+        default=None, description="the rungs, in any order; auto: rungs computed from two calibration probes"
+    )
+    min: PositiveInt = Field(default=32, description="the smallest rung of `ladder: auto`")
+    max: PositiveInt = Field(default=65536, description="the largest rung that `ladder: auto` may have")
     choices: tuple[Scalar, ...] | None = Field(default=None, min_length=1)
-    range: tuple[Whole, Whole] | None = Field(default=None, description="first and last integer")
+    range: tuple[Whole, Whole] | None = Field(default=None, description="the first and the last integer")
     step: PositiveInt = 1
     when: dict[str, Scalar | tuple[Scalar, ...] | AtLeast] = Field(
-        default_factory=dict, description="counts only while other parameters have these values"
+        default_factory=dict, description="the parameter is used only while other parameters have these values"
     )
 
     @model_validator(mode="after")
@@ -104,16 +115,16 @@ class ParameterSpec(Strict):
     def _check_bounds(self) -> None:
         if self.ladder != AUTO:
             if stray := [name for name in ("min", "max") if name in self.model_fields_set]:
-                raise ValueError(f"only `ladder: auto` takes {' and '.join(stray)}")
+                raise ValueError(f"only `ladder: auto` allows {' and '.join(stray)}")
         elif self.when:
-            raise ValueError("`ladder: auto` takes no `when`: each config needs a rung")
+            raise ValueError("`ladder: auto` allows no `when`: each config needs a rung")
         elif self.min > self.max:
             raise ValueError(f"`ladder: auto` has its min {self.min} above its max {self.max}")
 
     def _check_range(self) -> None:
         if self.range is None:
             if "step" in self.model_fields_set:
-                raise ValueError("only a range takes step")
+                raise ValueError("only a range allows step")
             return
         first, last = self.range
         if first > last:
@@ -123,7 +134,7 @@ class ParameterSpec(Strict):
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """All values, those of a ladder and of a range from small to large; of `auto` the doublings it begins with."""
+        """All values. A ladder and a range are sorted; `auto` has the doublings from `min` to `max`."""
         if self.ladder == AUTO:
             return doublings(self.min, self.max)
         if self.ladder is not None:
@@ -133,12 +144,12 @@ class ParameterSpec(Strict):
         return tuple(self.choices or ())
 
     def with_values(self, values: Sequence[Value]) -> "ParameterSpec":
-        """Give the ladder or choices with these values written down in the place of its own."""
+        """Return a ladder or a list of choices with these values and the same conditions."""
         kind = "ladder" if self.choices is None else "choices"
         return ParameterSpec.model_validate({kind: tuple(values), "when": self.when})
 
     def parameter(self, name: str) -> Parameter:
-        """Give the parameter as the search sees it."""
+        """Return the parameter in the form that the search uses."""
         return Parameter(
             name=name,
             values=tuple(sorted(self.values, key=float)) if name == LADDER else self.values,

@@ -1,4 +1,4 @@
-"""The search space: which parameters there are, when each one counts, and what a config looks like."""
+"""The search space: its parameters, the conditions under which each parameter is used, and the configs."""
 
 import hashlib
 import itertools
@@ -11,29 +11,29 @@ Value = int | float | str
 Config = dict[str, Value]
 
 LADDER = "num_envs"
-"""The parameter whose values are the rungs: environments per device."""
+"""The name of the parameter whose values are the rungs, in environments per device."""
 
 VARIANT = "agent_variant"
-"""The parameter that says how the agent file is changed."""
+"""The name of the parameter that selects how the agent file is changed."""
 
 DEFAULT = "default"
 """The variant that changes nothing."""
 
 
 def doublings(first: int, last: int) -> tuple[int, ...]:
-    """Give `first`, twice as much, and so on up to `last`, which is always among them."""
+    """Return `first`, twice `first`, and so on below `last`, and `last` itself."""
     return (*itertools.takewhile(lambda rung: rung < last, (first << power for power in itertools.count())), last)
 
 
 def config_digest(config: Mapping[str, Value]) -> str:
-    """Name a config by 12 hexadecimal digits; equal configs have equal digests whatever their order."""
+    """Return 12 hexadecimal digits that identify a config. The order of its parameters does not matter."""
     canonical = json.dumps(config, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Condition:
-    """Holds when `parameter` has one of `values` or, where `at_least` is given, is no less than that."""
+    """Holds when `parameter` has one of `values`. If `at_least` is given, holds when it is at least that number."""
 
     parameter: str
     values: tuple[Value, ...] = ()
@@ -45,7 +45,7 @@ class Condition:
         return f"{self.parameter}={' or '.join(map(str, self.values))}"
 
     def holds(self, config: Mapping[str, Value]) -> bool:
-        """Tell whether `config` has the parameter with a value that this condition asks for."""
+        """Return whether `config` has the parameter, with a value that satisfies this condition."""
         value = config.get(self.parameter)
         if value is None:
             return False
@@ -56,24 +56,30 @@ class Condition:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parameter:
-    """A parameter with a finite list of values; those of a ladder and of a range run from small to large."""
+    """A parameter with a finite list of values. The values of a ladder or a range are sorted."""
 
     name: str
     values: tuple[Value, ...]
     is_range: bool = False
     """Whether the values are evenly spaced integers, so that a sampler may treat them as numbers."""
     bounds: tuple[int, int] | None = None
-    """Of an `auto` ladder: its smallest rung and the largest it may have; the values are the rungs as far as known."""
+    """For an `auto` ladder, its smallest rung and the largest rung that it may have; otherwise None.
+
+    The `values` of such a ladder are the rungs that are known so far.
+    """
     conditions: tuple[Condition, ...] = ()
 
     def nearest(self, value: Value) -> Value:
-        """Give the value itself where it is one of the parameter's, else the rung that is nearest in proportion."""
+        """Return the value itself if the parameter has it. Otherwise return the rung with the nearest logarithm."""
         if value in self.values:
             return value
         return min(self.values, key=lambda rung: abs(math.log(float(rung) / float(value))))
 
     def up_to(self, most: int) -> "Parameter":
-        """Leave out the rungs above `most`, which is no less than the smallest; an `auto` ladder then ends there."""
+        """Return the parameter without the rungs above `most`, which must be at least the smallest rung.
+
+        An `auto` ladder then has `most` as its upper bound.
+        """
         if self.bounds is None:
             return replace(self, values=tuple(rung for rung in self.values if isinstance(rung, str) or rung <= most))
         first, last = self.bounds
@@ -81,25 +87,28 @@ class Parameter:
         return replace(self, values=tuple(rungs), bounds=(first, min(last, most)))
 
     def active(self, config: Mapping[str, Value]) -> bool:
-        """Tell whether the parameter counts beside the values already in `config`."""
+        """Return whether the values in `config` satisfy all conditions, so that the parameter is used."""
         return all(condition.holds(config) for condition in self.conditions)
 
 
 def every(config: Config) -> bool:
-    """Hold any config."""
+    """Accept any config."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Parameters in an order in which each one follows those that its conditions name."""
+    """The parameters of a search. Each parameter follows the parameters that its conditions name."""
 
     parameters: tuple[Parameter, ...]
     holds: Callable[[Config], bool] = every
-    """Tells which configs can be measured; the others, such as those that a recorded table lacks, are left out."""
+    """Returns whether a config can be measured. The space leaves out all others.
+
+    For example, a replay leaves out the configs that its recorded table does not contain.
+    """
 
     def __contains__(self, config: Mapping[str, Value]) -> bool:
-        """Tell whether `config` has a value for each active parameter and nothing else, and is not left out."""
+        """Return whether `config` has a value for each active parameter, nothing else, and can be measured."""
         try:
             whole = dict(config) == self.draw(lambda parameter: config[parameter.name]) and all(
                 config[parameter.name] in parameter.values for parameter in self.parameters if parameter.name in config
@@ -110,7 +119,10 @@ class Space:
 
     @property
     def idle(self) -> dict[str, Condition]:
-        """The parameters that never count → the condition which no value meets; rungs yet to be made may meet any."""
+        """The parameters that no config uses → the condition that no value satisfies.
+
+        A condition on an `auto` ladder is never listed, because rungs that are not known yet may satisfy it.
+        """
         made = {one.name: one.values for one in self.parameters if one.bounds is None}
         return {
             one.name: condition
@@ -122,38 +134,38 @@ class Space:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all parameters, active or not."""
+        """The names of all parameters, whether active or not."""
         return tuple(parameter.name for parameter in self.parameters)
 
     def values(self, name: str) -> tuple[Value, ...]:
-        """Give the values of the parameter called `name`, empty when there is none."""
+        """Return the values of the parameter called `name`, or nothing when there is no such parameter."""
         return next((parameter.values for parameter in self.parameters if parameter.name == name), ())
 
     @property
     def auto_bounds(self) -> tuple[int, int] | None:
-        """The smallest rung of an `auto` ladder and the largest it may have; None where the ladder is written."""
+        """The smallest rung of an `auto` ladder and the largest that it may have; None for any other ladder."""
         return next((parameter.bounds for parameter in self.parameters if parameter.name == LADDER), None)
 
     def with_rungs(self, rungs: Sequence[int]) -> "Space":
-        """Give the space with these rungs."""
+        """Return the space with these rungs."""
         return self._with_ladder(lambda ladder: replace(ladder, values=tuple(rungs)))
 
     def up_to(self, most: int) -> "Space":
-        """Give the space without the rungs above `most`, which is no less than the smallest."""
+        """Return the space without the rungs above `most`, which must be at least the smallest rung."""
         return self._with_ladder(lambda ladder: ladder.up_to(most))
 
     def _with_ladder(self, changed: Callable[[Parameter], Parameter]) -> "Space":
         return replace(self, parameters=tuple(changed(one) if one.name == LADDER else one for one in self.parameters))
 
     def nearest(self, config: Config) -> Config:
-        """Give a config of another case as this one may have it: on an `auto` ladder, at the nearest rung."""
+        """Return another case's config for this space. On an `auto` ladder it moves to the nearest rung."""
         if self.auto_bounds is None or LADDER not in config:
             return config
         ladder = next(parameter for parameter in self.parameters if parameter.name == LADDER)
         return {**config, LADDER: ladder.nearest(config[LADDER])}
 
     def draw(self, pick: Callable[[Parameter], Value]) -> Config:
-        """Make a config by asking `pick` for each parameter that is active, in order."""
+        """Return a config. `pick` chooses the value of each active parameter, in order."""
         config: Config = {}
         for parameter in self.parameters:
             if parameter.active(config):
@@ -161,7 +173,7 @@ class Space:
         return config
 
     def configs(self) -> Iterator[Config]:
-        """Walk through every distinct config, the last parameter fastest."""
+        """Iterate over all distinct configs. The last parameter changes fastest."""
         return filter(self.holds, self._extend({}, self.parameters))
 
     def _extend(self, config: Config, rest: Sequence[Parameter]) -> Iterator[Config]:
@@ -176,7 +188,7 @@ class Space:
             yield from self._extend({**config, head.name: value}, tail)
 
     def restricted_to(self, accepted: Iterable[str]) -> "Space":
-        """Leave out the parameters that nobody reads, and with them the parameters that hang on those."""
+        """Return the space with only the `accepted` parameters, without those whose conditions name a dropped one."""
         kept: list[Parameter] = []
         names = set(accepted)
         for parameter in self.parameters:
@@ -186,10 +198,10 @@ class Space:
         return replace(self, parameters=tuple(kept))
 
     def seeds(self, per_variant: int) -> list[Config]:
-        """Choose the configs to probe first: for each variant in turn, rungs spread evenly over its ladder.
+        """Return the configs to probe first: `per_variant` rungs for each variant, spread evenly over the ladder.
 
-        The largest rung comes first, then the smallest, then the gaps are halved, so that a search learns early both
-        the best that fits and where memory ends. Parameters other than rung and variant take their first value.
+        The largest rung comes first and the smallest second. After that, each rung halves the widest gap. In this order
+        a search learns early which configs fit and where memory ends. All other parameters have their first value.
         """
         ladder = self.values(LADDER)
         rungs = [ladder[index] for index in _halving(len(ladder), per_variant)] or [None]
@@ -198,11 +210,11 @@ class Space:
         return [config for position, config in enumerate(seeds) if config not in seeds[:position]]
 
     def default_at(self, rung: Value | None) -> Config:
-        """Give the config that others of a rung are compared with: its default variant, as `seeds` chooses it."""
+        """Return the default config of a rung: the default variant, and the first value of every other parameter."""
         return self._first(rung, DEFAULT)
 
     def defaults(self) -> list[Config]:
-        """Give the default configs of all rungs."""
+        """Return the default configs of all rungs."""
         return [self.default_at(rung) for rung in self.values(LADDER) or (None,)]
 
     def _first(self, rung: Value | None, variant: Value | None) -> Config:
@@ -210,9 +222,9 @@ class Space:
         return self.draw(lambda parameter: chosen.get(parameter.name) or parameter.values[0])
 
     def describe(self) -> dict[str, object]:
-        """Give the space as plain JSON values, for comparing with the one a study was started with.
+        """Return the space as plain JSON values, to compare it with the space that a study was started with.
 
-        Of an `auto` ladder only the bounds count: its rungs are the study's own.
+        An `auto` ladder is described by its bounds only, because each study computes its own rungs.
         """
         return {
             parameter.name: {
@@ -227,7 +239,7 @@ class Space:
 
 
 def _halving(count: int, wanted: int) -> list[int]:
-    """Choose `wanted` of the indices 0 … count-1: the last, the first, then always the middle of the widest gap."""
+    """Choose `wanted` of the indices 0 … count-1: the last, the first, then the middle of the widest gap each time."""
     chosen = [index for index in dict.fromkeys((count - 1, 0)) if 0 <= index < count][:wanted]
     while 2 <= len(chosen) < min(count, wanted):
         ordered = sorted(chosen)
