@@ -4,8 +4,8 @@ import time
 
 
 class MonotonicClock:
-    """Seconds of the system's monotonic clock, which trainers' own marks share."""
+    """The system's monotonic clock. Trainers use the same clock for the times in their reports."""
 
     def now(self) -> float:
-        """Seconds since an arbitrary point; never steps back."""
+        """Return the seconds since an arbitrary point in time. The value never decreases."""
         return time.monotonic()

@@ -1,15 +1,17 @@
-"""Counts as people print them, and counts that start again. Pure."""
+"""Reads counts in the forms that trainers print, and continues counts that start again. Pure."""
 
 import math
 import re
 
 MOST_ITERATIONS = 2**31 - 1
-"""The largest iteration that counts: databases keep it as a step of 32 bits."""
+"""The largest iteration that is accepted. Databases store an iteration as a step of 32 bits."""
 MOST = 2**53
-"""The largest other number that counts: up to here a float tells whole numbers apart."""
+"""The largest other number that is accepted. Up to this number, a float represents every whole number exactly."""
 RESTART_DROP = 5
-"""A count starts again where it falls to its first value or below, from at least this many above. Ranks that speak for
-each other lag behind by an iteration or two, and that is no restart."""
+"""A count has started again if it falls by at least this much, to its first value or below.
+
+A smaller drop is not a restart: when several ranks print, some of them lag behind by an iteration or two.
+"""
 
 _NUMERAL = re.compile(r"\d[\d,_]*(?:\.\d+)?(?:[eE][+-]?\d+)?(?:[kKMGB](?![A-Za-z]))?")
 _GROUPED = re.compile(r"\d{1,3}(?:[,_]\d{3})+")
@@ -17,7 +19,7 @@ _SUFFIXES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
 
 
 def whole_numeral(line: str, begin: int, end: int) -> str:
-    """Return the number that stands in a line from `begin` on, where a pattern matched only a part of it.
+    """Return the whole number in a line from `begin` on, of which a pattern may have matched only the first part.
 
     A pattern such as `\\d+` matches `12` of `12,800`, `1` of `1.28e+04` and `12` of `12.8K`.
     """
@@ -34,7 +36,7 @@ def whole_numeral(line: str, begin: int, end: int) -> str:
 def number(value: object, most: float = MOST) -> float | None:
     """Read a number that may be printed as `12,800`, `1.28e+04`, `12.8K` or `1.2M`.
 
-    Returns None for what is no number, is not finite, lies below 0 or beyond `most`.
+    Returns None for a value that is not a number, is not finite, or is not between 0 and `most`.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
@@ -53,7 +55,7 @@ def _printed(text: str) -> float:
 
 
 class Unwrapped:
-    """A count that goes on where the printed one starts again, as at a new epoch."""
+    """A count that continues when the printed count starts again, for example at a new epoch."""
 
     def __init__(self) -> None:
         self._first: float | None = None
@@ -62,7 +64,7 @@ class Unwrapped:
         self._epoch: float | None = None
 
     def __call__(self, printed: float, epoch: float | None = None) -> float:
-        """Return the count over all epochs; `epoch` is the number of the epoch, where the trainer prints one."""
+        """Return the count over all epochs. `epoch` is the number of the epoch if the trainer prints it."""
         if self._first is None:
             self._first = printed
         next_epoch = epoch is not None and self._epoch is not None and epoch > self._epoch

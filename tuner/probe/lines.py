@@ -1,9 +1,12 @@
-"""From raw console bytes to lines of plain text, with a bound on what one line may hold."""
+"""Splits raw console bytes into lines of plain text of limited length."""
 
 import re
 
 MAX_LINE_BYTES = 16_384
-"""Longer lines lose their middle: a log without a newline must not fill memory, and its end may name a failure."""
+"""The longest line in bytes. A longer line loses its middle.
+
+The limit keeps a log without newlines from filling the memory. The end of a line stays, because it may name a failure.
+"""
 
 _CONTROL = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, cursor moves (ECMA-48, control sequences)
@@ -14,26 +17,29 @@ _CONTROL = re.compile(
 
 
 class LineSplitter:
-    """Cuts a byte stream at newlines and carriage returns; undecodable bytes become U+FFFD, controls are left out."""
+    """Splits a byte stream at newlines and carriage returns.
+
+    Bytes that are not UTF-8 become U+FFFD. Control sequences are removed.
+    """
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> list[str]:
-        """Give the lines that `chunk` completes, empty ones left out."""
+        """Return the lines that `chunk` completes, without empty lines."""
         lines = (self._rest + chunk).splitlines()
         whole = chunk.endswith((b"\n", b"\r"))
         self._rest = b"" if whole or not lines else _shortened(lines.pop())
         return [text for line in lines if (text := _text(line))]
 
     def close(self) -> list[str]:
-        """Give the unfinished last line, if there is one."""
+        """Return the unfinished last line in a list, or an empty list."""
         rest, self._rest = self._rest, b""
         return [text] if (text := _text(rest)) else []
 
 
 def plain(text: str) -> str:
-    """Leave out what a terminal would obey instead of showing: colours, cursor moves, bells, NUL; tabs stay."""
+    """Remove the characters that control a terminal: colours, cursor moves, bells and NUL. Tabs stay."""
     return text if text.isprintable() else _CONTROL.sub("", text)
 
 

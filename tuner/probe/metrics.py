@@ -1,4 +1,4 @@
-"""The metrics of a probe: one row each; tables, objectives and report follow from here."""
+"""The metrics of a probe. Each metric is one row here, and tables, objectives and constraints use these rows."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,15 +14,16 @@ from tuner.study.spec import StudySpec
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A number read off a result; None where the result does not hold it."""
+    """A number that is computed from a probe's result."""
 
     name: str
     unit: str
     of: Callable[[ProbeResult], float | None]
+    """Returns the metric's value, or None when the result does not contain it."""
     error_of: Callable[[ProbeResult], float | None] | None = None
-    """Reads its standard error; a metric that has one may be a study's objective."""
+    """Returns the standard error of the value. Only a metric with a standard error may be an objective."""
     over: Callable[[Sequence[float]], float] = fmean
-    """What it comes to over several probes of one config."""
+    """Combines the values of several probes of one config into one value."""
 
 
 def _each(result: ProbeResult, value: Callable[[DeviceSummary], float | None]) -> list[float]:
@@ -85,30 +86,33 @@ _TABLE = {metric.name: metric for metric in METRICS}
 
 
 def value(result: ProbeResult, objective: str) -> float | None:
-    """Read the objective's number off a result. Raises KeyError for a name that is not in the table."""
+    """Return the objective's value in a result. Raises KeyError for a name that is not in the table."""
     return _TABLE[objective].of(result)
 
 
 def error(result: ProbeResult, objective: str) -> float | None:
-    """Read the standard error of the objective's number off a result, in the objective's unit."""
+    """Return the standard error of the objective's value in a result, in the objective's unit."""
     error_of = _TABLE[objective].error_of
     return error_of(result) if error_of else None
 
 
 def full(objective: str) -> float:
-    """Give the most that an objective can come to, in its unit."""
+    """Return the largest possible value of an objective, in its unit: 100 for a percentage, otherwise infinity."""
     return FULL_PCT if _TABLE[objective].unit == "%" else inf
 
 
 def target_error(result: ProbeResult, objective: str, target_pct: float) -> float:
-    """Give the error asked for in the objective's unit: points of a percentage, else percent of the value."""
+    """Return the standard error that is precise enough, in the objective's unit.
+
+    For a percentage, `target_pct` is in percentage points. For any other objective it is a percentage of the value.
+    """
     if _TABLE[objective].unit == "%":
         return target_pct
     return (value(result, objective) or 0.0) * target_pct / 100
 
 
 def measured(result: ProbeResult) -> dict[str, float | None]:
-    """Read all metrics off a result, each objective followed by its standard error as NAME_se."""
+    """Return all metrics of a result by name. The standard error of NAME follows it as NAME_se."""
     numbers: dict[str, float | None] = {}
     for metric in METRICS:
         numbers[metric.name] = metric.of(result)
@@ -118,7 +122,7 @@ def measured(result: ProbeResult) -> dict[str, float | None]:
 
 
 def check_metrics(spec: StudySpec) -> None:
-    """Raise StudyError naming every objective and constraint on a metric that there is not, or named twice."""
+    """Raise StudyError that names every unknown objective, repeated objective, and constraint on an unknown metric."""
     named = Counter(spec.objectives)
     unknown = [name for name in named if name not in OBJECTIVES]
     errors = [

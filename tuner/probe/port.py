@@ -1,4 +1,4 @@
-"""A TCP port for the ranks to meet at."""
+"""Reserves a TCP port at which the ranks of a trainer connect to each other."""
 
 import socket
 from collections.abc import Iterator
@@ -7,10 +7,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def reserved_port() -> Iterator[int]:
-    """Give a free port of the loopback interface that stays reserved inside the block.
+    """Yield a free TCP port that stays reserved inside the block.
 
-    The port is bound, not listened on, with SO_REUSEADDR: by socket(7) a trainer that sets the same option, as torch's
-    store does, may bind and listen on it, while the kernel hands it to nobody who asks for any free port.
+    The port is bound with SO_REUSEADDR, but nothing listens on it. According to socket(7), a trainer that sets the same
+    option may bind the port and listen on it; torch's store sets it. Meanwhile the kernel gives the port to no process
+    that requests an arbitrary free port.
     """
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""Progress marks from what a trainer writes: printed lines or the JSON-lines file of `tuner.progress`."""
+"""Reads a trainer's progress from its printed lines, or from the JSON-lines file that `tuner.progress` writes."""
 
 import json
 import re
@@ -13,9 +13,10 @@ N = TypeVar("N", int, float)
 
 
 class ProgressReader:
-    """Turns lines into marks; what is not a finite, growing count is no mark, or unknown beside the iteration.
+    """Turns lines into progress reports.
 
-    `origin_s` is the monotonic time at which the probe's clock reads 0.
+    A line without a finite, growing iteration is not a report. Other fields that are not finite or have decreased are
+    unknown in their report. `origin_s` is the monotonic time at which the probe's clock is 0.
     """
 
     def __init__(self, patterns: LinePatterns, origin_s: float) -> None:
@@ -24,11 +25,11 @@ class ProgressReader:
         self._partial: dict[str, str] = {}
         self._unwrapped: dict[tuple[str | None, str], Unwrapped] = {}
         self.matched = 0
-        """How often a printed line has matched a pattern."""
+        """The number of times that a printed line has matched a pattern."""
         self._highest: dict[tuple[int | None, str], float] = {}
 
     def feed(self, line: Line) -> Progress | None:
-        """Return the mark that this line completes, if it completes one."""
+        """Return the progress report that this line completes, or None."""
         fields = record(line.text) if line.stream == "progress" else self._over_epochs(self._printed(line.text))
         rank = _count(fields.get("rank"))
         if rank is None and fields.get("rank") is not None:
@@ -50,14 +51,17 @@ class ProgressReader:
         )
 
     def _grown(self, rank: int | None, name: str, value: N | None) -> N | None:
-        """Give a number that has not fallen below what its rank said before; one that has is unknown."""
+        """Return the value, or None when it is below the rank's earlier values of the same name."""
         if value is None or value < self._highest.get((rank, name), 0):
             return None
         self._highest[rank, name] = value
         return value
 
     def _time_s(self, rank: int | None, stamp_s: float | None, line: Line) -> float:
-        """Give the stamp on the probe's clock, or the time of reading where the stamp's clock stood still or jumped."""
+        """Return the rank's time stamp on the probe's clock.
+
+        Returns the time at which the tuner read the line instead, if the stamp did not grow or lies in the future.
+        """
         before_s = self._highest.get((rank, "t_s"), 0.0)
         own_s = None if stamp_s is None else stamp_s - self._origin_s
         t_s = own_s if own_s is not None and before_s < own_s <= line.t_s else line.t_s
@@ -65,14 +69,14 @@ class ProgressReader:
         return t_s
 
     def _thin(self, stamp_s: float | None, by: float | None, began_s: float, t_s: float) -> Thin | None:
-        """Give the thin part of the iteration between the two times; None where it does not lie in it."""
+        """Return the thin part of the iteration from `began_s` to `t_s`, or None when it begins outside."""
         if stamp_s is None or by is None or by <= 1:
             return None
         from_s = stamp_s - self._origin_s
         return Thin(from_s, by) if began_s <= from_s < t_s else None
 
     def _over_epochs(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Let printed counts go on where they start again with an epoch."""
+        """Make printed counts continue when the trainer starts them again at a new epoch."""
         epoch = number(fields.get("epoch"))
         for name in ("iteration", "samples"):
             if (printed := number(fields.get(name))) is not None:
@@ -93,7 +97,7 @@ class ProgressReader:
 
 
 def record(text: str) -> dict[str, Any]:
-    """Give the JSON object that a line of the progress file holds; an empty one where it holds none."""
+    """Return the JSON object on a line of the progress file, or an empty dictionary when there is none."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

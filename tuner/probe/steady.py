@@ -1,4 +1,4 @@
-"""How well a mean is known, over a window or of several readings, and when that is well enough. Pure."""
+"""Estimates the standard error of a mean, and decides when the error is small enough. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -7,44 +7,55 @@ from itertools import pairwise
 from statistics import fmean, stdev
 
 LEAST_BLOCKS = 2
-"""One block has no spread. Two tell enough: on three recorded tables their mean lay 1.0 to 1.1 of the error that they
-claim from the mean of the blocks that followed (root mean square)."""
+"""The fewest blocks from which a standard error is estimated.
+
+One block has no spread. Two blocks suffice, as three recorded tables show. There the mean of two blocks differed from
+the mean of the later blocks by 1.0 to 1.1 times the estimated error (root mean square).
+"""
 CLEARLY_WORSE = 4.0
-"""Standard errors between a probe and the best that settle which one is better."""
+"""A probe clearly loses when it is this many of its standard errors below the best so far."""
 USUAL_CORRELATION, USUAL_WEIGHT = 0.3, 10
-"""Between neighbouring iterations, as long recordings show it (0.15 to 0.4 on two H200s), and the number of blocks that
-would have to speak against it with equal weight: what a probe's few blocks say of it alone is mostly noise."""
+"""The usual correlation of neighbouring iterations, and its weight in blocks.
+
+Long recordings on two H200s show correlations of 0.15 to 0.4. The few blocks of one probe would give mostly noise, so
+the estimate is a mean of the usual correlation and the probe's own, weighted by blocks.
+"""
 USUAL_SCATTER, USUAL_IDLE_SCATTER, SCATTER_WEIGHT = 0.015, 0.12, 2
-"""Standard deviation of an iteration's mean as a share of it, or of what is idle where that is less, and the number of
-blocks that it counts for: three blocks that happen to agree are no proof of a steady run. On two H200s iterations
-scatter by an eighth of what is idle, from 36 to 98 % of utilisation (`benchmarks/results/scatter.md`): the busier, the
-less."""
+"""The usual standard deviation of an iteration's mean, as a share of the mean and as a share of the idle rest.
+
+The smaller of the two standard deviations applies. The third number is its weight in blocks: three blocks with equal
+values do not prove that a run is steady. On two H200s, iterations scatter by an eighth of the idle rest at every
+utilisation from 36 to 98 % (`benchmarks/results/scatter.md`). So a busier device scatters less.
+"""
 FULL_PCT = 100.0
-"""A busy share with nothing idle."""
+"""The busy share of a device that is never idle, in percent."""
 MAX_CORRELATION = 0.8
-"""Estimates above this are noise."""
+"""The largest correlation that is used. Larger estimates are noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The mean over one or more whole iterations."""
+    """The mean of a quantity over one or more whole iterations, and their length."""
 
     seconds: float
     value: float
 
 
 def standard_error(blocks: Sequence[Block], *, full: float = math.inf) -> float | None:
-    """Estimate the standard error of the time-weighted mean over blocks; None below `LEAST_BLOCKS`.
+    """Estimate the standard error of the time-weighted mean of blocks. Returns None for less than `LEAST_BLOCKS`.
 
-    `full` is the most that a block can come to, as `FULL_PCT` of a busy share.
+    `full` is the largest possible value of a block, for example `FULL_PCT` for a busy share.
 
-    The ratio estimator's error (Cochran, Sampling Techniques, 1977, section 6.3), widened for neighbouring blocks that
-    resemble each other by the effective sample size of a first-order autoregression, n (1 - r) / (1 + r) (von Storch
-    and Zwiers, Statistical Analysis in Climate Research, 1999, section 6.6). The lag-1 correlation r is corrected for
-    its bias of -(1 + 4 r) / n (Kendall, 1954), pulled towards `USUAL_CORRELATION` and taken as 0 where negative. The
-    variance is pulled towards the usual one as if that had been seen in `SCATTER_WEIGHT` blocks more (the moderated
-    variance of Smyth, 2004, section 3). A standard deviation over few blocks is too small on average by
-    sqrt((n - 1.5) / (n - 1)) (Gurland and Tripathi, 1971) and corrected for that.
+    The estimate is the ratio estimator's error (Cochran, Sampling Techniques, 1977, section 6.3) with four changes:
+
+    - The variance is shrunk towards the usual variance, which counts like `SCATTER_WEIGHT` more blocks (the moderated
+      variance of Smyth, 2004, section 3).
+    - A standard deviation of n blocks is too small on average by the factor sqrt((n - 1.5) / (n - 1)). The estimate is
+      corrected for this factor (Gurland and Tripathi, 1971).
+    - The lag-1 correlation r of the blocks is corrected for its bias of -(1 + 4 r) / n (Kendall, 1954). It is then
+      shrunk towards `USUAL_CORRELATION` and limited to 0 … `MAX_CORRELATION`.
+    - Correlated blocks count as n (1 - r) / (1 + r) independent blocks. This is the effective sample size of a
+      first-order autoregression (von Storch and Zwiers, Statistical Analysis in Climate Research, 1999, section 6.6).
     """
     count = len(blocks)
     if count < LEAST_BLOCKS:
@@ -64,11 +75,12 @@ def standard_error(blocks: Sequence[Block], *, full: float = math.inf) -> float 
 
 
 def error_of_mean(values: Sequence[float], errors: Sequence[float | None]) -> float | None:
-    """Estimate the standard error of the mean of several readings; None where neither errors nor scatter tell it.
+    """Estimate the standard error of the mean of several measurements.
 
-    It is what the errors of the readings come to or, where that is more, what their scatter does, as the Particle Data
-    Group scales errors ("Unconstrained averaging", introduction of the Review of Particle Physics, 2024): two starts of
-    a trainer may differ by more than the window of either shows.
+    There are two estimates: one from the errors of the measurements, and one from the scatter of their values. The
+    larger estimate is returned, because two starts of a trainer may differ by more than their windows show. The
+    Particle Data Group scales errors in the same way ("Unconstrained averaging", introduction of the Review of Particle
+    Physics, 2024). Returns None for one measurement without an error, or when there are none.
     """
     count = len(values)
     known = [error for error in errors if error is not None]
@@ -78,5 +90,8 @@ def error_of_mean(values: Sequence[float], errors: Sequence[float | None]) -> fl
 
 
 def known_well_enough(value: float, error: float, *, target: float, best: float | None) -> bool:
-    """Tell whether more iterations would change nothing: the error is below `target`, or the probe clearly loses."""
+    """Return whether a probe needs no more iterations: its error is at most `target`, or the probe clearly loses.
+
+    `best` is the value of the best config so far. None means that there is none.
+    """
     return error <= target or (best is not None and best - value >= CLEARLY_WORSE * error)

@@ -1,4 +1,4 @@
-"""What the devices did in a window. Pure."""
+"""Summarises the measurements of each device over a window. Pure."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,8 +12,11 @@ from tuner.probe.steady import FULL_PCT, Block, standard_error
 from tuner.probe.window import Mark, Window
 
 LAG_S = 0.2
-"""A reading tells of so long before it, on average: NVML's is a mean over 0.2 s that ended up to 0.2 s ago, GPM's one
-over the last 0.5 s. It tells apart what is thin and what is not; over all of a window it makes no difference."""
+"""The average age in seconds of a measured value: the time by which it lags behind the device.
+
+NVML's utilisation is a mean over 0.2 s that ended up to 0.2 s earlier. A GPM value is a mean over the last 0.5 s. The
+lag decides whether a measurement belongs to the thin part of an iteration. Without thin parts, no lag is applied.
+"""
 
 _TIME_S = attrgetter("t_s")
 
@@ -21,9 +24,9 @@ _TIME_S = attrgetter("t_s")
 def summarise(
     samples: Sequence[DeviceSample], window: Window, devices: Sequence[Device], source: str
 ) -> tuple[DeviceSummary, ...]:
-    """Summarise each device over the window; memory peak and power maximum are over the whole probe.
+    """Summarise each device over the window. The memory peak and the power maximum cover the whole probe.
 
-    `samples` come in the order of their times.
+    `samples` are sorted by time.
     """
     return tuple(
         _summary([one for one in samples if one.device == position], window, device.name, source)
@@ -65,14 +68,17 @@ def _summary(samples: Sequence[DeviceSample], window: Window, name: str, source:
 
 @dataclass(frozen=True, slots=True)
 class BusyShare:
-    """What one rank reports of itself over a window, in percent."""
+    """The busy share that one rank reports for a window, in percent, and its standard error."""
 
     mean_pct: float | None
     error_pct: float | None
 
 
 def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> list[BusyShare] | None:
-    """Give each rank's own busy share over the window, or None unless every rank reports one at every cut."""
+    """Return each rank's busy share over the window, as the rank itself reports it.
+
+    Returns None unless every rank reports its busy seconds at each mark that begins or ends a span of the window.
+    """
     shares: list[BusyShare] = []
     inside = [one for one in progress if window.first.iteration <= one.iteration <= window.last.iteration]
     for rank in range(ranks):
@@ -97,7 +103,7 @@ def _busy_pct(busy_s: Mapping[int, float], window: Window) -> float:
 def _mean(
     samples: Sequence[DeviceSample], window: Window, read: Callable[[DeviceSample], float | None]
 ) -> float | None:
-    """Give the mean over what the window stands for."""
+    """Return the mean over the window, with each piece weighted by the seconds of training that it stands for."""
     pieces = window.pieces()
     lag_s = LAG_S if len(pieces) > 1 else 0.0
     means: list[tuple[float, float]] = []
@@ -109,7 +115,7 @@ def _mean(
 
 
 def _between(samples: Sequence[DeviceSample], begin_s: float, end_s: float) -> Sequence[DeviceSample]:
-    """Cut out the readings after `begin_s`, up to `end_s`; they stand in the order of their times."""
+    """Return the samples after `begin_s` and up to `end_s`. `samples` are sorted by time."""
     begin = bisect_right(samples, begin_s, key=_TIME_S)
     return samples[begin : bisect_right(samples, end_s, lo=begin, key=_TIME_S)]
 

@@ -1,4 +1,4 @@
-"""Lines that look like progress although no `progress` pattern matches them. Pure."""
+"""Finds lines that look like progress although no `progress` pattern matches them. Pure."""
 
 import re
 from collections import deque
@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from tuner.probe.last_words import quoted
 
 RECURS = 3
-"""Lines of one form with a growing number that count as progress."""
+"""The number of lines of one form, with a growing number in them, that show progress."""
 PATIENCE_S = 60.0
-"""Seconds that such lines may come before a probe without any match ends: a wrong pattern would cost the whole time
-limit, and a pattern for lines that come once an epoch has this long to match."""
+"""The seconds after which a probe ends if such lines come but no pattern has matched.
+
+Without this limit, a wrong pattern would cost the whole time limit of the probe. The limit is long enough for a pattern
+that matches one line per epoch.
+"""
 
 _FORMS = 100
 _SHOWN = 3
@@ -28,15 +31,15 @@ class Unmatched:
         self._counts: dict[str, tuple[int, float]] = {}
         self._last: deque[str] = deque(maxlen=_SHOWN)
         self.since_s: float | None = None
-        """When such lines were first sure to be progress."""
+        """The time at which lines first clearly showed progress; None until then."""
 
     @property
     def lines(self) -> Sequence[str]:
-        """The last lines that look like progress; empty until they are sure to be."""
+        """The last lines that look like progress. Empty until lines clearly show progress."""
         return [] if self.since_s is None else list(self._last)
 
     def feed(self, text: str, t_s: float) -> None:
-        """Take a line into account that no pattern has matched."""
+        """Consider a line that no pattern has matched."""
         numbers = _NUMBER.findall(text)
         if not numbers or not _WORDS.search(text):
             return

@@ -1,4 +1,4 @@
-"""The part of a probe that counts: whole iterations, and how much training they stand for. Pure."""
+"""The window: the whole iterations of a probe that are evaluated, and how much training they stand for. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,10 @@ from tuner.probe.result import Progress, Thin
 from tuner.probe.steady import Block
 
 LEAST_SPAN_S = 0.5
-"""Shorter iterations are taken together: utilisation is read in steps of a tenth of a second and coarser."""
+"""The shortest span in seconds over which utilisation is averaged; shorter iterations are joined.
+
+Utilisation is measured every tenth of a second or less often, so a shorter span would contain too few values.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,64 +22,67 @@ class Mark:
     iteration: int
     t_s: float
     samples: int | None = None
-    """Of all ranks together."""
+    """The number of samples of all ranks together so far."""
     thin: Thin | None = None
-    """The part of the iteration that the ranks did not run in full: all of them reached it, none has left it."""
+    """The part of the iteration that was shortened on all ranks at the same time, if there was one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of a window of which each second stands for as much training."""
+    """A part of a window in which every second stands for the same amount of training."""
 
     begin_s: float
     end_s: float
     by: float
-    """Seconds of training that a second stands for."""
+    """The seconds of training that one second of the piece stands for."""
 
     @property
     def trained_s(self) -> float:
-        """Seconds of training that it stands for."""
+        """The seconds of training that the whole piece stands for."""
         return self.by * (self.end_s - self.begin_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Whole iterations: from the first of its marks to the last."""
+    """The whole iterations from the first mark to the last mark."""
 
     marks: tuple[Mark, ...]
 
     @property
     def first(self) -> Mark:
-        """Where it begins."""
+        """The mark at which the window begins."""
         return self.marks[0]
 
     @property
     def last(self) -> Mark:
-        """Where it ends."""
+        """The mark at which the window ends."""
         return self.marks[-1]
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """The length of the window."""
         return self.last.t_s - self.first.t_s
 
     @property
     def trained_s(self) -> float:
-        """How long its iterations take in training."""
+        """The seconds that the iterations take in ordinary training, where no iteration is thin."""
         return sum(piece.trained_s for piece in self.pieces())
 
     @property
     def iterations(self) -> int:
-        """How many whole iterations it holds, counted by marks: a trainer may print every hundredth step alone."""
+        """The number of whole iterations, counted by marks: a trainer may print only every hundredth step."""
         return len(self.marks) - 1
 
     @property
     def samples_per_s(self) -> float | None:
-        """Samples of all ranks per second; None where the trainer does not count all of them, from its start on."""
-        return self._rate() or None  # a count of each iteration's own stands still
+        """The samples of all ranks per second of training.
+
+        None unless the trainer reports the total number of samples since its start.
+        """
+        return self._rate() or None  # 0 means that the trainer reports the samples of each iteration, not the total
 
     def pieces(self) -> list[Piece]:
-        """Cut it where iterations begin and end to be thin; one piece where none is."""
+        """Split the window where a thin part begins or ends. A window without thin parts is one piece."""
         pieces: list[Piece] = []
         begin_s = self.first.t_s
         for mark in self.marks[1:]:
@@ -86,7 +92,7 @@ class Window:
         return pieces if begin_s == self.last.t_s else [*pieces, Piece(begin_s, self.last.t_s, 1.0)]
 
     def spans(self) -> list["Window"]:
-        """Cut it at marks into spans of at least `LEAST_SPAN_S`; what is left over goes to the last."""
+        """Split the window at marks into spans of at least `LEAST_SPAN_S`. The last span includes the rest."""
         cuts = [0]
         for place, mark in enumerate(self.marks):
             if mark.t_s - self.marks[cuts[-1]].t_s >= LEAST_SPAN_S:
@@ -95,7 +101,7 @@ class Window:
         return [Window(self.marks[begin : end + 1]) for begin, end in pairwise(ends)]
 
     def rates(self) -> list[Block]:
-        """Give samples per second, span by span; empty where the trainer does not count samples."""
+        """Return the samples per second of each span, or nothing when the trainer does not report samples."""
         if self.samples_per_s is None:
             return []
         return [Block(span.trained_s, rate) for span in self.spans() if (rate := span._rate()) is not None]
@@ -107,10 +113,10 @@ class Window:
 
 
 def marks(progress: Sequence[Progress], ranks: int) -> list[Mark]:
-    """Give the iterations that are complete everywhere.
+    """Return a mark for each iteration that all ranks have finished.
 
-    Where ranks report for themselves, an iteration counts once all `ranks` have closed it, at the time of the last;
-    what one of them says for all of them does not count beside that.
+    If ranks report for themselves, an iteration is finished once all `ranks` have reported it. Its mark has the time of
+    the last report. Reports without a rank are then ignored.
     """
     by_rank = [report for report in progress if report.rank is not None and report.rank < ranks]
     if not by_rank:
@@ -138,16 +144,19 @@ def marks(progress: Sequence[Progress], ranks: int) -> list[Mark]:
 
 
 def _thin_on_all(parts: Sequence[Thin | None]) -> Thin | None:
-    """Give what is thin on all ranks: since the last of them got there, for which the others waited till then."""
+    """Return the part that is thin on all ranks. It begins when the last rank reaches its thin part.
+
+    Until then the other ranks wait for the last one.
+    """
     known = [thin for thin in parts if thin is not None]
     return max(known, key=attrgetter("from_s")) if len(known) == len(parts) else None
 
 
 def find_window(marks: Sequence[Mark], *, warmup_iterations: int, ran_out: bool) -> Window | None:
-    """Cut the window out of the marks: after warm-up, up to the last mark.
+    """Return the window from the end of warm-up to the last mark, or None when it would be empty.
 
-    When the trainer ended by itself (`ran_out`), its last iteration holds its wind-down (MimicKit: a test rollout) and
-    is left out. None when nothing is left.
+    If the trainer ended by itself (`ran_out`), the last iteration includes work at the end of training (in MimicKit, a
+    test rollout). The window then leaves out that iteration.
     """
     inside = marks[warmup_iterations - 1 : len(marks) - 1 if ran_out else None]
     if len(inside) < 2 or inside[-1].t_s <= inside[0].t_s:
