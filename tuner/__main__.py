@@ -4,16 +4,16 @@ import signal
 
 
 def main() -> None:
-    """Load all that the commands need, which takes a second or two, and run the command line.
+    """Import the commands, which takes a second or two, and run the command line.
 
-    Ctrl-C ends it meanwhile as it ends any other program: at once, and without a word.
+    During the import, Ctrl-C ends the program at once and without a traceback.
     """
-    heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # it is not behind `&` in a script
-    if heeded:
+    handles_ctrl_c = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # False after `&` in a script
+    if handles_ctrl_c:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from tuner.cli.main import main as run  # noqa: PLC0415 - this is what takes so long
+    from tuner.cli.main import main as run  # noqa: PLC0415 - this import takes the second or two
 
-    if heeded:
+    if handles_ctrl_c:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     run()
 

@@ -265,7 +265,7 @@ def test_a_folder_that_cannot_be_reached(tuner: Tuner, tmp_path: Path, command: 
 
 def test_a_folder_that_no_database_url_can_spell(tuner: Tuner, tmp_path: Path) -> None:
     answer = tuner("status", "--study", study_file(tmp_path), "--runs", os.fsdecode(b"gr\xf6sse"))
-    refused(answer, "not spelled in UTF-8", "name another --runs folder")
+    refused(answer, "is not UTF-8", "name another --runs folder")
 
 
 def test_a_working_directory_that_is_gone(tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +273,7 @@ def test_a_working_directory_that_is_gone(tuner: Tuner, tmp_path: Path, monkeypa
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    refused(tuner("optimize", "--study", study), "the working directory is gone; change to one that is there")
+    refused(tuner("optimize", "--study", study), "the working directory no longer exists; change to another one")
 
 
 @pytest.mark.parametrize("cause", [errno.EROFS, errno.ESTALE, errno.EIO], ids=os.strerror)
@@ -283,7 +283,7 @@ def test_a_disk_that_does_not_answer(tuner: Tuner, tmp_path: Path, monkeypatch: 
 
     study = study_file(tmp_path)
     monkeypatch.setattr(Path, "is_file", fail)
-    refused(tuner("cases", "--study", study), f"demo.yaml is out of reach: {os.strerror(cause)}; name another")
+    refused(tuner("cases", "--study", study), f"demo.yaml cannot be used: {os.strerror(cause)}; name another path")
 
 
 def test_a_folder_in_the_place_of_a_table(tuner: Tuner, tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_folder_in_the_place_of_a_table(tuner: Tuner, tmp_path: Path) -> None:
 
 
 def test_a_study_file_that_cannot_be_reached(tuner: Tuner, tmp_path: Path) -> None:
-    refused(tuner("cases", "--study", tmp_path / ("a" * 300 + ".yaml")), "is out of reach: File name too long")
+    refused(tuner("cases", "--study", tmp_path / ("a" * 300 + ".yaml")), "cannot be used: File name too long")
 
 
 def test_a_setting_outside_the_space(tuner: Tuner, tmp_path: Path) -> None:

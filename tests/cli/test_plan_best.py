@@ -53,7 +53,7 @@ def test_the_best_is_printed_with_where_it_comes_from_and_without_a_probes_end(t
     assert config == '# walk: {"num_envs": 16}'
     assert script[0].endswith("runs/demo/best/walk")
     assert ("train.py 16 " in out, "--last" in out) == (True, False)
-    assert " --last 20\n" in tuner("plan", "--study", study)[1]
+    assert " --last 4000\n" in tuner("plan", "--study", study)[1]
 
 
 def test_a_case_without_a_best_is_left_out_and_said(tuner: Tuner, study: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_best_for_other_devices_says_where_it_was_measured(tuner: Tuner, study
 
 def test_a_best_that_would_be_launched_otherwise_now_says_so(tuner: Tuner, study: Path) -> None:
     tuner("optimize", "--study", study, "--n-trials", 1)
-    changed = "# walk: measured otherwise than it is launched here"
+    changed = "# walk: measured with another command, environment or files"
     assert changed not in tuner("plan", "--study", study, "--best")[1]
     study.write_text(study.read_text().replace("--last", "--until"))
     assert changed in tuner("plan", "--study", study, "--best")[1]
@@ -89,7 +89,7 @@ def test_the_best_is_that_of_the_database_asked_for(tuner: Tuner, study: Path, t
 
 def test_the_best_takes_no_settings(tuner: Tuner, study: Path) -> None:
     code, out, err = tuner("plan", "--study", study, "--best", "--set", "num_envs=16")
-    assert (code, out, "give one of the two" in err) == (2, "", True)
+    assert (code, out, "give only one of them" in err) == (2, "", True)
 
 
 def test_a_front_is_listed_above_the_script_of_its_first_member(tuner: Tuner, pareto: Path) -> None:
@@ -117,12 +117,12 @@ def test_any_member_of_a_front_can_be_asked_for_and_trains_in_a_folder_of_its_ow
 
 def test_a_trial_that_is_not_among_the_best_is_refused_with_those_that_are(tuner: Tuner, pareto: Path) -> None:
     code, out, err = tuner("plan", "--study", pareto, "--best", "--trial", 7)
-    assert (code, out, "--trial 7 is none of walk's best; name one of #0, #1" in err) == (2, "", True)
+    assert (code, out, "--trial 7 is not among the best of walk; name one of #0, #1" in err) == (2, "", True)
 
 
 def test_a_trial_is_one_of_the_best_of_one_case(tuner: Tuner, study: Path) -> None:
     code, _, err = tuner("plan", "--study", study, "--trial", 0)
-    assert (code, "give --best, too" in err) == (2, True)
+    assert (code, "give --best too" in err) == (2, True)
     tuner("optimize", "--study", study, "--n-trials", 1)
     code, _, err = tuner("plan", "--study", study, "--best", "--trial", 0, "--cases", "*")
     assert (code, "name the case with --cases" in err) == (2, True)

@@ -1,4 +1,4 @@
-"""Where commands print: terminals, files and pipes."""
+"""The console that commands print to: a terminal, a file or a pipe."""
 
 import os
 import sys
@@ -8,11 +8,14 @@ from typing import TextIO
 from rich.console import Console
 
 PLAIN_WIDTH = 160
-"""Columns of tables that go to a file or a pipe."""
+"""The width in characters of tables that are printed to a file or a pipe."""
 
 
 def open_console() -> Console:
-    """Give a console that fits the terminal, or is wide enough for a table elsewhere; what it cannot spell is a `?`."""
+    """Return a console with the width of the terminal, or `PLAIN_WIDTH` for a file or a pipe.
+
+    It prints `?` for a character that the output's encoding does not have.
+    """
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     console = Console(highlight=False, soft_wrap=True)
@@ -20,7 +23,7 @@ def open_console() -> Console:
 
 
 def fall_silent(*streams: TextIO) -> None:
-    """Let what is written to these go nowhere from now on."""
+    """Discard everything that is written to these streams from now on."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:
         os.dup2(nowhere, stream.fileno())

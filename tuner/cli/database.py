@@ -1,4 +1,4 @@
-"""`tuner status`, `tuner export`, `tuner dashboard`: what a study's database holds."""
+"""`tuner status`, `tuner export` and `tuner dashboard`, which show what a study's database contains."""
 
 from itertools import starmap
 from typing import Annotated
@@ -25,7 +25,7 @@ from tuner.urls import shown
 Port = Annotated[int, typer.Option(min=1, max=65535, help="On this machine's loopback interface.")]
 
 Recorded = Annotated[
-    bool, typer.Option("--recorded", help="The tables of what `tuner record` has measured so far, instead.")
+    bool, typer.Option("--recorded", help="Write the tables of `tuner record` so far, instead of the study's.")
 ]
 
 
@@ -46,14 +46,14 @@ def status(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
 
 
 def export(study: Study, recorded: Recorded = False, storage: Storage = None, runs: Runs = RUNS) -> None:
-    """Write a study's tables: best_by_case, case_manifest, method_summary, trials; pareto, of several objectives."""
+    """Write a study's tables: best_by_case, case_manifest, method_summary, trials; pareto for several objectives."""
     console = open_console()
     spec = load_shown(console, study)
     folder = (runs / spec.name).resolve()
     if recorded:
         paths = export_tables(url := database_url(storage, folder, DATABASE), spec.name, folder / TABLES)
         if not paths:
-            raise StoreError(f"{shown(url)} holds nothing that `tuner record` has measured; record the study first")
+            raise StoreError(f"{shown(url)} contains no probes of `tuner record`; run `tuner record` first")
     else:
         paths = export_study(storage_url(storage, spec, runs), spec.name, folder)
     written(console, paths)

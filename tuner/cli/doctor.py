@@ -1,4 +1,4 @@
-"""`tuner doctor`: whether this machine is fit for a study."""
+"""`tuner doctor`, which checks whether this machine is ready for a study."""
 
 from collections.abc import Iterable
 
@@ -17,7 +17,7 @@ STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
 
 
 def doctor(study: Study, devices: Devices = None, storage: Storage = None, runs: Runs = RUNS) -> None:
-    """Check GPUs, trainer, database and disk before a study; start no probe. Exit code 2 where something is wrong."""
+    """Check GPUs, trainer, database and disk, without starting a probe. Exit code 2 if there is a problem."""
     spec = load(study)
     console = open_console()
     url = storage_url(storage, spec, runs)
@@ -29,10 +29,10 @@ def doctor(study: Study, devices: Devices = None, storage: Storage = None, runs:
 
 def _show_table(console: Console, found: Iterable[Finding]) -> list[Finding]:
     table, findings = Table("", "subject", "finding"), []
-    with console.status("looking") as status:
+    with console.status("checking") as status:
         for finding in found:
             findings.append(finding)
-            status.update(Text(f"looked at {finding.subject}"))
+            status.update(Text(f"checked {finding.subject}"))
             table.add_row(Text(finding.level, STYLES[finding.level]), Text(finding.subject), Text(finding.text))
     console.print(table)
     return findings

@@ -1,4 +1,4 @@
-"""How a Pareto front is shown: one table per case with several objectives."""
+"""Prints the Pareto front of each case that has several objectives, as a table."""
 
 from collections.abc import Iterable, Iterator
 
@@ -18,11 +18,11 @@ _HEADS = {
     "measured": "measured",
     "readings": "readings",
 }
-"""Columns of `pareto.tsv` shown after the objectives → their heads."""
+"""The columns of `pareto.tsv` that follow the objectives → their headings."""
 
 
 def front_tables(study: StudyReader) -> Iterator[Table]:
-    """Lay out each case's front, most of the first objective first."""
+    """Yield a table of each case's front, sorted by the first objective, the highest value first."""
     for case in study.cases:
         if members := study.fronts.get(case.name):
             yield _table(study, case, members)
@@ -30,7 +30,7 @@ def front_tables(study: StudyReader) -> Iterator[Table]:
 
 def _table(study: StudyReader, case: CaseRecord, members: list[TrialRecord]) -> Table:
     rows = [front_row(case, trial, study.beside_default(case, trial)) for trial in members]
-    columns = [column for column in dict.fromkeys([*case.objectives, *_HEADS]) if _tells(column, rows)]
+    columns = [column for column in dict.fromkeys([*case.objectives, *_HEADS]) if _is_shown(column, rows)]
     heads = [_HEADS.get(column, column) for column in columns]
     table = Table("trial", CONFIG, *heads, title=f"{case.name}: Pareto front", title_justify="left")
     for trial, row in zip(members, rows, strict=True):
@@ -38,10 +38,10 @@ def _table(study: StudyReader, case: CaseRecord, members: list[TrialRecord]) -> 
     return table
 
 
-def _tells(column: str, rows: Iterable[Row]) -> bool:
-    """Tell whether a column is worth its width: it holds something, and not for each member that it was read once."""
-    nothing = {None, "", 1} if column == "readings" else {None, ""}
-    return any(row.get(column) not in nothing for row in rows)
+def _is_shown(column: str, rows: Iterable[Row]) -> bool:
+    """Return whether a column has a value in any row. A count of one measurement does not matter as a value."""
+    empty = {None, "", 1} if column == "readings" else {None, ""}
+    return any(row.get(column) not in empty for row in rows)
 
 
 def _cell(value: object) -> str:

@@ -1,4 +1,4 @@
-"""What commands say before they begin: what will run, on what, and what will not be searched."""
+"""The text that commands print before they begin: what runs, on which devices, and what is not searched."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from tuner.workbench import Workbench, not_searched
 
 
 def load_shown(console: Console, study: str) -> StudySpec:
-    """Load a study, and say so where its fallback stands in for it. Raises StudyError."""
+    """Load a study, and print a line if its fallback stands in for it. Raises StudyError."""
     spec = load(study)
     for line in stand_in(spec, study):
         console.print(line, markup=False)
@@ -23,17 +23,17 @@ def load_shown(console: Console, study: str) -> StudySpec:
 
 
 def stand_in(spec: StudySpec, asked_for: str) -> list[str]:
-    """Say which study stands in for the one asked for, if one does."""
+    """Return a line that says which fallback stands in for the requested study, if one does."""
     if not stands_in(spec, asked_for):
         return []
     return [
         f"{asked_for}: trainer.root is empty (is MIMICKIT_ROOT set?); "
-        f"its fallback {spec.name} stands in, recorded under its own name"
+        f"its fallback {spec.name} stands in, and the results are stored under the fallback's name"
     ]
 
 
 def introduction(console: Console, bench: Workbench, cases: Sequence[Case], shown_url: str) -> None:
-    """Say what will run, on what, and what will not be searched."""
+    """Print what runs, on which devices, and what is not searched."""
     for line in stand_in(bench.spec, bench.asked_for):
         console.print(line, markup=False)
     models = ", ".join(f"{device.label} {device.model}" for device in bench.devices)
@@ -60,7 +60,7 @@ def introduction(console: Console, bench: Workbench, cases: Sequence[Case], show
 
 
 def cut_ladders(bench: Workbench, cases: Iterable[Case]) -> list[str]:
-    """Say of which cases the trainer cannot run the largest rungs, and why not, those with the same reason together."""
+    """Return a line for the cases whose largest rungs the trainer cannot run. Cases with one reason share a line."""
     by_end: dict[LadderEnd, list[str]] = {}
     for case in cases:
         if end := bench.cut_for(case):
@@ -69,20 +69,20 @@ def cut_ladders(bench: Workbench, cases: Iterable[Case]) -> list[str]:
 
 
 def replaying(table: RecordedTable, path: Path) -> str:
-    """Say what stands in for trainer and devices."""
+    """Describe the recorded table that replaces trainer and devices."""
     header = table.header
     machine = header.machine.get("gpus") or header.machine.get("cpu")
     return (
         f"replaying {path}: {len(table.configs)} config(s) of {header.case}, recorded on {machine} by {header.date}; "
-        "space and devices are the table's, search, pruner, objective, constraints and limits the study's"
+        "the table gives space and devices; the study gives search, pruner, objective, constraints and limits"
     )
 
 
 def to_be_made(rungs: Sequence[int]) -> str:
-    """Say where the rungs of an `auto` ladder will come from; `rungs` are those it is calibrated at."""
-    return f"{LADDER} is auto: probes at {' and '.join(map(str, rungs[:2]))} come first, and its rungs follow from them"
+    """Say how the rungs of an `auto` ladder are found. `rungs` are the rungs of its calibration probes."""
+    return f"{LADDER} is auto: its rungs are computed from the first probes, at {' and '.join(map(str, rungs[:2]))}"
 
 
 def ladder(case: str, rungs: Iterable[int]) -> str:
-    """Show the rungs that an `auto` ladder has."""
+    """Return a line with the rungs of an `auto` ladder."""
     return f"{case}: {LADDER} is auto: {' '.join(map(str, rungs))}, fixed in this study"

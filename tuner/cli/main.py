@@ -1,4 +1,4 @@
-"""The command `tuner`: its groups put together, and every error a user can cause turned into exit code 2."""
+"""The command `tuner` with all its subcommands. It turns every error that a user can cause into exit code 2."""
 
 import errno
 import sys
@@ -15,7 +15,7 @@ from tuner.errors import TunerError
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _OUT_OF_REACH = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
-    *(errno.EIO, errno.ESTALE, errno.ENOTCONN),  # a disk or a server that does not answer any more
+    *(errno.EIO, errno.ESTALE, errno.ENOTCONN),  # a disk or a server no longer answers
 )
 
 app = typer.Typer(
@@ -53,7 +53,7 @@ Version = Annotated[
 
 @app.callback()
 def _of_every_command(version: Version = False) -> None:
-    """Take the options that stand before a command."""
+    """Accept the options that stand before the subcommand."""
 
 
 def main() -> None:
@@ -64,12 +64,12 @@ def main() -> None:
         _refuse(str(error))
     except OSError as error:
         if error.filename and error.errno in _OUT_OF_REACH:
-            _refuse(f"{error.filename} is out of reach: {error.strerror}; name another, or mend what keeps it")
-        if error.errno == errno.ENOENT and not error.filename:  # what every path begins with
-            _refuse("the working directory is gone; change to one that is there, then run the command again")
+            _refuse(f"{error.filename} cannot be used: {error.strerror}; name another path, or fix this one")
+        if error.errno == errno.ENOENT and not error.filename:  # os.getcwd() fails without a file name
+            _refuse("the working directory no longer exists; change to another one, then run the command again")
         if error.errno not in _FULL:
             raise
-        fall_silent(sys.stdout)  # what it still holds would fail again
+        fall_silent(sys.stdout)  # the rest of its buffer would fail again
         _refuse(f"the output cannot be written: {error.strerror}; free some disk space, then run the command again")
     except KeyboardInterrupt:
         sys.exit(130)

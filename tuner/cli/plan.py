@@ -1,4 +1,4 @@
-"""`tuner plan`: a config's files, environment and command for each case, as a shell script; nothing is started."""
+"""`tuner plan`, which prints a shell script with the files, environment and command of a config for each case."""
 
 import json
 import shlex
@@ -27,23 +27,24 @@ from tuner.study.space import LADDER, Config, Parameter, Space, Value
 from tuner.workbench import Workbench, open_workbench
 
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="name=value, once per parameter; the rest as in the first probe.")
+    list[str] | None,
+    typer.Option("--set", help="NAME=VALUE, once per parameter; all others have the values of the first probe."),
 ]
-Best = Annotated[bool, typer.Option("--best", help="The best config found, to train with: no probe's limit.")]
+Best = Annotated[bool, typer.Option("--best", help="The best config found, without a probe's limits, to train with.")]
 Member = Annotated[
     int | None,
-    typer.Option("--trial", min=0, help="With --best: which of a Pareto front, by its trial; else the first."),
+    typer.Option("--trial", min=0, help="With --best: the trial of the Pareto front to print; default: the first."),
 ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Planned:
-    """What to launch, and what is to be said of it."""
+    """A config to print, and the remarks to print with it."""
 
     case: Case
     config: Config
     folder: str
-    """For its output, below the study's own."""
+    """The folder for the config's output, relative to the study's folder."""
     remarks: Sequence[str]
 
 
@@ -57,11 +58,11 @@ def plan(
     storage: Storage = None,
     runs: Runs = RUNS,
 ) -> None:
-    """Print one config's files, environment and command per case as a shell script; start nothing."""
+    """Print a shell script with the files, environment and command of one config per case. Nothing is started."""
     if best and settings:
-        raise StudyError("--best prints the config that was found and --set one of your own; give one of the two")
+        raise StudyError("--best prints the config that was found, and --set your own config; give only one of them")
     if member is not None and not best:
-        raise StudyError("--trial chooses among the best configs; give --best, too")
+        raise StudyError("--trial chooses among the best configs; give --best too")
     bench = _with_fixed_rungs(open_workbench(study, devices=devices, runs=runs), storage)
     chosen = chosen_cases(bench, cases)
     planned = _found(bench, chosen, storage, member) if best else _as_set(bench, chosen, settings or [])
@@ -76,7 +77,7 @@ def plan(
 
 
 def _with_fixed_rungs(bench: Workbench, storage: str | None) -> Workbench:
-    """Give the bench with the rungs that the study has made for `auto` ladders, where it has begun in its database."""
+    """Return the bench with the rungs that the study's database has for `auto` ladders, if the study has begun."""
     if storage is None and not (bench.folder / DATABASE).is_file():
         return bench
     with suppress(EmptyStoreError):
@@ -85,9 +86,9 @@ def _with_fixed_rungs(bench: Workbench, storage: str | None) -> Workbench:
 
 
 def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member: int | None) -> Iterator[_Planned]:
-    """Give the best config of each case that has one; of a Pareto front the `member` asked for, or the first.
+    """Yield the best config of each case that has one. For a Pareto front, yield its trial `member`, or the first.
 
-    Raises StoreError where no case has one, StudyError where there is no such member.
+    Raises StoreError when no case has a best config, and StudyError when the front has no such trial.
     """
     if member is not None and len(cases) > 1:
         raise StudyError(f"--trial {member} is a trial of one case; name the case with --cases")
@@ -103,7 +104,7 @@ def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member:
             continue
         front, record = reader.fronts.get(case.name, ()), records[case.name]
         trial = _chosen(case, front or [reader.best[case.name]], member)
-        remarks = [*_beside(front, record, trial), *_origin(bench, case, record, trial)]
+        remarks = [*_front_lines(front, record, trial), *_origin(bench, case, record, trial)]
         yield _Planned(
             case=case,
             config=launched(dict(trial.config)),
@@ -113,16 +114,16 @@ def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member:
 
 
 def _chosen(case: Case, members: Sequence[TrialRecord], number: int | None) -> TrialRecord:
-    """Give the member asked for, or the first. Raises StudyError where there is none of that number."""
+    """Return the member with this trial number, or the first member. Raises StudyError for an unknown number."""
     for one in members:
         if number in {None, one.number}:
             return one
     there = ", ".join(f"#{one.number}" for one in members)
-    raise StudyError(f"--trial {number} is none of {case.name}'s best; name one of {there}")
+    raise StudyError(f"--trial {number} is not among the best of {case.name}; name one of {there}")
 
 
-def _beside(front: Sequence[TrialRecord], record: CaseRecord, chosen: TrialRecord) -> Iterator[str]:
-    """Show what else is on a Pareto front: what one objective is worth in the other is the user's to say."""
+def _front_lines(front: Sequence[TrialRecord], record: CaseRecord, chosen: TrialRecord) -> Iterator[str]:
+    """Yield the other members of a Pareto front, so that the user can weigh the objectives."""
     if len(front) > 1:
         yield f"Pareto front of {', '.join(record.objectives)}:"
         yield from (f"  {_measured(record, one)}: {in_words(launched(dict(one.config)))}" for one in front)
@@ -130,7 +131,7 @@ def _beside(front: Sequence[TrialRecord], record: CaseRecord, chosen: TrialRecor
 
 
 def _measured(record: CaseRecord, trial: TrialRecord) -> str:
-    """Say what a trial, or several of one config, came to."""
+    """Return the objectives of a trial, or their means over several trials of one config, as text."""
     known = ((name, trial.metrics.get(name), trial.metrics.get(f"{name}_se")) for name in record.objectives)
     values = ", ".join(f"{name} {reading(value, error)}" for name, value, error in known if value is not None)
     of_several = f", mean of {trial.readings}" if trial.readings > 1 else ""
@@ -138,17 +139,17 @@ def _measured(record: CaseRecord, trial: TrialRecord) -> str:
 
 
 def _origin(bench: Workbench, case: Case, record: CaseRecord, trial: TrialRecord) -> Iterator[str]:
-    """Say which trial a best config comes from, what it came to, and what is different now."""
+    """Yield the trial of a best config and its values, and what would be different if it were launched here."""
     yield _measured(record, trial)
     here = bench.identity_for(case)["devices"]
     if (there := list(record.kept.devices) or here) != here:
         yield f"measured on {', '.join(there)}, launched here on {', '.join(here)}"
     elif not _is_launched_alike(bench, case, trial):
-        yield "measured otherwise than it is launched here: its command, environment or files have changed since"
+        yield "measured with another command, environment or files than it has here: they have changed since"
 
 
 def _is_launched_alike(bench: Workbench, case: Case, trial: TrialRecord) -> bool:
-    """Tell whether a probe of the trial's config would be launched now as it was; also where nothing tells."""
+    """Return whether the trial's config would be launched now as it was then. True if that is unknown."""
     measured, config = trial.probe.plan_digest, dict(trial.config)
     slot = _slot(bench, case, f"plans/{case.name}")
     plan = (bench.trainer.warm_plan if trial.probe.warm else bench.trainer.plan)(case, config, slot)
@@ -156,7 +157,7 @@ def _is_launched_alike(bench: Workbench, case: Case, trial: TrialRecord) -> bool
 
 
 def _as_set(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) -> Iterator[_Planned]:
-    """Give each case's first config with the settings put in. Raises StudyError for a setting outside the space."""
+    """Yield each case's first config, changed by the settings. Raises StudyError for a setting outside the space."""
     for case in cases:
         space = bench.space_for(case)
         first, remarks = space.seeds(1), cut_ladders(bench, [case])
@@ -180,7 +181,7 @@ def _slot(bench: Workbench, case: Case, folder: str, *, to_train: bool = False) 
 
 
 def _config(space: Space, first: Config, settings: Sequence[str]) -> Config:
-    """Give the first config with the settings put in. Raises StudyError for a setting outside the space."""
+    """Return the first config, changed by the settings. Raises StudyError for a setting outside the space."""
     wanted = dict(_setting(text, space) for text in settings)
     if twice := [name for name in wanted if sum(text.startswith(f"{name}=") for text in settings) > 1]:
         raise StudyError(f"--set {twice[0]} is given more than once; name one value")
@@ -192,7 +193,7 @@ def _config(space: Space, first: Config, settings: Sequence[str]) -> Config:
     for parameter in space.parameters:
         if parameter.name in wanted.keys() - config.keys():
             needed = " and ".join(map(str, parameter.conditions))
-            raise StudyError(f"--set {parameter.name}: it counts only with {needed}; set that, too")
+            raise StudyError(f"--set {parameter.name}: it is used only with {needed}; set that too")
     return config
 
 
@@ -205,11 +206,11 @@ def _setting(text: str, space: Space) -> tuple[str, Value]:
             return name, value
     if name not in space.names:
         raise StudyError(f"--set {text}: no parameter {name!r} is searched; name one of {', '.join(space.names)}")
-    raise StudyError(f"--set {text}: {name} takes one of: {', '.join(map(str, space.values(name)))}")
+    raise StudyError(f"--set {text}: {name} must be one of: {', '.join(map(str, space.values(name)))}")
 
 
 def _script(plan: ProbePlan) -> str:
-    """Write a plan as shell commands that do by hand what a probe does."""
+    """Return shell commands that do what a probe with this plan does."""
     lines = [f"mkdir -p {shlex.quote(str(plan.slot.out_dir))}"]
     for path, text in plan.files.items():
         lines += [f"mkdir -p {shlex.quote(str(path.parent))}", f"cat > {shlex.quote(str(path))} <<'END_OF_FILE'"]

@@ -1,4 +1,4 @@
-"""`tuner cases`, `tuner schema`: what there is to run, and how a study file is written."""
+"""`tuner cases` and `tuner schema`, which list the trainer's cases and describe study files."""
 
 import json
 
@@ -18,7 +18,7 @@ FILES_SHOWN = 2
 
 
 def cases(study: Study) -> None:
-    """List the cases that the study's trainer knows; those that the study asks for are marked."""
+    """List the cases that the study's trainer knows. The cases of the study are marked with `*`."""
     console = open_console()
     spec = load_shown(console, study)
     known = open_trainer(spec.trainer).cases()

@@ -1,4 +1,4 @@
-"""Where the cases of a study stand: a table with a row for each; tables on terminals of any width."""
+"""The table of a study's cases, and how tables are printed on a terminal of any width."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -12,42 +12,43 @@ from tuner.export.summary import Best, CaseSummary
 from tuner.study.space import Value
 
 CONFIG = "config"
-"""Head of the column that stands below a table where the terminal has no room for it."""
+"""The heading of the config column. If a table is too wide, this column is printed below the table."""
 
 
 def print_tables(console: Console, *tables: Table) -> None:
-    """Show tables that put configs below, and fold what is still too long for the terminal, rather than cut it off."""
+    """Print tables without cutting text off. If a table is too wide, its configs follow below, and long cells wrap."""
     for table in tables:
-        below = [] if _room(console, table) >= 0 else _taken_out(table)
-        _share(_room(console, table), table.columns)
+        below = [] if _spare_width(console, table) >= 0 else _take_out_configs(table)
+        _set_widths(_spare_width(console, table), table.columns)
         console.print(table, soft_wrap=False)
         for line in below:
             console.print(line, markup=False)
 
 
-def _room(console: Console, table: Table) -> int:
-    """Give how much of the terminal's width a table can leave free without breaking a word; below 0, it must."""
+def _spare_width(console: Console, table: Table) -> int:
+    """Return the terminal's width minus the smallest width of the table that breaks no word."""
     unbounded = console.options.update_width(sys.maxsize)
     return console.width - Measurement.get(console, unbounded, table).minimum
 
 
-def _share(room: int, columns: Iterable[Column]) -> None:
-    """Give columns the width of their longest word and, from the left, of what they need beyond; below 0, break words.
+def _set_widths(spare: int, columns: Iterable[Column]) -> None:
+    """Make each column as wide as its longest word, and share the `spare` width among the columns from the left.
 
-    Left to itself, rich takes from each column in proportion to its width, whatever word that breaks.
+    If `spare` is negative, words are broken. Without this function, rich would shrink all columns in proportion to
+    their width and break words even if there is room.
     """
     for column in columns:
         column.overflow = "fold"
-        if room >= 0:
+        if spare >= 0:
             cells = [str(cell) for cell in (column.header, *column.cells)]
             word = max((cell_len(word) for cell in cells for word in cell.split()), default=0)
-            more = min(room, max(map(cell_len, cells)) - word)
+            more = min(spare, max(map(cell_len, cells)) - word)
             column.width = word + more
-            room -= more
+            spare -= more
 
 
-def _taken_out(table: Table) -> list[str]:
-    """Take the configs out of a table; give a line for each, beside what begins its row."""
+def _take_out_configs(table: Table) -> list[str]:
+    """Remove the config column from a table. Returns a line with the first cell and the config of each row."""
     config = next((column for column in table.columns if column.header == CONFIG), None)
     if config is None:
         return []
@@ -56,17 +57,17 @@ def _taken_out(table: Table) -> list[str]:
 
 
 def in_words(config: Mapping[str, Value]) -> str:
-    """Give a config as its parameters stand in a line."""
+    """Return a config as one line of NAME=VALUE."""
     return " ".join(f"{name}={value}" for name, value in config.items())
 
 
 def reading(value: float, error: float | None) -> str:
-    """Give a number with its standard error, where that is known."""
+    """Return a value as text, with its standard error if that is known."""
     return f"{value:.1f}" if error is None else f"{value:.1f} ± {error:.1f}"
 
 
 def summary_table(rows: Iterable[CaseSummary]) -> Table:
-    """Lay out one row per case."""
+    """Return a table with one row per case."""
     shown = list(rows)
     best = " ".join(["best", *dict.fromkeys(row.objective for row in shown)])
     table = Table("case", "status", best, CONFIG, "samples/s", "trial", "trials")
