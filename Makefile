@@ -15,11 +15,12 @@ unexport PYTHONDONTWRITEBYTECODE
 optimize: $(VENV)/installed
 	$(BIN)/tuner optimize --study $(STUDY)
 
-## test: install with the tools, then run the tests, four at a time: most of them wait for processes
-# with a thread of numpy's per core in each of the four, they would wait for each other
+## test: install with the tools, then run the tests, four at a time: many of them wait for processes
+# With a thread of numpy's per core in each of the four, the four would wait for each other.
+# All tests of a file run in the same one of the four, because they share a trainer or a server.
 test: export OMP_NUM_THREADS := 1
 test: $(VENV)/installed-dev
-	$(BIN)/pytest --numprocesses 4
+	$(BIN)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 ## check: what must pass before each commit
 check: lint test

@@ -9,6 +9,8 @@ from nbclient import NotebookClient
 
 from tuner.export.write import export_study
 
+pytestmark = pytest.mark.early
+
 NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "first_study.ipynb"
 
 

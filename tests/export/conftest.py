@@ -13,7 +13,6 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState
 from sqlalchemy import NullPool, create_engine, make_url, text
 from tests_database import no_power_cut
-from tests_postgresql import private_server
 
 from tuner.kept.names import CASE, PROBE, RETRY
 
@@ -123,16 +122,22 @@ def any_database(request: pytest.FixtureRequest) -> Iterator[FilledDatabase]:
     if request.param == "sqlite":
         yield request.getfixturevalue("database")
     else:
-        server = request.getfixturevalue("postgresql_server")
-        with _own_database(server) as url, _filled(url) as filled:
+        with _own_database(*request.getfixturevalue("server_with_schema")) as url, _filled(url) as filled:
             yield filled
 
 
 @pytest.fixture(scope="session")
-def postgresql_server() -> Iterator[str]:
-    """A private server for all export tests."""
-    with private_server() as url:
-        yield url
+def server_with_schema(postgresql_server: str) -> tuple[str, str]:
+    """A server and its database with nothing but a study database's schema, which takes long to make, to be copied."""
+    engine = create_engine(postgresql_server, isolation_level="AUTOCOMMIT", poolclass=NullPool)
+    with engine.connect() as connection:
+        connection.execute(text("CREATE DATABASE empty_study"))
+    storage = optuna.storages.RDBStorage(
+        make_url(postgresql_server).set(database="empty_study").render_as_string(hide_password=False)
+    )
+    storage.remove_session()
+    storage.engine.dispose()
+    return postgresql_server, "empty_study"
 
 
 @contextmanager
@@ -146,11 +151,11 @@ def _filled(url: str) -> Iterator[FilledDatabase]:
 
 
 @contextmanager
-def _own_database(server: str) -> Iterator[str]:
+def _own_database(server: str, template: str) -> Iterator[str]:
     name = f"tuner_test_{uuid4().hex}"
     engine = create_engine(server, isolation_level="AUTOCOMMIT", poolclass=NullPool)
     with engine.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
+        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {template}"))
     try:
         yield make_url(server).set(database=name).render_as_string(hide_password=False)
     finally:

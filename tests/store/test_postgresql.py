@@ -1,12 +1,10 @@
 """The store on a PostgreSQL server: asked, told, resumed, taken back, exported, by several workers."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from sqlalchemy import create_engine
-from tests_postgresql import private_server
 from tests_space import USUAL
 from tests_store import (
     OUT_OF_MEMORY,
@@ -27,11 +25,12 @@ from tuner.errors import StoreError
 from tuner.export.write import export_study
 from tuner.store.database import Database
 
+pytestmark = pytest.mark.early
 
-@pytest.fixture(scope="session")
-def server() -> Iterator[str]:
-    with private_server() as url:
-        yield url
+
+@pytest.fixture
+def server(postgresql_server: str) -> str:
+    return postgresql_server
 
 
 def test_workers_side_by_side_share_the_work_and_what_they_drop_is_taken_back(server: str, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def unwanted(seconds: float) -> None:
     pytest.fail("nothing is waited for")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stoppable() -> Iterator[Server]:
     with stoppable_server() as server:
         yield server

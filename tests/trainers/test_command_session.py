@@ -13,6 +13,8 @@ from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 from tuner.trainers.command import CommandTrainer
 
+pytestmark = pytest.mark.early
+
 PAGE = Path(__file__).parents[2] / "docs" / "sessions.md"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 from tests_sessions import Message, Served, follow, served
 
 from tuner.devices.base import open_devices
@@ -20,6 +21,8 @@ from tuner.study.spec import TrainerSpec
 from tuner.testing.trainers import make_slot
 from tuner.trainers.reference.adapter import ReferenceTrainer
 from tuner.trainers.reference.rollout import STEPS_PER_ITERATION
+
+pytestmark = pytest.mark.early
 
 CASE = "amp_pi_plus"
 TRAINER = ReferenceTrainer(TrainerSpec(name="reference", options={"hidden_units": 16}))
@@ -102,12 +105,50 @@ def test_no_worker_outlives_its_run(outcome: Outcome) -> None:
     assert outcome.workers == []
 
 
-def test_a_run_learns_what_a_plain_one_does_whatever_came_before(outcome: Outcome, tmp_path: Path) -> None:
-    with reserved_port() as port:
-        plan = TRAINER.plan(Case(name=CASE), LIGHT, make_slot(tmp_path, port=port))
-        plain = subprocess.run([*plan.argv, "--iterations", "2"], check=True, capture_output=True, text=True)
+class Plain:
+    """A run of two ranks that ends by itself."""
+
+    def __init__(self, folder: Path) -> None:
+        progress = folder / "progress.jsonl"
+        with reserved_port() as port:
+            plan = TRAINER.plan(Case(name=CASE), LOADED, make_slot(folder, port=port))
+            self.done = subprocess.run(
+                [*plan.argv, "--iterations", "3"],
+                env={**os.environ, **plan.env, "TUNER_PROGRESS": str(progress)},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        self.folder = folder / "train"
+        self.records = [json.loads(line) for line in progress.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Plain:
+    return Plain(tmp_path_factory.mktemp("plain"))
+
+
+def test_two_ranks_train_to_the_end(plain: Plain) -> None:
+    assert (plain.done.returncode, plain.done.stderr) == (0, "")
+    assert plain.done.stdout == (plain.folder / "log.txt").read_text()
+    assert re.findall(r"^iteration (\d+)  samples (\d+) ", plain.done.stdout, re.MULTILINE) == [
+        (str(iteration), str(2 * NUM_ENVS * STEPS_PER_ITERATION * (iteration + 1))) for iteration in range(3)
+    ]
+    assert "policy.actor.0.weight" in torch.load(plain.folder / "model.pt")
+    for rank in (0, 1):
+        marks = [record for record in plain.records if record["rank"] == rank]
+        assert [mark["iteration"] for mark in marks] == [0, 1, 2]
+        assert [mark["samples"] for mark in marks] == [NUM_ENVS * STEPS_PER_ITERATION * count for count in (1, 2, 3)]
+        assert marks[0]["busy_s"] > 0
+        assert all(
+            0 < later["busy_s"] - earlier["busy_s"] <= later["t_s"] - earlier["t_s"]
+            for earlier, later in pairwise(marks)
+        )
+
+
+def test_a_run_learns_what_a_plain_one_does_whatever_came_before(outcome: Outcome, plain: Plain) -> None:
     lines = learned(outcome.printed)
-    assert lines[3:5] == lines[-2:] == learned(plain.stdout.splitlines())
+    assert lines[3:5] == lines[-2:] == learned(plain.done.stdout.splitlines())[:2]
     assert lines[:2] != lines[3:5]
 
 

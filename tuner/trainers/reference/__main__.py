@@ -4,7 +4,6 @@ from pathlib import Path
 
 from tuner.trainers.reference.agent import AgentSettings
 from tuner.trainers.reference.arguments import above_0, at_least_0, hidden_units, team_parser, team_settings
-from tuner.trainers.reference.run import run
 from tuner.trainers.reference.settings import PREFETCH_FACTOR, RunSettings, TeamSettings
 
 
@@ -36,4 +35,8 @@ def settings_from(argv: list[str] | None = None) -> tuple[TeamSettings, RunSetti
 
 
 if __name__ == "__main__":
-    run(*settings_from())
+    given = settings_from()  # before torch is loaded, which takes seconds: a wrong argument is named at once
+
+    from tuner.trainers.reference.run import run
+
+    run(*given)
