@@ -1,4 +1,4 @@
-"""What optimising a study needs, who watches it, and how the work on a case can end."""
+"""The parts of the work on a study: the job itself, its watcher, its budget of time, and the outcome of a case."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ from tuner.workbench import Workbench
 CRASHES_AFTER_A_RESULT = 6
 """This many unexplained failures in a row stop a case: three configs, each in a session and by the plain command."""
 HOST_FAILURES_IN_A_ROW = 4
-"""This many stop it when the machine is at fault: two configs tried twice, or one that waits for a busy card."""
+"""This many failures in a row with the machine at fault stop a case: two configs tried twice, or a busy card."""
 
 Probe = Callable[[ProbePlan, Stop], ProbeResult]
 """Probes once; the second argument may end the probe early."""
@@ -47,9 +47,10 @@ class Ending(StrEnum):
 
 
 def given_up(result: ProbeResult, streak: int, *, has_run: bool) -> Ending | None:
-    """Say why to stop a case after a probe, None to go on; what failed in a session is left to the plain command.
+    """Return why a case stops after a probe; None to go on.
 
-    `streak` counts the failures in a row that no config is to blame for; `has_run`: some probe has given a number.
+    A failure in a session does not stop a case, because the plain command may still succeed. `streak` counts the
+    failures in a row that are no config's fault. `has_run` says whether any probe has measured the objective.
     """
     if result.failure is None:
         return Ending.UNREAD if streak >= BROKEN_AFTER else None
@@ -68,34 +69,37 @@ def given_up(result: ProbeResult, streak: int, *, has_run: bool) -> Ending | Non
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaseOutcome:
-    """How the work on one case ended; `failure` says what to mend where it stopped early."""
+    """How the work on one case ended; `failure` says what to repair where the work stopped early."""
 
     case: Case
     ending: Ending
     probed: int
     failure: Failure | None = None
     why: str | None = None
-    """Why nothing was left that is worth a probe, in the sampler's words, or what was not measured."""
+    """Why no config is worth a probe any more, in the sampler's words; or which objective was not measured."""
 
     @property
     def stopped(self) -> bool:
-        """Whether the work ended before its time."""
+        """Whether the work ended early."""
         return self.failure is not None or self.ending in {Ending.UNREAD, Ending.INTERRUPTED}
 
 
 class Watcher(Protocol):
-    """Is told what happens, to show it."""
+    """Gets every event of a running study, for example to show it."""
 
     def case_started(self, case: Case, *, finished: int, target: int | None, recovered: Recovered) -> None:
-        """Work on a case begins; `target` is None where no number of trials ends it."""
+        """Work on a case begins; `target` is None where no number of trials ends the work."""
         ...
 
     def calibrating(self, case: Case, rungs: Sequence[int]) -> None:
-        """The case has an `auto` ladder without rungs: probes at the first two of these that run are to make them."""
+        """A calibration begins, because the case's `auto` ladder has no rungs yet.
+
+        The probes at the first two of these rungs that run decide the rungs of the ladder.
+        """
         ...
 
     def rungs_fixed(self, case: Case, rungs: Sequence[int]) -> None:
-        """The case's `auto` ladder has these rungs, made now or long ago."""
+        """The case's `auto` ladder has these rungs, computed now or by an earlier run."""
         ...
 
     def probe_started(self, case: Case, asked: Asked) -> None:
@@ -107,7 +111,7 @@ class Watcher(Protocol):
         ...
 
     def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
-        """The study has been told about a config."""
+        """The result of a config is stored; `incumbent` is the best objective so far."""
         ...
 
     def case_ended(self, outcome: CaseOutcome) -> None:
@@ -117,30 +121,30 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What optimising needs: the study, its database, the means to probe, and who is told and asked meanwhile."""
+    """What the work on a study needs: its bench, its database, a prober, a watcher, and what may stop it."""
 
     bench: Workbench
     database: Database
     probe: Probe
     watcher: Watcher
     interrupted: Callable[[], bool]
-    """Whether the user wants to stop, or the time is over."""
+    """Returns whether the user wants to stop, or the time is over."""
     has_time: Callable[[float | None], bool] = lambda _: True
-    """Whether a probe may begin that takes so many seconds as a rule; None: nothing is known yet."""
+    """Returns whether a probe of so many expected seconds may begin; None stands for an unknown length."""
     purpose: Purpose = SEARCH
     trials: int | None = None
-    """Finished trials per case, where not the study's own number."""
+    """The number of finished trials per case; None for the study's own number."""
     open_session: Callable[[], str | None] = lambda: None
-    """The key of the session that is open now, if one is."""
+    """Returns the key of the open session; None where no session is open."""
     recording: Mapping[str, Any] | None = None
     """How the case is recorded, where it is: the JSON of `Circumstances`, which the case's study keeps."""
 
 
 def check(job: Job, case: Case) -> None:
-    """See that a case can be searched, and its study be resumed; nothing is begun.
+    """Check whether a case can be searched and its study be resumed; this begins nothing.
 
-    Raises StudyError, naming the case, where no sampler can be made, StoreError where its study was begun otherwise.
-    The sampler that searches is another one, made when the cases before have shown their best.
+    Raises StudyError with the case's name where no sampler can be made, and StoreError where the case's study in the
+    database differs. The search itself makes a new sampler later, when the cases before it have shown their best.
     """
     check_study(job.database, job.bench.study_name(case), job.bench.identity_for(case))
     space, spec = job.bench.space_for(case), job.bench.spec_for(case)
@@ -151,21 +155,21 @@ def check(job: Job, case: Case) -> None:
 
 
 class Budget:
-    """The time that probes may take: so many hours from now on, or without end where `hours` is None."""
+    """The time that probes may take: `hours` from now on, or no limit where `hours` is None."""
 
     def __init__(self, clock: Clock, hours: float | None) -> None:
         self._clock = clock
         self.whole_s = math.inf if hours is None else hours * HOUR_S
         self._end_s = clock.now() + self.whole_s
         self.short: tuple[float, float] | None = None
-        """The seconds that the next probe would have taken, and those that were left, where that ended it."""
+        """The seconds that the next probe needed and the seconds that were left, where these ended the budget."""
 
     def over(self) -> bool:
-        """Tell whether the time is spent, or the rest of it too short for a probe."""
+        """Return whether the time is over, or the rest is too short for a probe."""
         return self.short is not None or self._clock.now() >= self._end_s
 
     def allows(self, probe_s: float | None) -> bool:
-        """Tell whether a probe of so many seconds can be done in what is left; once it cannot, the budget is over."""
+        """Return whether the rest is enough for a probe of so many seconds; if it is not, the budget is over."""
         left_s = self._end_s - self._clock.now()
         if probe_s is not None and probe_s > left_s:
             self.short = probe_s, left_s
@@ -173,9 +177,9 @@ class Budget:
 
 
 def within(job: Job, budget: Budget, *, foresee: bool = True) -> Job:
-    """Return the job that ends with a budget, before a probe that cannot be done in it.
+    """Return the job that ends when its budget is over, and that begins no probe that the budget is too short for.
 
-    `foresee` False leaves out how long probes take: a replayed probe takes no time.
+    With `foresee` False, the lengths of probes are ignored, because a replayed probe takes no time.
     """
     limited = replace(job, interrupted=lambda: job.interrupted() or budget.over())
     return replace(limited, has_time=budget.allows) if foresee else limited

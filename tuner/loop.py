@@ -1,4 +1,4 @@
-"""Optimise a study: for each case ask for a config, probe it, judge the result, tell the study."""
+"""Optimises a study: for each case, ask for a config, probe it, judge the result, and store it in the study."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -32,11 +32,12 @@ from tuner.study.space import LADDER, Config
 
 
 def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
-    """Bring each case to its target number of finished trials, resuming what the database holds.
+    """Work on each case until its target number of finished trials is reached; resume the trials in the database.
 
-    A case whose set-up is at fault ends early and the next one begins. Raises StudyError or StoreError, before any
-    probe, where a case has nothing to search, more than its sampler can, or a study begun otherwise. Whatever else is
-    raised (StoreError, OutputError, DeviceError), everything told before is kept and nothing is left running.
+    A case whose set-up is at fault ends early, and the next case begins.
+    Raises StudyError, before any probe, where a case has nothing to search or more than its sampler can search.
+    Raises StoreError, before any probe, where the case's study in the database differs from this study.
+    Later errors are StoreError, OutputError or DeviceError: every finished trial is stored and no process is left.
     """
     for case in cases:
         check(job, case)
@@ -57,9 +58,10 @@ def _optimised(job: Job, case: Case) -> CaseOutcome:
 
 
 def calibrated(job: Job, case: Case) -> tuple[Job, CaseOutcome | None]:
-    """Give the job with the rungs of a case whose ladder is `auto`, and how its calibration ended if there was one.
+    """Return the job with the rungs of a case's `auto` ladder, and the outcome of a calibration if one ran.
 
-    The rungs are those that its study holds; otherwise they are made now, after a calibration, for good.
+    The rungs come from the case's study. Where the study has none, a calibration runs now and the study keeps its
+    rungs for good.
     """
     if not job.bench.calibrates(case):
         return job, None
@@ -117,11 +119,11 @@ class _CaseWork:
         return self._study.rungs
 
     def fix_rungs(self) -> tuple[int, ...]:
-        """Give the rungs of an `auto` ladder, made from the trials so far where the study holds none."""
+        """Return the rungs of an `auto` ladder; compute them from the trials so far where the study has none."""
         return self._study.fix_rungs(lambda trials: rungs_after(trials, self._space, self._spec.probe))
 
     def run(self, probed: int = 0) -> CaseOutcome:
-        """Work until the target is reached; `probed` is how many trials have been made before, this time."""
+        """Work until the target is reached; `probed` counts the trials that this command has made before."""
         target = (self._job.trials or self._spec.search.trials) if self._job.purpose.limited else None
         recovered = self._study.recover(self._probes)
         self._job.watcher.case_started(self._case, finished=self._study.finished, target=target, recovered=recovered)
@@ -141,11 +143,11 @@ class _CaseWork:
         return self._outcome(Ending.TARGET if probed else Ending.ALREADY, probed)
 
     def _outcome(self, ending: Ending, probed: int, failure: Failure | None = None) -> CaseOutcome:
-        why = f"these devices and this trainer do not tell {self._spec.objective}" if ending is Ending.UNREAD else None
+        why = f"this trainer on these devices reports no {self._spec.objective}" if ending is Ending.UNREAD else None
         return CaseOutcome(case=self._case, ending=ending, probed=probed, failure=failure, why=why)
 
     def _probe_once(self, asked: Asked) -> ProbeResult:
-        """Probe one config, or judge it without, and tell the study."""
+        """Probe one config, or judge it without a probe, and store the result."""
         with reserved_port() as port, reserved_out_dir(self._probes / f"{asked.number:04d}") as out_dir:
             try:
                 plan = self._sessions.plan(asked.config, self._slot(out_dir, port), cold=asked.cold)
@@ -163,7 +165,7 @@ class _CaseWork:
         return result
 
     def _refuse(self, asked: Asked, refusal: TrainerError) -> ProbeResult:
-        """Tell that the trainer cannot plan or start this config, or, where its files are at fault, any of the case."""
+        """Store that the trainer cannot plan or start this config, or any config where the case's files are bad."""
         one_config = isinstance(refusal, ConfigRefusedError)
         kind = FailureKind.INVALID_CONFIG if one_config else FailureKind.MISSING_ASSET
         failure = Failure(kind=kind, rule="trainer", detail=str(refusal))
@@ -184,13 +186,13 @@ class _CaseWork:
         )
 
     def _default_metrics(self, result: ProbeResult) -> Mapping[str, float | None]:
-        """Give the metrics of the default variant at a result's rung: its own where it is that."""
+        """Return the metrics of the default config at a result's rung; the result's own where it is the default."""
         if self._is_default(result.config):
             return measured(result)
         return self._study.metrics_of(self._space.default_at(result.config.get(LADDER)))
 
     def _is_default(self, config: Config) -> bool:
-        """Tell whether constraints compare other configs with this one."""
+        """Return whether constraints compare other configs with this config."""
         return self._compares and same_launch(config, self._space.default_at(config.get(LADDER)))
 
     def _tell(
@@ -213,7 +215,7 @@ class _CaseWork:
         return stop
 
     def _after_iteration(self, asked: Asked, so_far: ProbeResult) -> Answer:
-        """Show and report where a live probe stands; return whether it cannot win or is known well enough."""
+        """Show and report the result of a running probe so far; return whether the probe goes on."""
         objectives = self._spec.objectives
         number = value(so_far, objectives[0])
         self._job.watcher.iteration(so_far, number)

@@ -1,4 +1,4 @@
-"""Record cases: measure a list of configs each for its own sake, in an ordinary study of their own."""
+"""Records cases: measures a list of configs, each fully, in an ordinary study with a database of its own."""
 
 import shutil
 import subprocess
@@ -22,29 +22,32 @@ from tuner.study.spec import PrunerSpec
 from tuner.workbench import Workbench
 
 DATABASE = "record.db"
-"""Beside the study's own database, so that a search and a recording never mix."""
+"""The file beside the study's own database, so that a search and a recording never mix."""
 TABLES = "tables"
-"""Folder of a study's tables, in its own."""
+"""The folder of a study's tables, inside the study's own folder."""
 MOST_CONFIGS = 100_000
-"""That a space to record may hold: all are looked at to choose a sample, and more than that no grid comes to an end."""
+"""A space to record has at most this many configs.
+
+The choice of a sample looks at every config, and no recording of a larger grid would ever end.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recording:
-    """What is to be recorded of one case."""
+    """What a recording of one case measures."""
 
     case: Case
     count: int | None
-    """So many configs that fill the space; None: all of it."""
+    """The number of configs in a sample that fills the space; None for the whole space."""
     configs: Sequence[Config]
-    """In the order in which they are measured."""
+    """The configs, in the order in which they are measured."""
     circumstances: Circumstances
 
 
 def recording_bench(bench: Workbench) -> Workbench:
-    """Give the bench for recording: without pruner and constraints, and with a folder of its own for the probes.
+    """Return the bench for recording: without pruner and constraints, and with a folder of its own for the probes.
 
-    A table has the series of one objective, the first that the study names; it holds every metric in any case.
+    A table holds every metric, and the series of one objective: the first objective of the study.
     """
     spec = bench.spec.model_copy(
         update={"pruner": PrunerSpec(name="none"), "constraints": {}, "objective": bench.spec.objectives[0]}
@@ -53,9 +56,9 @@ def recording_bench(bench: Workbench) -> Workbench:
 
 
 def plan_recording(bench: Workbench, case: Case, count: int | None) -> Recording:
-    """Choose what to record of a case: its whole space or, where given, `count` configs that fill it.
+    """Choose what to record of a case: its whole space or, where `count` is given, so many configs that fill the space.
 
-    Raises StudyError where its parameters cannot be columns of a table, or it holds too many configs.
+    Raises StudyError where a parameter cannot be a column of a table, or the space has too many configs.
     """
     spec, space = bench.spec_for(case), bench.space_for(case)
     if any(islice(space.configs(), MOST_CONFIGS, None)):
@@ -84,10 +87,10 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> Recording
 
 
 def record_cases(job: Job, recordings: Sequence[Recording]) -> tuple[list[Recording], list[CaseOutcome]]:
-    """Measure the configs of each case in their order; what is recorded already is not measured again.
+    """Measure the configs of each case in their order, except the configs that are already recorded.
 
-    Gives the recordings, planned anew where an `auto` ladder has been made first, and how the cases that began ended.
-    Raises StoreError, before any probe, where a case has been recorded otherwise.
+    Returns the recordings and the outcomes of the cases that began. A recording is planned again after a calibration.
+    Raises StoreError, before any probe, where a case was recorded with other settings.
     """
     for case in (recording.case for recording in recordings):
         check_study(job.database, job.bench.study_name(case), job.bench.identity_for(case))
@@ -115,12 +118,12 @@ def _record(job: Job, recording: Recording) -> tuple[Recording, list[CaseOutcome
 
 
 def _noting(job: Job, recording: Recording) -> Job:
-    """Give the job with the circumstances of the recording for its study to keep."""
+    """Return the job with the circumstances of the recording, which the case's study keeps."""
     return replace(job, recording=recording.circumstances.model_dump(mode="json"))
 
 
 def _job(job: Job, recording: Recording) -> Job:
-    """Give the job of measuring the list; what an `auto` ladder was calibrated with comes on top of it."""
+    """Return the job that measures the list. The trials of a calibration do not count towards the list's number."""
     calibrated_too = job.bench.space_for(recording.case).auto_bounds is not None
     return replace(
         job,
@@ -130,7 +133,7 @@ def _job(job: Job, recording: Recording) -> Job:
 
 
 def _commit(root: str) -> str | None:
-    """Give the commit of a checkout, `-dirty` where files differ from it; None where it is none."""
+    """Return the commit of a checkout, with `-dirty` where files differ from it; None where `root` is no checkout."""
     git = shutil.which("git")
     if not root or git is None:
         return None

@@ -1,4 +1,4 @@
-"""A study with what it works on: its file, its trainer, its devices, its folder."""
+"""A study with everything that it works with: its file, its trainer, its devices, its folder."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -27,17 +27,17 @@ class Workbench:
 
     spec: StudySpec
     asked_for: str
-    """The study that the user named; differs from `spec.name` where its fallback stands in."""
+    """The study that the user named; it differs from `spec.name` where the fallback study is used."""
     trainer: Trainer
     source: DeviceSource
     folder: Path
-    """Of this study: database, probes and exports; absolute."""
+    """The folder of this study's database, probes and exports; absolute."""
     variables: Mapping[str, str]
-    """What the trainer's processes find in their environment: visible cards, NCCL settings, the study's own."""
+    """The environment variables of the trainer's processes: visible cards, NCCL settings, the study's own variables."""
     rungs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Case → the rungs of its `auto` ladder, where they are fixed."""
+    """Case → the rungs of its `auto` ladder, where the rungs are fixed."""
     holds: Callable[[Config], bool] = every
-    """Tells which configs can be measured at all."""
+    """Returns whether a config can be measured at all."""
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -50,17 +50,18 @@ class Workbench:
         return "gpu" if self.devices[0].is_gpu else "cpu"
 
     def spec_for(self, case: Case) -> StudySpec:
-        """Give the study as it reads for this case on these devices; several objectives go without a pruner."""
+        """Return the study's settings for this case on these devices; a study of several objectives has no pruner."""
         spec = narrowed(self.spec, case.name, self.kind)
         if len(spec.objectives) == 1:
             return spec
         return spec.model_copy(update={"pruner": spec.pruner.model_copy(update={"name": "none"})})
 
     def space_for(self, case: Case) -> Space:
-        """Give the space that is really searched: what `holds` admits, without `not_searched`, cut as `cut_for` says.
+        """Return the space that is really searched.
 
-        An `auto` ladder has the rungs in `rungs` or, before they are fixed, the doublings it begins with.
-        Raises StudyError when nothing is left, TrainerError for a value that the trainer cannot use.
+        It has the configs that `holds` admits, without the parameters of `not_searched`, with a ladder that ends where
+        `cut_for` says. An `auto` ladder has the rungs in `rungs` or, before they are fixed, its first doublings.
+        Raises StudyError when no parameter is left, TrainerError for a value that the trainer cannot use.
         """
         spec = self.spec_for(case)
         space = spec.build_space()
@@ -77,9 +78,9 @@ class Workbench:
         return searched.up_to(cut.num_envs) if cut else searched
 
     def cut_for(self, case: Case) -> LadderEnd | None:
-        """Say where the trainer cuts the case's ladder short; None where the study's own reaches no further.
+        """Return where the trainer cuts the case's ladder; None where the whole ladder of the study can run.
 
-        Raises StudyError when not even the smallest rung is left.
+        Raises StudyError when even the smallest rung is too large.
         """
         end = self.trainer.ladder_end(case)
         rungs = [rung for rung in self.spec_for(case).build_space().values(LADDER) if not isinstance(rung, str)]
@@ -93,19 +94,19 @@ class Workbench:
         return end
 
     def calibrates(self, case: Case) -> bool:
-        """Tell whether the case has an `auto` ladder whose rungs are not known here."""
+        """Return whether the case has an `auto` ladder whose rungs this bench does not know."""
         return case.name not in self.rungs and self.space_for(case).auto_bounds is not None
 
     def with_rungs(self, case: Case, rungs: tuple[int, ...]) -> "Workbench":
-        """Give the bench with the rungs of the case's `auto` ladder."""
+        """Return the bench with the rungs of the case's `auto` ladder."""
         return replace(self, rungs={**self.rungs, case.name: rungs})
 
     def study_name(self, case: Case) -> str:
-        """Name the case's study in the database."""
+        """Return the name of the case's study in the database."""
         return f"{self.spec.name}/{case.name}"
 
     def identity_for(self, case: Case) -> dict[str, Any]:
-        """Say what makes trials of this case comparable; a resumed study must not differ in it."""
+        """Return the settings that make trials of this case comparable; a resumed study must have the same."""
         spec = self.spec_for(case)
         constraints = spec.build_constraints()
         return {
@@ -144,9 +145,9 @@ def open_workbench(study: str, *, devices: str | None = None, runs: Path = Path(
 
 
 def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
-    """Give the study's parameters that nothing would read → why.
+    """Return the study's parameters that have no effect → why.
 
-    Raises TrainerError for a parameter that this trainer has never heard of.
+    Raises TrainerError for a parameter that this trainer does not know.
     """
     _, declined = split_parameters(trainer, spec.space)
     idle = {name: f"no config has {condition}" for name, condition in spec.build_space().idle.items()}

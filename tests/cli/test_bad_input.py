@@ -125,7 +125,7 @@ def test_a_card_that_is_not_there(tuner: Tuner, tmp_path: Path) -> None:
 def test_an_objective_that_these_devices_do_not_tell(tuner: Tuner, tmp_path: Path) -> None:
     study = study_file(tmp_path, objective="sm", space={"num_envs": {"ladder": [4, 8, 12, 16]}})
     answer = tuner("optimize", "--study", study)
-    refused(answer, "do not tell min_avg_sm", "name another objective")
+    refused(answer, "reports no min_avg_sm", "name another objective")
     assert "#2" in answer[1]
     assert "#3" not in answer[1]
 

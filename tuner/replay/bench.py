@@ -1,4 +1,4 @@
-"""A workbench whose trainer and devices are those of a table."""
+"""A workbench with the trainer and the devices of a recorded table."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,10 +19,10 @@ from tuner.workbench import Workbench
 
 
 def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Workbench:
-    """Open a study on a table: space, case and devices are the table's, everything else is the study's.
+    """Open a study on a table: space, case and devices come from the table, everything else from the study.
 
-    Of the space only what the table can answer is searched.
-    A study that searches `pruner_patience` still does. Raises StudyError.
+    Only the configs that the table has a result for are searched. A study that searches `pruner_patience` still does.
+    Raises StudyError where the study cannot be used.
     """
     spec, header = load(study, fall_back=False), table.header
     check_metrics(spec)
@@ -41,7 +41,7 @@ def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Work
 
 
 class TableTrainer(Trainer):
-    """The trainer that a table was recorded with: its one case, the parameters recorded, and plans that run nothing."""
+    """The trainer of a table: the recorded case, the recorded parameters, and plans that nobody runs."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -54,12 +54,12 @@ class TableTrainer(Trainer):
         return {name: "the table does not vary it" for name in STANDARD if name not in self.accepts}
 
     def cases(self) -> list[Case]:
-        """List the one case."""
+        """Return the one recorded case."""
         header = self._table.header
         return [Case(name=header.case, options=header.files, files=tuple(header.files))]
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
-        """Name the row to look up, as a command that nothing is to run."""
+        """Return a plan that names the row to look up; its command is never run."""
         return ProbePlan(
             config=config,
             argv=("replay", case.name, json.dumps(config), *(device.name for device in slot.devices)),
@@ -72,12 +72,12 @@ class TableTrainer(Trainer):
         )
 
     def session_key(self, case: Case, config: Config) -> str | None:
-        """Name the session that served the config when it was recorded, if one did."""
+        """Return the key of the session in which the config was recorded; None where it was no session."""
         row = self._table.find(config)
         return row.session_key if row and row.result.config.items() <= config.items() else None
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:
-        """Ask for the same row in its session; None where it was recorded without one."""
+        """Return a plan for the same row in its session; None where the row was recorded without a session."""
         key = self.session_key(case, config)
         if key is None:
             return None
@@ -85,20 +85,20 @@ class TableTrainer(Trainer):
         return replace(self.plan(case, config, slot), argv=("replay", key), request=request)
 
     def fingerprint(self) -> dict[str, str]:
-        """Name the recorded trainer and when it was recorded."""
+        """Return the recorded trainer's fingerprint with the date of the recording."""
         return {**self._table.header.trainer, RECORDED: self._table.header.date}
 
 
 class TableSource:
-    """The devices that a table was recorded on; there is nothing left to read."""
+    """The devices that a table was recorded on; their samples have no values."""
 
     def __init__(self, table: Table) -> None:
         self.label = table.header.source
         self.devices: tuple[Device, ...] = table.header.devices
 
     def attach(self, pid: int) -> None:
-        """Follow nothing."""
+        """Do nothing: no process runs."""
 
     def sample(self, t_s: float) -> Sequence[DeviceSample]:
-        """Give readings without values."""
+        """Return samples without values."""
         return [DeviceSample(t_s=t_s, device=device) for device in range(len(self.devices))]

@@ -1,4 +1,4 @@
-"""A recorded table, read back and checked."""
+"""Reads a recorded table and checks it."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -25,31 +25,31 @@ from tuner.study.space import Config, Space, Value, config_digest
 from tuner.study.spec import StudySpec
 
 _NEVER_UNKNOWN = ("started_at", "total_s", "iterations", "warm", "devices")
-"""Columns that every probe has a value in."""
+"""The columns in which every probe has a value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recorded:
-    """One row: what a probe gave, and how its objective developed."""
+    """One row: the result of a probe, and the values of its objective during the probe."""
 
     result: ProbeResult
-    """Without the plan's digest and the host, which a table does not hold."""
+    """The result without the plan's digest and the host, because a table has no columns for them."""
     series: tuple[float | None, ...] = ()
-    """The table's objective after each whole iteration of the window; None where it was not known."""
+    """The table's objective after each whole iteration of the window; None where it was unknown."""
     session_key: str | None = None
-    """Of the session that served the probe, if one did."""
+    """The key of the session that ran the probe; None for a plain command."""
 
 
 class Table:
-    """What a config gave when it was recorded; where it was probed more than once, the last time."""
+    """The recorded result of each config; the last result where a config was probed more than once."""
 
     def __init__(self, header: Header, rows: Iterable[Recorded]) -> None:
         self.header = header
-        """Where and how it was recorded."""
+        """Where and how the table was recorded."""
         self.space: Space = StudySpec.model_validate(
             {"name": header.study, "trainer": {"name": header.trainer["name"]}, "space": header.space}
         ).build_space()
-        """The parameters that it was recorded over, recorded in every combination or in a sample of them."""
+        """The recorded parameters; the table holds all their combinations or a sample of them."""
         self._rows = list(rows)
         self._by_config = {config_digest(row.result.config): row for row in self._rows}
         self._frontier = Frontier(
@@ -60,7 +60,10 @@ class Table:
 
     @classmethod
     def load(cls, path: Path) -> "Table":
-        """Read a Parquet file and the JSON header beside it. Raises StudyError saying what is wrong with which."""
+        """Read a Parquet file and the JSON header beside it.
+
+        Raises StudyError that names the file and says what is wrong with it.
+        """
         header = _header(path.with_suffix(HEADER_SUFFIX))
         wanted = columns(header.space)
         try:
@@ -73,7 +76,7 @@ class Table:
             table = cls(header, [_recorded(row, header.space) for row in rows])
         except FileNotFoundError as error:
             raise StudyError(f"there is no table {path}; give the .parquet file that `tuner record` wrote") from error
-        except (OSError, ValueError, TypeError, KeyError, NotImplementedError) as error:  # pyarrow's are among them
+        except (OSError, ValueError, TypeError, KeyError, NotImplementedError) as error:  # pyarrow's, too
             raise StudyError(f"table {path} cannot be read: {error}; write it anew with `tuner record`") from error
         if strange := [one for one in table.configs if one not in table.space]:
             raise StudyError(f"table {path}: {strange[0]} is no config of the space in its header")
@@ -87,9 +90,10 @@ class Table:
         return [row.result.config for row in self._by_config.values()]
 
     def find(self, config: Mapping[str, Value]) -> Recorded | None:
-        """Give what a config gave, for one that needs no less memory than one that ran out of it what that one gave.
+        """Return the recorded result of a config; None where the table has no result for it.
 
-        None for any other that was not recorded. A pruner's patience does not count: no probe depends on it.
+        A config that needs at least as much memory as a config that ran out of memory gets that config's result. The
+        pruner's patience is ignored, because no probe depends on it.
         """
         launched = {name: value for name, value in config.items() if name != PATIENCE}
         if row := self._by_config.get(config_digest(launched)):
@@ -98,11 +102,14 @@ class Table:
         return self._by_config[config_digest(beyond.config)] if beyond else None
 
     def holds(self, config: Config) -> bool:
-        """Tell whether it can answer for a config."""
+        """Return whether the table has a result for a config."""
         return self.find(config) is not None
 
     def session_s(self, key: str | None) -> float:
-        """Give the seconds it takes to start a session: the median over its starts, or over all that were recorded."""
+        """Return the seconds that a session takes to start.
+
+        This is the median over the recorded starts of this session, or over all recorded starts where it has none.
+        """
         starts = [(row.session_key, row.result.ready_s) for row in self._rows if row.result.ready_s]
         own = [ready_s for start, ready_s in starts if start == key]
         return median(own or [ready_s for _, ready_s in starts] or [0.0])
@@ -122,7 +129,7 @@ def _header(path: Path) -> Header:
 
 
 def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Recorded:
-    """Read a row; numbers that are not finite are unknown. Raises TypeError or ValueError where it is damaged."""
+    """Read a row; numbers that are not finite count as unknown. Raises TypeError or ValueError for a damaged row."""
     row = finite(row)
     if lost := [name for name in _NEVER_UNKNOWN if row[name] is None]:
         raise ValueError(f"trial {row['trial']} has no {', '.join(lost)}")
@@ -160,5 +167,5 @@ def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Rec
 
 
 def _own(value: Value, spec: ParameterSpec) -> Value:
-    """Give a parameter's own value for what a column holds: 1 rather than 1.0."""
+    """Return the parameter's own value for a column's value, such as 1 for 1.0."""
     return next((own for own in spec.values if own == value), value)
