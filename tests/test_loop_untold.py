@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -15,6 +16,7 @@ from tests_loop import CASE, Quiet, bench, busy, opened, spec
 
 from tuner.errors import StoreError, TrainerError
 from tuner.job import Job
+from tuner.kept.names import LEASE
 from tuner.loop import optimise
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
@@ -23,7 +25,7 @@ from tuner.store.database import Database
 from tuner.store.leases import Lease, this_host
 
 GONE = Lease(host=this_host(), pid=os.getpid(), started=0.0, beat=0.0)
-"""Of a process that had this one's number before it."""
+"""The lease of a process that is gone; this process has got the same pid."""
 
 
 def work(folder: Path, database: Database, probe: Callable[[ProbePlan, Stop], ProbeResult]) -> Quiet:
@@ -57,23 +59,29 @@ def test_what_could_not_be_told_is_kept_in_the_probe_s_folder_and_named(tmp_path
     assert record["config"] == {"num_envs": 64, "agent_variant": "hiutil"}
 
 
+def now_held_by(lease: Lease, database: Path) -> None:
+    """Replace the lease of every trial in a database."""
+    with closing(sqlite3.connect(database)) as other:
+        lease_json = json.dumps(lease.write())
+        other.execute("update trial_user_attributes set value_json = ? where key = ?", (lease_json, LEASE))
+        other.commit()
+
+
 @pytest.mark.parametrize("told_by_another", [False, True])
-def test_the_next_run_tells_it_where_the_trial_is_still_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told_by_another: bool
-) -> None:
+def test_the_next_run_tells_it_where_the_trial_is_still_open(tmp_path: Path, told_by_another: bool) -> None:
     def away(plan: ProbePlan, stop: Stop) -> ProbeResult:
         shutil.move(tmp_path / "study.db", tmp_path / "there.db")
         (tmp_path / "study.db").write_bytes(empty_database())
         return busy(plan, stop)
 
-    with monkeypatch.context() as patch, opened(tmp_path) as database:
-        patch.setattr(Lease, "mine", lambda: GONE)
-        with pytest.raises(StoreError):
-            work(tmp_path, database, away)
+    with opened(tmp_path) as database, pytest.raises(StoreError):
+        work(tmp_path, database, away)
     shutil.move(tmp_path / "there.db", tmp_path / "study.db")
+    now_held_by(GONE, tmp_path / "study.db")
     (file,) = tmp_path.rglob("result.json")
-    if told_by_another:
-        file.write_text(file.read_text().replace('"started": 0.0', '"started": 2.0'))
+    another = replace(GONE, started=2.0)
+    kept = json.loads(file.read_text()) | {"lease": (another if told_by_another else GONE).write()}
+    file.write_text(json.dumps(kept))
 
     with opened(tmp_path) as database:
         watcher = work(tmp_path, database, busy)

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tuner.errors import StoreError
-from tuner.export import query
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.records import Tally
@@ -102,15 +101,12 @@ def test_tallies_count_states_statuses_and_seconds(any_database: "FilledDatabase
     }
 
 
-def test_trials_come_whole_and_in_order_across_pages(
-    any_database: "FilledDatabase", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(query, "PAGE_TRIALS", 2)
+def test_trials_come_whole_and_in_order_across_pages(any_database: "FilledDatabase") -> None:
     first, second = any_database.case("add_pi_plus"), any_database.case("amp_pi_plus")
     for util in (1.0, 2.0, 3.0, 4.0, 5.0):
         any_database.add(first, {"num_envs": 32}, utils=(util, util))
         any_database.add(second, {"num_envs": 64}, utils=(util, util))
-    trials = list(reader(any_database).trials())
+    trials = list(reader(any_database).trials(page_trials=2))
     assert [(trial.case, trial.number, trial.value) for trial in trials] == [
         *(("add_pi_plus", number, number + 1.0) for number in range(5)),
         *(("amp_pi_plus", number, number + 1.0) for number in range(5)),

@@ -1,9 +1,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
-from tuner.export import tables
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.tables import best_by_case, case_manifest, method_summary, trial_tables
@@ -212,16 +209,13 @@ def test_methods_are_summed_up_over_their_cases(database: "FilledDatabase") -> N
     }
 
 
-def test_every_trial_has_a_row_in_tables_of_equal_columns(
-    database: "FilledDatabase", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tables, "CHUNK_TRIALS", 2)
+def test_every_trial_has_a_row_in_tables_of_equal_columns(database: "FilledDatabase") -> None:
     case = database.case("add_pi_plus")
     database.add(case, HIUTIL, utils=(61.234, 63.0))
     database.add(case, DEFAULT, status="gpu_oom", detail='out of\n\tmemory "x"', launched=False)
     database.add(case, DEFAULT, status="pruned")
     case.ask()
-    first, second = trial_tables(reader(database))
+    first, second = trial_tables(reader(database), most_rows=2)
     assert list(first.columns) == list(second.columns)
     ok, oom = cells(first, 0), first.iloc[1]
     assert (ok["state"], ok["status"], ok["value"], ok["num_envs"]) == ("COMPLETE", "ok", "61.23", "1024")

@@ -7,6 +7,7 @@ from tuner.study.cases import Case
 from tuner.study.spec import TrainerSpec
 from tuner.testing.trainers import check_trainer
 from tuner.trainers.base import LadderEnd
+from tuner.trainers.mimickit.trainer import MimicKitTrainer
 from tuner.trainers.parameters import split_parameters
 from tuner.trainers.registry import TRAINERS, open_trainer
 
@@ -77,9 +78,12 @@ def test_most_trainers_know_of_no_end_of_a_ladder(name):
         ([LadderEnd(num_envs=8, reason="small"), None], "stays"),
     ],
 )
-def test_the_end_of_a_ladder_is_checked(monkeypatch, tmp_path, ends, promise):
-    told = [*ends, *ends[-1:]]
-    monkeypatch.setattr(TRAINERS["mimickit"], "ladder_end", lambda trainer, case: told.pop(0))
+def test_the_end_of_a_ladder_is_checked(tmp_path, ends, promise):
+    answers = [*ends, *ends[-1:]]
+
+    class WithAnEnd(MimicKitTrainer):
+        def ladder_end(self, case):
+            return answers.pop(0)
 
     with pytest.raises(AssertionError, match=promise):
-        check_trainer(open_trainer(SPECS["mimickit"]), case="amp_toy", configs=[], out_dir=tmp_path)
+        check_trainer(WithAnEnd(SPECS["mimickit"]), case="amp_toy", configs=[], out_dir=tmp_path)

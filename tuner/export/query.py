@@ -178,11 +178,12 @@ class StudyReader:
             tallies[self._names[study_id]].append(tally)
         return tallies
 
-    def trials(self) -> Iterator[TrialRecord]:
-        """Read every trial, case by case, in the order of their numbers."""
+    def trials(self, *, page_trials: int = PAGE_TRIALS) -> Iterator[TrialRecord]:
+        """Read every trial, case by case, in the order of their numbers; each query reads at most `page_trials`."""
         with reading(self._engine) as connection:
             for study_id in self._names:
-                yield from map(self._trial, _pages(connection, _whole_trials().where(TRIALS.c.study_id == study_id)))
+                of_case = _whole_trials().where(TRIALS.c.study_id == study_id)
+                yield from map(self._trial, _pages(connection, of_case, page_trials))
 
     @cached_property
     def series(self) -> dict[tuple[str, int], list[float | None]]:
@@ -240,8 +241,8 @@ def _whole_trials() -> Select[Any]:
     )
 
 
-def _pages(connection: Connection, query: Select[Any]) -> Iterator[Row[Any]]:
-    ordered = query.order_by(TRIALS.c.trial_id).limit(PAGE_TRIALS)
+def _pages(connection: Connection, query: Select[Any], page_trials: int) -> Iterator[Row[Any]]:
+    ordered = query.order_by(TRIALS.c.trial_id).limit(page_trials)
     page = connection.execute(ordered).all()
     while page:
         connection.rollback()  # let go of locks and snapshot while the page is worked on

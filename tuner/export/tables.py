@@ -80,13 +80,13 @@ def method_summary(study: StudyReader) -> pd.DataFrame:
     return _table([_method_row(study, method) for method in methods], _SUMMARY)
 
 
-def trial_tables(study: StudyReader) -> Iterator[pd.DataFrame]:
-    """Give every trial of every case, in tables of at most `CHUNK_TRIALS` rows with the same columns."""
+def trial_tables(study: StudyReader, *, most_rows: int = CHUNK_TRIALS) -> Iterator[pd.DataFrame]:
+    """Yield every trial of every case, in tables of at most `most_rows` rows with the same columns."""
     cases = {case.name: case for case in study.cases}
     columns = trial_columns(*study.fields)
     rows = (trial_row(cases[trial.case], trial) for trial in study.trials())
-    yield _table(list(islice(rows, CHUNK_TRIALS)), columns)
-    while chunk := list(islice(rows, CHUNK_TRIALS)):
+    yield _table(list(islice(rows, most_rows)), columns)
+    while chunk := list(islice(rows, most_rows)):
         yield _table(chunk, columns)
 
 

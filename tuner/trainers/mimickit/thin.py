@@ -6,6 +6,7 @@ of the time, at the same utilisation (`benchmarks/results/thin.md`). The driver 
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 LEAST_S = 1.5
@@ -27,8 +28,9 @@ class Thinning:
     The first iteration makes the smallest share. Each later share follows from the time of the iteration before.
     """
 
-    def __init__(self, agent: Any, *, wanted: bool) -> None:
-        """The agent makes all updates unless thinning is `wanted`."""
+    def __init__(self, agent: Any, *, wanted: bool, now: Callable[[], float] = time.monotonic) -> None:
+        """The agent makes all updates unless thinning is `wanted`; `now` returns the seconds of a monotonic clock."""
+        self._now = now
         epochs = {name: count for name, count in vars(agent).items() if name.endswith("_epochs")}
         thinnable = wanted and all(isinstance(count, int) for count in epochs.values())
         self._parts = (math.gcd(*epochs.values()) or 1) if thinnable else 1
@@ -37,7 +39,7 @@ class Thinning:
         self._updates_of_a_part: float | None = None
         self._goes_by_parts = True
         self._rest_s, self._updates = 0.0, 0
-        self._began_s = self._ended_s = time.monotonic()
+        self._began_s = self._ended_s = now()
         self.take(1)
 
     def take(self, parts: int) -> None:
@@ -48,12 +50,12 @@ class Thinning:
 
     def begin(self, updates: int) -> None:
         """Note that this iteration's updates begin now; `updates` counts those of all iterations before."""
-        self._updates, self._began_s = updates, time.monotonic()
+        self._updates, self._began_s = updates, self._now()
         self._rest_s = self._began_s - self._ended_s
 
     def end(self, updates: int) -> None:
         """Note that this iteration's updates end now; `updates` counts all updates up to here."""
-        self._ended_s = time.monotonic()
+        self._ended_s = self._now()
         of_a_part = (updates - self._updates) / self._taken
         self._goes_by_parts &= self._updates_of_a_part in {None, of_a_part}
         self._updates_of_a_part = of_a_part
