@@ -26,18 +26,18 @@ class Recording:
 
     devices: tuple[Device, ...]
     samples: tuple[DeviceSample, ...]
-    """In order of time, the cards of one moment together."""
+    """The samples sorted by time. All cards that were measured at one moment stand together."""
     marks_s: tuple[float, ...]
-    """When each iteration was seen to end."""
+    """The time at which the recorder saw the end of each iteration."""
     error_s: float | None = None
-    """When the first line of a dying rank was seen, if one was."""
+    """The time at which the recorder saw the first error line of a rank; None if there was none."""
     total_s: float
     exit_code: int
-    """Negative: ended by that signal."""
+    """The trainer's exit code. A negative code is the number of the signal that ended the trainer."""
 
 
 def load_recording(path: Path) -> Recording:
-    """Read a recording in either format: rows `[t_s, [util, mem, power, gpm or null], …]`, or flat without GPM."""
+    """Read a recording. Its rows are `[t_s, [util, mem, power, gpm or null], …]`, or flat lists without GPM."""
     raw = json.loads(path.read_text(encoding="utf-8"))
     names = raw.get("gpm_names", [])
     rows = [(row[0], _cards(row[1:])) for row in raw["series"]]
@@ -69,7 +69,7 @@ def _sample(t_s: float, device: int, card: list[Any], gpm_names: Sequence[str]) 
 
 
 class ReplayedSource:
-    """Gives a recording's readings as if they were taken now: each time the last ones at or before that time."""
+    """Returns recorded samples as if they were measured now: the last samples at or before the requested time."""
 
     label = "nvml"
 
@@ -78,10 +78,10 @@ class ReplayedSource:
         self._moments = [(t_s, list(cards)) for t_s, cards in groupby(recording.samples, key=lambda sample: sample.t_s)]
 
     def attach(self, pid: int) -> None:
-        """Nothing to follow: the recording holds whole cards."""
+        """Do nothing, because the recording contains whole cards."""
 
     def sample(self, t_s: float) -> list[DeviceSample]:
-        """Return the recorded readings, stamped with `t_s`; unknown values before the recording begins."""
+        """Return the recorded samples with the time `t_s`. All values are None before the recording begins."""
         index = bisect_right(self._moments, t_s, key=lambda moment: moment[0]) - 1
         if index < 0:
             return [DeviceSample(t_s=t_s, device=device) for device in range(len(self.devices))]

@@ -20,7 +20,7 @@ _P2P_OK, _P2P_CHIPSET_NOT_SUPPORTED = 0, 1
 
 @dataclass(eq=False, kw_only=True)
 class FakeGpu:
-    """One card; change it between calls to script what NVML says next."""
+    """One card. Tests change its fields between calls to script NVML's next answers."""
 
     uuid: str
     name: str = "NVIDIA Fake"
@@ -29,17 +29,18 @@ class FakeGpu:
     mem_total_mib: int = 24_564
     power_w: float = 80.0
     processes: dict[int, int | None] = field(default_factory=dict)
-    """Computing on the card: pid → MiB, None where the driver does not tell."""
+    """The processes that compute on the card: pid → MiB, or None when the driver does not report the memory."""
     sm_mhz: int = _MAX_SM_MHZ
     slowed_by: int = 0
-    """Bits of NVML's reasons for lower clocks."""
+    """The bits of NVML's reasons for lower clocks."""
     gpm_pct: dict[int, float] | None = None
-    """GPM metric → value; None for a card without GPM."""
+    """The value of each GPM metric; None for a card without GPM."""
     errors: dict[str, int] = field(default_factory=dict)
-    """NVML call → code of the error that it gives on this card."""
+    """NVML call → the error code with which it fails on this card."""
     hangs: dict[str, Event] = field(default_factory=dict)
-    """NVML call → what it waits for on this card before it answers."""
+    """NVML call → the event that it waits for on this card before it answers."""
     lost: bool = False
+    """Whether every call on this card fails because the card is lost."""
 
 
 class FakeNvmlError(Exception):
@@ -51,7 +52,7 @@ class FakeNvmlError(Exception):
 
 
 class FakeGpmMetricsGet:
-    """A request for GPM metrics, and the answer."""
+    """A request for GPM metrics, into which the answer is written."""
 
     def __init__(self) -> None:
         self.version = self.numMetrics = 0
@@ -75,9 +76,10 @@ def _about_card(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class FakeNvml(ModuleType):
-    """NVML with the cards `gpus`, in PCI order; `without_p2p` and `nvlinks` hold pairs of positions, smaller first.
+    """A fake NVML with the cards `gpus`, in PCI order.
 
-    With `init_hangs` it starts once that is set.
+    `without_p2p` and `nvlinks` contain pairs of positions, the smaller position first. If `init_hangs` is given,
+    `nvmlInit` returns only after that event is set.
     """
 
     NVMLError = FakeNvmlError
@@ -99,7 +101,7 @@ class FakeNvml(ModuleType):
         self._nvlinks = nvlinks
         self._moments = itertools.count()
         self.gpm_samples: list[SimpleNamespace] = []
-        """Allocated and not freed."""
+        """The GPM samples that are allocated and not freed yet."""
 
     def nvmlInit(self) -> None:
         if self._init_hangs is not None:
@@ -188,7 +190,7 @@ class FakeNvml(ModuleType):
         return sample
 
     def nvmlGpmMetricsGet(self, request: FakeGpmMetricsGet) -> FakeGpmMetricsGet:
-        """Answer with the values at the later sample; the samples must have been taken, the first one before."""
+        """Answer with the values of the later sample. Both samples must be taken, and the first one earlier."""
         if None in (request.sample1.moment, request.sample2.moment) or request.sample1.moment >= request.sample2.moment:
             raise FakeNvmlError(_INVALID_ARGUMENT)
         for slot in request.metrics[: request.numMetrics]:

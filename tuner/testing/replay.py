@@ -1,4 +1,4 @@
-"""Replay a recorded probe, console log and device readings, through the real watch, window and classifier."""
+"""Runs a recorded probe (its console log and device samples) through the real watch, window and classifier."""
 
 from bisect import bisect_left
 from itertools import accumulate
@@ -18,7 +18,7 @@ from tuner.testing.devices import Recording, ReplayedSource
 from tuner.testing.trainer import ReplayedRecorder, ScriptedTrainer, scripted_plan
 
 LINE_S = 0.05
-"""Between two lines of a log whose times were not recorded."""
+"""The seconds between two lines of a log, if the times of its lines were not recorded."""
 
 
 def replay(
@@ -49,7 +49,10 @@ def replay(
 
 
 def timed_lines(log: Path, progress: LinePatterns, recording: Recording) -> list[Line]:
-    """Return a log's lines with times: marks and the first fatal line as recorded, the others evenly in between."""
+    """Return a log's lines with times.
+
+    Marks and the first fatal line have their recorded times. The other lines are spread evenly between them.
+    """
     splitter = LineSplitter()
     texts = splitter.feed(log.read_bytes()) + splitter.close()
     anchors = _anchors(texts, progress, recording)
@@ -61,7 +64,7 @@ def timed_lines(log: Path, progress: LinePatterns, recording: Recording) -> list
 
 
 def _anchors(texts: list[str], progress: LinePatterns, recording: Recording) -> dict[int, float]:
-    """Return the lines whose time is known, position → seconds."""
+    """Return the positions of the lines whose time is known → the time in seconds."""
     reader = ProgressReader(progress, 0.0)
     marked = [position for position, text in enumerate(texts) if reader.feed(Line(t_s=0.0, text=text))]
     anchors = dict(zip(marked, recording.marks_s, strict=False))

@@ -1,7 +1,7 @@
-"""A trainer that serves sessions and has a fault to choose: `python -m tuner.testing.session_peer [FAULT]`.
+"""A trainer for tests that serves sessions, trains nothing and fails on request.
 
-A fault on the command line strikes before the session is ready; one that a request names as `config.fault`, in the
-middle of that run. It trains nothing.
+`python -m tuner.testing.session_peer [FAULT]`: a fault on the command line happens before the session is ready. A fault
+that a request names as `config.fault` happens in the middle of that run.
 """
 
 import os
@@ -14,13 +14,13 @@ from pathlib import Path
 from tuner.progress import PROGRESS, failed, report, requests, stopped
 
 MIDDLE = 3
-"""The iteration at which a fault strikes."""
+"""The iteration at which a fault happens."""
 DEAF, FAILS_AT_STOP = "deaf", "fails_at_stop"
-"""The faults that strike when the tuner has seen enough."""
+"""The faults that happen when the tuner asks the run to stop."""
 LATE, LATE_S = "late", 0.3
-"""The fault of asking so long after a report, when what the tuner makes of it is there already."""
+"""The fault of asking late whether to stop, and the delay in seconds. By then the tuner has evaluated the report."""
 ENDLESS = "endless"
-"""The fault of an iteration that ends when nobody needs it."""
+"""The fault of an iteration that runs until the tuner asks the run to stop."""
 OUT_OF_MEMORY = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.99 GiB "
     "of which 512.00 MiB is free."
