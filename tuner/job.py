@@ -149,7 +149,7 @@ def check(job: Job, case: Case) -> None:
     check_study(job.database, job.bench.study_name(case), job.bench.identity_for(case))
     space, spec = job.bench.space_for(case), job.bench.spec_for(case)
     try:
-        job.purpose.sampler(space, spec, 0, tuple)
+        job.purpose.strategy(space, spec, 0, tuple)
     except StudyError as error:
         raise StudyError(f"case {case.name}: {error}") from error
 

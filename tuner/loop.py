@@ -17,9 +17,9 @@ from tuner.probe.result import Failure, ProbeResult, unlaunched
 from tuner.probe.stop import Answer, Go, Interrupted, Pruned, Stop
 from tuner.purpose import CALIBRATE
 from tuner.search.calibration import calibration_configs, rungs_after
-from tuner.search.defaults import DefaultFirst
+from tuner.search.choosing import Strategy
 from tuner.search.pruner import build_pruner
-from tuner.search.sampler import CaseSampler
+from tuner.search.searching import defaults_first
 from tuner.search.trials import same_launch
 from tuner.search.verdict import Verdict, foregone, judge, settled
 from tuner.session_policy import SessionPolicy
@@ -94,7 +94,7 @@ class _CaseWork:
             job.database,
             bench.study_name(case),
             space=space,
-            sampler=self._sampler,
+            strategy=self._strategy,
             pruner=build_pruner(self._spec.pruner, self._spec.probe.iterations),
             objectives=self._spec.objectives,
             identity=identity,
@@ -109,9 +109,9 @@ class _CaseWork:
         )
         self._sessions = SessionPolicy(job, case, allowed=self._spec.probe.warm)
 
-    def _sampler(self, count: int) -> CaseSampler:
-        chosen = self._job.purpose.sampler(self._space, self._spec, count, self._siblings)
-        return DefaultFirst(self._space, chosen) if self._compares else chosen
+    def _strategy(self, count: int) -> Strategy:
+        strategy = self._job.purpose.strategy(self._space, self._spec, count, self._siblings)
+        return defaults_first(strategy, self._space) if self._compares else strategy
 
     @property
     def rungs(self) -> tuple[int, ...] | None:

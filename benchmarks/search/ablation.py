@@ -19,15 +19,17 @@ from benchmarks.search.compare import INVENTED, Source, ground
 from benchmarks.search.report import of_table, over_all
 from benchmarks.search.searching import Probing, Score, search
 from tuner.search.arrays import Floats
+from tuner.search.choosing import Choice, Price, confirm_measured, free
 from tuner.search.frontier import Frontier
+from tuner.search.gain.chooser import Gain
 from tuner.search.gain.costs import Costs
 from tuner.search.gain.levels import Codes
 from tuner.search.gain.outlook import Outlook
 from tuner.search.gain.pool import Pool
-from tuner.search.gain.sampler import GainSampler
 from tuner.search.gain.surrogate import Surrogate
+from tuner.search.history import History
 from tuner.search.observed import Observed
-from tuner.search.sampler import CaseSampler, Price, free
+from tuner.search.searching import by_gain
 from tuner.study.spec import CERTAINTY, ProbeSpec
 
 
@@ -139,8 +141,9 @@ class NotFarUp(Outlook):
         return None
 
 
-class ByReading(GainSampler):
-    unconfirmed = CaseSampler.unconfirmed
+class ByReading(Gain):
+    def confirm(self, history: History, price: Price) -> Choice | None:
+        return confirm_measured(history, price)
 
 
 def looking(**parts: type) -> type[Outlook]:
@@ -153,7 +156,7 @@ class Entry:
 
     without: str
     outlook: type[Outlook] = Outlook
-    sampler: type[GainSampler] = GainSampler
+    gain: type[Gain] = Gain
     certainty: float = CERTAINTY
 
 
@@ -179,7 +182,7 @@ ENTRIES = (
     Entry(without="readings against doubt", outlook=Undoubting),
     Entry(without="begin half-way up", outlook=FromTheBottom),
     Entry(without="second far up", outlook=NotFarUp),
-    Entry(without="belief names the best", sampler=ByReading),
+    Entry(without="belief names the best", gain=ByReading),
     Entry(without="certainty above 95 %", certainty=0.95),
     Entry(without="certainty above 90 %", certainty=0.9),
     Entry(without="certainty above 80 %", certainty=0.8),
@@ -215,10 +218,14 @@ def one_search(place: int, source: Source, seed: int, probes: int) -> Score:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     entry = ENTRIES[place]
 
+    class Without(entry.gain):
+        def outlook(self, pool: Pool, observed: Observed) -> Outlook:
+            return entry.outlook(pool, observed, self.limits, self.certainty)
+
     def method(probing: Probing) -> None:
         given = probing.ground
-        sampler = entry.sampler(given.space, given.header.limits, certainty=entry.certainty, outlook=entry.outlook)
-        ours.search(probing, sampler, None if entry.sampler is ByReading else sampler.best)
+        chosen = Without(given.space, given.header.limits, certainty=entry.certainty)
+        ours.search(probing, by_gain(given.space, chosen), None if entry.gain is ByReading else chosen.best)
 
     return search(method, Probing(ground(source, seed), seed, sessions=True, most=probes))
 

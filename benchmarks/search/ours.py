@@ -1,4 +1,4 @@
-"""The project's own samplers on a table, as its loop drives them."""
+"""The project's own strategies on a table, as its loop drives them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,52 +10,48 @@ from optuna.trial import Trial
 from benchmarks.search.searching import Probing, Step
 from tuner.kept.names import COST, ERROR, FAILURE, MEASURED_ON, WARM
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
-from tuner.search.gain.outlook import Outlook
-from tuner.search.gain.sampler import GainSampler
-from tuner.search.sampler import CaseSampler, ConfigSampler
+from tuner.search.choosing import Choice, Price, Strategy
+from tuner.search.gain.chooser import Gain
+from tuner.search.history import History
+from tuner.search.sampler import ask_for
+from tuner.search.searching import by_drawing, by_gain
 from tuner.search.telling import tell
 from tuner.search.trials import suggest
 from tuner.study.space import Config
 from tuner.study.spec import SearchSpec
 
-Best = Callable[[Study], Config | None]
+Best = Callable[[History], Config | None]
 
 
-def search(probing: Probing, sampler: CaseSampler, best: Best | None = None) -> None:
-    """Search until the sampler has nothing left, then measure the best by the plain command, as a study does.
+def search(probing: Probing, strategy: Strategy, best: Best | None = None) -> None:
+    """Search until nothing is left to probe, then measure the best by the plain command, as a study does.
 
-    `best` tells what a sampler believes to be the best, where that is not what reads best.
+    `best` returns what a strategy believes to be the best, where that is not what reads best.
     """
-    study = optuna.create_study(direction="maximize", sampler=sampler)
-    sampler.price = probing.price
-
-    def probe(*, cold: bool = False) -> None:
-        trial = study.ask()
-        config = suggest(trial, probing.ground.space)
+    space, study = probing.ground.space, optuna.create_study(direction="maximize")
+    while choice := _next(strategy, History(study, space), probing.price):
+        trial = ask_for(study, space, choice.config)
+        config = suggest(trial, space)
         again = any(step.config == config for step in probing.steps)
-        _tell(study, trial, probing, probing.probe(config, cold=cold, confirms=again))
+        _tell(study, trial, probing, probing.probe(config, cold=choice.cold, confirms=again))
         if best is not None:
-            probing.recommended[-1] = best(study)
-
-    while True:
-        if not sampler.exhausted(study):
-            probe()
-        elif confirmed := sampler.unconfirmed(study):
-            sampler.forced = confirmed
-            probe(cold=True)
-        else:
-            break
+            probing.recommended[-1] = best(History(study, space))
 
 
-def gain(probing: Probing, outlook: type[Outlook] = Outlook) -> None:
+def _next(strategy: Strategy, history: History, price: Price) -> Choice | None:
+    answer = strategy.choose(history, price)
+    return answer if isinstance(answer, Choice) else strategy.confirm(history, price)
+
+
+def gain(probing: Probing, chooser: type[Gain] = Gain) -> None:
     """Probe what gains most per second."""
-    sampler = GainSampler(probing.ground.space, probing.ground.header.limits, outlook=outlook)
-    search(probing, sampler, sampler.best)
+    chosen = chooser(probing.ground.space, probing.ground.header.limits)
+    search(probing, by_gain(probing.ground.space, chosen), chosen.best)
 
 
 def tpe(probing: Probing) -> None:
     """Probe the seeds, then what TPE draws."""
-    search(probing, ConfigSampler(probing.ground.space, SearchSpec(seed=probing.seed)))
+    search(probing, by_drawing(probing.ground.space, SearchSpec(seed=probing.seed)))
 
 
 def _tell(study: Study, trial: Trial, probing: Probing, step: Step) -> None:

@@ -24,9 +24,9 @@ from benchmarks.search.report import over_all
 from benchmarks.search.searching import Ground, Probing, Score, Step, best_reading, search
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.replay.table import Table
-from tuner.search.beginning import SiblingsFirst
-from tuner.search.gain.sampler import GainSampler
-from tuner.search.sampler import CaseSampler, ConfigSampler
+from tuner.search.choosing import Strategy
+from tuner.search.gain.chooser import Gain
+from tuner.search.searching import by_drawing, by_gain
 from tuner.search.siblings import Cost, Sibling
 from tuner.study.space import LADDER, Config
 from tuner.study.spec import SearchSpec
@@ -74,17 +74,15 @@ def _probing(table: Table, seed: int, sampler: str) -> Probing:
 
 
 def _searched(probing: Probing, sampler: str, siblings: Sequence[Sibling]) -> Score:
-    chosen = _sampler(sampler, probing, siblings)
+    chosen = _strategy(sampler, probing, siblings)
     return search(lambda probing: searched_with(probing, chosen), probing)
 
 
-def _sampler(name: str, probing: Probing, siblings: Sequence[Sibling]) -> CaseSampler:
+def _strategy(name: str, probing: Probing, siblings: Sequence[Sibling]) -> Strategy:
     space = probing.ground.space
     if name == "gain":
-        inner = GainSampler(space, probing.ground.header.limits, siblings=siblings)
-    else:
-        inner = ConfigSampler(space, SearchSpec(seed=probing.seed))
-    return SiblingsFirst(space, inner, siblings)
+        return by_gain(space, Gain(space, probing.ground.header.limits, siblings=siblings), siblings)
+    return by_drawing(space, SearchSpec(seed=probing.seed), siblings)
 
 
 def _costs(steps: list[Step]) -> list[Cost]:

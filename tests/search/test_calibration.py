@@ -1,15 +1,16 @@
 """What calibration tells: the rungs that follow from what two probes took, and which rung is probed next."""
 
-import optuna
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from optuna.trial import FrozenTrial, TrialState, create_trial
+from tests_search import Searched
 
 from tuner.kept.names import COST, FAILURE, MEMORY, RETRY, RUNGS
 from tuner.kept.trial import MEMORY_SHARE, START_S
-from tuner.search.calibration import CalibrationSampler, calibration_configs, rungs_after
-from tuner.search.trials import distribution, suggest
+from tuner.search.calibration import calibration_configs, rungs_after
+from tuner.search.searching import calibration
+from tuner.search.trials import distribution
 from tuner.study.parameter import AUTO, ParameterSpec
 from tuner.study.space import LADDER, VARIANT, Config, Parameter, Space
 from tuner.study.spec import ProbeSpec
@@ -116,25 +117,17 @@ def test_without_a_variant_called_default_the_first_one_is_calibrated() -> None:
     assert calibration_configs(space)[0] == {LADDER: 64, VARIANT: "hiutil"}
 
 
-class Calibration:
+class Calibrated(Searched):
     """A study in memory that is calibrated."""
 
     def __init__(self) -> None:
-        self.sampler = CalibrationSampler(SPACE)
-        self.study = optuna.create_study(direction="maximize", sampler=self.sampler)
-
-    def ask(self) -> tuple[optuna.Trial, Config]:
-        one = self.study.ask()
-        return one, suggest(one, SPACE)
-
-    def ended(self) -> bool:
-        return self.sampler.exhausted(self.study)
+        super().__init__(SPACE, calibration(SPACE))
 
     def rest(self, **fails_from: int) -> list[object]:
         """Tell to the end; what fails from a rung on runs out of memory."""
         tried: list[object] = []
-        while not self.ended():
-            one, config = self.ask()
+        while begun := self.begin():
+            one, config = begun
             tried.append(config[LADDER])
             if int(config[LADDER]) >= fails_from.get("oom", 1 << 30):
                 one.set_constraint(MEMORY, 1.0)
@@ -148,36 +141,36 @@ class Calibration:
     ("oom", "tried"), [(1024, [64, 512]), (512, [64, 512, 256]), (128, [64, 512, 256, 128, 32]), (64, [64, 32])]
 )
 def test_after_running_out_of_memory_it_goes_down(oom: int, tried: list[int]) -> None:
-    assert Calibration().rest(oom=oom) == tried
+    assert Calibrated().rest(oom=oom) == tried
 
 
 def test_default_configs_are_probed() -> None:
-    assert Calibration().ask()[1] == default(64)
+    assert Calibrated().ask()[1] == default(64)
 
 
 def test_another_worker_takes_the_next_rung_and_nobody_waits() -> None:
-    calibration = Calibration()
-    asked = [calibration.ask() for _ in range(6)]
+    search = Calibrated()
+    asked = [search.ask() for _ in range(6)]
     assert [config[LADDER] for _, config in asked] == [64, 512, 256, 128, 32, 64]
     for one, _ in asked[:2]:
-        assert not calibration.ended()
-        calibration.study.tell(one, 50.0)
-    assert calibration.ended()
+        assert not search.ended
+        search.study.tell(one, 50.0)
+    assert search.ended
 
 
 def test_a_failed_probe_that_is_due_again_comes_first() -> None:
-    calibration = Calibration()
-    one, _ = calibration.ask()
+    search = Calibrated()
+    one, _ = search.ask()
     one.set_user_attr(RETRY, True)
-    calibration.study.tell(one, state=TrialState.FAIL)
-    assert calibration.rest() == [64, 512]
+    search.study.tell(one, state=TrialState.FAIL)
+    assert search.rest() == [64, 512]
 
 
 def test_rungs_that_are_fixed_end_it() -> None:
-    calibration = Calibration()
-    calibration.ask()
-    calibration.study.set_user_attr(RUNGS, [32, 64])
-    assert calibration.ended()
+    search = Calibrated()
+    search.ask()
+    search.study.set_user_attr(RUNGS, [32, 64])
+    assert search.ended
 
 
 def test_what_two_h200s_showed_of_pi_plus_leads_up_to_their_end() -> None:

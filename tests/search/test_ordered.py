@@ -2,11 +2,12 @@
 
 import optuna
 from optuna.trial import Trial
+from tests_search import given
 from tests_space import USUAL
 
-from tuner.search.ordered import OrderedSampler
-from tuner.search.sampler import Price
-from tuner.search.trials import suggest
+from tuner.search.choosing import Choice, Price
+from tuner.search.history import History
+from tuner.search.searching import in_order
 from tuner.study.space import Config
 
 LISTED = [config for config in USUAL.configs() if config["pruner_patience"] == USUAL.values("pruner_patience")[0]]
@@ -23,10 +24,9 @@ class Worker:
         self.starts = 0
 
     def ask(self) -> tuple[Trial, Config]:
-        self._study.sampler = sampler = OrderedSampler(USUAL, LISTED)
-        sampler.price = self._price()
-        trial = self._study.ask()
-        config = suggest(trial, USUAL)
+        answer = in_order(LISTED).choose(History(self._study, USUAL), self._price())
+        assert isinstance(answer, Choice)
+        trial, config = given(self._study, USUAL, answer.config), answer.config
         self.starts += config["num_envs"] != self._rung
         self._rung = config["num_envs"]
         return trial, config

@@ -12,7 +12,8 @@ from optuna.trial import FrozenTrial
 from tests_space import USUAL
 
 from tuner.search.pruner import GuardedPruner, build_pruner
-from tuner.search.sampler import ConfigSampler
+from tuner.search.sampler import StrategySampler
+from tuner.search.searching import by_drawing
 from tuner.search.trials import PATIENCE, suggest
 from tuner.study.space import config_digest
 from tuner.study.spec import PrunerSpec, SearchSpec
@@ -154,7 +155,7 @@ def test_no_pruner_acts_before_its_least_resource(name: str) -> None:
 @pytest.mark.parametrize("name", ["hyperband_patient", "hyperband", "median", "none"])
 def test_the_sampler_sees_the_whole_study_under_each_pruner(name: str) -> None:
     study = make_study(build_pruner(PrunerSpec.model_validate({"name": name}), ITERATIONS), best=None)
-    study.sampler = ConfigSampler(USUAL, SearchSpec(seeds_per_variant=4))
+    study.sampler = StrategySampler(USUAL, by_drawing(USUAL, SearchSpec(seeds_per_variant=4)))
     asked: list[str] = []
     for _ in range(20):
         trial = study.ask()

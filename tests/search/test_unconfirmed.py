@@ -1,31 +1,31 @@
 """Which config is to be measured again cold, where some have been read several times."""
 
+from typing import Literal
+
 import optuna
 import pytest
 from optuna.trial import TrialState
+from tests_search import given
 
 from tuner.kept.names import WARM
-from tuner.search.sampler import ConfigSampler
-from tuner.search.trials import suggest
+from tuner.search.history import History
 from tuner.study.space import Config, Parameter, Space
-from tuner.study.spec import SearchSpec
 
 SPACE = Space((Parameter(name="num_envs", values=(8, 16, 32)),))
 COLD, IN_SESSION = False, True
 
 
-def unconfirmed(*told: tuple[int, float | None, bool]) -> Config | None:
-    """Give what a sampler wants confirmed after it was told `num_envs`, value and whether a session served it."""
-    sampler = ConfigSampler(SPACE, SearchSpec())
-    study = optuna.create_study(direction="maximize", sampler=sampler)
+def unconfirmed(
+    *told: tuple[int, float | None, bool], direction: Literal["minimize", "maximize"] = "maximize"
+) -> Config | None:
+    """Return what is to be confirmed after a study was told `num_envs`, value and whether a session served it."""
+    study = optuna.create_study(direction=direction)
     for rung, value, warm in told:
-        sampler.forced = {"num_envs": rung}
-        trial = study.ask()
-        suggest(trial, SPACE)
+        trial = given(study, SPACE, {"num_envs": rung})
         if warm:
             trial.set_user_attr(WARM, True)
         study.tell(trial, value, state=TrialState.PRUNED if value is None else TrialState.COMPLETE)
-    return sampler.unconfirmed(study)
+    return History(study, SPACE).unconfirmed()
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,10 @@ def test_one_lucky_reading_of_a_session_is_not_confirmed() -> None:
 
 def test_what_could_not_be_the_best_in_one_reading_is_not_confirmed() -> None:
     assert unconfirmed((8, 90.0, IN_SESSION), (8, None, IN_SESSION), (16, 50.0, IN_SESSION)) == {"num_envs": 16}
+
+
+def test_where_small_values_are_better_the_smallest_is_confirmed() -> None:
+    warm = [(8, 10.0, IN_SESSION), (16, 90.0, IN_SESSION)]
+    assert unconfirmed(*warm, direction="minimize") == {"num_envs": 8}
+    assert unconfirmed(*warm, (32, 5.0, COLD), direction="minimize") is None
+    assert unconfirmed(*warm, (32, 50.0, COLD), direction="minimize") == {"num_envs": 8}

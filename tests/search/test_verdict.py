@@ -24,6 +24,9 @@ TABLE = {
     FailureKind.HANG: (State.FAIL, True, False),
     FailureKind.MISSING_DEPENDENCY: (State.FAIL, True, True),
     FailureKind.MISSING_ASSET: (State.FAIL, True, True),
+    FailureKind.INVALID_COMMAND: (State.FAIL, True, True),
+    FailureKind.NO_PROGRESS: (State.FAIL, True, True),
+    FailureKind.IDLE_DEVICE: (State.FAIL, True, True),
     FailureKind.CRASH: (State.FAIL, False, False),
     FailureKind.INTERRUPTED: (State.FAIL, True, True),
 }

@@ -9,15 +9,14 @@ import optuna
 import pytest
 from optuna.pruners import NopPruner
 from optuna.trial import TrialState
+from tests_search import given
 from tests_space import USUAL
 from tests_store import CASE, MANY, OUT_OF_MEMORY, ask, case_study, identity, ok, probe, repeats, stored, tell
 
 from tuner.kept.identity import RECORDED
 from tuner.kept.names import COST, INELIGIBLE, ORIGIN, WARM
-from tuner.search.beginning import SiblingsFirst
-from tuner.search.sampler import ConfigSampler
+from tuner.search.searching import by_drawing
 from tuner.search.siblings import Sibling
-from tuner.search.trials import suggest
 from tuner.store.database import Database
 from tuner.store.siblings import sibling, siblings
 from tuner.store.study import CaseStudy
@@ -36,13 +35,10 @@ class Told:
     """A study that is told of configs."""
 
     def __init__(self) -> None:
-        self._sampler = ConfigSampler(USUAL, SearchSpec())
-        self.study = optuna.create_study(direction="maximize", sampler=self._sampler)
+        self.study = optuna.create_study(direction="maximize")
 
     def add(self, config: Config, value: float | None, *, may_win: bool = True, facts: Facts = NO_FACTS) -> None:
-        self._sampler.forced = config
-        trial = self.study.ask()
-        assert suggest(trial, USUAL) == config
+        trial = given(self.study, USUAL, config)
         for name, fact in facts.items():
             trial.set_user_attr(name, fact)
         if not may_win:
@@ -94,7 +90,7 @@ def beginning(database: Database, case: str) -> CaseStudy:
         database,
         f"demo/{case}",
         space=USUAL,
-        sampler=lambda count: SiblingsFirst(USUAL, ConfigSampler(USUAL, SearchSpec(), resumed_at=count), known),
+        strategy=lambda count: by_drawing(USUAL, SearchSpec(), known, resumed_at=count),
         pruner=NopPruner(),
         identity=identity(),
         case=CASE,

@@ -19,7 +19,7 @@ from tests_space import USUAL
 
 from tuner.kept.case import KeptCase
 from tuner.kept.probe import KeptProbe
-from tuner.search.sampler import ConfigSampler
+from tuner.search.searching import by_drawing
 from tuner.search.trials import launch_digest
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
@@ -57,7 +57,7 @@ def case_study(
         database,
         name,
         space=space,
-        sampler=lambda count: ConfigSampler(space, SearchSpec(seeds_per_variant=2), resumed_at=count),
+        strategy=lambda count: by_drawing(space, SearchSpec(seeds_per_variant=2), resumed_at=count),
         pruner=pruner or NopPruner(),
         identity=known or identity(space),
         case=case or CASE,

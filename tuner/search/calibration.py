@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Sequence
 
-from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.kept.names import RUNGS
 from tuner.kept.trial import MEMORY_SHARE, START_S
+from tuner.search.choosing import ALL_PROBED, Choice, Done, Price
 from tuner.search.growth import inherited
 from tuner.search.history import History
 from tuner.search.observed import Observed
-from tuner.search.ordered import OrderedSampler
 from tuner.search.rungs import calibration_rungs, make_rungs
 from tuner.study.space import LADDER, Config, Space
 from tuner.study.spec import ProbeSpec
@@ -21,29 +20,29 @@ SURE = 2.0
 """Standard deviations by which a rung must be expected beyond an end to be left out."""
 
 
-class CalibrationSampler(OrderedSampler):
-    """Probes one small rung after another until two have run, or until the study holds its rungs.
+class Calibration:
+    """Chooses one small rung after another until two have run, or until the study holds its rungs.
 
-    A rung that runs elsewhere and is all that is left is probed here, too, rather than waited for.
+    A rung that runs elsewhere is probed here, too, if it is all that is left.
     """
 
     def __init__(self, space: Space) -> None:
-        super().__init__(space, calibration_configs(space))
+        self._configs = calibration_configs(space)
 
-    def choose(self, study: Study, trial: FrozenTrial, history: History) -> Config:
-        """Choose the first that is new, or else the first that has not ended."""
-        unfinished = [config for config in self._configs if not history.is_over(config)]
-        return next(filter(history.is_new, unfinished), unfinished[0])
-
-    def exhausted(self, study: Study) -> bool:
-        """Tell whether the rungs can be made, or are there already."""
-        history = History(study, self._space)
+    def ended(self, history: History, price: Price) -> Done | None:
+        """End once the rungs can be made, or are there already."""
         complete = [one for one in history.trials if one.state == TrialState.COMPLETE]
-        return (
-            RUNGS in study.user_attrs
+        ended = (
+            RUNGS in history.study.user_attrs
             or len({trial.params[LADDER] for trial in complete}) >= ENOUGH
             or all(map(history.is_over, self._configs))
         )
+        return Done(reason=ALL_PROBED) if ended else None
+
+    def choose(self, history: History, price: Price) -> Choice:
+        """Choose the first config that is new, otherwise the first whose probe has not ended."""
+        unfinished = [config for config in self._configs if not history.is_over(config)]
+        return Choice(config=next(filter(history.is_new, unfinished), unfinished[0]))
 
 
 def calibration_configs(space: Space) -> list[Config]:

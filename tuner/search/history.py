@@ -1,27 +1,71 @@
 """What a study has probed so far: which config is new, which is due again, which is to be confirmed."""
 
 import math
+from collections.abc import Hashable
+from dataclasses import replace
+from functools import cached_property
 
-from optuna.study import Study
+from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial
 
 from tuner.search.front import front
-from tuner.search.standing import Standing, ways
-from tuner.search.trials import frontier, kept, launch_key, meaningful, readings, same_launch
+from tuner.search.frontier import Frontier
+from tuner.search.standing import Reading, Standing, ways
+from tuner.search.trials import frontier, has_failed, kept, launch_key, meaningful, readings, same_launch
 from tuner.study.space import Config, Space
 
 
 class History:
-    """What a study has probed so far; a trial dropped before its config was whole does not count."""
+    """What a study has probed so far; the trials are read once.
 
-    def __init__(self, study: Study, space: Space) -> None:
-        self.trials = study.get_trials(deepcopy=False)
-        """All trials of the study, as they were read for this."""
-        self._trials = [trial for trial in meaningful(self.trials) if _is_whole(trial, space)]
-        self._probed = {launch_key(trial.params) for trial in self._trials}
-        self._frontier = frontier(self._trials)
+    A trial that ended before it had a whole config does not count.
+    """
+
+    def __init__(self, study: Study, space: Space, *, asked: int | None = None) -> None:
+        """`asked`: the number of the trial that is being asked for, if it has begun; the history leaves it out."""
+        self.study = study
         self._space = space
-        self._several = len(study.directions) > 1
+        self._asked = asked
+
+    @cached_property
+    def trials(self) -> list[FrozenTrial]:
+        """All trials of the study."""
+        return [one for one in self.study.get_trials(deepcopy=False) if one.number != self._asked]
+
+    @property
+    def number(self) -> int:
+        """The number that the next trial has."""
+        return len(self.trials) if self._asked is None else self._asked
+
+    @property
+    def signs(self) -> tuple[float, ...]:
+        """1 for each objective that is maximised, -1 for each that is minimised."""
+        return tuple(-1.0 if one == StudyDirection.MINIMIZE else 1.0 for one in self.study.directions)
+
+    @cached_property
+    def meaningful(self) -> list[FrozenTrial]:
+        """All trials but the failures of a trainer that was broken at first."""
+        return meaningful(self.trials)
+
+    @cached_property
+    def _trials(self) -> list[FrozenTrial]:
+        return [trial for trial in self.meaningful if _is_whole(trial, self._space)]
+
+    @cached_property
+    def _probed(self) -> set[Hashable]:
+        return {launch_key(trial.params) for trial in self._trials}
+
+    @cached_property
+    def _frontier(self) -> Frontier:
+        return frontier(self._trials)
+
+    @cached_property
+    def _readings(self) -> list[Reading]:
+        """The readings of all trials, with values that are better the larger they are."""
+        return [
+            one if one.values is None else replace(one, values=_times(one.values, self.signs))
+            for one in readings(self._trials)
+        ]
 
     def is_new(self, config: Config) -> bool:
         """Tell whether the config is one of the space that has never been launched and may fit into memory."""
@@ -36,14 +80,19 @@ class History:
         )
         return ended or self._frontier.beyond(config) is not None
 
-    def due(self) -> Config | None:
-        """Give the config of the first failed trial that is marked for retry and has not been asked again."""
+    def due(self) -> FrozenTrial | None:
+        """Return the first failed trial that is marked for retry and has not been asked again."""
         for position, trial in enumerate(self._trials):
             if kept(trial).retry and not any(
                 same_launch(later.params, trial.params) for later in self._trials[position + 1 :]
             ):
-                return dict(trial.params)
+                return trial
         return None
+
+    def failed_before(self, config: Config) -> bool:
+        """Check whether a probe of the config failed by itself and was marked for retry."""
+        marked = (trial for trial in self.trials if kept(trial).retry)
+        return any(has_failed(trial) and same_launch(trial.params, config) for trial in marked)
 
     def unconfirmed(self) -> Config | None:
         """Give the config that a session read above everything read cold, noise set aside, and nothing measured cold.
@@ -52,9 +101,9 @@ class History:
         trainer's plain command. Of several readings of a config their mean counts. What sessions read too high, where
         both were measured, is taken off: it also holds how much the luckiest of many readings flatters its config.
         """
-        if self._several:
+        if len(self.signs) > 1:
             return self._unconfirmed_member()
-        cold, warm = ways(readings(self._trials))
+        cold, warm = ways(self._readings)
         flattery = [_value(one) - _value(cold[launch]) for launch, one in warm.items() if launch in cold]
         best = max(cold.values(), key=_value, default=None)
         top = max((one for launch, one in warm.items() if launch not in cold), key=_value, default=None)
@@ -67,12 +116,12 @@ class History:
 
     def confirmed(self) -> list[Config]:
         """Give the configs that may be the best by what the trainer's plain command has shown, the best one first."""
-        cold, _ = ways(readings(self._trials))
+        cold, _ = ways(self._readings)
         return [dict(self._trials[one.trials[-1]].params) for one in sorted(cold.values(), key=_value, reverse=True)]
 
     def _unconfirmed_member(self) -> Config | None:
         """Give a config of the Pareto front that sessions alone have measured."""
-        members = (self._trials[one.trials[-1]] for one in front(readings(self._trials)))
+        members = (self._trials[one.trials[-1]] for one in front(self._readings))
         return next((dict(newest.params) for newest in members if kept(newest).warm), None)
 
 
@@ -83,6 +132,10 @@ def _value(one: Standing) -> float:
 def _noise(one: Standing, other: Standing) -> float:
     """Give the standard error of the difference of two values."""
     return math.hypot(one.error or 0.0, other.error or 0.0)
+
+
+def _times(values: tuple[float, ...], signs: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(value * sign for value, sign in zip(values, signs, strict=True))
 
 
 def _is_whole(trial: FrozenTrial, space: Space) -> bool:

@@ -1,40 +1,47 @@
-"""A given list of configs, one after another: what records a table."""
+"""Choosers that follow a list of configs, and what ends a recovery."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from itertools import product
 
-from optuna.distributions import BaseDistribution
-from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
+from tuner.search.choosing import Choice, Done, Price
 from tuner.search.history import History
-from tuner.search.sampler import CaseSampler
-from tuner.study.space import LADDER, Config, Space
+from tuner.search.standing import eligible
+from tuner.search.trials import readings
+from tuner.study.space import LADDER, VARIANT, Config, Space, Value
 
 
-class OrderedSampler(CaseSampler):
-    """Probes the configs it was given, in their order, but for those that cannot fit into memory.
+class Ordered:
+    """Chooses the configs of a list in their order, except for those that cannot fit into memory.
 
     Workers side by side keep to rungs of their own, so that each rung's session is started once.
     """
 
-    def __init__(self, space: Space, configs: Sequence[Config]) -> None:
-        super().__init__(space)
+    def __init__(self, configs: Sequence[Config]) -> None:
         self._configs = configs
 
-    def candidates(self) -> Iterable[Config]:
-        """Give the list."""
-        return self._configs
-
-    def choose(self, study: Study, trial: FrozenTrial, history: History) -> Config:
-        """Choose the first new one of the open session, or of a rung that nobody is at, or of all."""
+    def choose(self, history: History, price: Price) -> Choice | None:
+        """Choose the first new config of the open session, or of a rung where no worker is, or of all."""
         new = list(filter(history.is_new, self._configs))
-        running = (one for one in history.trials if one.state == TrialState.RUNNING)
-        elsewhere = {one.params.get(LADDER) for one in running if one.number != trial.number}
-        return min(new, key=lambda config: (self.price(config) > 0.0, config.get(LADDER) in elsewhere))
+        if not new:
+            return None
+        elsewhere = {one.params.get(LADDER) for one in history.trials if one.state == TrialState.RUNNING}
+        return Choice(config=min(new, key=lambda config: (price(config) > 0.0, config.get(LADDER) in elsewhere)))
 
-    def sample_independent(
-        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        """Refuse: every parameter belongs to the space."""
-        raise KeyError(f"{param_name} is no parameter of {self._space.names}")
+
+def downwards(space: Space) -> list[Config]:
+    """Return each variant at each rung, from the largest rung down; other parameters take their first value."""
+    rungs = sorted(space.values(LADDER), key=float, reverse=True) or [None]
+    variants = space.values(VARIANT) or (None,)
+
+    def at(rung: Value | None, variant: Value | None) -> Config:
+        chosen = {LADDER: rung, VARIANT: variant}
+        return space.draw(lambda parameter: chosen.get(parameter.name) or parameter.values[0])
+
+    return [at(rung, variant) for rung, variant in product(rungs, variants)]
+
+
+def until_one_runs(history: History, price: Price) -> Done | None:
+    """End a recovery once a config has succeeded."""
+    return Done(reason="a config has run") if eligible(readings(history.trials)) else None

@@ -13,8 +13,10 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from tuner.kept.case import KeptCase, encode
 from tuner.kept.names import CASE, CONFIRMS, ENDED, LEASE, ORIGIN, RUNGS
 from tuner.kept.probe import KeptProbe
+from tuner.search.choosing import Choice, Done, Price, Strategy, Why, free
 from tuner.search.frontier import Frontier
-from tuner.search.sampler import CaseSampler, Price, free
+from tuner.search.history import History
+from tuner.search.sampler import ask_for
 from tuner.search.standing import incumbent
 from tuner.search.trials import (
     failures_in_a_row,
@@ -55,7 +57,7 @@ class Asked:
 class CaseStudy:
     """The study of one case, resumed where it exists.
 
-    `sampler` gives what chooses configs, from the number of trials so far. `objectives` are named in the order in which
+    `strategy` makes what chooses configs from the number of trials so far. `objectives` are named in the order in which
     they are told; of several the best is a Pareto front, and no probe is pruned. `identity` is what must not change
     while the study goes on: space, trainer, pruner, objective, what measures. `confirm`: whether the best is to be
     measured again by the trainer's plain command where a session has measured it.
@@ -68,7 +70,7 @@ class CaseStudy:
         name: str,
         *,
         space: Space,
-        sampler: Callable[[int], CaseSampler],
+        strategy: Callable[[int], Strategy],
         pruner: BasePruner,
         identity: dict[str, Any],
         case: KeptCase,
@@ -84,8 +86,7 @@ class CaseStudy:
         with database.reported(), database.lock():
             self._study = open_study(database, name, objectives=objectives, pruner=pruner, identity=identity)
             self._study.set_user_attr(CASE, encode(case))
-            self._sampler = sampler(len(self._study.get_trials(deepcopy=False)))
-            self._study.sampler = self._sampler
+            self._strategy = strategy(len(self._study.get_trials(deepcopy=False)))
 
     @property
     def finished(self) -> int:
@@ -165,45 +166,50 @@ class CaseStudy:
         session has shown to be the best, to be confirmed; None when that has been done.
         """
         with self._database.reported(), self._database.lock():
-            trials = self._study.get_trials(deepcopy=False)
-            reached = target is not None and finished(trials) + running(trials) >= target
-            searched = reached or self._sampler.exhausted(self._study)
-            may_confirm = searched and self._confirm and not self.running  # read anew: others tell without the lock
-            confirmed = self._sampler.unconfirmed(self._study) if may_confirm else None
-            if (searched and confirmed is None) or not has_time(usual_s(trials)):
+            history = History(self._study, self._space)
+            choice = self._choice(history, target, price)
+            if choice is None or not has_time(usual_s(history.trials)):
                 return None
-            self._sampler.forced, self._sampler.price = confirmed, price
-            trial = self._study.ask()
+            trial = ask_for(self._study, self._space, choice.config)
             trial.set_user_attr(LEASE, Lease.mine().write())
             self._trials[trial.number] = trial
             if self._study.user_attrs.get(ENDED):
                 self._study.set_user_attr(ENDED, None)
-            return self._asked(trial, trials, confirms=confirmed is not None)
+            return self._asked(trial, choice, history)
 
-    def _asked(self, trial: Trial, before: Sequence[FrozenTrial], *, confirms: bool) -> Asked:
+    def _choice(self, history: History, target: int | None, price: Price) -> Choice | None:
+        """Choose a config to search with or, once the search has ended and nobody probes any more, to confirm."""
+        busy = running(history.trials)
+        if target is None or finished(history.trials) + busy < target:
+            answer = self._strategy.choose(history, price)
+            if isinstance(answer, Choice):
+                return answer
+        return self._strategy.confirm(history, price) if self._confirm and not busy else None
+
+    def _asked(self, trial: Trial, choice: Choice, before: History) -> Asked:
         config = suggest(trial, self._space)
-        origin = None if confirms else self._sampler.origin(config)
+        confirms = choice.why is Why.CONFIRM
         if confirms:
             trial.set_user_attr(CONFIRMS, True)
-        if origin:
-            trial.set_user_attr(ORIGIN, origin)
-        retried = [one for one in before if kept(one).retry and same_launch(one.params, config)]
+        if choice.origin:
+            trial.set_user_attr(ORIGIN, choice.origin)
         return Asked(
             number=trial.number,
             config=config,
-            attempt=1 + failures_in_a_row(before, config),
-            cold=confirms or any(map(has_failed, retried)),
+            attempt=1 + failures_in_a_row(before.trials, config),
+            cold=choice.cold,
             confirms=confirms,
-            origin=origin,
+            origin=choice.origin,
         )
 
     def end(self, *, keep: bool = True) -> str | None:
-        """Give the sampler's reason why nothing is left to probe; None while something is.
+        """Return the reason why nothing is left to probe; None while something is.
 
         The study keeps it until the next trial is asked for, unless others still probe or `keep` says otherwise.
         """
         with self._database.reported(), self._database.lock():
-            why = self._sampler.ended(self._study)
+            answer = self._strategy.choose(History(self._study, self._space), free)
+            why = answer.reason if isinstance(answer, Done) else None
             if keep and not self.running:
                 self._study.set_user_attr(ENDED, why)
         return why

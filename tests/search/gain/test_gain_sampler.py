@@ -9,8 +9,10 @@ from tests_space import USUAL
 
 from tuner.kept.names import COST, ERROR, FAILURE, MEASURED_ON, MEMORY, WARM
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S, cost
+from tuner.search.choosing import Price, free
 from tuner.search.frontier import Frontier
 from tuner.search.gain.sampler import GainSampler
+from tuner.search.sampler import ask_for
 from tuner.search.trials import PATIENCE, distribution, frontier, suggest
 from tuner.study.space import Config, Parameter, Space
 from tuner.study.spec import CERTAINTY
@@ -52,13 +54,15 @@ class Search:
         self.asked: list[Config] = []
         self.resume()
 
-    def resume(self) -> None:
-        self.sampler = GainSampler(self.space, certainty=self.certainty)
+    def resume(self, price: Price = free) -> None:
+        self.sampler = GainSampler(self.space, certainty=self.certainty, price=price)
         self.study.sampler = self.sampler
 
-    def step(self) -> Config:
-        trial = self.study.ask()
+    def step(self, config: Config | None = None) -> Config:
+        """Probe a given config, or the config that the sampler chooses."""
+        trial = ask_for(self.study, self.space, config) if config else self.study.ask()
         config = suggest(trial, self.space)
+        self.study.sampler = self.sampler
         rung = float(config["num_envs"])
         if rung > self.fits:
             trial.set_constraint(MEMORY, 1.0)
@@ -196,8 +200,8 @@ def test_what_is_believed_to_be_the_best_is_measured_cold_once() -> None:
     search.run()
     believed = search.sampler.unconfirmed(search.study)
     assert believed == search.sampler.best(search.study)
-    search.warm, search.sampler.forced = False, believed
-    assert search.step() == believed
+    search.warm = False
+    assert search.step(believed) == believed
     assert search.sampler.unconfirmed(search.study) is None
 
 
@@ -209,8 +213,8 @@ def test_of_equals_one_that_was_measured_cold_is_enough(variant: str, left: bool
     best = search.sampler.best(search.study)
     assert best is not None
     epochs = next(one for one in (20, 30, 40) if one != best["update_epochs"])
-    search.warm, search.sampler.forced = False, {**best, "agent_variant": variant, "update_epochs": epochs}
-    search.step()
+    search.warm = False
+    search.step({**best, "agent_variant": variant, "update_epochs": epochs})
     assert search.sampler.best(search.study) == best
     assert (search.sampler.unconfirmed(search.study) == best) is left
 
@@ -232,7 +236,7 @@ def test_the_open_session_is_preferred() -> None:
     for _ in range(4):
         search.step()
     rung = search.asked[-1]["num_envs"]
-    search.sampler.price = lambda config: 0.0 if config["num_envs"] == rung else 50.0
+    search.resume(price=lambda config: 0.0 if config["num_envs"] == rung else 50.0)
     assert search.step()["num_envs"] == rung
 
 
@@ -252,6 +256,27 @@ def test_the_smallest_is_looked_for_where_the_study_minimises() -> None:
     best = search.sampler.best(search.study)
     assert best is not None
     assert busy(best) == min(map(busy, space.configs()))
+
+
+def test_where_the_study_minimises_the_smallest_is_confirmed_and_is_then_the_best() -> None:
+    space = Space(SPACE.parameters[:2])
+    search = Search(space, warm=True)
+    search.study = optuna.create_study(direction="minimize")
+    search.resume()
+    search.run()
+    best = search.sampler.best(search.study)
+    assert search.sampler.unconfirmed(search.study) == best
+    search.warm = False
+    search.step(best)
+    assert search.sampler.best(search.study) == best
+    assert search.sampler.unconfirmed(search.study) is None
+
+
+def test_optuna_makes_as_many_trials_as_asked() -> None:
+    space = Space((Parameter(name="num_envs", values=(64, 128)),))
+    study = optuna.create_study(direction="maximize", sampler=GainSampler(space))
+    study.optimize(lambda trial: busy({"agent_variant": "hiutil", **suggest(trial, space)}), n_trials=12)
+    assert len(study.trials) == 12
 
 
 @pytest.mark.parametrize("warm", [True, False])
@@ -286,7 +311,7 @@ def test_rivals_are_told_apart_by_more_readings_though_one_of_them_failed_at_fir
             create_trial(state=state, params=params, distributions=kinds, value=value, user_attrs=facts)
         )
     assert search.sampler.ended(search.study) is None
-    search.sampler.price = lambda config: 0.0 if config["num_envs"] == 64 else 1e6
+    search.resume(price=lambda config: 0.0 if config["num_envs"] == 64 else 1e6)
     assert search.step() == {"num_envs": 64}
 
 

@@ -6,11 +6,11 @@ import numpy as np
 
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.arrays import Floats
+from tuner.search.choosing import Price
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.worth import below
 from tuner.search.growth import GROWN, inherited
 from tuner.search.observed import Observed
-from tuner.search.sampler import Price
 from tuner.study.spec import ProbeSpec
 
 USUAL_START_S, USUAL_RUN_S = 60.0, 20.0

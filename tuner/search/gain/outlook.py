@@ -5,13 +5,13 @@ from functools import cached_property
 import numpy as np
 
 from tuner.search.arrays import Floats
+from tuner.search.choosing import Price
 from tuner.search.gain.costs import Costs
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.readings import Readings, readings
 from tuner.search.gain.surrogate import Surrogate
 from tuner.search.gain.worth import below, certainty, worth
 from tuner.search.observed import Observed
-from tuner.search.sampler import Price
 from tuner.study.space import Config, config_digest
 from tuner.study.spec import ProbeSpec
 

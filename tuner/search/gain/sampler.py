@@ -1,29 +1,23 @@
-"""The config that is expected to gain most for each second that it takes, as long as there is something to gain."""
+"""The sampler `gain` for any Optuna study: see docs/sampler.md."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from optuna.distributions import BaseDistribution
-from optuna.samplers import RandomSampler
-from optuna.study import Study, StudyDirection
-from optuna.trial import FrozenTrial
+from optuna.study import Study
 
-from tuner.search.gain.outlook import Outlook
-from tuner.search.gain.pool import Pool
+from tuner.search.choosing import Done, Price, free
+from tuner.search.gain.chooser import Gain
 from tuner.search.history import History
-from tuner.search.observed import Observed
-from tuner.search.sampler import CaseSampler
+from tuner.search.sampler import StrategySampler
+from tuner.search.searching import by_gain
 from tuner.search.siblings import Sibling
-from tuner.search.trials import PATIENCE, launched, meaningful
 from tuner.study.space import Config, Space
 from tuner.study.spec import CERTAINTY, ProbeSpec
 
 
-class GainSampler(CaseSampler):
-    """Weighs what a config is expected to gain against the seconds it takes; see `Outlook`.
+class GainSampler(StrategySampler):
+    """An Optuna sampler that weighs what a config is expected to gain against the seconds it takes; see `Gain`.
 
-    It knows the study's trials and nothing else, so that a new process goes on where another one ended. A config is
-    probed again on purpose alone: where its readings are too few to tell whether it is the best.
+    The study has one objective, which it maximises or minimises.
     """
 
     def __init__(
@@ -32,83 +26,17 @@ class GainSampler(CaseSampler):
         limits: ProbeSpec | None = None,
         *,
         certainty: float = CERTAINTY,
-        outlook: type[Outlook] = Outlook,
         siblings: Sequence[Sibling] = (),
+        price: Price = free,
     ) -> None:
-        """`limits` say when a start takes too long and how much memory is to stay free; `siblings`: likest first.
-
-        `certainty`: probability with which the best is to be as good as any other before a search ends.
-        """
-        super().__init__(space)
-        self._limits = limits or ProbeSpec()
-        self._certainty = certainty
-        self._patience = space.values(PATIENCE)
-        self._pool = Pool(space.restricted_to(set(space.names) - {PATIENCE}))
-        self._elsewhere = RandomSampler()
-        self._look = outlook
-        self._siblings = siblings
-        self._looked: tuple[object, Outlook] | None = None
-
-    def exhausted(self, study: Study) -> bool:
-        """Tell whether nothing is left to gain, and no retry is due; `ended` says why."""
-        return self.ended(study) is not None
-
-    def ended(self, study: Study) -> str | None:
-        """Say why nothing is left to gain; None while there is, or while a retry is due."""
-        history = History(study, self._space)
-        return None if history.due() else self._outlook(study, history).ended()
+        """See `Gain` and, for `price`, `Price`."""
+        self._gain = Gain(space, limits, certainty=certainty, siblings=siblings)
+        super().__init__(space, by_gain(space, self._gain), price=price)
 
     def best(self, study: Study) -> Config | None:
-        """Give the eligible config that is believed to be the best, without the pruner's patience."""
-        return self._best(self._outlook(study, History(study, self._space)))
+        """Return the eligible config that is believed to be the best, without the pruner's patience."""
+        return self._gain.best(History(study, self._space))
 
-    def unconfirmed(self, study: Study) -> Config | None:
-        """Give what is believed to be the best, where a session alone has measured it.
-
-        None, too, where the best of those measured cold is surely as good as any: of equals one is enough.
-        """
-        history = History(study, self._space)
-        outlook = self._outlook(study, history)
-        best = self._best(outlook)
-        known = [launched(config) for config in history.confirmed()]
-        confirmed = [config for config in known if config in self._pool.space]
-        if best is None or best in confirmed or (confirmed and outlook.is_as_good(confirmed[0])):
-            return None
-        return self._whole(best, len(history.trials))
-
-    def choose(self, study: Study, trial: FrozenTrial, history: History) -> Config:
-        """Choose what gains most for its price; where nothing may be probed any more, what is best."""
-        outlook = self._outlook(study, history)
-        config = outlook.next(self.price) or self._best(outlook) or self._pool.configs[0]
-        return self._whole(config, trial.number)
-
-    def sample_independent(
-        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        """Draw parameters outside the space at random."""
-        return self._elsewhere.sample_independent(study, trial, param_name, param_distribution)
-
-    def _whole(self, config: Config, number: int) -> Config:
-        """Add the pruner's patience, where that is searched: each value in turn."""
-        patience = self._patience[number % len(self._patience)] if self._patience else 0
-        return self._space.draw(lambda parameter: config.get(parameter.name, patience))
-
-    def _best(self, outlook: Outlook) -> Config | None:
-        return None if outlook.best is None else self._pool.configs[outlook.best]
-
-    def _outlook(self, study: Study, history: History) -> Outlook:
-        """Look at the study's trials; what was seen is kept as long as they stay as they are."""
-        trials = [one for one in meaningful(history.trials) if launched(one.params) in self._pool.space]
-        state = [(one.number, one.state) for one in trials]
-        if self._looked is None or self._looked[0] != state:
-            sign = 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
-            self._looked = (
-                state,
-                self._look(
-                    self._pool,
-                    Observed(trials, sign=sign, siblings=self._siblings),
-                    self._limits,
-                    self._certainty,
-                ),
-            )
-        return self._looked[1]
+    def after_end(self, history: History, done: Done) -> Config:
+        """Choose what still tells most, otherwise the best, so that `study.optimize` makes as many trials as asked."""
+        return self._gain.after_end(history, self._price)

@@ -5,24 +5,19 @@ from typing import Literal
 import optuna
 import pytest
 from optuna.trial import TrialState
+from tests_search import Searched
 from tests_space import USUAL
 
 from tuner.kept.names import COST, ERROR, MEMORY, ORIGIN, RETRY
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
-from tuner.search.beginning import SiblingsFirst
-from tuner.search.defaults import DefaultFirst
-from tuner.search.gain.sampler import GainSampler
-from tuner.search.sampler import CaseSampler, ConfigSampler
+from tuner.search.choosing import Done, Strategy, free
+from tuner.search.gain.chooser import Gain
+from tuner.search.history import History
+from tuner.search.searching import by_drawing, by_gain, defaults_first
 from tuner.search.siblings import Sibling
-from tuner.search.trials import suggest
 from tuner.store.siblings import sibling
 from tuner.study.space import Config, Parameter, Space
 from tuner.study.spec import SearchSpec
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> None:
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 def at(rung: int, variant: str = "default", **others: int) -> Config:
@@ -34,23 +29,8 @@ def siblings(**best: Config) -> list[Sibling]:
     return [Sibling(case=case, best=config) for case, config in best.items()]
 
 
-class Search:
-    """A study that begins with what was best in other cases, and marks what came from them as the store does."""
-
-    def __init__(self, space: Space, sampler: CaseSampler) -> None:
-        self.space = space
-        self.study = optuna.create_study(direction="maximize")
-        self.resume(sampler)
-
-    def resume(self, sampler: CaseSampler) -> None:
-        self.sampler = self.study.sampler = sampler
-
-    def ask(self) -> tuple[optuna.trial.Trial, Config]:
-        trial = self.study.ask()
-        config = suggest(trial, self.space)
-        if origin := self.sampler.origin(config):
-            trial.set_user_attr(ORIGIN, origin)
-        return trial, config
+class Search(Searched):
+    """A study that begins with what was best in other cases."""
 
     def probe(self, count: int) -> list[Config]:
         asked = []
@@ -61,9 +41,8 @@ class Search:
         return asked
 
 
-def seeded(kind: Literal["tpe", "random"] = "tpe", **best: Config) -> SiblingsFirst:
-    inner = ConfigSampler(USUAL, SearchSpec(seeds_per_variant=2, sampler=kind))
-    return SiblingsFirst(USUAL, inner, siblings(**best))
+def seeded(kind: Literal["tpe", "random"] = "tpe", **best: Config) -> Strategy:
+    return by_drawing(USUAL, SearchSpec(seeds_per_variant=2, sampler=kind), siblings(**best))
 
 
 @pytest.mark.parametrize("kind", ["tpe", "random"])
@@ -77,9 +56,9 @@ def test_the_siblings_best_come_before_the_seeds_and_nothing_twice(kind: Literal
     assert [trial.user_attrs.get(ORIGIN) for trial in search.study.trials[:3]] == ["amp_a", "add_b", None]
 
 
-def test_the_gain_sampler_begins_with_them_too() -> None:
-    sampler = SiblingsFirst(USUAL, GainSampler(USUAL), siblings(amp_a=at(32), add_b=at(16)))
-    assert Search(USUAL, sampler).probe(2) == [at(32), at(16)]
+def test_gain_begins_with_them_too() -> None:
+    strategy = by_gain(USUAL, Gain(USUAL), siblings(amp_a=at(32), add_b=at(16)))
+    assert Search(USUAL, strategy).probe(2) == [at(32), at(16)]
 
 
 def test_what_is_not_in_the_space_is_skipped() -> None:
@@ -103,9 +82,9 @@ def test_what_cannot_fit_any_more_is_skipped() -> None:
 def test_a_resumed_search_repeats_none_and_a_sibling_has_one_turn() -> None:
     search = Search(USUAL, seeded(amp_a=at(32), amp_b=at(16)))
     assert search.probe(1) == [at(32)]
-    search.resume(seeded(amp_a=at(32, num_workers=2, prefetch_factor=2), amp_b=at(16)))
+    search.strategy = seeded(amp_a=at(32, num_workers=2, prefetch_factor=2), amp_b=at(16))
     assert search.probe(2) == [at(16), USUAL.seeds(2)[0]]
-    search.resume(seeded(amp_a=at(64), amp_b=at(8)))
+    search.strategy = seeded(amp_a=at(64), amp_b=at(8))
     assert search.probe(1) == [USUAL.seeds(2)[1]]
 
 
@@ -122,8 +101,18 @@ def test_a_first_that_was_interrupted_is_asked_again() -> None:
     assert search.probe(2) == [at(32), USUAL.seeds(2)[0]]
 
 
+def test_a_retry_keeps_the_name_of_the_sibling() -> None:
+    search = Search(USUAL, seeded(amp_a=at(32)))
+    trial, _ = search.ask()
+    trial.set_user_attr(RETRY, True)
+    search.study.tell(trial, state=TrialState.FAIL)
+    search.strategy = seeded(amp_a=at(32))
+    search.probe(1)
+    assert [trial.user_attrs.get(ORIGIN) for trial in search.study.trials] == ["amp_a", "amp_a"]
+
+
 def test_the_default_of_the_rung_comes_before_what_is_compared_with_it() -> None:
-    search = Search(USUAL, DefaultFirst(USUAL, seeded(amp_a=at(32, "hiutil"))))
+    search = Search(USUAL, defaults_first(seeded(amp_a=at(32, "hiutil")), USUAL))
     assert search.probe(2) == [at(32), at(32, "hiutil")]
     assert [trial.user_attrs.get(ORIGIN) for trial in search.study.trials] == [None, "amp_a"]
 
@@ -144,10 +133,10 @@ def memory_share(config: Config, factor: float) -> float:
 
 def searched(factor: float, elders: list[Sibling]) -> tuple[int, optuna.Study]:
     """Search a case to its end; give how many probes ran out of memory, and the study."""
-    search = Search(LADDER, SiblingsFirst(LADDER, GainSampler(LADDER, siblings=elders), elders))
+    search = Search(LADDER, by_gain(LADDER, Gain(LADDER, siblings=elders), elders))
     failed = 0
-    while not search.sampler.exhausted(search.study):
-        trial, config = search.ask()
+    while begun := search.begin():
+        trial, config = begun
         share, rung = memory_share(config, factor), float(config["num_envs"])
         if share > 1.0:
             failed += 1
@@ -158,6 +147,14 @@ def searched(factor: float, elders: list[Sibling]) -> tuple[int, optuna.Study]:
         trial.set_user_attr(COST, {MEMORY_SHARE: share, START_S: 20.0 + rung / 60, RUN_S: 15.0})
         search.study.tell(trial, 90.0 * rung / (rung + 300.0) * (1.0 if config["agent_variant"] == "hiutil" else 0.7))
     return failed, search.study
+
+
+def test_a_search_by_gain_that_has_ended_does_not_go_on_for_a_sibling() -> None:
+    _, study = searched(1.0, [])
+    history = History(study, LADDER)
+    unprobed = next(filter(history.is_new, LADDER.configs()))
+    strategy = by_gain(LADDER, Gain(LADDER), siblings(amp_a=unprobed))
+    assert isinstance(strategy.choose(history, free), Done)
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.0, 1.15])
@@ -174,5 +171,5 @@ def test_a_best_between_two_made_rungs_is_taken_at_the_nearer() -> None:
     ladder, *others = USUAL.parameters
     space = Space((Parameter(name=ladder.name, values=ladder.values, bounds=(1, 10**6)), *others))
     rung = int(ladder.values[-1])
-    search = Search(space, SiblingsFirst(space, ConfigSampler(space, SearchSpec()), siblings(amp_a=at(rung + 1))))
+    search = Search(space, by_drawing(space, SearchSpec(), siblings(amp_a=at(rung + 1))))
     assert search.probe(1) == [at(rung)]

@@ -1,17 +1,18 @@
-"""The sampler in an in-memory study: which configs it asks for, in which order, and when it ends."""
+"""Seeds, TPE and random draws in a study in memory: which configs are probed, in which order, and when that ends."""
 
 from collections.abc import Callable, Iterator
 from typing import Literal
 
 import optuna
 import pytest
-from optuna.trial import Trial, TrialState, create_trial
+from optuna.trial import TrialState, create_trial
+from tests_search import Searched, given
 from tests_space import USUAL
 
 from tuner.kept.names import MEMORY, RETRY
 from tuner.search.frontier import Frontier
-from tuner.search.sampler import ConfigSampler
-from tuner.search.trials import PATIENCE, distribution, frontier, suggest
+from tuner.search.searching import by_drawing
+from tuner.search.trials import PATIENCE, distribution, frontier
 from tuner.study.space import Config, Parameter, Space, config_digest
 from tuner.study.spec import SearchSpec
 
@@ -19,32 +20,26 @@ LAUNCHES = 60
 """Of the usual space: its 120 configs differ in pairs by the pruner's patience alone."""
 
 
-class Search:
-    """A study with its sampler."""
+class Search(Searched):
+    """A study that is searched by drawing."""
 
     def __init__(
         self, space: Space = USUAL, *, seeds: int = 2, seed: int = 0, kind: Literal["tpe", "random"] = "tpe"
     ) -> None:
-        self.space = space
         self.spec = SearchSpec(seeds_per_variant=seeds, seed=seed, sampler=kind)
-        self.study = optuna.create_study(study_name="demo", direction="maximize")
-        self.resume()
+        super().__init__(space, by_drawing(space, self.spec))
 
     def resume(self) -> None:
-        """Go on with a fresh sampler, as a new process would."""
-        self.sampler = ConfigSampler(self.space, self.spec, resumed_at=len(self.study.trials))
-        self.study.sampler = self.sampler
-
-    def ask(self) -> tuple[Trial, Config]:
-        trial = self.study.ask()
-        return trial, suggest(trial, self.space)
+        """Go on with fresh choosers, as a new process would."""
+        self.strategy = by_drawing(self.space, self.spec, resumed_at=len(self.study.trials))
 
     def rest(self, objective: Callable[[Config], float | None], most: int = 1000) -> Iterator[Config]:
         """Ask and tell, at most so often, until everything is probed; an objective of None ran out of memory."""
         for _ in range(most):
-            if self.sampler.exhausted(self.study):
+            begun = self.begin()
+            if begun is None:
                 return
-            trial, config = self.ask()
+            trial, config = begun
             yield config
             value = objective(config)
             if value is None:
@@ -60,11 +55,6 @@ def launch(config: Config) -> str:
     return config_digest({name: value for name, value in config.items() if name != PATIENCE})
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> None:
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-
-
 def test_seeds_come_first_and_in_order() -> None:
     seeds = USUAL.seeds(3)
     assert list(Search(seeds=3).rest(busy, len(seeds))) == seeds
@@ -76,7 +66,7 @@ def test_everything_is_probed_once_and_then_it_ends(kind: Literal["tpe", "random
     asked = list(search.rest(busy))
     assert all(config in USUAL for config in asked)
     assert len({launch(config) for config in asked}) == len(asked) == LAUNCHES
-    assert search.sampler.exhausted(search.study)
+    assert search.ended
 
 
 def test_the_best_is_found_before_most_is_probed() -> None:
@@ -109,7 +99,7 @@ def test_no_config_beyond_a_known_end_of_memory_is_asked_for() -> None:
         failures += int(config["num_envs"]) >= 32
         before = frontier(search.study.trials)
     assert 1 <= failures <= 2 * 3
-    assert search.sampler.exhausted(search.study)
+    assert search.ended
     assert {launch(trial.params) for trial in search.study.get_trials(states=(TrialState.COMPLETE,))} == {
         launch(config) for config in USUAL.configs() if int(config["num_envs"]) < 32
     }
@@ -134,19 +124,19 @@ def test_a_retry_that_was_asked_with_another_patience_is_not_due() -> None:
     trial, config = search.ask()
     trial.set_user_attr(RETRY, True)
     search.study.tell(trial, state=TrialState.FAIL)
-    search.sampler.forced = {**config, PATIENCE: 5 - int(config[PATIENCE])}  # 2 or 3
-    search.study.tell(search.ask()[0], 50.0)
+    other = given(search.study, USUAL, {**config, PATIENCE: 5 - int(config[PATIENCE])})  # 2 or 3
+    search.study.tell(other, 50.0)
     assert launch(search.ask()[1]) != launch(config)
 
 
 def test_a_retry_that_is_due_keeps_a_search_from_its_end() -> None:
     search = Search(Space((Parameter(name="num_envs", values=(8,)),)))
     trial, config = search.ask()
-    assert search.sampler.exhausted(search.study)
+    assert search.ended
     trial.set_user_attr(RETRY, True)
     search.study.tell(trial, state=TrialState.FAIL)
     assert list(search.rest(lambda config: 1.0)) == [config]
-    assert search.sampler.exhausted(search.study)
+    assert search.ended
 
 
 @pytest.mark.parametrize(
@@ -173,7 +163,7 @@ def test_a_failure_without_a_retry_is_left_alone() -> None:
 def test_a_resumed_search_goes_on_where_it_was(kind: Literal["tpe", "random"]) -> None:
     search = Search(kind=kind)
     asked = list(search.rest(busy, 2))
-    while not search.sampler.exhausted(search.study):
+    while not search.ended:
         search.resume()
         asked += search.rest(busy, 20)
     assert asked[:4] == USUAL.seeds(2)
@@ -187,12 +177,12 @@ def test_the_same_seed_gives_the_same_search() -> None:
 
 def test_a_resumed_search_draws_other_numbers() -> None:
     fresh, resumed = (
-        ConfigSampler(USUAL, SearchSpec(seeds_per_variant=1, sampler="random"), resumed_at=count) for count in (0, 8)
+        by_drawing(USUAL, SearchSpec(seeds_per_variant=1, sampler="random"), resumed_at=count) for count in (0, 8)
     )
     draws: list[list[Config]] = []
-    for sampler in (fresh, resumed):
+    for strategy in (fresh, resumed):
         search = Search(seeds=1)
-        search.sampler = search.study.sampler = sampler
+        search.strategy = strategy
         draws.append(list(search.rest(busy, 12))[2:])
     assert draws[0] != draws[1]
 
@@ -216,10 +206,9 @@ def test_a_range_is_searched_as_integers() -> None:
 def test_everything_is_probed_once_with_several_objectives_too(kind: Literal["tpe", "random"]) -> None:
     search = Search(kind=kind)
     search.study = optuna.create_study(directions=["maximize", "maximize"])
-    search.resume()
     asked: list[Config] = []
-    while not search.sampler.exhausted(search.study):
-        trial, config = search.ask()
+    while begun := search.begin():
+        trial, config = begun
         asked.append(config)
         does_not_fit, refused = config["num_envs"] == 64, len(asked) % 7 == 0
         if does_not_fit:

@@ -1,14 +1,12 @@
 """Which configs wait for the default of their rung, in an in-memory study."""
 
-import optuna
 import pytest
-from optuna.trial import Trial, TrialState
+from optuna.trial import TrialState
+from tests_search import Searched
 from tests_space import USUAL
 
 from tuner.kept.names import MEMORY, RETRY
-from tuner.search.defaults import DefaultFirst
-from tuner.search.ordered import OrderedSampler
-from tuner.search.trials import suggest
+from tuner.search.searching import defaults_first, in_order
 from tuner.study.space import Config, Space
 
 
@@ -17,18 +15,11 @@ def at(rung: int, variant: str, **others: int) -> Config:
     return {"num_envs": rung, "agent_variant": variant, **rest, "num_workers": 0, "pruner_patience": 3} | others
 
 
-class Search:
+class Search(Searched):
     """A study that is to probe the given configs in their order."""
 
     def __init__(self, *configs: Config, space: Space = USUAL) -> None:
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self.space = space
-        self.sampler = DefaultFirst(space, OrderedSampler(space, configs))
-        self.study = optuna.create_study(direction="maximize", sampler=self.sampler)
-
-    def ask(self) -> tuple[Trial, Config]:
-        trial = self.study.ask()
-        return trial, suggest(trial, self.space)
+        super().__init__(space, defaults_first(in_order(configs), space))
 
     def probe(self, *, state: TrialState = TrialState.COMPLETE, retry: bool = False, oom: bool = False) -> Config:
         trial, config = self.ask()
@@ -45,7 +36,7 @@ def test_the_default_of_a_rung_comes_before_all_that_is_compared_with_it() -> No
     search = Search(*wanted)
     asked = [search.probe() for _ in range(5)]
     assert asked == [at(64, "default"), *wanted[:2], at(8, "default"), wanted[2]]
-    assert search.sampler.exhausted(search.study)
+    assert search.ended
 
 
 def test_a_default_that_differs_in_patience_alone_is_not_probed_again() -> None:

@@ -1,0 +1,65 @@
+"""What the tests of the search share: a study in memory that a strategy searches, as the store does it."""
+
+import optuna
+from optuna.study import Study
+from optuna.trial import Trial
+
+from tuner.kept.names import ORIGIN
+from tuner.search.choosing import Choice, Done, Price, Strategy, free
+from tuner.search.history import History
+from tuner.search.sampler import ask_for
+from tuner.search.trials import suggest
+from tuner.study.space import Config, Space
+
+
+def given(study: Study, space: Space, config: Config) -> Trial:
+    """Begin a trial of a config."""
+    trial = ask_for(study, space, config)
+    assert suggest(trial, space) == config
+    return trial
+
+
+class Searched:
+    """A study in memory and what chooses its configs."""
+
+    def __init__(self, space: Space, strategy: Strategy, *, price: Price = free) -> None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.space = space
+        self.strategy = strategy
+        self.price = price
+        self.study = optuna.create_study(direction="maximize")
+
+    @property
+    def history(self) -> History:
+        return History(self.study, self.space)
+
+    @property
+    def answer(self) -> Choice | Done:
+        """What the strategy chooses now."""
+        return self.strategy.choose(self.history, self.price)
+
+    @property
+    def ended(self) -> str | None:
+        answer = self.answer
+        return answer.reason if isinstance(answer, Done) else None
+
+    @property
+    def unconfirmed(self) -> Config | None:
+        choice = self.strategy.confirm(self.history, self.price)
+        return choice.config if choice else None
+
+    def begin(self) -> tuple[Trial, Config] | None:
+        """Begin a trial of the config that is chosen now; None where the search has ended."""
+        answer = self.answer
+        if isinstance(answer, Done):
+            return None
+        trial = given(self.study, self.space, answer.config)
+        if answer.origin:
+            trial.set_user_attr(ORIGIN, answer.origin)
+        return trial, answer.config
+
+    def ask(self) -> tuple[Trial, Config]:
+        """Begin a trial in a search that has not ended."""
+        begun = self.begin()
+        assert begun is not None
+        return begun

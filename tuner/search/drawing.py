@@ -1,0 +1,122 @@
+"""Choosers that know nothing of costs: a fixed list of first configs, then what an Optuna sampler draws."""
+
+import random
+import warnings
+
+import optuna
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.study import Study
+from optuna.trial import FrozenTrial
+
+from tuner.search.choosing import Choice, Price
+from tuner.search.history import History
+from tuner.search.trials import distribution
+from tuner.study.space import LADDER, Config, Parameter, Space, Value
+from tuner.study.spec import SearchSpec
+
+DRAWS = 4
+"""The number of configs drawn at a time. The cheapest of them is probed."""
+
+
+class Seeds:
+    """Chooses the first configs of a search in their order: see `Space.seeds`."""
+
+    def __init__(self, space: Space, per_variant: int) -> None:
+        self._configs = space.seeds(per_variant)
+
+    def choose(self, history: History, price: Price) -> Choice | None:
+        """Choose the first seed that is new."""
+        new = next(filter(history.is_new, self._configs), None)
+        return None if new is None else Choice(config=new)
+
+
+class Drawn:
+    """Chooses what Optuna's TPE or random sampler draws, and no config twice."""
+
+    def __init__(self, space: Space, search: SearchSpec, *, resumed_at: int = 0) -> None:
+        """`resumed_at`: the number of trials so far. A resumed search so does not repeat its random numbers."""
+        self._space = space
+        self._distributions = {parameter.name: distribution(parameter) for parameter in space.parameters}
+        self._random = random.Random(search.seed + resumed_at)  # noqa: S311 - choosing configs is no cryptography
+        self._inner = _inner(search, resumed_at)
+
+    def choose(self, history: History, price: Price) -> Choice | None:
+        """Choose the cheapest new config of a few draws.
+
+        TPE repeats itself in small spaces. Where no draw is new, choose the new config nearest to the first draw.
+        """
+        if not any(map(history.is_new, self._space.configs())):
+            return None
+        study, trial = _copied(history)
+        draws = [self._draw(study, trial) for _ in range(DRAWS)]
+        if new := list(filter(history.is_new, draws)):
+            return Choice(config=min(new, key=price))
+        nearest = sorted(
+            self._space.configs(), key=lambda config: (self._distance(config, draws[0]), self._random.random())
+        )
+        return Choice(config=next(filter(history.is_new, nearest)))
+
+    def _distance(self, config: Config, other: Config) -> float:
+        return sum(
+            _apart(parameter, config.get(parameter.name), other.get(parameter.name))
+            for parameter in self._space.parameters
+        )
+
+    def _draw(self, study: Study, trial: FrozenTrial) -> Config:
+        searched = self._inner.infer_relative_search_space(study, trial)
+        together = self._inner.sample_relative(study, trial, searched)
+
+        def pick(parameter: Parameter) -> Value:
+            if parameter.name in together:
+                return parameter.nearest(together[parameter.name])
+            kind = self._distributions[parameter.name]
+            return parameter.nearest(self._inner.sample_independent(study, trial, parameter.name, kind))
+
+        return self._space.draw(pick)
+
+
+def _copied(history: History) -> tuple[Study, FrozenTrial]:
+    """Return a copy of the study in memory, and the next trial there.
+
+    Optuna's samplers draw for a trial that has begun. Here the config is chosen before its trial begins.
+    """
+    study = optuna.create_study(directions=history.study.directions, sampler=RandomSampler())
+    for trial in history.trials:
+        study.add_trial(_without_facts(trial))
+    study.ask()
+    return study, study.get_trials(deepcopy=False)[-1]
+
+
+def _without_facts(trial: FrozenTrial) -> FrozenTrial:
+    """Return a trial without its user attributes, which are large and which no sampler reads."""
+    return FrozenTrial(
+        number=trial.number,
+        trial_id=trial.number,
+        state=trial.state,
+        value=None,
+        values=trial.values,
+        datetime_start=trial.datetime_start,
+        datetime_complete=trial.datetime_complete,
+        params=trial.params,
+        distributions=trial.distributions,
+        user_attrs={},
+        system_attrs=trial.system_attrs,
+        intermediate_values=trial.intermediate_values,
+    )
+
+
+def _apart(parameter: Parameter, value: Value | None, other: Value | None) -> float:
+    """Give 0 for equal values, for rungs and ranges the share of the values that lie between, otherwise 1."""
+    if value == other:
+        return 0.0
+    if value is None or other is None or not (parameter.is_range or parameter.name == LADDER):
+        return 1.0
+    return abs(parameter.values.index(value) - parameter.values.index(other)) / len(parameter.values)
+
+
+def _inner(search: SearchSpec, resumed_at: int) -> BaseSampler:
+    if search.sampler == "random":
+        return RandomSampler(seed=search.seed + resumed_at)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return TPESampler(seed=search.seed + resumed_at, multivariate=True, group=True, constant_liar=True)

@@ -1,0 +1,96 @@
+"""The config that is expected to gain most for each second that it takes, as long as there is something to gain."""
+
+from collections.abc import Sequence
+
+from tuner.search.choosing import Choice, Done, Price, confirmation
+from tuner.search.gain.outlook import Outlook
+from tuner.search.gain.pool import Pool
+from tuner.search.history import History
+from tuner.search.observed import Observed
+from tuner.search.siblings import Sibling
+from tuner.search.trials import PATIENCE, launched
+from tuner.study.space import Config, Space
+from tuner.study.spec import CERTAINTY, ProbeSpec
+
+
+class Gain:
+    """Weighs what a config is expected to gain against the seconds it takes; see `Outlook`.
+
+    It knows the study's trials and nothing else, so that a new process goes on where another one ended. A config is
+    probed again only where its measurements are too few to tell whether it is the best.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        limits: ProbeSpec | None = None,
+        *,
+        certainty: float = CERTAINTY,
+        siblings: Sequence[Sibling] = (),
+    ) -> None:
+        """`limits` say when a start takes too long and how much memory is to stay free.
+
+        `certainty`: the probability with which the best is to be as good as any other config before a search ends.
+        `siblings`: the likest first. Raises StudyError when the space holds too many configs.
+        """
+        self._space = space
+        self.limits = limits or ProbeSpec()
+        self.certainty = certainty
+        self._patience = space.values(PATIENCE)
+        self._pool = Pool(space.restricted_to(set(space.names) - {PATIENCE}))
+        self._siblings = siblings
+        self._looked: tuple[object, Outlook] | None = None
+
+    def outlook(self, pool: Pool, observed: Observed) -> Outlook:
+        """Return what is expected after what has been observed. A subclass may expect something else."""
+        return Outlook(pool, observed, self.limits, self.certainty)
+
+    def ended(self, history: History, price: Price) -> Done | None:
+        """End the search once nothing is left to gain."""
+        why = self._look(history).ended()
+        return None if why is None else Done(reason=why)
+
+    def choose(self, history: History, price: Price) -> Choice | None:
+        """Choose the config that gains most for its price; None where nothing may be probed any more."""
+        config = self._look(history).next(price)
+        return None if config is None else Choice(config=self._whole(config, history.number))
+
+    def confirm(self, history: History, price: Price) -> Choice | None:
+        """Choose the config that is believed to be the best, if only sessions have measured it.
+
+        None, too, where the best of those measured cold is surely as good as any: of equals one is enough.
+        """
+        outlook = self._look(history)
+        best = self._best(outlook)
+        known = [launched(config) for config in history.confirmed()]
+        confirmed = [config for config in known if config in self._pool.space]
+        if best is None or best in confirmed or (confirmed and outlook.is_as_good(confirmed[0])):
+            return None
+        return confirmation(self._whole(best, history.number))
+
+    def best(self, history: History) -> Config | None:
+        """Return the eligible config that is believed to be the best, without the pruner's patience."""
+        return self._best(self._look(history))
+
+    def after_end(self, history: History, price: Price) -> Config:
+        """Choose a config although the search has ended: what still tells most, otherwise the best."""
+        outlook = self._look(history)
+        config = outlook.next(price) or self._best(outlook) or self._pool.configs[0]
+        return self._whole(config, history.number)
+
+    def _whole(self, config: Config, number: int) -> Config:
+        """Add the pruner's patience where that is searched: each value in turn."""
+        patience = self._patience[number % len(self._patience)] if self._patience else 0
+        return self._space.draw(lambda parameter: config.get(parameter.name, patience))
+
+    def _best(self, outlook: Outlook) -> Config | None:
+        return None if outlook.best is None else self._pool.configs[outlook.best]
+
+    def _look(self, history: History) -> Outlook:
+        """Return the outlook on a history. It is kept as long as the trials stay as they are."""
+        trials = [one for one in history.meaningful if launched(one.params) in self._pool.space]
+        state = [(one.number, one.state) for one in trials]
+        if self._looked is None or self._looked[0] != state:
+            observed = Observed(trials, sign=history.signs[0], siblings=self._siblings)
+            self._looked = state, self.outlook(self._pool, observed)
+        return self._looked[1]
