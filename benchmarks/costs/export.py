@@ -1,9 +1,10 @@
-"""How long the exports take on a big study, beside Optuna's own `trials_dataframe()`.
+"""Measures how long the exports of a big study take, compared with Optuna's own `trials_dataframe()`.
 
     python -m benchmarks.costs.export --trials 10000
 
-Fills a fresh SQLite database with synthetic trials and takes each measurement in a process of its own; prints wall and
-CPU seconds and how far the process's peak memory grew, as a Markdown table. CPU seconds bear a busy machine better.
+The script fills a new SQLite database with synthetic trials. Each measurement runs in a process of its own. The script
+prints wall seconds, CPU seconds and the growth of the process's peak memory as a Markdown table. CPU seconds depend
+less on other work of the machine than wall seconds do.
 """
 
 import argparse
@@ -95,7 +96,7 @@ def dataframes(url: str) -> int:
 
 
 def in_own_process(subject: Callable[[str], int], url: str) -> tuple[float, float, float]:
-    """Give the wall and CPU seconds that `subject` took and by how many MiB its process's peak memory grew."""
+    """Return the wall and CPU seconds that `subject` took, and by how many MiB the peak memory of its process grew."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_measure, (subject, url))
 
@@ -107,14 +108,14 @@ def _measure(subject: Callable[[str], int], url: str) -> tuple[float, float, flo
 
 
 def _peak_mib() -> float:
-    """Read this process's peak memory; getrusage would count its parent's from before the exec."""
+    """Read the peak memory of this process. `getrusage` would also count the parent's memory from before the exec."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     (peak_kib,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
     return float(peak_kib) / KIB_PER_MIB
 
 
 def fill(url: str, cases: int, trials_per_case: int) -> None:
-    """Write the trials straight into the tables: asking and telling them would take longer than all measurements."""
+    """Write the trials directly into the tables. Ask and tell would take longer than all measurements."""
     storage = optuna.storages.RDBStorage(url)
     for position in range(cases):
         name = f"method{position % 5}_case{position}"
@@ -130,7 +131,7 @@ def fill(url: str, cases: int, trials_per_case: int) -> None:
 
 
 def tables(study_id: int, first: int, numbers: range) -> dict[type, list[dict[str, Any]]]:
-    """Give the rows of one case's trials for each of Optuna's tables."""
+    """Return the rows of one case's trials for each of Optuna's tables."""
     rows: dict[type, list[dict[str, Any]]] = defaultdict(list)
     for number in numbers:
         key = {"trial_id": first + number}

@@ -1,11 +1,11 @@
-"""What following a trainer costs it, and how long the devices lie idle between two probes.
+"""Measures what sampling costs a trainer, and how long the devices are idle between two probes.
 
     python -m benchmarks.costs.overhead [--devices 0,1] [--num-envs 8192] [--rounds 60] [--turn-seconds 1] [--trials 30]
 
-One long run of the reference trainer in turns of whole iterations: sampling off, the tuner's sampling, and, where there
-is one, a call of `nvidia-smi` per second; the order is reversed from round to round. A round gives the change of
-samples per second against its own turn without sampling, so that what drifts does not count. Then a study of a trainer
-that does nothing goes through the whole loop (ask, probe, tell) on SQLite.
+One long run of the reference trainer takes turns of whole iterations: without sampling, with the tuner's sampling and,
+where `nvidia-smi` exists, with a call of it per second. Each round reverses the order. A round compares samples per
+second with its own turn without sampling, so a slow drift does not count. Then a study of a trainer that does nothing
+goes through the whole loop (ask, probe, tell) on SQLite.
 """
 
 import math
@@ -64,7 +64,7 @@ for iteration in range(1000):
 
 
 class Timed:
-    """A source of devices that notes the CPU time of the threads that read it."""
+    """A source of devices that records the CPU time of the threads that read it."""
 
     def __init__(self, source: DeviceSource) -> None:
         self.label, self.devices = source.label, source.devices
@@ -87,7 +87,7 @@ class Timed:
 
 
 class Alternating:
-    """A recorder that takes turns between the ways of sampling."""
+    """A recorder that changes the way of sampling from turn to turn."""
 
     def __init__(self, recorder: SamplingRecorder, ways: Sequence[str], rounds: int, turn_s: float) -> None:
         self.source = recorder.source
@@ -103,7 +103,7 @@ class Alternating:
         self._origin = (pid, origin_s)
 
     def at_mark(self, so_far: ProbeResult | None) -> Answer:
-        """Go on to the next turn where this one has been long enough; the probe's `stop`."""
+        """Begin the next turn once this turn has been long enough. This is the probe's `stop`."""
         now_s = time.monotonic()
         if (
             so_far is None
@@ -131,7 +131,7 @@ class Alternating:
 
 
 def run_in_turns(bench: Workbench, num_envs: int, recorder: Alternating, folder: Path) -> list[dict[str, float]]:
-    """Run the trainer once; give samples per second of each way in each round."""
+    """Run the trainer once; return the samples per second of each way in each round."""
     case = select(bench.trainer.cases(), ["deepmimic*"])[0]
     config = {"num_envs": num_envs, "agent_variant": "default"}
     limits = bench.spec_for(case).probe.model_copy(update={"iterations": 1_000_000, "max_seconds": 3600.0})
@@ -153,7 +153,7 @@ def iteration_ends(slot: Slot) -> list[Mark]:
 
 
 def by_round(turns: Sequence[tuple[float, str]], ends: Sequence[Mark]) -> list[dict[str, float]]:
-    """Give each turn's samples per second between the marks at which it began and ended, round by round."""
+    """Return each turn's samples per second between the marks at which it began and ended, round by round."""
     rounds: list[dict[str, float]] = [{}]
     for (start_s, way), (end_s, _) in pairwise(turns):
         first, last = (ends[bisect(ends, at_s, key=lambda mark: mark.t_s) - 1] for at_s in (start_s, end_s))
@@ -164,14 +164,14 @@ def by_round(turns: Sequence[tuple[float, str]], ends: Sequence[Mark]) -> list[d
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Give the 95 % confidence interval of the mean by the bootstrap (Efron and Tibshirani, 1993, section 13.3)."""
+    """Return the 95 % confidence interval of the mean by the bootstrap (Efron and Tibshirani, 1993, section 13.3)."""
     draw = random.Random(0)
     means = sorted(mean(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
     return means[round(0.025 * RESAMPLES)], means[round(0.975 * RESAMPLES) - 1]
 
 
 def idle_times_s(source: DeviceSource, trials: int, folder: Path) -> dict[str, list[float]]:
-    """Run a study of a trainer that does nothing; give what lies between its probes, part by part."""
+    """Run a study of a trainer that does nothing; return the seconds between its probes, part by part."""
     command = [sys.executable, "-I", "-S", "-c", NOTHING, "{num_envs}"]
     spec = StudySpec.model_validate(
         {

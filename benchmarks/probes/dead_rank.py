@@ -1,11 +1,11 @@
-"""How soon a rank that is out of memory is named, and everything of its probe gone.
+"""Measures how soon a rank that is out of memory is named, and how soon all processes of its probe are gone.
 
     python -m benchmarks.probes.dead_rank [--study reference] [--devices 0,1]
 
-Another process holds the memory of one card: of the second from the start (early: the rank fails while it builds), or
-of the first once two iterations have been seen (late: the rank fails while it trains, with its allocator's cache off so
-that the very next allocation meets the full card). Time counts from the first line that names the want of memory. The
-predecessor's rule, a time limit of 420 s, is the baseline.
+Another process holds the memory of a card. Early: it holds the second card from the start, so the rank fails while it
+builds. Late: it fills the first card after two iterations, so the rank fails while it trains. The late rank's allocator
+has its cache off, so that its next allocation fails. Seconds count from the first line that reports missing memory. The
+baseline is the predecessor's rule, a time limit of 420 s.
 """
 
 from pathlib import Path
@@ -35,11 +35,11 @@ from tuner.workbench import Workbench, open_workbench
 PREDECESSOR_S = 420.0
 OUT_OF_MEMORY = FailureKind.GPU_OOM.rules[0].pattern
 LEFT_MIB = {"early": 700, "late": 16}
-"""What is left of a card: early, room for a CUDA context but not for a trainer; late, nothing to speak of."""
+"""The MiB that stay free on the card. Early they hold a CUDA context but no trainer; late they hold almost nothing."""
 
 
 class Listening:
-    """Launches for real and notes when the error line came and which processes there were."""
+    """Launches real processes and records when the error line came and which processes existed."""
 
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
@@ -63,7 +63,7 @@ class Listening:
 
 
 def probe(bench: Workbench, when: str, num_envs: int, folder: Path) -> tuple[ProbeResult, float | None, int]:
-    """Probe with one card's memory taken; give the result, the error's time, and how many processes are left."""
+    """Probe while another process holds a card's memory; return the result, the error's time and the processes left."""
     case = select(bench.trainer.cases(), ["deepmimic*"])[0]
     holder = Holder(bench.devices[1 if when == "early" else 0], LEFT_MIB[when])
     clock = MonotonicClock()

@@ -1,9 +1,10 @@
-"""Every fault again and again, with real processes: how it is named, how soon, and whether anything is left.
+"""Repeats every fault with real processes: how it is named, how soon, and whether anything is left behind.
 
     python -m benchmarks.probes.faults [--times 20] [--only killed_rank] [--flood-mib 1024]
 
-Times are scaled: an iteration takes 20 ms and the probe's limits are as much shorter. Exits 1 on any deviation: another
-name than expected, an `ok` that is none, a healthy trainer that was ended, a process or a file left.
+Times are scaled: an iteration takes 20 ms, and the limits of the probe are shorter by the same factor. The script exits
+with 1 on any deviation: a wrong name, a failed probe with `ok`, a healthy trainer that was ended, or a process or file
+that is left.
 """
 
 import argparse

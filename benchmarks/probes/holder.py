@@ -1,4 +1,4 @@
-"""Another process that takes the memory of a card."""
+"""A process that takes the memory of a card."""
 
 import os
 import subprocess
@@ -24,10 +24,10 @@ sys.stdin.readline()
 
 
 class Holder:
-    """A process that fills a card when told to; as a context it lets go at the end."""
+    """A process that fills a card on request. As a context manager it frees the card at the end."""
 
     def __init__(self, device: Device, left_mib: int) -> None:
-        """Start it, with a CUDA context of its own but nothing held yet."""
+        """Start the process. It has a CUDA context of its own and holds no memory yet."""
         assert device.uuid is not None  # noqa: S101 - a CPU has no memory of its own to take
         self._process = subprocess.Popen(
             [sys.executable, "-c", TAKES, str(left_mib)],
@@ -49,7 +49,7 @@ class Holder:
         self.close()
 
     def fill(self) -> None:
-        """Take what is left of the card, once."""
+        """Take the free memory of the card, once."""
         if not self._full:
             self._say()
             self._expect("full")

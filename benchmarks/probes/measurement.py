@@ -1,12 +1,16 @@
-"""How true the measured value is: repeated probes of a config against one long reference, with the error they claim.
+"""Compares repeated probes of a config with one long reference and with the error that the probes claim.
 
     python -m benchmarks.probes.measurement --case deepmimic_pi_plus_ppo --set num_envs=1024 --set num_envs=8192
 
-For each config one window of `--reference-seconds` in a session and `--warm` probes in the same one, then one such
-window and `--cold` probes with a fresh trainer each; all probes end as the study says. From the same runs: what a fixed
-number of iterations would have cost, and what the predecessor's rule (one reading a second, the first 20 skipped,
-start-up or not) would have read of the cold ones. The goals: a spread between probes of no more than 1.5 times the
-error they claim, and a mean within 1 point of the reference.
+For each config the script measures one window of `--reference-seconds` in a session, then `--warm` probes in the same
+session. Then it measures one such window and `--cold` probes with a new trainer each. All probes end as the study says.
+
+The same runs also show what a fixed number of iterations would have cost, and what the predecessor's rule would have
+measured on the cold probes. That rule takes one value a second and leaves out the first 20, whether the trainer has
+started or not.
+
+The goals: the probes scatter by at most 1.5 times the error that they claim, and their mean is within 1 point of the
+reference.
 """
 
 from collections.abc import Iterator
@@ -40,7 +44,7 @@ WARM, COLD = "warm", "cold"
 def rows(
     bench: Bench, source: Listening, config: Config, counts: dict[str, int], reference_s: float
 ) -> Iterator[list[str]]:
-    """Measure one config; give a row for the warm and for the cold probes, each beside a reference of its own."""
+    """Measure one config; yield a row for the warm and one for the cold probes, each with its own reference."""
     limits, objective = bench.limits, bench.workbench.spec.objective
     long = limits.model_copy(update={"iterations": MANY, "max_seconds": limits.max_seconds + reference_s})
     for way, number in counts.items():

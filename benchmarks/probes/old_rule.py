@@ -1,4 +1,4 @@
-"""The predecessor's rule: what it tried in which order, when a probe was over, and what it read of it. Pure."""
+"""The predecessor's rule: the order of its configs, the end of a probe, and the value of a probe. Pure."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ ITERATIONS, LIMIT_S, SKIPPED_S = 8, 420.0, 20
 
 
 def limited(limits: ProbeSpec) -> ProbeSpec:
-    """Give limits by which a probe is over with its eighth iteration or after 420 s, however it hangs meanwhile."""
+    """Return limits by which a probe ends with its eighth iteration, or after 420 s even if it hangs."""
     never = dict.fromkeys(("start_up_silence_seconds", "silence_seconds", "grace_seconds"), LIMIT_S)
     enough = {"iterations": ITERATIONS, "window_seconds": 0.001}  # short iterations get no more of them
     return limits.model_copy(update={**enough, **never, "max_seconds": LIMIT_S})
 
 
 def reading(samples: Sequence[DeviceSample], devices: int) -> float | None:
-    """Read utilisation as one reading a second with the first 20 left out: the least mean over devices, in percent."""
+    """Return the least mean utilisation over devices in percent: one value a second, the first 20 left out."""
     means = []
     for device in range(devices):
         seconds = {int(one.t_s): one.util_pct for one in samples if one.device == device and one.util_pct is not None}
@@ -31,7 +31,7 @@ def reading(samples: Sequence[DeviceSample], devices: int) -> float | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
-    """One probe, and what the devices did from its launch to its end."""
+    """A probe, and what the devices did from its launch to its end."""
 
     result: ProbeResult
     limits: ProbeSpec
@@ -63,7 +63,7 @@ class Attempt:
 def procedure(
     space: Space, variants: Sequence[Value | None], rungs: Sequence[int], attempt: Callable[[Config], Attempt]
 ) -> Iterator[Attempt]:
-    """Give every attempt as it ends: each variant's rungs from the largest down to the first that succeeds."""
+    """Yield every attempt as it ends: each variant's rungs from the largest down to the first success."""
     for variant in variants:
         for rung in sorted(rungs, reverse=True):
             yield (tried := attempt(_config(space, rung, variant)))
@@ -77,5 +77,5 @@ def _config(space: Space, rung: int, variant: Value | None) -> Config:
 
 
 def winner(attempts: Sequence[Attempt]) -> Attempt | None:
-    """Give, of the variants' successes, the one that reads highest; None where nothing succeeded."""
+    """Return the successful attempt with the highest value, or None where nothing succeeded."""
     return max((one for one in attempts if one.succeeded), key=lambda one: one.reading_pct or 0.0, default=None)

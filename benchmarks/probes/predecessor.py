@@ -1,17 +1,22 @@
-"""The procedure that `tuner` replaces, for real: each variant's ladder from the top down to its first success.
+"""Runs the procedure that `tuner` replaces: for each variant the ladder from the top down to the first success.
 
     python -m benchmarks.probes.predecessor --study pi_plus --devices 0,1 --ladder 65536,32768,16384
 
-`hiutil` first, then `default`; parameters other than rung and variant take the study's first value. A probe is a cold
-launch of the trainer's plain command. It is over with its eighth iteration, which is success, when the command exits,
-or after 420 s. Nothing that `tuner` knows helps: no rung is left out because the trainer or the memory cannot take it,
-and a run that hangs, such as one whose ranks wait for a dead one, costs its 420 s. Utilisation is read by the old rule
-(once a second, the first 20 left out) and, of the same run, over the window; on CPU ranks the two may differ in kind.
+The procedure tries `hiutil` first, then `default`. Parameters other than rung and variant have the study's first value.
+A probe is a cold launch of the trainer's plain command. It ends with its eighth iteration, which is a success, when the
+command exits, or after 420 s.
 
-Three things favour the predecessor. It let a trainer that was asked for eight iterations end by itself; here the run is
-ended at its eighth mark, without its last test rollout (8 to 12 s of MimicKit) and the files it writes, which cost
-seconds and lower the old reading. Waiting for idle cards between probes counts for nothing. And `hiutil` changes the
-epochs in both of MimicKit's agent schemas, where the predecessor's did in the older one alone.
+The procedure uses no knowledge of `tuner`. It leaves out no rung that the trainer or the memory cannot take. A run that
+hangs, for example because its ranks wait for a dead one, costs 420 s. Utilisation is measured by the old rule (once a
+second, the first 20 left out) and, in the same run, over the window. On CPU ranks the two may differ in kind.
+
+Three things favour the predecessor here:
+
+- The predecessor let a trainer that was asked for eight iterations end by itself. Here the run ends at its eighth mark,
+  without its last test rollout (8 to 12 s of MimicKit) and without writing files. Both cost seconds and lower the old
+  value.
+- The wait for idle cards between probes does not count.
+- `hiutil` changes the epochs in both of MimicKit's agent schemas. The predecessor changed them in the older one only.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,7 +47,7 @@ HEADS = (VARIANT, LADDER, "outcome", "s", "device-s", "old rule, %", "window, %"
 
 
 def for_real(bench: Bench, source: Listening) -> Callable[[Config], Attempt]:
-    """Give what probes by the old rule. It raises DeviceError when the cards do not become free."""
+    """Return a function that probes by the old rule. It raises DeviceError if the cards do not become free."""
     limits = limited(bench.limits)
 
     def attempt(config: Config) -> Attempt:
@@ -56,7 +61,7 @@ def for_real(bench: Bench, source: Listening) -> Callable[[Config], Attempt]:
 
 
 def rungs_from(ladder: str | None, written: Space) -> list[int]:
-    """Give the rungs of the option or, without it, those that the study writes down. Raises typer.BadParameter."""
+    """Return the rungs of the option, or else those in the study file. Raises typer.BadParameter."""
     if ladder is None and written.auto_bounds:
         raise typer.BadParameter("this study makes its rungs from probes; give them with --ladder 1024,768,512")
     try:
@@ -81,7 +86,7 @@ def row(attempt: Attempt) -> list[str]:
 
 
 def conclusion(attempts: Sequence[Attempt]) -> str:
-    """Say what the procedure chose, what that is worth by the window, and what all of it cost."""
+    """Return a sentence about the procedure's choice, the value of that choice over the window, and the total cost."""
     spent = f"probes: {len(attempts)}, device-seconds: {sum(one.device_s for one in attempts):,.0f}"
     best = winner(attempts)
     if best is None:

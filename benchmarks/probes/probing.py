@@ -1,4 +1,4 @@
-"""One probe of a chosen config, as the benchmarks repeat it."""
+"""Probes of chosen configs, as the benchmarks repeat them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from tuner.workbench import Workbench
 
 
 class Bench:
-    """A case on a workbench, probed config by config with the same means."""
+    """A case on a workbench, probed config by config with the same prober and limits."""
 
     def __init__(self, bench: Workbench, case: Case, probe: Probe, folder: Path) -> None:
         self.workbench = bench
@@ -35,7 +35,7 @@ class Bench:
     def probe(
         self, config: Config, *, warm: bool = False, limits: ProbeSpec | None = None, stop: Stop | None = None
     ) -> ProbeResult:
-        """Probe once, by default until the value is known as well as the study asks for."""
+        """Probe once, by default until the value is known as precisely as the study asks."""
         limits = limits or self.limits
         with reserved_port() as port:
             plan = self._plan(config, limits, port, warm=warm)
@@ -56,7 +56,7 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Mean of a metric over probes of one config, and its standard error where known, or why there is none."""
+    """The mean of a metric over probes of one config with its standard error, or the failure."""
 
     value: float | None = None
     error: float | None = None
@@ -64,13 +64,13 @@ class Reading:
 
     @property
     def cells(self) -> list[str]:
-        """Two cells of a table."""
+        """The value or the failure, and the error, as two cells of a table."""
         number = self.failure if self.value is None else f"{self.value:.2f}"
         return [number, "" if self.error is None else f"{self.error:.2f}"]
 
 
 def pooled(probes: Sequence[ProbeResult], objective: str) -> Reading:
-    """Pool probes of one config; one failure among them is that of all."""
+    """Pool probes of one config. One failure among them is the failure of all."""
     for one in probes:
         if one.failure:
             return Reading(failure=one.failure.kind.value)
@@ -84,9 +84,9 @@ def window_of(seconds: float) -> Stop:
 
 
 def chosen(space: Space, settings: Sequence[str]) -> list[Config]:
-    """Give the space's first seed changed by each setting in turn: `num_envs=1024,agent_variant=default`.
+    """Return the space's first seed, changed by each setting in turn, such as `num_envs=1024,agent_variant=default`.
 
-    Raises StudyError for what the space does not hold.
+    Raises StudyError for a name or value that is not in the space.
     """
     return [_changed(space, setting) for setting in settings] or space.seeds(1)[:1]
 
@@ -103,7 +103,7 @@ def _changed(space: Space, setting: str) -> Config:
 
 
 class Listening:
-    """A source of devices that keeps what it read since `begin`, on the probe's clock."""
+    """A source of devices that keeps the samples since `begin`, on the probe's clock."""
 
     def __init__(self, source: DeviceSource) -> None:
         self.label, self.devices, self.attach = source.label, source.devices, source.attach

@@ -1,9 +1,9 @@
-"""How much the iterations of a probe scatter, by how busy its devices are: what its standard error goes by.
+"""Shows how much the iterations of a probe scatter, by utilisation. Standard errors are based on this.
 
     python -m benchmarks.probes.scatter --table TABLE --table TABLE
 
 A row holds the configs whose mean utilisation lies in its band. `--skip 1` leaves out the first iteration of each
-window, for tables recorded while that was still a warm-up.
+window. Tables that were recorded with a warm-up of one iteration need this.
 """
 
 from collections.abc import Iterable
@@ -35,13 +35,13 @@ HEADS = (
 
 
 def iterations(recorded: Recorded) -> list[float]:
-    """Give each iteration's utilisation in percent, from the means so far; they count as equally long."""
+    """Return each iteration's utilisation in percent, from the means so far. All iterations count as equally long."""
     totals = [0.0, *(count * mean for count, mean in enumerate(recorded.series, start=1) if mean is not None)]
     return [later - earlier for earlier, later in pairwise(totals)] if len(totals) == len(recorded.series) + 1 else []
 
 
 def row(band: str, probes: list[tuple[list[float], float]]) -> list[str]:
-    """Sum up the probes of a band: each its iterations' utilisation, and how long one took in seconds."""
+    """Return the row of a band. Each probe is its iterations' utilisation and the seconds of one iteration."""
     means = [fmean(values) for values, _ in probes]
     freedom = [len(values) - 1 for values, _ in probes]
     pooled = [variance(values) * free for (values, _), free in zip(probes, freedom, strict=True)]
@@ -60,7 +60,7 @@ def row(band: str, probes: list[tuple[list[float], float]]) -> list[str]:
 
 
 def read(tables: Iterable[Path], skip: int) -> list[tuple[list[float], float]]:
-    """Give what each config that shows three iterations or more read in them, and how many seconds one took.
+    """Return the utilisation of each iteration and the seconds of one, for configs with three iterations or more.
 
     Raises typer.BadParameter for a table of another objective.
     """

@@ -1,9 +1,9 @@
-"""Out of memory inside a session: how it is named, that nothing is left, and that the next probe is measured.
+"""Runs out of memory inside a session: how the failure is named, what is left, and whether the next probe works.
 
     python -m benchmarks.probes.session_oom [--study pi_plus] [--case deepmimic_pi_plus_ppo] [--set num_envs=1024]
 
-Three warm probes of one config. Before the second one another process takes the memory of the second card, so that a
-rank runs out of it in a session that has served already; before the third one it is given back.
+The script makes three warm probes of one config. Before the second probe another process takes the memory of the second
+card, so a rank of a session that has already served runs out of memory. Before the third probe that process ends.
 """
 
 from contextlib import closing, nullcontext
@@ -32,7 +32,7 @@ ITERATIONS = 5
 
 
 class Seen:
-    """A `Stop` that ends a probe after a few iterations and notes which processes there were."""
+    """A `Stop` that ends a probe after a few iterations and records which processes existed."""
 
     def __init__(self) -> None:
         self.processes: set[psutil.Process] = set()

@@ -1,13 +1,16 @@
-"""Every way to search, on every table: GPU-seconds until the best config is found, and what they were lost to.
+"""Compares all ways to search on all tables: GPU-seconds until the best config is found, and what was lost.
 
     python -m benchmarks.search.compare --table a.parquet --table b.parquet --seeds 100
 
-An optimiser is shown a table's values with normal noise of their standard errors, and is scored by the values. Found
-is the moment from which on, until the search ends, the config with the best mean reading is within 1 % of the best
-eligible one; a search that ends elsewhere counts as infinite. The oracle probes the best once, and nothing else.
-Baselines, and what is called cold, start the trainer for each probe; `tuner tpe` and `tuner gain` run in sessions, and
-at the end measure their best once more by the plain command. `--invented plateau` draws another invented surface for
-each seed, `--invented noisy` one with a twist that nothing was developed on.
+A search sees a table's values with normal noise of their standard errors. The table's own values score it. A search has
+found the best from the moment on from which the config with the best mean measurement stays within 1 % of the best
+eligible config. A search that ends elsewhere counts as infinite. The oracle probes the best once, and nothing else.
+
+Baselines and rows marked "cold" start the trainer for each probe. `tuner tpe` and `tuner gain` use sessions. They
+measure their best once more by the plain command at the end.
+
+`--invented plateau` draws another invented surface for each seed. `--invented noisy` draws one with a twist on which
+nothing was developed.
 """
 
 from concurrent.futures import ProcessPoolExecutor
@@ -27,19 +30,19 @@ from benchmarks.search.searching import Ground, Method, Probing, Score, search
 from tuner.replay.table import Table
 
 Source = Path | str
-"""A recorded table's file, or the character or twist of invented ones."""
+"""The file of a recorded table, or the character or twist of invented tables."""
 INVENTED = (*surfaces.CHARACTERS, *twists.TWISTS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """A way to search, as it is compared."""
+    """A way to search."""
 
     name: str
     method: Method
     sessions: bool = False
     whole: bool = False
-    """Whether it goes to its own end, however many probes that takes."""
+    """Whether the search continues to its own end, however many probes that takes."""
     slow: bool = False
     """Whether a seed takes many seconds."""
     installed: bool = True
@@ -106,7 +109,7 @@ def one_search(entry: Entry, source: Source, seed: int, probes: int) -> Score:
 
 
 def ground(source: Source, seed: int) -> Ground:
-    """Give what is searched: a recorded table, or the invented surface of this seed."""
+    """Return what is searched: a recorded table, or the invented surface of this seed."""
     if isinstance(source, Path):
         return recorded(source)
     invent = twists.table if source in twists.TWISTS else surfaces.table

@@ -1,10 +1,10 @@
-"""What a search loses when it goes on, half-way, on another host that reads everything lower or higher.
+"""Measures what a search loses if it continues on another host that measures everything lower or higher.
 
     python -m benchmarks.search.hosts --table a.parquet --invented climb --seeds 20
 
-From one pair of H200s to another the same configs read 2 to 5 points apart. Here the first `--after` probes of a search
-run on one host, and on the other one readings are larger or smaller by `--by`, which of the two the seed decides. The
-sampler is told which devices measured what, or it is not. Scores as in `search.py`.
+On two pairs of H200s the same configs differ by 2 to 5 points. Here the first `--after` probes of a search run on one
+host. On the other host all measurements are larger or smaller by `--by`; the seed decides which. The sampler is told
+which devices measured what, or is not told. Scores are those of `compare.py`.
 """
 
 import random
@@ -28,7 +28,7 @@ HERE, THERE = "here", "elsewhere"
 
 
 class Moving(Probing):
-    """Probes on another host after some probes."""
+    """Probes on another host after a number of probes."""
 
     def __init__(self, ground: Ground, seed: int, *, after: int, by: float, told: bool) -> None:
         super().__init__(ground, seed, sessions=True, most=PROBES)

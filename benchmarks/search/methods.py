@@ -1,4 +1,4 @@
-"""What `tuner` is compared with, each in its recommended settings."""
+"""The methods that `tuner` is compared with, each in its recommended settings."""
 
 import importlib.util
 import random
@@ -15,7 +15,7 @@ from tuner.search.verdict import State
 from tuner.study.space import LADDER, VARIANT, Config, Parameter, Space, Value, config_digest
 
 GP_INSTALLED = all(map(importlib.util.find_spec, ("scipy", "torch")))
-"""Whether there is what Optuna's GP sampler imports."""
+"""Whether the packages that Optuna's GP sampler imports are installed."""
 
 
 def ladder(probing: Probing) -> None:
@@ -36,7 +36,7 @@ def grid(probing: Probing) -> None:
 
 
 def grid_thrice(probing: Probing) -> None:
-    """Read every config that works three times: what plain means can tell of a table at all, at any price."""
+    """Measure every config that works three times. This shows what plain means can tell of a table, at any price."""
     for config in probing.ground.configs:
         if probing.probe(config).reading is not None:
             for _ in range(2):
@@ -44,7 +44,7 @@ def grid_thrice(probing: Probing) -> None:
 
 
 def shuffled(probing: Probing) -> None:
-    """Probe every config in random order: random search that repeats nothing."""
+    """Probe every config in random order: random search without repeats."""
     configs = list(probing.ground.configs)
     random.Random(probing.seed).shuffle(configs)
     for config in configs:
@@ -52,12 +52,12 @@ def shuffled(probing: Probing) -> None:
 
 
 def coordinate_descent(probing: Probing) -> None:
-    """From a random config take the best value of one parameter after the other; start again where none is better."""
+    """Take the best value of one parameter after another, from a random config. Begin anew where none is better."""
     _Descent(probing, _all_values).run()
 
 
 def hill_climbing(probing: Probing) -> None:
-    """As coordinate descent, with steps to a neighbouring value only where values are ordered."""
+    """Descend by coordinates, with steps to a neighbouring value only where values are ordered."""
     _Descent(probing, _neighbours).run()
 
 
@@ -119,19 +119,19 @@ def random_search(probing: Probing) -> None:
 
 
 def tpe_fail(probing: Probing) -> None:
-    """Optuna's TPE as it comes, failures told FAIL."""
+    """Search with Optuna's TPE by default settings; failed trials have the state FAIL."""
     _optuna(probing, TPESampler(seed=probing.seed), constrained=False)
 
 
 def tpe_pruned(probing: Probing) -> None:
-    """Optuna's TPE as it comes, failures told PRUNED, memory and eligibility as constraints."""
+    """Search with Optuna's TPE by default settings; failed trials are PRUNED, memory and eligibility constraints."""
     _optuna(probing, TPESampler(seed=probing.seed), constrained=True)
 
 
 def gp(probing: Probing) -> None:
-    """Optuna's GP sampler as it comes, memory and eligibility as constraints.
+    """Search with Optuna's GP sampler by default settings; memory and eligibility are constraints.
 
-    It learns from complete trials alone: a config that fails is told as one that keeps nothing busy.
+    The sampler learns from complete trials alone. So a failed config gets the value of one that keeps nothing busy.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -139,9 +139,9 @@ def gp(probing: Probing) -> None:
 
 
 def _optuna(probing: Probing, sampler: BaseSampler, *, constrained: bool, failed: float | None = None) -> None:
-    """Search; a failure's value is `failed`, where that is None it ends without one.
+    """Search. A failed config gets the value `failed`, or no value where that is None.
 
-    A config that the table lacks costs nothing and is told as pruned, so that no sampler asks for it for ever.
+    A config that the table lacks costs nothing and is pruned, so that no sampler asks for it for ever.
     """
     space, study = probing.ground.space, optuna.create_study(direction="maximize", sampler=sampler)
     while True:
@@ -160,7 +160,7 @@ def _optuna(probing: Probing, sampler: BaseSampler, *, constrained: bool, failed
 
 
 def _suggested(trial: Trial, parameter: Parameter) -> Value:
-    """Suggest rungs and ranges by their place, so that a sampler knows which are neighbours."""
+    """Suggest rungs and ranges by their place, so that a sampler knows which values are neighbours."""
     if parameter.name == LADDER or parameter.is_range:
         return parameter.values[trial.suggest_int(parameter.name, 0, len(parameter.values) - 1)]
     return trial.suggest_categorical(parameter.name, parameter.values)  # pyright: ignore[reportReturnType]

@@ -1,10 +1,11 @@
-"""What stopping probes early saves, and which good configs it costs: each pruner on recorded per-iteration series.
+"""Measures what stopping probes early saves, and which good configs it costs, for each pruner.
 
     python -m benchmarks.search.pruning --table benchmarks/tables/pi_plus_two_h200/deepmimic_pi_plus_ppo.parquet
 
-The configs of a table that gave numbers are probed in random order, by the project's own loop and in simulated time,
-with each pruner in turn. Beside the pruner a probe ends as in any study: known well enough, or by four standard errors
-below the best. A config is good when the table has it within 3 % of the best, and lost when its probe was stopped.
+The project's own loop probes the configs of a table that have a value, in random order and in simulated time, with each
+pruner in turn. The data are recorded series of iterations. A probe also ends as in any study: as soon as its value is
+known precisely, or lies four standard errors below the best. A config is good if the table has it within 3 % of the
+best. A good config is lost if its probe was stopped.
 """
 
 import random
@@ -55,7 +56,7 @@ HEADS = ("pruner", "window, GPU-s", "saved, %", "good configs lost, %", "lost pe
 
 @dataclass(slots=True)
 class Tally:
-    """Watches probes and adds up what they took and which were stopped."""
+    """Watches probes, adds up their windows and collects the stopped configs."""
 
     window_s: float = 0.0
     stopped: frozenset[str] = frozenset()
@@ -81,7 +82,7 @@ class Tally:
 
 
 class Ground:
-    """A table, and how a study on it is run."""
+    """A table, and the way a study runs on it."""
 
     def __init__(self, table: Table, study: str) -> None:
         self._table = table
@@ -107,7 +108,7 @@ class Ground:
         return max(self.values, key=self.values.__getitem__)
 
     def run(self, pruner: PrunerSpec | None, seed: int, folder: Path) -> Tally:
-        """Probe all configs in the order that the seed gives."""
+        """Probe all configs in the order of the seed."""
         source = random.Random(seed)
         configs: list[Config] = source.sample(self._configs, len(self._configs))
         spec = self._bench.spec.model_copy(update={"pruner": pruner or PrunerSpec(name="none")})
@@ -129,7 +130,7 @@ class Ground:
 
 
 def row(name: str, ground: Ground, tallies: Sequence[Tally], whole_s: float) -> list[str]:
-    """Compare the searches with one pruner with those that end nothing early."""
+    """Return the row that compares searches with a pruner with those that stop nothing early."""
     spent_s, searches = sum(one.window_s for one in tallies), len(tallies)
     saved_gpu_s = ground.devices * (whole_s - spent_s)
     lost = sum(len(one.stopped & ground.good) for one in tallies)

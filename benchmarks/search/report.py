@@ -9,7 +9,7 @@ from rich.table import Table
 from benchmarks.search.searching import Score
 
 Scores = Mapping[str, Sequence[Score]]
-"""Method → a score per seed; none where the method cannot run here."""
+"""The scores of each method, one per seed. A method that cannot run here has none."""
 
 _LOST = (
     "OOM probes, mean (most)",
@@ -33,7 +33,7 @@ _OVER_ALL = ("method", "seeds", "found, %", "on the worst table, %", "times the 
 
 
 def of_table(title: str, scores: Scores) -> Table:
-    """Show what each method made of one table: medians, and means of what was lost."""
+    """Return a table of the methods' scores on one source: medians, and means of what was lost."""
     grid = Table(*_OF_TABLE, *_LOST, title=title, title_justify="left", box=box.MARKDOWN)
     for name, runs in scores.items():
         grid.add_row(name, *([str(len(runs)), *_found(runs), *_lost(runs)] if runs else ["not installed"]))
@@ -41,7 +41,7 @@ def of_table(title: str, scores: Scores) -> Table:
 
 
 def over_all(tables: Sequence[Scores]) -> Table:
-    """Show what each method made of all tables: GPU-seconds are told in those of the oracle, so each counts alike."""
+    """Return a table of scores over all sources, in times the oracle's GPU-seconds: each source counts alike."""
     grid = Table(*_OVER_ALL, *_LOST, title="all tables", title_justify="left", box=box.MARKDOWN)
     for name in tables[0]:
         of_each = [scores[name] for scores in tables if scores[name]]

@@ -1,4 +1,4 @@
-"""Scores kept in a file as they come, so that a benchmark of hours may be broken off and taken up again."""
+"""Scores kept in a file as they come, so that a benchmark of hours may be interrupted and continued."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -9,11 +9,11 @@ from pathlib import Path
 from benchmarks.search.searching import Score
 
 Key = tuple[str, str, int, int]
-"""Table, method, seed, and probes at most."""
+"""Table, method, seed, and the most probes."""
 
 
 class Scorebook:
-    """Scores by key, written to `path` as JSON lines where there is one; it knows nothing of changes to the code."""
+    """Scores by key, written to `path` as JSON lines if there is a path. It does not notice changes to the code."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -23,11 +23,11 @@ class Scorebook:
             self._scores[tuple(key)] = Score(**score)
 
     def missing(self, keys: Iterable[Key]) -> list[Key]:
-        """Give the keys without a score."""
+        """Return the keys without a score."""
         return [key for key in keys if key not in self._scores]
 
     def fill(self, runs: Mapping[Future[Score], Key]) -> None:
-        """Wait for scores and write each down when it comes."""
+        """Wait for scores and write down each score when it comes."""
         for run in as_completed(runs):
             self._scores[runs[run]] = run.result()
             if self._path:
@@ -35,5 +35,5 @@ class Scorebook:
                     book.write(json.dumps([*runs[run], asdict(run.result())]) + "\n")
 
     def known(self, keys: Iterable[Key]) -> list[Score]:
-        """Give the scores of those of the keys that have one."""
+        """Return the scores of those keys that have one."""
         return [self._scores[key] for key in keys if key in self._scores]

@@ -1,4 +1,4 @@
-"""One optimiser on one recorded table: what a probe shows it, what it costs, and when the search had found the best."""
+"""One search on one table: what a probe shows, what it costs, and when the search has found the best config."""
 
 import math
 import random
@@ -16,28 +16,28 @@ from tuner.search.verdict import Verdict, judge
 from tuner.study.space import Config, Space, Value, config_digest
 
 WITHIN = 0.99
-"""A config at no less than this share of the best counts as found."""
+"""A config counts as found if its value is at least this share of the best value."""
 
 
 class SpentError(Exception):
-    """The optimiser may probe no more."""
+    """The search may probe no more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """What is known of a config beforehand: the truth that a search is scored by."""
+    """What is known of a config beforehand: the truth that scores a search."""
 
     result: ProbeResult
     verdict: Verdict
     session_key: str | None
     cold_s: float
-    """Seconds of a probe that starts the trainer."""
+    """The seconds of a probe that starts the trainer."""
     run_s: float
-    """Seconds of the same probe in a session that is open."""
+    """The seconds of the same probe in an open session."""
 
     @property
     def value(self) -> float:
-        """The held-out value; minus infinity where the config failed or is not eligible."""
+        """The recorded value; minus infinity where the config failed or is not eligible."""
         value = self.verdict.value
         return -math.inf if value is None or self.verdict.ineligible else value
 
@@ -48,7 +48,7 @@ class Ground:
     def __init__(self, table: Table) -> None:
         self.header = table.header
         self.space: Space = replace(table.space, holds=table.holds)
-        """Of a recording that is not complete, the part that is there."""
+        """The recorded part of the space, where a recording is not complete."""
         self.devices = len(table.header.devices)
         self._table = table
         self._rows: dict[str, Row] = {}
@@ -61,7 +61,7 @@ class Ground:
 
     @cached_property
     def configs(self) -> list[Config]:
-        """The configs that were recorded, or follow from what was."""
+        """The configs that were recorded, or follow from recorded ones."""
         return list(self.space.configs())
 
     @cached_property
@@ -70,11 +70,11 @@ class Ground:
         return max(map(self.row, self.configs), key=lambda row: row.value)
 
     def found(self, config: Config) -> bool:
-        """Tell whether the config is as good as the best."""
+        """Return whether the config is as good as the best."""
         return self.row(config).value >= WITHIN * self.best.value
 
     def row(self, config: Mapping[str, Value]) -> Row:
-        """Give a config's row. Raises KeyError for one that was not recorded."""
+        """Return a config's row. Raises KeyError for a config that was not recorded."""
         digest = config_digest(config)
         if digest not in self._rows:
             self._rows[digest] = self._read(config)
@@ -90,7 +90,7 @@ class Ground:
         return Row(result=result, verdict=verdict, session_key=recorded.session_key, cold_s=cold_s, run_s=run_s)
 
     def _launched(self, config: Mapping[str, Value]) -> Recorded | None:
-        """Give the failure that a recording spared this config: who does not know of it pays for it."""
+        """Return the failure that the recording did not repeat for this config. A search pays for it."""
         beyond = self._ends.beyond(config)
         return self._table.find(beyond.config) if beyond else None
 
@@ -112,19 +112,19 @@ class Step:
     digest: str
     row: Row
     reading: float | None
-    """The objective as the optimiser was shown it; None where it got none."""
+    """The objective as the search saw it; None where it saw none."""
     gpu_s: float
     repeat: bool
     """Whether the config had been probed before."""
     confirms: bool
-    """Whether it was probed again on purpose."""
+    """Whether the search repeated the config on purpose."""
     warm: bool
     devices: str = ""
-    """Which devices measured it, where an optimiser is told."""
+    """The devices that measured it, where the search is told."""
 
 
 def best_reading(steps: list[Step]) -> Config | None:
-    """Recommend the config with the best eligible reading; of several readings of a config their mean counts."""
+    """Return the config with the best eligible measurement. Several measurements of a config count by their mean."""
     readings: dict[str, list[float]] = {}
     configs: dict[str, Config] = {}
     for step in steps:
@@ -135,9 +135,9 @@ def best_reading(steps: list[Step]) -> Config | None:
 
 
 class Probing:
-    """Probes a table for one optimiser: noisy readings, and GPU-seconds for whatever it asks.
+    """Probes a table for one search: noisy measurements, and GPU-seconds for every probe.
 
-    What was asked is kept in `steps`. Raises SpentError once `most` probes have been made.
+    `steps` keeps all probes. Raises SpentError once `most` probes have been made.
     """
 
     def __init__(self, ground: Ground, seed: int, *, sessions: bool = False, most: int | None = None) -> None:
@@ -145,7 +145,7 @@ class Probing:
         self.seed = seed
         self.steps: list[Step] = []
         self.recommended: list[Config | None] = []
-        """After each step: what reads best, unless an optimiser that believes otherwise puts that in its place."""
+        """The recommendation after each step: the best mean measurement, unless the search puts its own belief here."""
         self.open_session: str | None = None
         self._noise = random.Random(seed)
         self._sessions = sessions
@@ -153,7 +153,7 @@ class Probing:
         self._probed: set[str] = set()
 
     def probe(self, config: Config, *, cold: bool = False, confirms: bool = False) -> Step:
-        """Probe a config, in a session where there may be one and `cold` does not ask for the plain command."""
+        """Probe a config. The probe is in a session if sessions are on, the config has one and `cold` is false."""
         if self._most is not None and len(self.steps) >= self._most:
             raise SpentError
         row = self.ground.row(config)
@@ -178,21 +178,21 @@ class Probing:
         return step
 
     def price(self, config: Config) -> float:
-        """Tell whether probing a config needs a start: 0 in the open session, else 1."""
+        """Return how many starts a probe of a config needs: 0 in the open session, else 1."""
         key = self.ground.row(config).session_key
         return 0.0 if self._sessions and key is not None and key == self.open_session else 1.0
 
 
 Method = Callable[[Probing], None]
-"""An optimiser: probes until it is done or a SpentError ends it."""
+"""A search: it probes until it is done or a SpentError ends it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Score:
-    """One seed of one method on one table."""
+    """The score of one seed of one method on one table."""
 
     hit_gpu_s: float
-    """To the moment from which the recommendation is, and stays, as good as the best; infinite where it is not."""
+    """GPU-seconds to the moment from which the recommendation stays as good as the best; infinite if it does not."""
     gpu_s: float
     probes: int
     ooms: int
@@ -200,10 +200,10 @@ class Score:
     slow_gpu_s: float
     repeat_gpu_s: float
     repeats: int
-    """Those that were not made on purpose."""
+    """The number of repeats that were not made on purpose."""
     confirmations: int
     oracle_gpu_s: float
-    """To probe the best, and nothing else."""
+    """The GPU-seconds to probe the best once, and nothing else."""
 
     @property
     def hit(self) -> bool:

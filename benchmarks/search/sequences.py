@@ -1,11 +1,11 @@
-"""Which configs a search chooses, in which order: the check that a change of the code left the search as it was.
+"""Records which configs a search chooses, in which order, to check that a change of the code left it as it was.
 
     python -m benchmarks.search.sequences before.json              # on the code before
     python -m benchmarks.search.sequences after.json --compare before.json
 
 Each search runs through the real loop and a real database on a replayed table: the recorded tables with the samplers
 `gain` and `tpe`, and twenty invented tables with `gain`. The file holds the configs of each search in their order, with
-what the study was told about them.
+their states and values.
 """
 
 import json

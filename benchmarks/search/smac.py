@@ -1,4 +1,4 @@
-"""SMAC3, which is compared with where it is installed: `pip install smac`."""
+"""SMAC3, for the comparison where it is installed: `pip install smac`."""
 
 import importlib
 import importlib.util
@@ -13,13 +13,13 @@ from tuner.study.space import LADDER, Condition, Config, Parameter, Space
 
 INSTALLED = importlib.util.find_spec("smac") is not None
 _NO_END = 1_000_000
-"""Trials: the probing ends the search."""
+"""The trials that SMAC may make. The probing ends the search before that."""
 
 
 def smac(probing: Probing) -> None:
-    """Search as SMAC recommends it for settings: a random forest, log expected improvement, few repeats of good ones.
+    """Search as SMAC recommends for settings: a random forest, log expected improvement, few repeats of good configs.
 
-    A config that fails counts as one that keeps nothing busy, and so does one that the table lacks, in no time.
+    A failed config counts as one that keeps nothing busy. So does a config that the table lacks, at no cost.
     """
     package, history = importlib.import_module("smac"), importlib.import_module("smac.runhistory")
     exhausted = importlib.import_module("smac.main.exceptions").ConfigurationSpaceExhaustedException
@@ -41,7 +41,7 @@ def smac(probing: Probing) -> None:
 
 
 def _probed(probing: Probing, config: Config) -> tuple[float, float]:
-    """Give the objective and the GPU-seconds that it took."""
+    """Return the objective and the GPU-seconds of a probe."""
     if config not in probing.ground.space:
         return 0.0, 0.0
     step = probing.probe(config, confirms=any(one.config == config for one in probing.steps))
@@ -70,7 +70,7 @@ def _holding(space: Space, condition: Condition) -> list[Any]:
 
 
 def _config(space: Space, chosen: dict[str, Any]) -> Config:
-    """Give a config in the space's own types: SMAC hands out numpy's."""
+    """Return a config in the space's own types. SMAC returns numpy's types."""
 
     def pick(parameter: Parameter) -> Any:
         return parameter.values[parameter.values.index(chosen[parameter.name])]

@@ -1,7 +1,8 @@
-"""Invented tables: what a search is developed on without fitting it to any recorded one, and a cross-check of those.
+"""Invented tables: a search is developed on them without fitting it to recorded tables, which then check it.
 
-No number here was measured. Each character is a family of surfaces, and a seed draws one of them: its ladder and
-parameters, how utilisation saturates, where memory or time ends, how start-up grows, how noisy a reading is.
+No number here was measured. Each character is a family of surfaces, and a seed draws one surface. The seed decides the
+ladder and parameters, how utilisation saturates, where memory or time ends, how start-up grows, and how large the noise
+is.
 """
 
 import math
@@ -31,7 +32,7 @@ _LADDERS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Surface:
-    """One invented trainer on one invented machine."""
+    """An invented trainer on an invented machine."""
 
     space: Mapping[str, ParameterSpec]
     utilisation: Callable[[Config], float]
@@ -41,7 +42,7 @@ class Surface:
     error: Callable[[Config], float]
     crashes: Callable[[Config], bool] = lambda _: False
     retries: Callable[[Config], int] = lambda _: 0
-    """Of its allocator, with which it may not be the best."""
+    """The retries of its allocator. A config with retries may not be the best."""
     recorded: Callable[[Config], bool] = lambda _: True
 
     @property
@@ -52,7 +53,7 @@ class Surface:
 
 @cache
 def table(character: str, seed: int) -> Table:
-    """Give an invented table of this character, with every config of its space."""
+    """Return an invented table of this character, with every config of its space."""
     return tabulated(surface(character, seed), f"invented_{character}_{seed}")
 
 
@@ -62,7 +63,7 @@ def surface(character: str, seed: int) -> Surface:
 
 
 def tabulated(surface: Surface, case: str) -> Table:
-    """Give a surface as a table of a case."""
+    """Return a surface as the table of a case."""
     header = Header(
         study="invented",
         case=case,
@@ -166,7 +167,7 @@ def _drawn(character: str, draw: random.Random) -> Surface:
         return min(99.0, max(1.0, level + own_draw.gauss(0.0, own)))
 
     def heavy(config: Config) -> float:
-        """How much more a config's agent needs than the smallest one, by its minibatch and its variant."""
+        """Return how much more memory a config's agent needs than the smallest, by minibatch and variant."""
         return 1.0 + growth * (config[VARIANT] == "hiutil") + 0.1 * growth * float(config.get("batch_size", 0))
 
     return Surface(

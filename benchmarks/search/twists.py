@@ -1,6 +1,7 @@
-"""Invented tables of kinds that no search was developed on: surfaces of every character with one thing changed.
+"""Invented tables on which no search was developed: surfaces of every character with one thing changed.
 
-What a real machine may do and `surfaces` leaves out. A seed draws a surface, each character in turn, and the twist.
+The changes are what a real machine may do and `surfaces` leaves out. The seed draws the surface and the twist; the
+characters take turns.
 """
 
 import math
@@ -17,7 +18,7 @@ from tuner.study.space import LADDER, VARIANT, Config
 from tuner.study.spec import ParameterSpec
 
 PROCESSORS = (108, 128, 132)
-"""Of a card, in which waves of equal work run side by side."""
+"""The number of processors of a card. Equal work runs on them in waves, side by side."""
 _LOADING = {
     "num_workers": ParameterSpec(choices=(0, 1, 2, 4, 8, 16)),
     "prefetch_factor": ParameterSpec.model_validate({"choices": [1, 2, 4, 8], "when": {"num_workers": {"min": 1}}}),
@@ -28,13 +29,13 @@ _NUMBERS = {"depth": ParameterSpec(choices=(3, 5, 7)), "chunk": ParameterSpec(ch
 
 @cache
 def table(twist: str, seed: int) -> Table:
-    """Give an invented table with this twist."""
+    """Return an invented table with this twist."""
     drawn = surface(CHARACTERS[seed % len(CHARACTERS)], seed)
     return tabulated(TWISTS[twist](drawn, random.Random(f"{twist} {seed}")), f"invented_{twist}_{seed}")
 
 
 def _noisy(plain: Surface, _: random.Random) -> Surface:
-    """Readings scatter three times as much."""
+    """Measurements scatter three times as much."""
     return replace(plain, error=lambda config: 3.0 * plain.error(config))
 
 
@@ -122,7 +123,7 @@ def _starved(plain: Surface, draw: random.Random) -> Surface:
 
 
 def _uneven(plain: Surface, draw: random.Random) -> Surface:
-    """Readings scatter several times as much at the lowest rung as at the highest."""
+    """Measurements scatter several times as much at the lowest rung as at the highest."""
     times = draw.uniform(3.0, 8.0)
     return replace(plain, error=lambda config: plain.error(config) * (times + (1.0 - times) * _height(plain, config)))
 
@@ -134,13 +135,13 @@ def _saturated(plain: Surface, draw: random.Random) -> Surface:
 
 
 def _retrying(plain: Surface, draw: random.Random) -> Surface:
-    """From some share of the memory on the allocator has to retry, and the best may not be one of those."""
+    """Above some share of the memory the allocator has to retry. A config with retries may not be the best."""
     most_mib = draw.uniform(0.2, 0.8) * CARD_MIB
     return replace(plain, retries=lambda config: int(plain.mib(config) > most_mib))
 
 
 def _holes(plain: Surface, draw: random.Random) -> Surface:
-    """A third of the configs was never recorded."""
+    """A third of the configs is not recorded."""
     salt = draw.random()
     return replace(plain, recorded=lambda config: _own(config, salt).random() > 1.0 / 3.0)
 
@@ -152,7 +153,7 @@ def _few(plain: Surface, draw: random.Random) -> Surface:
 
 
 def _fed(plain: Surface, draw: random.Random) -> Surface:
-    """What loads the data may be the bottleneck: workers and what each fetches ahead, up to the number of cores."""
+    """Loading data may be the bottleneck: workers and what each prefetches, up to the number of cores."""
     need, cores, late = draw.uniform(1.5, 10.0), draw.choice((4, 8, 12)), draw.uniform(0.3, 1.5)
 
     def fed(config: Config, level: float) -> float:
@@ -171,7 +172,7 @@ def _backend(plain: Surface, draw: random.Random) -> Surface:
 
 
 def _wide(plain: Surface, draw: random.Random) -> Surface:
-    """Two numbers more, whose values have effects of their own, alone and together: one to four thousand configs."""
+    """Two more numbers, whose values have effects alone and together: one to four thousand configs."""
     gains = {value: draw.gauss(0.0, 3.0) for spec in _NUMBERS.values() for value in spec.values}
     pairs = {pair: draw.gauss(0.0, 1.5) for pair in product(*(spec.values for spec in _NUMBERS.values()))}
 
@@ -188,7 +189,7 @@ def _wider(
     level: Callable[[Config, float], float],
     draw: random.Random,
 ) -> Surface:
-    """Add parameters, or put others in their place, and `level` them with what the plain surface has without them."""
+    """Add or replace parameters. `level` turns the plain surface's value and the whole config into the new value."""
     salt = draw.random()
 
     def utilisation(config: Config) -> float:
@@ -199,7 +200,7 @@ def _wider(
 
 
 def _height(plain: Surface, config: Config) -> float:
-    """Give where on the ladder a config stands, from 0 to 1."""
+    """Return the height of a config on the ladder, from 0 to 1."""
     bottom = float(plain.space[LADDER].values[0])
     return math.log(float(config[LADDER]) / bottom) / math.log(plain.top / bottom)
 
@@ -235,4 +236,4 @@ TWISTS = MappingProxyType[str, Callable[[Surface, random.Random], Surface]](
         "wide": _wide,
     }
 )
-"""What is changed, by name."""
+"""The twists by name."""
