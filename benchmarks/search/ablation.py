@@ -1,6 +1,8 @@
-"""The sampler `gain` without one of its ingredients at a time, on the same tables and seeds as with all of them.
+"""Searches by `gain` without one of its parts at a time, on the same tables and seeds as with all parts.
 
-python -m benchmarks.search.ablation --invented plateau --invented edge --seeds 40
+    python -m benchmarks.search.ablation --invented plateau --invented edge --seeds 40
+
+The variants are subclasses of the classes in `tuner.search.gain`. They override single methods of these classes.
 """
 
 from concurrent.futures import ProcessPoolExecutor
@@ -146,13 +148,26 @@ class ByReading(Gain):
         return confirm_measured(history, price)
 
 
-def looking(**parts: type) -> type[Outlook]:
-    return type("Without", (Outlook,), parts)
+def with_parts(
+    costs: type[Costs] = Costs, surrogate: type[Surrogate] = Surrogate, outlook: type[Outlook] = Outlook
+) -> type[Outlook]:
+    """Return an outlook that expects costs and values by other parts than usual."""
+
+    class WithParts(outlook):
+        def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec, certainty: float) -> None:
+            super().__init__(pool, observed, limits, certainty)
+            self._costs = costs(pool, observed, limits)
+
+        @cached_property
+        def _surrogate(self) -> Surrogate:
+            return surrogate(self._pool.levels, self._readings)
+
+    return WithParts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """What is left out, and what is put in its place."""
+    """The part that is left out, and what replaces it."""
 
     without: str
     outlook: type[Outlook] = Outlook
@@ -162,20 +177,20 @@ class Entry:
 
 ENTRIES = (
     Entry(without="nothing"),
-    Entry(without="memory model", outlook=looking(costs=NoMemory)),
+    Entry(without="memory model", outlook=with_parts(costs=NoMemory)),
     Entry(without="dominance", outlook=NoFrontier),
-    Entry(without="memory model, dominance", outlook=type("Blind", (NoFrontier,), {"costs": NoMemory})),
+    Entry(without="memory model, dominance", outlook=with_parts(costs=NoMemory, outlook=NoFrontier)),
     Entry(without="unlikely fits left out", outlook=Gambling),
-    Entry(without="time limit foreseen", outlook=looking(costs=NoTimeLimit)),
-    Entry(without="price in seconds", outlook=looking(costs=NotUpwards)),
-    Entry(without="open session cheaper", outlook=looking(costs=NoOpenSession)),
-    Entry(without="way back to an open session", outlook=looking(costs=NoWayBack)),
-    Entry(without="trend over the ladder", outlook=looking(surrogate=NoTrend)),
-    Entry(without="curve of the ladder", outlook=looking(surrogate=NoCurve)),
-    Entry(without="interactions", outlook=looking(surrogate=OneByOne)),
-    Entry(without="effects of single parameters", outlook=looking(surrogate=TogetherOnly)),
-    Entry(without="each config's own", outlook=looking(surrogate=NothingOwn)),
-    Entry(without="fitted lengths and sizes", outlook=looking(surrogate=UsualShape)),
+    Entry(without="time limit foreseen", outlook=with_parts(costs=NoTimeLimit)),
+    Entry(without="price in seconds", outlook=with_parts(costs=NotUpwards)),
+    Entry(without="open session cheaper", outlook=with_parts(costs=NoOpenSession)),
+    Entry(without="way back to an open session", outlook=with_parts(costs=NoWayBack)),
+    Entry(without="trend over the ladder", outlook=with_parts(surrogate=NoTrend)),
+    Entry(without="curve of the ladder", outlook=with_parts(surrogate=NoCurve)),
+    Entry(without="interactions", outlook=with_parts(surrogate=OneByOne)),
+    Entry(without="effects of single parameters", outlook=with_parts(surrogate=TogetherOnly)),
+    Entry(without="each config's own", outlook=with_parts(surrogate=NothingOwn)),
+    Entry(without="fitted lengths and sizes", outlook=with_parts(surrogate=UsualShape)),
     Entry(without="readings on purpose again", outlook=ReadOnce),
     Entry(without="neighbours before the end", outlook=NoNeighbours),
     Entry(without="end by certainty", outlook=NeverSure),
@@ -219,8 +234,8 @@ def one_search(place: int, source: Source, seed: int, probes: int) -> Score:
     entry = ENTRIES[place]
 
     class Without(entry.gain):
-        def outlook(self, pool: Pool, observed: Observed) -> Outlook:
-            return entry.outlook(pool, observed, self.limits, self.certainty)
+        def _outlook(self, observed: Observed) -> Outlook:
+            return entry.outlook(self._pool, observed, self._limits, self._certainty)
 
     def method(probing: Probing) -> None:
         given = probing.ground

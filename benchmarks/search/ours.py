@@ -43,9 +43,9 @@ def _next(strategy: Strategy, history: History, price: Price) -> Choice | None:
     return answer if isinstance(answer, Choice) else strategy.confirm(history, price)
 
 
-def gain(probing: Probing, chooser: type[Gain] = Gain) -> None:
+def gain(probing: Probing) -> None:
     """Probe what gains most per second."""
-    chosen = chooser(probing.ground.space, probing.ground.header.limits)
+    chosen = Gain(probing.ground.space, probing.ground.header.limits)
     search(probing, by_gain(probing.ground.space, chosen), chosen.best)
 
 

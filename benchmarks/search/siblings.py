@@ -1,10 +1,10 @@
-"""What a search gains from a case like its own that was searched before: GPU-seconds, hits, probes out of memory.
+"""Measures what a search gains from a sibling, a similar case that was searched before.
 
     python -m benchmarks.search.siblings --apart 0 --seeds 8
 
-Each pair of cases is invented: `surfaces` draws the elder, and the younger differs from it by a factor of utilisation,
-of memory and of seconds, by what each value adds and by the trend along the ladder; `--apart` says how much. The elder
-is searched alone, the younger alone and with the elder as its sibling. Scores as in `search.py`.
+Each pair of cases is invented. `surfaces` draws the elder case. The younger case differs by a factor of utilisation, of
+memory and of seconds, by what each value adds, and by the trend along the ladder. `--apart` says how much. The elder is
+searched alone, the younger alone and with the elder as its sibling. Scores are those of `compare.py`.
 """
 
 import math
@@ -32,10 +32,10 @@ from tuner.study.space import LADDER, Config
 from tuner.study.spec import SearchSpec
 
 FACTOR, EFFECT_PCT, TREND_PCT = 0.15, 1.0, 2.0
-"""Standard deviations between cases that are 1 apart: of the logarithms of the factors of memory and seconds, and in
-points of utilisation, of what a value adds and of the trend along the whole ladder."""
+"""The standard deviations between cases that are 1 apart. `FACTOR` is for the logarithms of the factors of memory and
+seconds. `EFFECT_PCT` is for what a value adds, `TREND_PCT` for the whole ladder, both in points of utilisation."""
 LEVELS = (0.7, 1.1)
-"""Between which the factor of utilisation lies, however little they are apart."""
+"""The bounds of the factor of utilisation, however little the cases are apart."""
 TPE_PROBES = 25
 
 
@@ -86,7 +86,7 @@ def _strategy(name: str, probing: Probing, siblings: Sequence[Sibling]) -> Strat
 
 
 def _costs(steps: list[Step]) -> list[Cost]:
-    """Give what probes that came to a number took."""
+    """Return memory and seconds of the probes that have a value."""
     return [(step.config, _cost(step)) for step in steps if step.reading is not None]
 
 

@@ -34,16 +34,12 @@ class Gain:
         `siblings`: the likest first. Raises StudyError when the space holds too many configs.
         """
         self._space = space
-        self.limits = limits or ProbeSpec()
-        self.certainty = certainty
+        self._limits = limits or ProbeSpec()
+        self._certainty = certainty
         self._patience = space.values(PATIENCE)
         self._pool = Pool(space.restricted_to(set(space.names) - {PATIENCE}))
         self._siblings = siblings
         self._looked: tuple[object, Outlook] | None = None
-
-    def outlook(self, pool: Pool, observed: Observed) -> Outlook:
-        """Return what is expected after what has been observed. A subclass may expect something else."""
-        return Outlook(pool, observed, self.limits, self.certainty)
 
     def ended(self, history: History, price: Price) -> Done | None:
         """End the search once nothing is left to gain."""
@@ -92,5 +88,8 @@ class Gain:
         state = [(one.number, one.state) for one in trials]
         if self._looked is None or self._looked[0] != state:
             observed = Observed(trials, sign=history.signs[0], siblings=self._siblings)
-            self._looked = state, self.outlook(self._pool, observed)
+            self._looked = state, self._outlook(observed)
         return self._looked[1]
+
+    def _outlook(self, observed: Observed) -> Outlook:
+        return Outlook(self._pool, observed, self._limits, self._certainty)

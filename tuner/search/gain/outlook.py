@@ -37,15 +37,12 @@ _RIVALS, _DRAWS, _SEED = 60, 1024, 0
 class Outlook:
     """What is expected of each config of a pool after what has been observed."""
 
-    costs, surrogate = Costs, Surrogate
-    """What expects costs, and what expects values."""
-
     def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec, certainty: float) -> None:
         """`certainty`: probability with which the best is to be as good as any other before a search ends."""
         self._pool = pool
         self._wanted = certainty
         self._observed = observed
-        self._costs = self.costs(pool, observed, limits)
+        self._costs = Costs(pool, observed, limits)
         self._seen = pool.places(observed.seen)
         self._rivals = [place for place, one in zip(self._seen, observed.seen.values(), strict=True) if one.eligible]
         closed = set(pool.places(observed.closed)) | set(self._seen) - set(self._rivals)
@@ -138,7 +135,7 @@ class Outlook:
 
     @cached_property
     def _surrogate(self) -> Surrogate:
-        return self.surrogate(self._pool.levels, self._readings)
+        return Surrogate(self._pool.levels, self._readings)
 
     @cached_property
     def _readings(self) -> Readings:
