@@ -9,7 +9,7 @@ from tests_loop import CASE, Quiet, bench, bounded, failed, measured, opened, re
 
 from tuner.errors import StoreError
 from tuner.export.database import connect
-from tuner.export.kept import fixed_rungs, reasons_to_end
+from tuner.export.facts import fixed_rungs, reasons_to_end
 from tuner.job import CaseOutcome, Ending, Job
 from tuner.loop import optimise
 from tuner.probe.kinds import FailureKind

@@ -15,7 +15,9 @@ from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.study.cases import Case
 
 NUMBERS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
-DEVICES = st.builds(DeviceSummary, device=st.text(), source=st.just("nvml"), window_s=st.just(20.0), energy_j=NUMBERS)
+DEVICES = st.builds(
+    DeviceSummary, device=st.text(), source=st.just("nvml"), window_s=st.just(20.0), util_mean_pct=NUMBERS
+)
 FAILURES = st.builds(Failure, kind=st.sampled_from(FailureKind), rule=st.text(), detail=st.text())
 PROBES = st.builds(
     KeptProbe,

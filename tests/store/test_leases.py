@@ -23,7 +23,12 @@ def test_a_lease_survives_writing_and_reading() -> None:
 
 
 @pytest.mark.parametrize(
-    "attribute", [None, "me", {}, {"host": "here"}, {"host": "here", "pid": 1, "started": 0.0, "beat": 0.0, "more": 1}]
+    "attribute",
+    [
+        *(None, "me", {}, {"host": "here"}),
+        {"host": "here", "pid": 1, "started": 0.0, "beat": 0.0, "more": 1},
+        {"host": "here", "pid": "one", "started": 0.0, "beat": 0.0},
+    ],
 )
 def test_what_is_no_lease_reads_as_none(attribute: object) -> None:
     assert Lease.read(attribute) is None

@@ -14,7 +14,7 @@ from tuner.cli.tables import print_tables, summary_table
 from tuner.errors import StoreError
 from tuner.export.dashboard import LOOPBACK, serve
 from tuner.export.database import connect
-from tuner.export.kept import fixed_rungs, reasons_to_end
+from tuner.export.facts import fixed_rungs, reasons_to_end
 from tuner.export.query import StudyReader
 from tuner.export.summary import summarise
 from tuner.export.table import export_tables

@@ -15,7 +15,7 @@ from tuner.cli.options import DATABASE, RUNS, Cases, Devices, Runs, Storage, Stu
 from tuner.cli.tables import in_words, reading
 from tuner.errors import EmptyStoreError, StoreError, StudyError
 from tuner.export.database import connect
-from tuner.export.kept import fixed_rungs
+from tuner.export.facts import fixed_rungs
 from tuner.export.query import StudyReader
 from tuner.export.records import CaseRecord, TrialRecord
 from tuner.probe.plan import ProbePlan, Slot

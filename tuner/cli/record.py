@@ -14,7 +14,7 @@ from tuner.cli.options import RUNS, Cases, Devices, Hours, Out, Runs, Storage, S
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.errors import EmptyStoreError, StudyError
 from tuner.export.database import connect
-from tuner.export.kept import fixed_rungs
+from tuner.export.facts import fixed_rungs
 from tuner.export.table import TABLE_SUFFIX, export_tables
 from tuner.export.write import prepare_folder
 from tuner.job import Budget, within

@@ -11,11 +11,16 @@ _COMPARED = ("objective", "constraints", "source", "devices")
 
 def comparable(identity: Mapping[str, Any]) -> list[Any]:
     """Return the part of an identity that two cases must share so that one can learn from the other."""
-    trainer = {name: fact for name, fact in identity.get("trainer", {}).items() if name != RECORDED}
+    trainer = {name: fact for name, fact in _part(identity, "trainer").items() if name != RECORDED}
     return [trainer, *(identity.get(part) for part in _COMPARED)]
 
 
 def without_idle_pruner(identity: Mapping[str, Any]) -> dict[str, Any]:
     """Return an identity without the pruner called `none`: older versions kept its settings, which nothing reads."""
-    is_idle = identity.get("pruner", {}).get("name") == "none"
+    is_idle = _part(identity, "pruner").get("name") == "none"
     return {name: setting for name, setting in identity.items() if not (is_idle and name == "pruner")}
+
+
+def _part(identity: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = identity.get(name)
+    return part if isinstance(part, dict) else {}

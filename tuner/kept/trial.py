@@ -10,6 +10,7 @@ from tuner.kept.names import (
     FAILURE,
     INELIGIBLE,
     INELIGIBLE_BEFORE,
+    LEASE,
     MEASURED_ON,
     MEMORY,
     ORIGIN,
@@ -49,6 +50,11 @@ class KeptTrial:
     def retry(self) -> bool:
         """Whether the trial failed and its config is to be probed again."""
         return RETRY in self._attributes
+
+    @property
+    def lease(self) -> object:
+        """Who runs the trial, for `Lease.read`."""
+        return self._attributes.get(LEASE)
 
     @property
     def confirms(self) -> bool:

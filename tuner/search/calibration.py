@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.kept.names import RUNGS
+from tuner.kept.study import KeptStudy
 from tuner.kept.trial import MEMORY_SHARE, START_S
 from tuner.search.choosing import ALL_PROBED, Choice, Done, Price
 from tuner.search.growth import inherited
@@ -33,7 +33,7 @@ class Calibration:
         """End once the rungs can be made, or are there already."""
         complete = [one for one in history.trials if one.state == TrialState.COMPLETE]
         ended = (
-            RUNGS in history.study.user_attrs
+            KeptStudy(history.study.user_attrs).rungs is not None
             or len({trial.params[LADDER] for trial in complete}) >= ENOUGH
             or all(map(history.is_over, self._configs))
         )

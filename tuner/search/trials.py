@@ -6,7 +6,6 @@ from itertools import takewhile
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from tuner.kept.names import CONFIRMS, RETRY
 from tuner.kept.trial import KeptTrial
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.standing import Reading, broken, counted, is_failure
@@ -68,7 +67,8 @@ def kept(trial: FrozenTrial) -> KeptTrial:
 
 def finished(trials: Iterable[FrozenTrial]) -> int:
     """Count the trials that have ended, but for those that are asked again or confirm another."""
-    return sum(one.state.is_finished() and not {RETRY, CONFIRMS} & one.user_attrs.keys() for one in trials)
+    ended = (kept(one) for one in trials if one.state.is_finished())
+    return sum(not (one.retry or one.confirms) for one in ended)
 
 
 def running(trials: Iterable[FrozenTrial]) -> int:

@@ -10,9 +10,9 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from pydantic import TypeAdapter, ValidationError
 
 from tuner.errors import StoreError
-from tuner.kept.names import LEASE
 from tuner.kept.probe import INTERRUPTED, KeptProbe
 from tuner.search.telling import tell
+from tuner.search.trials import kept
 from tuner.search.verdict import State, Verdict
 from tuner.store.leases import Lease
 from tuner.store.records import attributes, dropped_probe
@@ -32,7 +32,7 @@ class Untold:
 
     def of(self, trial: FrozenTrial) -> bool:
         """Tell whether it is this trial's: one of another database may have its number."""
-        lease = Lease.read(trial.user_attrs.get(LEASE))
+        lease = Lease.read(kept(trial).lease)
         return trial.number == self.number and lease is not None and lease.same(self.lease)
 
 
@@ -95,7 +95,7 @@ def tell_probe(study: Study, trial: Trial, verdict: Verdict, probe: KeptProbe) -
 
 
 def _is_held(trial: FrozenTrial) -> bool:
-    lease = Lease.read(trial.user_attrs.get(LEASE))
+    lease = Lease.read(kept(trial).lease)
     return lease is not None and lease.held()
 
 

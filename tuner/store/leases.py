@@ -3,11 +3,12 @@
 import os
 import platform
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import psutil
+from pydantic import TypeAdapter, ValidationError
 
 BEAT_S = 30.0
 """Between two signs of life."""
@@ -34,10 +35,13 @@ class Lease:
 
     @classmethod
     def read(cls, attribute: object) -> "Lease | None":
-        """Read a lease back from a trial's attribute; None where that is missing or of another form."""
+        """Return the lease in a trial's attribute; None where the attribute is missing or has another form."""
+        names = {one.name for one in fields(cls)}
         try:
-            return cls(**attribute) if isinstance(attribute, dict) else None
-        except TypeError:
+            return (
+                _LEASE.validate_python(attribute) if isinstance(attribute, dict) and attribute.keys() == names else None
+            )
+        except ValidationError:
             return None
 
     def write(self) -> dict[str, Any]:
@@ -64,6 +68,9 @@ class Lease:
             return is_same and process.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return False
+
+
+_LEASE = TypeAdapter(Lease)
 
 
 def this_host() -> str:

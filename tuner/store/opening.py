@@ -9,6 +9,7 @@ from optuna.pruners import BasePruner
 from optuna.study import StudyDirection
 
 from tuner.kept.names import IDENTITY
+from tuner.kept.study import KeptStudy
 from tuner.store.database import Database
 from tuner.store.identity import check_identity
 
@@ -20,8 +21,8 @@ def check_study(database: Database, name: str, identity: dict[str, Any]) -> None
             study_id = database.storage.get_study_id_from_name(name)
         except KeyError:  # there is none yet
             return
-        known = database.storage.get_study_user_attrs(study_id).get(IDENTITY)
-    if known:
+        known = KeptStudy(database.storage.get_study_user_attrs(study_id)).identity
+    if known is not None:
         check_identity(known, identity, study=name, shown_url=database.shown_url)
 
 
@@ -39,7 +40,7 @@ def open_study(
         pruner=pruner,
         load_if_exists=True,
     )
-    known = study.user_attrs.get(IDENTITY)
+    known = KeptStudy(study.user_attrs).identity
     if known is None:
         study.set_user_attr(IDENTITY, identity)
     else:

@@ -6,9 +6,9 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from tuner.kept.case import decode, known_case
+from tuner.kept.case import known_case
 from tuner.kept.identity import comparable
-from tuner.kept.names import CASE, IDENTITY
+from tuner.kept.study import KeptStudy
 from tuner.search.siblings import NEAREST, Sibling, likest
 from tuner.search.standing import best
 from tuner.search.trials import kept, readings
@@ -23,14 +23,18 @@ def siblings(database: Database, study: str, case: Case, identity: Mapping[str, 
     """
     prefix, mine = f"{study}/", comparable(identity)
     with database.reported():
-        found = {
-            one.study_name.removeprefix(prefix): one
+        studies = {
+            one.study_name.removeprefix(prefix): (one._study_id, KeptStudy(one.user_attrs))
             for one in database.storage.get_all_studies()
-            if one.study_name.startswith(prefix) and comparable(one.user_attrs.get(IDENTITY, {})) == mine
+            if one.study_name.startswith(prefix)
         }
-        others = [known_case(name, decode(one.user_attrs.get(CASE))) for name, one in found.items()]
+        others = [
+            known_case(name, kept_study.case)
+            for name, (_, kept_study) in studies.items()
+            if comparable(kept_study.identity or {}) == mine
+        ]
         known = (
-            sibling(name, database.storage.get_all_trials(found[name]._study_id, deepcopy=False))
+            sibling(name, database.storage.get_all_trials(studies[name][0], deepcopy=False))
             for name in likest(case, others)
         )
         return list(islice((one for one in known if one), NEAREST))

@@ -13,6 +13,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from tuner.kept.case import KeptCase, encode
 from tuner.kept.names import CASE, CONFIRMS, ENDED, LEASE, ORIGIN, RUNGS
 from tuner.kept.probe import KeptProbe
+from tuner.kept.study import KeptStudy
 from tuner.search.choosing import Choice, Done, Price, Strategy, Why, free
 from tuner.search.frontier import Frontier
 from tuner.search.history import History
@@ -127,8 +128,7 @@ class CaseStudy:
     def rungs(self) -> tuple[int, ...] | None:
         """The rungs of an `auto` ladder; None until they are fixed."""
         with self._database.reported():
-            known = self._study.user_attrs.get(RUNGS)
-        return tuple(known) if known else None
+            return KeptStudy(self._study.user_attrs).rungs
 
     def fix_rungs(self, make: Callable[[Sequence[FrozenTrial]], tuple[int, ...]]) -> tuple[int, ...]:
         """Give the rungs of an `auto` ladder: what the study holds or, for good, what `make` gives for its trials."""
@@ -173,7 +173,7 @@ class CaseStudy:
             trial = ask_for(self._study, self._space, choice.config)
             trial.set_user_attr(LEASE, Lease.mine().write())
             self._trials[trial.number] = trial
-            if self._study.user_attrs.get(ENDED):
+            if KeptStudy(self._study.user_attrs).ended:
                 self._study.set_user_attr(ENDED, None)
             return self._asked(trial, choice, history)
 

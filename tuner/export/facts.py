@@ -1,25 +1,25 @@
 """What the studies of cases keep beside their trials, straight from the database: rungs made, and why a case ended."""
 
 import json
-from typing import Any
 
 from sqlalchemy import Engine, and_, func, select
 
 from tuner.export.database import FACTS, STUDIES, reading
 from tuner.kept.names import ENDED, RUNGS
+from tuner.kept.study import KeptStudy
 
 
 def fixed_rungs(engine: Engine, study: str) -> dict[str, tuple[int, ...]]:
     """Give the rungs of each case that has had its `auto` ladder made; empty where there is no such study."""
-    return {case: tuple(rungs) for case, rungs in _kept(engine, study, RUNGS).items()}
+    return {case: kept.rungs for case, kept in _kept(engine, study, RUNGS).items() if kept.rungs}
 
 
 def reasons_to_end(engine: Engine, study: str) -> dict[str, str]:
     """Say of each case that has ended by itself, and has not gone on since, why nothing was left to probe."""
-    return {case: why for case, why in _kept(engine, study, ENDED).items() if why}
+    return {case: kept.ended for case, kept in _kept(engine, study, ENDED).items() if kept.ended}
 
 
-def _kept(engine: Engine, study: str, name: str) -> dict[str, Any]:
+def _kept(engine: Engine, study: str, name: str) -> dict[str, KeptStudy]:
     """Give an attribute of each case's study that has it, in the order in which the cases were started."""
     prefix = f"{study}/"
     query = (
@@ -29,4 +29,6 @@ def _kept(engine: Engine, study: str, name: str) -> dict[str, Any]:
         .order_by(STUDIES.c.study_id)
     )
     with reading(engine) as connection:
-        return {case.removeprefix(prefix): json.loads(value) for case, value in connection.execute(query)}
+        return {
+            case.removeprefix(prefix): KeptStudy({name: json.loads(value)}) for case, value in connection.execute(query)
+        }

@@ -1,0 +1,42 @@
+"""What is kept of a case's study; what has another form than expected is unknown."""
+
+from typing import Any
+
+import pytest
+
+from tuner.kept.identity import RECORDED, comparable, without_idle_pruner
+from tuner.kept.names import CASE, ENDED, IDENTITY, RUNGS
+from tuner.kept.study import KeptStudy
+
+IDENTITY_KEPT = {"trainer": {"name": "mimickit", RECORDED: "2026-11-22"}, "objective": "min_avg_util", "devices": ["a"]}
+
+
+def test_facts_are_read_as_they_were_kept() -> None:
+    kept = KeptStudy({RUNGS: [8, 16], ENDED: "no config is left", IDENTITY: IDENTITY_KEPT, CASE: {"case": "walk"}})
+    assert (kept.rungs, kept.ended, kept.identity) == ((8, 16), "no config is left", IDENTITY_KEPT)
+    assert kept.case is not None
+    assert kept.case.case == "walk"
+
+
+@pytest.mark.parametrize(
+    "attributes", [{}, {RUNGS: None, ENDED: None, CASE: None}, {RUNGS: ["many"], ENDED: 5, CASE: "walk"}]
+)
+def test_what_is_missing_or_damaged_is_unknown(attributes: dict[str, Any]) -> None:
+    kept = KeptStudy(attributes)
+    assert [kept.rungs, kept.ended, kept.identity, kept.case] == [None] * 4
+
+
+def test_a_damaged_identity_is_an_empty_one_which_no_setting_equals() -> None:
+    assert KeptStudy({IDENTITY: "broken"}).identity == {}
+
+
+def test_two_cases_are_comparable_whenever_their_tables_were_recorded() -> None:
+    later = IDENTITY_KEPT | {"trainer": {"name": "mimickit", RECORDED: "2031-01-01"}, "space": {}}
+    assert comparable(later) == comparable(IDENTITY_KEPT)
+    assert comparable(IDENTITY_KEPT | {"devices": ["b"]}) != comparable(IDENTITY_KEPT)
+    assert comparable({"trainer": 5}) == comparable({})
+
+
+def test_a_pruner_that_stops_nothing_is_left_out() -> None:
+    assert without_idle_pruner({"pruner": {"name": "none"}, "space": {}}) == {"space": {}}
+    assert without_idle_pruner({"pruner": {"name": "median"}}) == {"pruner": {"name": "median"}}

@@ -1,0 +1,40 @@
+"""What the study of a case keeps beside its trials."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.kept.case import KeptCase, decode
+from tuner.kept.names import CASE, ENDED, IDENTITY, RUNGS
+
+
+class KeptStudy:
+    """The facts about one case's study, read from its attributes; a fact of another form than expected is unknown."""
+
+    __slots__ = ("_attributes",)
+
+    def __init__(self, attributes: Mapping[str, Any]) -> None:
+        self._attributes = attributes
+
+    @property
+    def case(self) -> KeptCase | None:
+        """The record of the case."""
+        return decode(self._attributes.get(CASE))
+
+    @property
+    def identity(self) -> dict[str, Any] | None:
+        """The settings that must not change; None before the study has any, empty where they are unreadable."""
+        known = self._attributes.get(IDENTITY)
+        return known if isinstance(known, dict) else None if known is None else {}
+
+    @property
+    def rungs(self) -> tuple[int, ...] | None:
+        """The rungs of an `auto` ladder; None until they are fixed."""
+        known = self._attributes.get(RUNGS)
+        is_readable = isinstance(known, list | tuple) and all(isinstance(rung, int) for rung in known)
+        return tuple(known) if known and is_readable else None
+
+    @property
+    def ended(self) -> str | None:
+        """Why nothing was left that is worth a probe; None while the case goes on."""
+        known = self._attributes.get(ENDED)
+        return known if isinstance(known, str) and known else None
