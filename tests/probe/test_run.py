@@ -333,6 +333,14 @@ def test_a_device_that_did_nothing_while_iterations_advanced_is_a_failure_with_i
     assert result.failure.detail == "cuda:1 did nothing while iterations advanced"
 
 
+def test_a_window_too_short_to_tell_calls_no_device_idle() -> None:
+    idle = tuple(replace(one, util_pct=0.0) if one.device == 1 else one for one in READINGS)
+    result, _ = probe(iterations(50, step_s=0.1), readings=idle, window_seconds=0.5)
+    assert result.ok
+    assert result.window_s is not None
+    assert result.window_s < 1.0
+
+
 def steps(count: int, every_s: float = 1.0) -> list[tuple[float, str]]:
     return [(10.0 + every_s * number, f"step {number} loss 0.{number}") for number in range(count)]
 

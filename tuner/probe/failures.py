@@ -11,6 +11,8 @@ from tuner.probe.result import STOPPED, Failure, ProbeResult, unreadable
 
 IDLE_PCT = 0.5
 """A device below this utilisation, in percent, is idle: even a launcher that only waits takes less of a core."""
+LEAST_IDLE_S = 1.0
+"""A window shorter than this, in seconds, says nothing about idleness: devices are read every tenth of a second."""
 
 
 class End(StrEnum):
@@ -124,7 +126,7 @@ def idle_device(result: ProbeResult) -> Failure | None:
     if len(result.devices) < 2:
         return None
     idle = [one.device for one in result.devices if one.util_mean_pct is not None and one.util_mean_pct < IDLE_PCT]
-    if not idle or result.iterations < 1:
+    if not idle or (result.window_s or 0.0) < LEAST_IDLE_S:
         return None
     detail = f"{', '.join(idle)} did nothing while iterations advanced"
     return Failure(kind=FailureKind.IDLE_DEVICE, rule="idle", detail=detail)
