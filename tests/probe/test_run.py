@@ -333,6 +333,11 @@ def test_a_device_that_did_nothing_while_iterations_advanced_is_a_failure_with_i
     assert result.failure.detail == "cuda:1 did nothing while iterations advanced"
 
 
+def test_a_gpu_that_works_a_little_is_not_idle() -> None:
+    starved = tuple(replace(one, util_pct=0.3) for one in READINGS)
+    assert probe(iterations(50), readings=starved)[0].ok
+
+
 def test_a_window_too_short_to_tell_calls_no_device_idle() -> None:
     idle = tuple(replace(one, util_pct=0.0) if one.device == 1 else one for one in READINGS)
     result, _ = probe(iterations(50, step_s=0.1), readings=idle, window_seconds=0.5)
@@ -346,16 +351,26 @@ def steps(count: int, every_s: float = 1.0) -> list[tuple[float, str]]:
 
 
 def test_a_pattern_that_matches_nothing_is_the_set_up_s_fault_and_found_early() -> None:
-    result, trainer = probe(steps(600))
+    result, trainer = probe(steps(600), start_up_silence_seconds=60)
     assert result.failure is not None
     assert (result.failure.kind, result.failure.kind.blame) == (FailureKind.NO_PROGRESS, Blame.SETUP)
-    assert result.failure.detail.endswith("step 60 loss 0.60 | step 61 loss 0.61 | step 62 loss 0.62")
+    assert result.failure.detail.endswith("step 48 loss 0.48 | step 49 loss 0.49 | step 50 loss 0.50")
     assert trainer.ended_at_s is not None
     assert trainer.ended_at_s < 80.0
 
 
-def test_a_pattern_that_matches_late_is_waited_for() -> None:
-    assert probe([*steps(55), *iterations(20, start_s=66.0)])[0].ok
+@pytest.mark.parametrize("bar", ["step {} loss 0.1", "Tokenizing: {}%|##   | {}0/3000 [00:01<01:00, 10.3it/s]"])
+def test_what_a_start_prints_is_given_the_time_of_a_start(bar: str) -> None:
+    printed = [(5.0 + number, bar.format(number, number)) for number in range(200)]
+    assert probe([*printed, *iterations(20, start_s=210.0)])[0].ok
+
+
+def test_the_bars_of_tqdm_are_progress_that_nothing_matches() -> None:
+    bars = [
+        (number / 30, f"{number // 10:3d}%|{'█' * (number // 90)}| {number}/1000 [00:01<00:30, 30.1it/s]")
+        for number in range(900)
+    ]
+    assert kind(probe(bars, start_up_silence_seconds=20)[0]) is FailureKind.NO_PROGRESS
 
 
 def test_a_trainer_that_ends_without_a_match_has_no_progress() -> None:

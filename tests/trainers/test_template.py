@@ -46,6 +46,7 @@ def test_a_word_without_its_value_goes_with_the_flag_right_before_it(words, fill
         (("--headless", "-n{b}"), ("--headless",)),
         (("--env.num", "{b}", "last"), ("last",)),
         (("--name", "run_{b}"), ()),
+        (("--out", "runs/envs={b}"), ()),
     ],
 )
 def test_a_flag_goes_only_with_its_own_value(words: tuple[str, ...], filled: tuple[str, ...]) -> None:

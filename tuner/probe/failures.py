@@ -6,11 +6,12 @@ from enum import StrEnum
 from tuner.probe.evidence import OUT_OF_MEMORY, Evidence
 from tuner.probe.kinds import KILLED, FailureKind
 from tuner.probe.last_words import NO_OUTPUT
+from tuner.probe.plan import Device
 from tuner.probe.ranks import Laggard
 from tuner.probe.result import STOPPED, Failure, ProbeResult, unreadable
 
 IDLE_PCT = 0.5
-"""A device below this utilisation, in percent, is idle: even a launcher that only waits takes less of a core."""
+"""A CPU rank below this share, in percent, is idle: a launcher that only waits takes less. A GPU is idle at 0 alone."""
 LEAST_IDLE_S = 1.0
 """A window shorter than this, in seconds, says nothing about idleness: devices are read every tenth of a second."""
 
@@ -118,15 +119,23 @@ def _unexplained(
     return Failure(kind=FailureKind.CRASH, rule="exit", detail=f"{code}{last_words}")
 
 
-def idle_device(result: ProbeResult) -> Failure | None:
+def idle_device(result: ProbeResult, devices: Sequence[Device]) -> Failure | None:
     """Return the failure of a probe that advanced while a device did nothing; None where every device worked.
 
-    On a single device, idleness is no failure: that device must have made the iterations.
+    `devices` are those of the plan, in the order of `result.devices`. On a single device, idleness is no failure: that
+    device must have made the iterations.
     """
-    if len(result.devices) < 2:
+    if len(devices) < 2 or (result.window_s or 0.0) < LEAST_IDLE_S:
         return None
-    idle = [one.device for one in result.devices if one.util_mean_pct is not None and one.util_mean_pct < IDLE_PCT]
-    if not idle or (result.window_s or 0.0) < LEAST_IDLE_S:
+    shares = zip(devices, result.devices, strict=False)
+    idle = [device.name for device, one in shares if _is_idle(device, one.util_mean_pct)]
+    if not idle:
         return None
     detail = f"{', '.join(idle)} did nothing while iterations advanced"
     return Failure(kind=FailureKind.IDLE_DEVICE, rule="idle", detail=detail)
+
+
+def _is_idle(device: Device, mean_pct: float | None) -> bool:
+    if mean_pct is None:
+        return False
+    return mean_pct <= 0.0 if device.is_gpu else mean_pct < IDLE_PCT

@@ -154,7 +154,7 @@ class FailureKind(StrEnum):
         rules=(
             _rule(
                 "command line",
-                r"error: (?:unrecognized arguments|the following arguments are required|unrecognized option)",
+                r"error: unrecognized (?:arguments|option)",
                 r"[Nn]o such option: |[Uu]nrecognized options?: |Could not override '",
             ),
         ),
@@ -168,7 +168,7 @@ class FailureKind(StrEnum):
                 "argument",
                 r"Array shapes must be non-negative",
                 r"CUDA error: invalid configuration argument",
-                r"error: argument ",
+                r"error: (?:argument |the following arguments are required)",
             ),
         ),
         invalidity="constraints",
@@ -205,7 +205,7 @@ class FailureKind(StrEnum):
         word="no_progress",
         blame=Blame.SETUP,
         remedy="mend the `progress` patterns of the study file so that they match such lines, or have the trainer call "
-        "`report()` of tuner/progress.py",
+        "`report()` of tuner/progress.py; where only the start takes so long, raise `probe.start_up_silence_seconds`",
     )
     IDLE_DEVICE = _Row(
         word="idle_device",

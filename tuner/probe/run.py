@@ -79,7 +79,7 @@ class _Probe:
             lost=self._recorder.lost,
             unmatched=self._watch.unmatched,
         )
-        result = replace(result, failure=failure or idle_device(result), stopped=why)
+        result = replace(result, failure=failure or idle_device(result, self._plan.slot.devices), stopped=why)
         return _without_number(result, len(self._watch.marks)) if result.failure else result
 
     def _now_s(self) -> float:

@@ -7,20 +7,16 @@ from collections.abc import Sequence
 from tuner.probe.last_words import quoted
 
 RECURS = 3
-"""The number of lines of one form, with a growing number in them, that show progress."""
-PATIENCE_S = 60.0
-"""The seconds after which a probe ends if such lines come but no pattern has matched.
-
-Without this limit, a wrong pattern would cost the whole time limit of the probe. The limit is long enough for a pattern
-that matches one line per epoch.
-"""
+"""The number of lines with the same words, each with a number that has grown, that show progress."""
 
 _FORMS = 100
 _SHOWN = 3
-_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_NUMBERS = 20
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_LETTERS = re.compile(r"[^\W\d_]+")
 _WORDS = re.compile(
     r"(?i)\b(?:iter(?:ation)?s?|(?:time|global|env)?_?steps?|epochs?|updates?|batch(?:es)?|samples?|fps|sps|loss)\b"
-    r"|\bit/s|s/it\b"
+    r"|(?<![a-z])(?:it/s|s/it)\b"
 )
 
 
@@ -28,26 +24,27 @@ class Unmatched:
     """Collects lines that look like progress."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, tuple[int, float]] = {}
+        self._seen: dict[str, tuple[int, list[float]]] = {}
+        """The words of a line → how often one of its numbers has grown, and its numbers of last time."""
         self._last: deque[str] = deque(maxlen=_SHOWN)
-        self.since_s: float | None = None
-        """The time at which lines first clearly showed progress; None until then."""
+        self._sure = False
 
     @property
     def lines(self) -> Sequence[str]:
         """The last lines that look like progress. Empty until lines clearly show progress."""
-        return [] if self.since_s is None else list(self._last)
+        return list(self._last) if self._sure else []
 
-    def feed(self, text: str, t_s: float) -> None:
+    def feed(self, text: str) -> None:
         """Consider a line that no pattern has matched."""
-        numbers = _NUMBER.findall(text)
-        if not numbers or not _WORDS.search(text):
+        if not _WORDS.search(text):
             return
-        form = _NUMBER.sub("#", text)[:200]
-        first = float(re.sub("[.,].*", "", numbers[0]))
-        count, before = self._counts.get(form, (0, -1.0))
-        if len(self._counts) < _FORMS or form in self._counts:
-            self._counts[form] = (count + (first > before), max(first, before))
-        self._last.append(quoted(text.strip()))
-        if self.since_s is None and self._counts.get(form, (0, 0.0))[0] >= RECURS:
-            self.since_s = t_s
+        words = " ".join(_LETTERS.findall(text))
+        numbers = [float(number) for number in _NUMBER.findall(text)[:_NUMBERS]]
+        if words not in self._seen and len(self._seen) >= _FORMS:
+            return
+        count, before = self._seen.get(words, (1, []))
+        grown = any(now > last for now, last in zip(numbers, before, strict=False))
+        self._seen[words] = count + grown, numbers
+        self._sure = self._sure or self._seen[words][0] >= RECURS
+        if numbers:
+            self._last.append(quoted(text.strip()))

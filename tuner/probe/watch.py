@@ -13,7 +13,7 @@ from tuner.probe.protocols import Line
 from tuner.probe.ranks import Laggard, laggard
 from tuner.probe.reader import ProgressReader, record
 from tuner.probe.result import Progress
-from tuner.probe.unmatched import PATIENCE_S, Unmatched
+from tuner.probe.unmatched import Unmatched
 from tuner.probe.window import Mark, marks
 from tuner.study.spec import ProbeSpec
 
@@ -61,7 +61,8 @@ class Watch:
                 self.progress.append(report)
             if line.stream == "console":
                 self.evidence.feed(line.text, line.t_s)
-                self._unmatched.feed(line.text, line.t_s)
+                if self._silent:
+                    self._unmatched.feed(line.text)
             elif (message := record(line.text)).get("type") == "failed":
                 self.evidence.tell(message, line.t_s)
         if len(self.progress) > reports_before:
@@ -87,7 +88,7 @@ class Watch:
             return End.ENOUGH
         if self._rank_is_dead(now_s):
             return End.FATAL
-        if self.unmatched and now_s - (self._unmatched.since_s or now_s) >= PATIENCE_S:
+        if now_s >= self._limits.longest_start_s and self.unmatched:
             return End.UNMATCHED
         if now_s >= self._limits.max_seconds:
             return End.HANG if self._stalled(now_s, HICCUP_FACTOR) else End.OUT_OF_TIME
@@ -108,9 +109,13 @@ class Watch:
 
     @property
     def unmatched(self) -> Sequence[str]:
-        """The last lines that look like progress, as long as no progress was reported."""
-        silent = not self.progress and not self.marks and not self._reader.matched and self._block_s is None
-        return self._unmatched.lines if silent else ()
+        """The last lines that look like progress, as long as nothing has reported any."""
+        return self._unmatched.lines if self._silent else ()
+
+    @property
+    def _silent(self) -> bool:
+        """Whether no pattern has matched and no report has come. Blocks of time need neither."""
+        return not self.progress and not self._reader.matched and self._block_s is None
 
     def behind(self) -> Laggard | None:
         """Return the rank that the others wait for, if there is one."""

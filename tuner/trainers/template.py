@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from string import Formatter
 
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
-_NAMES_ITSELF = re.compile(r"-|[+~@\w./-]+=")
+_NAMES_ITSELF = re.compile(r"-|[+~@\w.-]+=")
 """How a word begins that is no value of the flag before it: `--envs={num_envs}`, `env.num_envs={num_envs}`."""
 
 
