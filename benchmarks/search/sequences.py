@@ -21,6 +21,7 @@ from rich.console import Console
 
 from benchmarks.search import surfaces, twists
 from tuner.cli.progress import ProgressView
+from tuner.cli.screen import ConsoleScreen
 from tuner.job import Job
 from tuner.loop import optimise
 from tuner.replay.bench import replay_bench
@@ -56,7 +57,7 @@ def chosen(table: Table, sampler: str, seed: int, folder: Path) -> list[list[obj
         bench=bench,
         database=database,
         probe=prober,
-        watcher=ProgressView(Console(quiet=True)),
+        watcher=ProgressView(ConsoleScreen(Console(quiet=True))),
         interrupted=lambda: False,
         open_session=lambda: prober.open_session,
     )

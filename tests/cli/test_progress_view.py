@@ -9,6 +9,7 @@ from rich.console import Console
 from tests_loop import CASE, DEVICES, failed, measured
 
 from tuner.cli.progress import ProgressView
+from tuner.cli.screen import ConsoleScreen
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
@@ -29,7 +30,7 @@ def told(result: ProbeResult, *objectives: str, bound: str = ">= 10", origin: st
     console = Console(file=io.StringIO(), width=200)
     asked = Asked(number=7, config=result.config, attempt=1, cold=True, origin=origin)
     verdict = judge(result, *(objectives or ("min_avg_util",)), constraints=[read_constraint("samples_per_s", bound)])
-    ProgressView(console).told(CASE, asked, result, verdict, incumbent=61.25)
+    ProgressView(ConsoleScreen(console)).told(CASE, asked, result, verdict, incumbent=61.25)
     return console.file.getvalue().strip()  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -74,7 +75,7 @@ def test_what_comes_from_another_case_says_so(plan: ProbePlan) -> None:
 def test_the_live_line_has_what_is_new_before_a_long_config(plan: ProbePlan) -> None:
     result = replace(measured(plan, 61.25), samples_per_s=15000.4, iterations=4)
     console = Console(file=io.StringIO(), width=80, force_terminal=True)
-    view = ProgressView(console)
+    view = ProgressView(ConsoleScreen(console))
     view.probe_started(CASE, Asked(number=7, config=result.config, attempt=1, cold=True))
     view.iteration(result, 61.25)
     view.close()

@@ -2,11 +2,8 @@
 
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.status import Status
-from rich.text import Text
-
 from tuner.cli.introduction import ladder, to_be_made
+from tuner.cli.screen import Screen
 from tuner.cli.tables import in_words, reading
 from tuner.job import CaseOutcome
 from tuner.probe.result import ProbeResult
@@ -18,11 +15,10 @@ from tuner.units import duration
 
 
 class ProgressView:
-    """Shows a study's progress on the console; a `Watcher`."""
+    """Shows a study's progress on a screen; a `Watcher`."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._status: Status | None = None
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
         self._at = ""
         self.trials = 0
         """The number of trials that have ended so far."""
@@ -32,25 +28,25 @@ class ProgressView:
         saved = f", {recovered.told} of them saved only now" if recovered.told else ""
         retried = f", {recovered.taken_back} interrupted trial(s) will be repeated" if recovered.taken_back else ""
         of_target = "" if target is None else f" of {target}"
-        self._line(f"case {case.name}: {finished}{of_target} trials done{saved}{retried}", style="bold")
+        self._screen.line(f"case {case.name}: {finished}{of_target} trials done{saved}{retried}", style="bold")
 
     def calibrating(self, case: Case, rungs: Sequence[int]) -> None:
         """Show which rungs the calibration probes."""
-        self._line(f"case {case.name}: {to_be_made(rungs)}")
+        self._screen.line(f"case {case.name}: {to_be_made(rungs)}")
 
     def rungs_fixed(self, case: Case, rungs: Sequence[int]) -> None:
         """Show the ladder."""
-        self._line(f"case {ladder(case.name, rungs)}")
+        self._screen.line(f"case {ladder(case.name, rungs)}")
 
     def probe_started(self, case: Case, asked: Asked) -> None:
         """Begin the live line. What changes stands first, because a narrow terminal cuts the config off."""
         self._at = f"{case.name} #{asked.number}"
-        self._show(f"{self._at}: starting {in_words(asked.config)}")
+        self._screen.now(f"{self._at}: starting {in_words(asked.config)}")
 
     def iteration(self, result: ProbeResult, objective: float | None) -> None:
         """Update the live line."""
         number = "" if objective is None else f", {_numbers(result, objective)} so far"
-        self._show(f"{self._at}: iteration {result.iterations}{number}: {in_words(result.config)}")
+        self._screen.now(f"{self._at}: iteration {result.iterations}{number}: {in_words(result.config)}")
 
     def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
         """Print the line of a trial that has ended."""
@@ -64,31 +60,18 @@ class ProgressView:
         why = "".join(f": {text}" for text in (reason, unfit, unread) if text)
         took = duration(result.total_s) + (", by the plain command" if asked.confirms else "")
         took += f", from {asked.origin}" if asked.origin else ""
-        self._line(f"  #{asked.number} {in_words(asked.config)}: {verdict.status}{number}{best}{why} ({took})")
+        self._screen.line(f"  #{asked.number} {in_words(asked.config)}: {verdict.status}{number}{best}{why} ({took})")
 
     def case_ended(self, outcome: CaseOutcome) -> None:
         """Print why the work on the case ended."""
         why = f": {outcome.why}" if outcome.why else ""
-        self._line(
+        self._screen.line(
             f"case {outcome.case.name}: {outcome.ending}, {outcome.probed} trial(s) this time{why}", style="bold"
         )
 
     def close(self) -> None:
         """Remove the live line."""
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
-
-    def _show(self, text: str) -> None:
-        if not self._console.is_terminal:
-            return
-        if self._status is None:
-            self._status = self._console.status("")
-            self._status.start()
-        self._status.update(Text(text))
-
-    def _line(self, text: str, style: str = "") -> None:
-        self._console.print(text, style=style, markup=False)
+        self._screen.now(None)
 
 
 def _numbers(result: ProbeResult, *objectives: float, error: float | None = None) -> str:

@@ -14,6 +14,7 @@ from tuner.cli.console import fall_silent
 from tuner.cli.hints import complaint, without_success
 from tuner.cli.introduction import introduction
 from tuner.cli.progress import ProgressView
+from tuner.cli.screen import ConsoleScreen, Screen
 from tuner.errors import TunerError
 from tuner.export.summary import CaseSummary
 from tuner.export.write import prepare_folder
@@ -38,16 +39,18 @@ def at_work(
     prober: Prober,
     *,
     show: Callable[[], object],
+    screen: Screen | None = None,
 ) -> Iterator[Job]:
     """Show what a study will do and yield its job; close everything afterwards.
 
-    After an error that follows at least one trial, `show` shows and writes what was measured.
+    After an error that follows at least one trial, `show` shows and writes what was measured. The progress appears on
+    `screen`, by default the console.
     Raises OutputError or StoreError where the study's folder or database cannot be used.
     """
     prepare_folder(bench.folder)
     database = Database(url)
     introduction(console, bench, cases, database.shown_url)
-    view = ProgressView(console)
+    view = ProgressView(screen or ConsoleScreen(console))
     try:
         with interruptible(console) as interrupted, closing(prober), closing(database), closing(view):
             yield Job(
