@@ -96,7 +96,7 @@ class NothingOwn(Surrogate):
 
 class NoFrontier(Outlook):
     def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec, certainty: float) -> None:
-        observed.walls = Frontier()
+        observed.frontier = Frontier()
         super().__init__(pool, observed, limits, certainty)
 
 

@@ -31,8 +31,8 @@ def failure(kind: str, *facts: str) -> FrozenTrial:
 
 
 def closed(trial: FrozenTrial) -> list[Config]:
-    walls = Observed([trial]).walls
-    return [config for config in SPACE.configs() if walls.beyond(config)]
+    frontier = Observed([trial]).frontier
+    return [config for config in SPACE.configs() if frontier.beyond(config)]
 
 
 def test_a_start_that_was_too_slow_closes_its_rung_and_those_above() -> None:

@@ -1,4 +1,4 @@
-"""The calibration of an `auto` ladder: probes at two small rungs, and the rungs that follow from what they took."""
+"""The calibration of an `auto` ladder: probes of two small rungs, and the rungs that follow from their results."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,22 +15,22 @@ from tuner.study.space import LADDER, Config, Space
 from tuner.study.spec import ProbeSpec
 
 ENOUGH = 2
-"""Rungs that have run, through which a straight line can be drawn."""
+"""Calibration ends when this many rungs have run, because two points give a straight line."""
 SURE = 2.0
-"""Standard deviations by which a rung must be expected beyond an end to be left out."""
+"""A rung is left out only if it exceeds memory or time by this many standard deviations of the prediction."""
 
 
 class Calibration:
-    """Chooses one small rung after another until two have run, or until the study holds its rungs.
+    """Chooses one small rung after another until two have run, or until another worker has made the rungs.
 
-    A rung that runs elsewhere is probed here, too, if it is all that is left.
+    If all that is left is a rung that another worker probes now, this worker probes the rung, too.
     """
 
     def __init__(self, space: Space) -> None:
         self._configs = calibration_configs(space)
 
     def ended(self, history: History, price: Price) -> Done | None:
-        """End once the rungs can be made, or are there already."""
+        """End once the rungs can be made, or exist already."""
         complete = [one for one in history.trials if one.state == TrialState.COMPLETE]
         ended = (
             KeptStudy(history.study.user_attrs).rungs is not None
@@ -46,15 +46,15 @@ class Calibration:
 
 
 def calibration_configs(space: Space) -> list[Config]:
-    """Give the configs to calibrate with, in the order in which they are tried: the default of each rung."""
+    """Return the configs that calibration probes, in this order: the default config of each rung."""
     return [_usual(space) | {LADDER: rung} for rung in calibration_rungs(_doublings(space))]
 
 
 def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) -> tuple[int, ...]:
-    """Make the rungs from a study's trials so far, `space` having the doublings for its rungs.
+    """Make the rungs from a study's trials so far. The ladder of `space` holds the doublings.
 
-    A rung is left out only where memory or the time for a start surely ends before it; one that ran out of either is
-    the last.
+    A rung is left out only if it surely needs too much memory or time to start. A rung that has run out of memory or
+    time stays as the last rung.
     """
     observed, usual = Observed(trials), _usual(space)
     memory = _expectation(observed, space, MEMORY_SHARE, error=0.02, variants=0.1)
@@ -63,7 +63,7 @@ def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) 
     def possible(rung: int) -> bool:
         config = usual | {LADDER: rung}
         ends = ((memory, 1.0), (start_s, limits.longest_start_s))
-        return observed.walls.beyond(config) is None and all(_least(*line(config)) <= end for line, end in ends)
+        return observed.frontier.beyond(config) is None and all(_least(*needs(config)) <= end for needs, end in ends)
 
     def safe(rung: int) -> bool:
         return possible(rung) and memory(usual | {LADDER: rung})[0] <= 1.0 - limits.headroom_pct / 100.0
@@ -77,18 +77,18 @@ def _doublings(space: Space) -> list[int]:
 
 
 def _usual(space: Space) -> Config:
-    """Give the default config of the smallest rung, or the first one where no variant is called default."""
+    """Return the default config of the smallest rung; the first config where no variant is called default."""
     smallest = space.values(LADDER)[0]
     default = space.default_at(smallest)
     return default if default in space else space.draw(lambda parameter: parameter.values[0])
 
 
-Line = Callable[[Config], tuple[float, float]]
-"""Gives mean and standard deviation of the amount that a probe of a config will show."""
+Expectation = Callable[[Config], tuple[float, float]]
+"""Returns mean and standard deviation of the amount that a probe of a config will show."""
 
 
-def _expectation(observed: Observed, space: Space, name: str, *, error: float, variants: float) -> Line:
-    """Draw a straight line through what was measured; where nothing was, nothing is expected to be needed."""
+def _expectation(observed: Observed, space: Space, name: str, *, error: float, variants: float) -> Expectation:
+    """Fit a straight line to the measured amounts. If nothing has been measured, every expected amount is 0."""
     growth = inherited(space, observed.lines(name, space), error=error, variants=variants)
     if growth is None:
         return lambda config: (0.0, 0.0)

@@ -1,4 +1,4 @@
-"""How a search decides what to probe next: it asks its choosers in order, and the first answer counts."""
+"""Decides what a search probes next: the search asks its choosers in order and takes the first answer."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,14 +9,14 @@ from tuner.search.trials import kept
 from tuner.study.space import Config
 
 Price = Callable[[Config], float]
-"""Returns how many trainer starts a probe of a config takes now: 0 in a session that is open, otherwise 1."""
+"""Returns how many trainer starts a probe of a config takes now: 0 in an open session, otherwise 1."""
 
 ALL_PROBED = "every config has been probed or cannot fit"
 """Why a search ends when no chooser has an answer."""
 
 
 def free(config: Config) -> float:
-    """Price every config the same: each probe starts its trainer."""
+    """Return the same price for every config: each probe starts its trainer."""
     return 1.0
 
 

@@ -1,4 +1,4 @@
-"""Which configs a recording measures, and in which order. Pure."""
+"""Chooses which configs a recording measures, and in which order. Pure."""
 
 import math
 import random
@@ -10,11 +10,11 @@ from tuner.study.space import Config, Parameter, Space, Value
 
 
 def spread(space: Space, count: int, seed: int = 0) -> list[Config]:
-    """Choose `count` configs that fill the space; fewer than that begin the list that more would give.
+    """Choose `count` configs that fill the space. A larger `count` only makes the list longer.
 
-    Each brings as many values as it can that none before it has, so that `count` rungs or choices occur as soon as
-    they can, and lies, among those that bring equally many, farthest from all before it: a maximin design (Johnson,
-    Moore and Ylvisaker, 1990), built greedily over values that are scaled by their rank.
+    Each config is the one with the most values that no config before it has. So all rungs and choices occur early.
+    Among equals, it is the config farthest from all before it: a maximin design (Johnson, Moore and Ylvisaker, 1990),
+    built greedily. Distances between numbers are distances between their ranks.
     """
     pool = list(space.configs())
     random.Random(seed).shuffle(pool)  # noqa: S311 - decides between equals only
@@ -33,10 +33,10 @@ def spread(space: Space, count: int, seed: int = 0) -> list[Config]:
 
 
 def in_sessions(configs: Sequence[Config], session_key: Callable[[Config], str | None]) -> list[Config]:
-    """Order configs so that those which can share a session follow each other; those without one keep their order.
+    """Order configs so that configs of one session follow each other. Configs without a session come last, as given.
 
-    Sessions come from the smallest rung upwards, and in each the smallest minibatch first: memory ends late, and what
-    needs no less than a config that ran out of it need not be probed.
+    Sessions begin at the smallest rung, and each session begins with its smallest minibatch. So a config runs out of
+    memory late, and configs that need more are then left out.
     """
     sessions: dict[str, list[Config]] = {}
     alone: list[Config] = []
@@ -49,7 +49,7 @@ def in_sessions(configs: Sequence[Config], session_key: Callable[[Config], str |
 
 
 def _memory(config: Config) -> tuple[float, ...]:
-    """Give what a config's need of device memory grows with, the most important first."""
+    """Return the values with which a config's need for device memory grows, the most important first."""
     values = (config.get(name, 0) for name in GROWING)
     return tuple(value if isinstance(value, int | float) else 0 for value in values)
 
@@ -61,10 +61,10 @@ def _distance(space: Space, config: Config, other: Config) -> float:
 
 
 def _apart(parameter: Parameter, value: Value | None, other: Value | None) -> float:
-    """Give 0 for equal values, 1 for different words; for numbers how far apart their ranks are, at most 1."""
+    """Return 0 for equal values, 1 for different words, and for numbers the distance of their ranks, at most 1."""
     if value == other:
         return 0.0
     if value is None or other is None or any(isinstance(one, str) for one in parameter.values):
         return 1.0
-    ranks = sorted(parameter.values)  # pyright: ignore[reportArgumentType] - numbers all
+    ranks = sorted(parameter.values)  # pyright: ignore[reportArgumentType] - all are numbers
     return abs(ranks.index(value) - ranks.index(other)) / (len(ranks) - 1)

@@ -1,4 +1,4 @@
-"""Choosers that know nothing of costs: a fixed list of first configs, then what an Optuna sampler draws."""
+"""Choosers that ignore costs: a fixed list of first configs, then what an Optuna sampler draws."""
 
 import random
 import warnings
@@ -34,7 +34,7 @@ class Drawn:
     """Chooses what Optuna's TPE or random sampler draws, and no config twice."""
 
     def __init__(self, space: Space, search: SearchSpec, *, resumed_at: int = 0) -> None:
-        """`resumed_at`: the number of trials so far. A resumed search so does not repeat its random numbers."""
+        """`resumed_at`: the number of trials so far. It changes the seed: a resumed search draws new numbers."""
         self._space = space
         self._distributions = {parameter.name: distribution(parameter) for parameter in space.parameters}
         self._random = random.Random(search.seed + resumed_at)  # noqa: S311 - choosing configs is no cryptography
@@ -43,7 +43,7 @@ class Drawn:
     def choose(self, history: History, price: Price) -> Choice | None:
         """Choose the cheapest new config of a few draws.
 
-        TPE repeats itself in small spaces. Where no draw is new, choose the new config nearest to the first draw.
+        TPE repeats itself in small spaces. If no draw is new, the new config nearest to the first draw is chosen.
         """
         if not any(map(history.is_new, self._space.configs())):
             return None
@@ -106,7 +106,7 @@ def _without_facts(trial: FrozenTrial) -> FrozenTrial:
 
 
 def _apart(parameter: Parameter, value: Value | None, other: Value | None) -> float:
-    """Give 0 for equal values, for rungs and ranges the share of the values that lie between, otherwise 1."""
+    """Return a distance from 0 to 1. Different choices have distance 1, rungs their distance in the list."""
     if value == other:
         return 0.0
     if value is None or other is None or not (parameter.is_range or parameter.name == LADDER):

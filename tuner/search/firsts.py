@@ -17,7 +17,7 @@ class SiblingsFirst:
     """
 
     def __init__(self, space: Space, siblings: Sequence[Sibling]) -> None:
-        """`siblings` come in the order of their turns."""
+        """`siblings` have their turns in the given order."""
         firsts = {one.case: space.nearest(one.best) for one in siblings}
         self._firsts = {case: config for case, config in firsts.items() if config in space}
 

@@ -1,4 +1,4 @@
-"""The configs that no other beats in every objective at once: a Pareto front. Pure."""
+"""The Pareto front: the configs that no other config matches in all objectives and beats in one. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -7,23 +7,22 @@ from tuner.search.standing import Reading, Standing, Standings, Values, ways
 
 
 def front(readings: Iterable[Reading]) -> list[Standing]:
-    """Give the configs that no other dominates, those with most of the first objective first.
+    """Return the configs that no other config dominates, the largest first objective first.
 
-    Readings come in the order of their trials; `counting` says which of them count, and as what. Equals stand side by
-    side.
+    `readings` come in the order of the trials. `counting` says which configs count, and with which values.
     """
     members: list[Standing] = []
     for one in sorted(counting(readings), key=lambda one: one.values, reverse=True):
-        if not any(dominates(member.values, one.values) for member in members):  # a later one dominates no earlier one
+        if not any(dominates(member.values, one.values) for member in members):  # sorted: none dominates one before it
             members.append(one)
     return members
 
 
 def counting(readings: Iterable[Reading]) -> list[Standing]:
-    """Give what is known of each config that may be the best, by the values that it is compared by.
+    """Return what is known of each config that may be the best, with the values to compare.
 
-    What sessions read counts only until the config has been tried cold, and less by the share that sessions read too
-    high where both were measured.
+    Warm values count only until the config is measured cold. They are lowered by the share by which warm values exceed
+    cold ones, on average over the configs that were measured in both ways.
     """
     cold, warm = ways(readings)
     flattery = _flattery(warm, cold)
@@ -32,16 +31,18 @@ def counting(readings: Iterable[Reading]) -> list[Standing]:
 
 
 def dominates(values: Values, others: Values) -> bool:
-    """Tell whether values are nowhere below others, and above them somewhere."""
+    """Check whether no value is below its counterpart in `others`, and at least one is above."""
     pairs = list(zip(values, others, strict=True))
     return all(one >= other for one, other in pairs) and any(one > other for one, other in pairs)
 
 
 def _flattery(warm: Standings, cold: Standings) -> Values:
-    """Give the share of each objective by which sessions read too high; empty where no config was read both ways."""
+    """Return by which share of each objective warm values exceed cold ones; empty where no config has both."""
     both = [(one.values, cold[launch].values) for launch, one in warm.items() if launch in cold]
     shares = [[1 - truth / read if read else 0.0 for read, truth in zip(*pair, strict=True)] for pair in both]
-    return tuple(sum(each) / max(len(both), 2) for each in zip(*shares, strict=True))  # one alone may be an exception
+    return tuple(
+        sum(each) / max(len(both), 2) for each in zip(*shares, strict=True)
+    )  # a single config may be an exception
 
 
 def _less(values: Values, shares: Values) -> Values:

@@ -1,4 +1,4 @@
-"""Where memory ends, as far as a case's own failures tell. Pure."""
+"""Where memory ends, as far as the failures of a case show. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,22 +8,27 @@ from tuner.study.space import LADDER, Config, Value
 from tuner.units import MIB_PER_GIB
 
 GROWING = (LADDER, "batch_size")
-"""Parameters of which more needs more device memory: environments, and environments per minibatch."""
+"""Larger values of these parameters need more device memory: environments, and environments per minibatch."""
 MEMORYLESS = frozenset({"update_epochs", "num_workers", "prefetch_factor", "pruner_patience"})
-"""Parameters that device memory does not hang on. How it hangs on any other, a command's own above all, is not known:
-only configs that agree in those are compared."""
+"""Parameters that do not change the need for device memory.
+
+The effect of any other parameter, such as a command's own, is unknown. Only configs that agree in it are compared.
+"""
 UNKNOWN_OVERSHOOT_GIB = 1.0
-"""Taken for an out-of-memory failure that names no size."""
+"""The missing memory that is assumed when an out-of-memory failure names no size."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Need:
-    """What the need for something hangs on; only configs that agree in all other parameters are compared."""
+    """The parameters on which the need for memory or time depends.
+
+    Only configs that agree in all parameters outside `growing` and `ignored` are compared.
+    """
 
     growing: tuple[str, ...] = GROWING
-    """More of these needs no less."""
+    """A larger value of these parameters never lowers the need."""
     ignored: frozenset[str] = MEMORYLESS
-    """It does not hang on these."""
+    """These parameters do not change the need."""
 
 
 DEVICE_MEMORY = Need()
@@ -31,28 +36,31 @@ DEVICE_MEMORY = Need()
 
 @dataclass(frozen=True, slots=True)
 class OutOfMemory:
-    """A config known to run out of device memory, or of what else `need` tells, and by how much."""
+    """A config that ran out of device memory, or out of the memory or time that `need` describes."""
 
     config: Config
     violation: float
-    """Memory missing, in GiB; always above 0."""
+    """The missing memory, in GiB; always above 0."""
     need: Need = DEVICE_MEMORY
 
 
 def out_of_memory(config: Config, failure: Failure) -> OutOfMemory:
-    """Size a measured out-of-memory failure by what its message names."""
+    """Return a config that ran out of memory, with the missing memory that the failure's message names."""
     overshoot_gib = (failure.overshoot_mib or 0.0) / MIB_PER_GIB
     return OutOfMemory(config, overshoot_gib or UNKNOWN_OVERSHOOT_GIB)
 
 
 class Frontier:
-    """Tells which configs must run out of memory because they need no less than one that did."""
+    """Knows which configs must run out of memory: those that need at least as much as a config that did."""
 
     def __init__(self, known: Iterable[OutOfMemory] = ()) -> None:
         self._known = tuple(known)
 
     def beyond(self, config: Mapping[str, Value]) -> OutOfMemory | None:
-        """Give the known failure that `config` dominates, with the violation scaled to this config; None if none."""
+        """Return the known failure that says that `config` cannot run; None if no failure does.
+
+        The missing memory of a failure is scaled to the rung of `config`. Of several failures, the largest counts.
+        """
         scaled = (
             OutOfMemory(one.config, one.violation * _ratio(config.get(LADDER), one.config.get(LADDER)))
             for one in self._known
@@ -69,7 +77,7 @@ def _needs_no_less(config: Mapping[str, Value], than: Mapping[str, Value], need:
 
 
 def _ratio(value: Value | None, other: Value | None) -> float:
-    """Give value / other; 1 where they are equal or neither is set, 0 where they cannot be compared."""
+    """Return value / other; 1 where both are equal or missing, 0 where they cannot be compared."""
     if value == other:
         return 1.0
     if not isinstance(value, int | float) or not isinstance(other, int | float) or other <= 0:

@@ -1,4 +1,4 @@
-"""What grows with the rung, in a straight line: memory in use, seconds of a start, seconds of a run. Pure."""
+"""Predicts what grows in a straight line with the rung: memory, seconds of a start, seconds of a run. Pure."""
 
 from collections.abc import Sequence
 
@@ -8,23 +8,29 @@ from tuner.search.arrays import Floats
 from tuner.study.space import LADDER, VARIANT, Config, Space
 
 GROWN, SPREAD = 0.5, 0.4
-"""Share of a first amount that came with the environments, the rest having been there before any; how sure both are."""
+"""The share of the first measured amounts that is expected to come from the environments, and its standard deviation.
+
+The rest of the amount is expected to be there without any environment.
+"""
 FACTOR = 0.5
-"""Standard deviation of the factor between the amounts of two cases that are alike: 1.5 in memory between the pi_plus
-cases of two methods on an H200."""
+"""The standard deviation of the factor by which two similar cases differ.
+
+On an H200, the pi_plus cases of two methods differed in memory by the factor 1.5.
+"""
 DIFFERENCE = 0.5
-"""How far their lines differ beside that, as a share of how far lines of any cases differ."""
+"""How far the lines of similar cases differ beside that factor, as a share of how far the lines of any cases differ."""
 
 
 Line = tuple[Sequence[Config], Sequence[float]]
-"""Configs of one case, and the amount that was measured of each."""
+"""Configs of one case, and the amount that was measured for each."""
 
 
 class Growth:
-    """An amount + so much per environment, both a little different for each variant, fitted to what was measured.
+    """A straight line through the measured amounts: a constant, and an amount per environment.
 
-    Bayesian linear regression whose errors are a share of the amount (Bishop, "Pattern Recognition and Machine
-    Learning", 2006, 3.50 and 3.58). Its prior is scaled by the amounts themselves, or is what another case showed.
+    Each variant adds a little to both. The fit is Bayesian linear regression with errors that are a share of the amount
+    (Bishop, "Pattern Recognition and Machine Learning", 2006, 3.50 and 3.58). The prior is scaled by the measured
+    amounts, or comes from a similar case.
     """
 
     def __init__(
@@ -36,33 +42,36 @@ class Growth:
         error: float,
         variants: float,
         grown: float = GROWN,
-        elder: "Growth | None" = None,
+        prior: "Growth | None" = None,
     ) -> None:
-        """As shares of an amount, `error` is the standard error of what is measured, `variants` how far they differ.
+        """`error`: the standard error of a measured amount. `variants`: how far the amounts of two variants differ.
 
-        Of a first amount, `grown` is the share that is expected to have come with the environments. `elder` is the
-        growth in a case that is like this one; without it, something must have been measured.
+        Both are shares of the amount. `grown`: see `GROWN`. `prior`: the growth in a similar case. Without `prior`,
+        there must be at least one measured amount.
         """
         self._others = space.values(VARIANT)[1:]
         self._error = error
         rows, wanted = self._rows(configs), np.asarray(amounts, dtype=float)
-        self._scale = elder._scale if elder else self._scale_of(rows)
-        self._unit = elder._unit if elder else float(wanted.mean())
+        self._scale = prior._scale if prior else self._scale_of(rows)
+        self._unit = prior._unit if prior else float(wanted.mean())
         spread = self._unit * np.array([SPREAD, SPREAD, *[max(variants, 1e-6)] * 2 * len(self._others)])
-        usual, doubt = elder._lent(spread) if elder else (self._unit * self._split(grown), np.diag(spread**2))
+        usual, doubt = prior._as_prior(spread) if prior else (self._unit * self._split(grown), np.diag(spread**2))
         certain = np.linalg.inv(doubt)
         weighed = rows / self._scale / (error * wanted)[:, None]
         self._spread = np.linalg.inv(weighed.T @ weighed + certain)
         self._most_probable = self._spread @ (weighed.T @ np.full(len(wanted), 1.0 / error) + certain @ usual)
 
     def expect(self, configs: Sequence[Config]) -> tuple[Floats, Floats]:
-        """Give mean and standard deviation of the amount that a probe of each config will show."""
+        """Return mean and standard deviation of the amount that a probe of each config will show."""
         rows = self._rows(configs) / self._scale
         mean = rows @ self._most_probable
         return mean, np.sqrt(np.einsum("ij,jk,ik->i", rows, self._spread, rows) + (self._error * mean) ** 2)
 
-    def _lent(self, spread: Floats) -> tuple[Floats, Floats]:
-        """Give what this line says of another case's, most probable and covariance; `spread` is that of any line."""
+    def _as_prior(self, spread: Floats) -> tuple[Floats, Floats]:
+        """Return mean and covariance that this line gives for the line of a similar case.
+
+        `spread`: the standard deviations of a line of which nothing is known.
+        """
         line = self._most_probable
         return line, self._spread + FACTOR**2 * np.outer(line, line) + np.diag((DIFFERENCE * spread) ** 2)
 
@@ -85,12 +94,12 @@ class Growth:
 def inherited(
     space: Space, lines: Sequence[Line], *, error: float, variants: float, grown: float = GROWN
 ) -> Growth | None:
-    """Give the growth in the last of several cases that are alike, each beginning with what the one before it showed.
+    """Return the growth in the last of several similar cases. Each case has the growth of the case before as its prior.
 
-    None where nothing was measured in any; `error`, `variants` and `grown` as for `Growth`.
+    None where no case has a measured amount. `error`, `variants` and `grown`: see `Growth`.
     """
     growth = None
     for configs, amounts in lines:
         if configs or growth:
-            growth = Growth(space, configs, amounts, error=error, variants=variants, grown=grown, elder=growth)
+            growth = Growth(space, configs, amounts, error=error, variants=variants, grown=grown, prior=growth)
     return growth

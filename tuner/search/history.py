@@ -1,4 +1,4 @@
-"""What a study has probed so far: which config is new, which is due again, which is to be confirmed."""
+"""What a study has probed so far: which config is new, which is due again, which must be confirmed."""
 
 import math
 from collections.abc import Hashable
@@ -61,19 +61,19 @@ class History:
 
     @cached_property
     def _readings(self) -> list[Reading]:
-        """The readings of all trials, with values that are better the larger they are."""
+        """What all trials say about their configs, with values that are better the larger they are."""
         return [
             one if one.values is None else replace(one, values=_times(one.values, self.signs))
             for one in readings(self._trials)
         ]
 
     def is_new(self, config: Config) -> bool:
-        """Tell whether the config is one of the space that has never been launched and may fit into memory."""
+        """Check whether a config of the space has never been launched and may fit into memory."""
         known = launch_key(config) in self._probed
         return not known and self._frontier.beyond(config) is None and config in self._space
 
     def is_over(self, config: Config) -> bool:
-        """Tell whether a probe of the config has ended and is not to be repeated, or it cannot fit into memory."""
+        """Check whether the config has been probed and needs no retry, or cannot fit into memory."""
         ended = any(
             trial.state.is_finished() and not kept(trial).retry and same_launch(trial.params, config)
             for trial in self._trials
@@ -81,7 +81,7 @@ class History:
         return ended or self._frontier.beyond(config) is not None
 
     def due(self) -> FrozenTrial | None:
-        """Return the first failed trial that is marked for retry and has not been asked again."""
+        """Return the first failed trial that is marked for retry and has not been repeated."""
         for position, trial in enumerate(self._trials):
             if kept(trial).retry and not any(
                 same_launch(later.params, trial.params) for later in self._trials[position + 1 :]
@@ -95,32 +95,32 @@ class History:
         return any(has_failed(trial) and same_launch(trial.params, config) for trial in marked)
 
     def unconfirmed(self) -> Config | None:
-        """Give the config that a session read above everything read cold, noise set aside, and nothing measured cold.
+        """Return the config to confirm: only sessions have measured it, and it may be better than all cold configs.
 
-        What a session shows is not yet what a user will see, so the best may only be one that was measured with the
-        trainer's plain command. Of several readings of a config their mean counts. What sessions read too high, where
-        both were measured, is taken off: it also holds how much the luckiest of many readings flatters its config.
+        Users run the plain command, so only configs measured by that command may be the best. A config counts with the
+        mean of its measurements. From warm means the excess of warm over cold means is subtracted, averaged over the
+        configs measured in both ways. The excess also contains the luck of the config that looks best.
         """
         if len(self.signs) > 1:
             return self._unconfirmed_member()
         cold, warm = ways(self._readings)
-        flattery = [_value(one) - _value(cold[launch]) for launch, one in warm.items() if launch in cold]
+        excess = [_value(one) - _value(cold[launch]) for launch, one in warm.items() if launch in cold]
         best = max(cold.values(), key=_value, default=None)
         top = max((one for launch, one in warm.items() if launch not in cold), key=_value, default=None)
         if top is None:
             return None
-        usual = sum(flattery) / max(len(flattery), 2)  # one config alone may be an exception
+        usual = sum(excess) / max(len(excess), 2)  # a single config may be an exception
         if best is not None and _value(top) - usual <= _value(best) + _noise(top, best):
             return None
         return dict(self._trials[top.trials[-1]].params)
 
     def confirmed(self) -> list[Config]:
-        """Give the configs that may be the best by what the trainer's plain command has shown, the best one first."""
+        """Return the configs that may be the best according to their cold trials, the best one first."""
         cold, _ = ways(self._readings)
         return [dict(self._trials[one.trials[-1]].params) for one in sorted(cold.values(), key=_value, reverse=True)]
 
     def _unconfirmed_member(self) -> Config | None:
-        """Give a config of the Pareto front that sessions alone have measured."""
+        """Return a config of the Pareto front that only sessions have measured."""
         members = (self._trials[one.trials[-1]] for one in front(self._readings))
         return next((dict(newest.params) for newest in members if kept(newest).warm), None)
 
@@ -130,7 +130,7 @@ def _value(one: Standing) -> float:
 
 
 def _noise(one: Standing, other: Standing) -> float:
-    """Give the standard error of the difference of two values."""
+    """Return the standard error of the difference of two values."""
     return math.hypot(one.error or 0.0, other.error or 0.0)
 
 

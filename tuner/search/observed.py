@@ -1,4 +1,4 @@
-"""A study's trials as numbers: what each config read, what cannot run, and what probes took."""
+"""A study's trials as numbers: what each config measured, which configs cannot run, and what probes took."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,56 +15,66 @@ from tuner.search.trials import kept, launch_key, launched, readings
 from tuner.study.space import LADDER, Config, Space, config_digest
 
 _RUN = Need(growing=(LADDER, "update_epochs"), ignored=frozenset())
-"""Seconds of iterations; how they hang on the size of a minibatch, or on a command's own parameters, is left open."""
+"""The time of the iterations: more environments or more epochs never take less time.
+
+What the size of a minibatch does to this time is unknown, as is the effect of a command's own parameters.
+"""
 _NEEDS: Mapping[Any, Need] = {
     FailureKind.GPU_OOM: DEVICE_MEMORY,
     FailureKind.HOST_OOM: Need(ignored=frozenset({"update_epochs"})),
-    FailureKind.TOO_SLOW: Need(growing=(LADDER,), ignored=MEMORYLESS | {"batch_size"}),  # nearly always a start
+    FailureKind.TOO_SLOW: Need(
+        growing=(LADDER,), ignored=MEMORYLESS | {"batch_size"}
+    ),  # mostly, the start takes too long
 }
-"""Failures that show where memory or time ends → what the need for it hangs on."""
+"""Failure that shows where memory or time ends → what the need for memory or time depends on."""
 
 
 @dataclass(slots=True)
-class Seen:
-    """A config that gave numbers; larger ones are better."""
+class Measured:
+    """A config that has been measured."""
 
     config: Config
     values: list[float] = field(default_factory=list)
+    """Larger values are better."""
     errors: list[float | None] = field(default_factory=list)
+    """The standard error of each value; None where it is unknown."""
     devices: list[str] = field(default_factory=list)
-    """Which measured each value; empty where that is not known."""
+    """The devices that measured each value; empty where they are unknown."""
     eligible: bool = False
-    """As `standing.eligible` says."""
+    """Whether the config may be the best; see `standing.eligible`."""
 
 
 class Observed:
-    """What a study's trials tell about configs, the pruner's patience aside.
+    """What a study's trials show about each config. Configs that differ only in the pruner's patience count as one.
 
-    A probe that the pruner stopped counts as a reading, of a config that is not eligible.
+    The last value of a probe that the pruner stopped counts as a measurement. Such a config is not eligible.
     """
 
     def __init__(self, trials: Iterable[FrozenTrial], *, sign: float = 1.0, siblings: Sequence[Sibling] = ()) -> None:
-        """`sign` is -1 where the study looks for small values; `siblings` come likest first."""
+        """`sign` is -1 if the study minimises its objective. `siblings`: the most similar one first."""
         self._siblings = siblings
-        self.seen: dict[str, Seen] = {}
-        """By digest."""
-        self.here = ""
-        """Which devices measured the newest value."""
+        self.measured: dict[str, Measured] = {}
+        """Digest of a config → its measurements."""
+        self.newest_devices = ""
+        """The devices that measured the newest value."""
         self.closed: set[str] = set()
-        """Digests of what runs now or has failed, and has given no number since."""
+        """Digests of the configs that run now, or that failed and have not been measured since."""
         self._costs: list[Cost] = []
-        self._walls: list[OutOfMemory] = []
-        told = list(trials)
-        for trial in told:
+        self._failures: list[OutOfMemory] = []
+        all_trials = list(trials)
+        for trial in all_trials:
             self._note(trial, launched(trial.params), sign)
-        known = eligible(readings(told))
-        for one in self.seen.values():
+        known = eligible(readings(all_trials))
+        for one in self.measured.values():
             one.eligible = launch_key(one.config) in known
-        self.walls = Frontier(self._walls)
-        """Where memory or time ends: beyond it, a config needs no less of either than one that ran out of it."""
+        self.frontier = Frontier(self._failures)
+        """Where memory or time ends: the configs that ran out of memory or time."""
 
     def lines(self, name: str, space: Space) -> list[Line]:
-        """Give what of this part of the cost is known in each sibling, the likest one last, and then in this study."""
+        """Return the measured amounts of one part of the cost: for each sibling, then for this study.
+
+        The sibling that is least similar comes first.
+        """
         return [
             amounts(costs, name, space) for costs in (*(one.costs for one in reversed(self._siblings)), self._costs)
         ]
@@ -75,12 +85,12 @@ class Observed:
             self._note_failure(trial, config)
             return
         self.closed.discard(digest)
-        one = self.seen.setdefault(digest, Seen(config))
+        one = self.measured.setdefault(digest, Measured(config))
         one.values.append(sign * number)
         facts = kept(trial)
         one.errors.append(facts.error)
-        self.here = facts.measured_on
-        one.devices.append(self.here)
+        self.newest_devices = facts.measured_on
+        one.devices.append(self.newest_devices)
         if took := facts.cost:
             self._costs.append((config, took))
 
@@ -89,11 +99,11 @@ class Observed:
         facts = kept(trial)
         need = _RUN if facts.failure == FailureKind.TOO_SLOW and facts.ran else _NEEDS.get(facts.failure)
         if need is not None:
-            self._walls.append(OutOfMemory(config, facts.missing_gib or 1.0, need))
+            self._failures.append(OutOfMemory(config, facts.missing_gib or 1.0, need))
 
 
 def _number(trial: FrozenTrial) -> float | None:
-    """Give what a trial read of the first objective; where a pruner stopped it, what it had read by then."""
+    """Return the first objective of a trial; where the pruner stopped the trial, the last value before that."""
     if trial.state == TrialState.COMPLETE:
         return trial.values[0]
     stopped_at = max(trial.intermediate_values, default=None) if trial.state == TrialState.PRUNED else None

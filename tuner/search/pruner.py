@@ -1,4 +1,4 @@
-"""Which live probe is stopped early because it cannot win."""
+"""Pruners stop a running probe early if its config cannot become the best."""
 
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.study import Study
@@ -10,12 +10,12 @@ from tuner.study.spec import PrunerSpec
 
 
 class GuardedPruner(BasePruner):
-    """Stops a probe once the inner pruner has advised it and it has stayed well below the best with patience.
+    """Stops a probe that the inner pruner wants to stop, once the probe has been well below the best for long enough.
 
-    Utilisation lies on a plateau: Hyperband alone stopped half of the configs within 3 % of the best, so a probe is
-    stopped only after `patience` iterations in a row (the trial's own `pruner_patience` where that is searched) at more
-    than `margin_pct` percent below the incumbent. Optuna's PatientPruner waits for values that get worse, which on a
-    plateau is noise.
+    Many configs have nearly the same utilisation: Hyperband alone stopped half of the configs within 3 % of the best.
+    So a probe must first stay more than `margin_pct` percent below the incumbent for `patience` iterations in a row. If
+    the study searches `pruner_patience`, the trial's own value counts. Optuna's PatientPruner does not help: it waits
+    for values that get worse, which here is only noise.
     """
 
     def __init__(self, inner: BasePruner, *, patience: int, margin_pct: float) -> None:
@@ -25,8 +25,8 @@ class GuardedPruner(BasePruner):
         self._advised: set[int] = set()
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        """Tell whether the trial should stop after its last reported value (the objective so far, maximised)."""
-        if self._inner.prune(study, trial):  # asked at every step, and answers yes only at the end of a rung
+        """Return whether the trial should stop. Its reported values are the objective so far, and larger is better."""
+        if self._inner.prune(study, trial):  # Hyperband says yes only at the ends of its rungs, so ask at every step
             self._advised.add(trial.number)
         if trial.number not in self._advised:
             return False
@@ -39,7 +39,7 @@ class GuardedPruner(BasePruner):
 
 
 class UnbracketedPruner(BasePruner):
-    """Hides Hyperband from Optuna, which would show the sampler the trials of one bracket only."""
+    """Hides Hyperband from Optuna. Optuna shows a sampler beside Hyperband only the trials of one bracket."""
 
     def __init__(self, inner: BasePruner) -> None:
         self._inner = inner
@@ -50,7 +50,7 @@ class UnbracketedPruner(BasePruner):
 
 
 def build_pruner(spec: PrunerSpec, iterations: int) -> BasePruner:
-    """Give the pruner that the study file names; steps are iterations, `iterations` those of a full probe."""
+    """Return the pruner that the study file names. A step is an iteration, `iterations` the length of a full probe."""
     hyperband = HyperbandPruner(
         min_resource=spec.min_resource,
         max_resource=max(spec.max_resource or iterations, spec.min_resource),

@@ -1,22 +1,25 @@
-"""The rungs of an `auto` ladder: where to calibrate, and what is made of what that tells. Pure."""
+"""The rungs of an `auto` ladder: which rungs calibration probes, and which rungs follow from the results. Pure."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 
 NEAR, FAR = 1, 4
-"""Places among the doublings of the two rungs to calibrate at: small, so that they cost little, and far apart."""
+"""Which two doublings calibration probes first, counted from 0: both small, and so cheap, but far apart."""
 PARTS = 8
-"""Of a doubling, into which the way to the next one is divided, so that rungs are handsome numbers."""
+"""A finer rung is a multiple of the doubling below it divided by this number, so that rungs are round numbers."""
 STEP = 1.25
-"""Times a doubling that a finer rung above it is at least: on two H200s, 34,816 and 36,864 environments read 96.5 ± 0.9
-and 96.9 ± 1.0 %, and took seven minutes each."""
+"""The smallest ratio of a finer rung to the doubling below it.
+
+Rungs closer together measure the same: on two H200s, 34,816 and 36,864 environments differed by less than their
+errors. A probe of either took seven minutes.
+"""
 
 Expects = Callable[[int], bool]
-"""Tells what is expected of a rung; of a larger one never better than of a smaller one."""
+"""Says whether a rung is expected to be safe, or possible. If a rung is, so are all smaller rungs."""
 
 
 def calibration_rungs(doublings: Sequence[int]) -> list[int]:
-    """Give the rungs to try, in their order, until two have run: first the two, then from the far one down."""
+    """Return the rungs to probe, in order, until two have run: the near one, the far one, then downwards from there."""
     far = min(FAR, len(doublings) - 1)
     near = max(min(NEAR, far - 1), 0)
     return list(dict.fromkeys((doublings[near], *reversed(doublings[: far + 1]))))
@@ -25,11 +28,10 @@ def calibration_rungs(doublings: Sequence[int]) -> list[int]:
 def make_rungs(
     doublings: Sequence[int], *, safe: Expects, possible: Expects, tried: Iterable[int] = ()
 ) -> tuple[int, ...]:
-    """Give the doublings that are possible and, where the last safe one is followed by another, finer rungs in between.
+    """Return the possible doublings, the finer rungs where safety ends between two doublings, and all rungs `tried`.
 
-    These are the largest safe number, rounded down to parts of a doubling, and the one half-way to it, each where it is
-    `STEP` times the last safe doubling or more. The smallest doubling is a rung whatever is expected of it, and so are
-    those `tried` already.
+    There are up to two finer rungs: the largest safe number, and the number half-way from the last safe doubling to
+    it. Each must be at least `STEP` times that doubling. The smallest doubling is always a rung.
     """
     kept = [doublings[0], *takewhile(possible, doublings)]
     return tuple(sorted({*kept, *_towards_the_end(doublings, safe), *tried}))

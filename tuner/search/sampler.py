@@ -1,4 +1,4 @@
-"""A strategy as an Optuna sampler, for any Optuna study."""
+"""Makes an Optuna sampler of a strategy, for any Optuna study."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ class StrategySampler(BaseSampler):
     """Gives each trial the config that a strategy chooses. Parameters outside the space are drawn at random."""
 
     def __init__(self, space: Space, strategy: Strategy, *, price: Price = free) -> None:
-        """`price` is asked before each trial; see `Price`."""
+        """The sampler calls `price` before each trial: see `Price`."""
         self._space = space
         self._strategy = strategy
         self._price = price
@@ -40,7 +40,7 @@ class StrategySampler(BaseSampler):
         return choice.config if choice else None
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Claim the whole space, so that `sample_relative` decides every parameter together."""
+        """Return the whole space, so that `sample_relative` decides all parameters together."""
         return dict(self._distributions)
 
     def sample_relative(

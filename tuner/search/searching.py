@@ -18,7 +18,7 @@ Siblings = Callable[[], Sequence[Sibling]]
 
 
 def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings) -> Strategy:
-    """Search as the study file says, after `resumed_at` trials so far."""
+    """Return the strategy that the study file names. `resumed_at`: the number of trials so far."""
     known = siblings()
     if spec.sampler == "gain":
         return by_gain(space, Gain(space, spec.probe, certainty=spec.search.certainty, siblings=known), known)
@@ -26,7 +26,7 @@ def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings
 
 
 def by_gain(space: Space, gain: Gain, siblings: Sequence[Sibling] = ()) -> Strategy:
-    """Choose the siblings' best configs, then what gains most; a search that has ended does not go on for siblings."""
+    """Choose the siblings' best configs, then what gains most. A search may end before each sibling had its turn."""
     return Strategy(
         choosers=(retry, gain.ended, SiblingsFirst(space, siblings).choose, gain.choose), confirmer=gain.confirm
     )

@@ -1,4 +1,4 @@
-"""Which cases are alike, and what one of them can lend another before that has measured anything. Pure."""
+"""Which cases are alike, and what a case can learn from similar cases before its first probe. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,21 +8,21 @@ from tuner.study.cases import Case
 from tuner.study.space import VARIANT, Config, Space
 
 NEAREST = 3
-"""So many siblings are asked, the likest ones: each may give one config to begin with."""
+"""A case learns from this many siblings, the most similar ones. Each may supply one of the first configs."""
 SAME_ROBOT = 0.5
-"""Two cases have the same robot where they share at least this part of the words that name robot and task.
+"""Two cases have the same robot if they share at least this part of the words that name robot and task.
 
 `amp_pi_plus` and `deepmimic_pi_plus_ppo` share two of three words.
 """
 
 
 Cost = tuple[Config, Mapping[str, float]]
-"""What a probe of a config took; see `observed.cost`."""
+"""A config, and what a probe of it took: see `tuner.kept.trial.cost`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sibling:
-    """What is known of a case that is like the one searched now."""
+    """What is known of a case that is similar to the case searched now."""
 
     case: str
     best: Config
@@ -31,7 +31,10 @@ class Sibling:
 
 
 def amounts(costs: Iterable[Cost], name: str, space: Space) -> Line:
-    """Give the configs of which this part of the cost is known, and how much it was, for the variants of a space."""
+    """Return the configs with a known value of this part of the cost, and these values.
+
+    Variants outside the space are left out.
+    """
     variants = space.values(VARIANT) or (None,)
     known = [(config, took[name]) for config, took in costs if name in took and config.get(VARIANT) in variants]
     return [config for config, _ in known], [amount for _, amount in known]

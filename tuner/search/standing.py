@@ -1,4 +1,4 @@
-"""What a study knows of each config, from all its trials, and which may be the best. Pure."""
+"""What all trials of a study show about each config, and which config is the best. Pure."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,44 +8,44 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.steady import error_of_mean
 
 Values = tuple[float, ...]
-"""Each objective, maximised."""
+"""The value of each objective. Larger values are better."""
 
 COMPLETE, PRUNED, FAIL = "COMPLETE", "PRUNED", "FAIL"
 """The states of trials that have ended, as Optuna names them."""
 BROKEN_AFTER = 3
-"""This many failures before anything has run say that the trainer was broken, and nothing of the configs."""
+"""If this many trials fail before the first one completes, the trainer was broken: its configs are not at fault."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """What one trial that has ended has shown of its config."""
+    """What one ended trial says about its config."""
 
     trial: int
-    """Whatever number its reader knows it by."""
+    """The number by which the caller knows the trial."""
     launch: Hashable
-    """What trials of the same config have in common."""
+    """A key that is equal for trials of the same config."""
     state: str = COMPLETE
     warm: bool = False
-    """Whether a session served it."""
+    """Whether a session served the probe."""
     failure: str | None = None
-    """The kind of its failure; None where the probe ran, be it until the pruner stopped it."""
+    """The kind of the failure; None for a probe that ran, even if the pruner stopped it."""
     retry: bool = False
-    """Whether it failed and its config is asked again."""
+    """Whether the probe failed and its config is to be probed again."""
     values: Values | None = None
-    """None where the config cannot be the best."""
+    """None where the config may not be the best."""
     error: float | None = None
-    """Standard error of the first objective."""
+    """The standard error of the first objective."""
 
     @property
     def failed(self) -> bool:
-        """Whether it failed for good: by its config's own fault, or by the plain command and is not asked again."""
+        """Whether the config failed for good: by its own fault, or by the plain command and without a retry to come."""
         if self.state == FAIL:
             return not (self.warm or self.retry)
         return self.state == PRUNED and self.failure is not None
 
     @property
     def counts(self) -> bool:
-        """Whether it says anything of its config: a failure through no fault of that and not for good does not."""
+        """Whether the trial says anything about its config. A failure that is not for good says nothing about it."""
         return self.failed or self.state != FAIL
 
 
@@ -54,15 +54,15 @@ class Standing:
     """What is known of a config that may be the best."""
 
     trials: tuple[int, ...]
-    """Its readings in their order, all of them cold or all of sessions."""
+    """The trials that measured the config, in their order: either all cold or all warm."""
     values: Values
-    """Their mean."""
+    """The means of the measurements."""
     error: float | None
-    """Standard error of the first mean."""
+    """The standard error of the first objective's mean."""
 
 
 Standings = Mapping[Hashable, Standing]
-"""By launch, in the order in which they were first read."""
+"""The launch key of each config → what is known of the config, in the order of the first measurements."""
 
 
 def counted(values: Sequence[float] | None, *, state: str, ineligible: bool) -> Values | None:
@@ -71,16 +71,16 @@ def counted(values: Sequence[float] | None, *, state: str, ineligible: bool) -> 
 
 
 def ways(readings: Iterable[Reading]) -> tuple[Standings, Standings]:
-    """Give what is known of each config from its cold readings, and what from those of sessions.
+    """Return what is known of each config from its cold trials, and what is known from its warm trials.
 
-    Readings come in the order of their trials. One that was not eligible in a single reading is not among them, nor one
-    that failed for good and gave no number since; nor among those of sessions where the cold readings say so.
+    `readings` come in the order of the trials. A config is left out if one of its trials was not eligible, or if its
+    last trial failed for good. If the cold trials leave a config out, its warm trials count no more.
     """
-    told = list(readings)
-    excused = broken(told)
+    ended = list(readings)
+    excused = broken(ended)
     cold: dict[Hashable, list[Reading]] = {}
     warm: dict[Hashable, list[Reading]] = {}
-    for one in told:
+    for one in ended:
         if one.counts and one.trial not in excused:
             (warm if one.warm else cold).setdefault(one.launch, []).append(one)
     known = _known(cold)
@@ -88,50 +88,53 @@ def ways(readings: Iterable[Reading]) -> tuple[Standings, Standings]:
 
 
 def eligible(readings: Iterable[Reading]) -> Standings:
-    """Give what is known of each config that may be the best.
+    """Return what is known of each config that may be the best: from its cold trials, if it has any, or its warm ones.
 
-    That is from its cold readings or, before it has any, from those of sessions.
+    See `ways`.
     """
     cold, warm = ways(readings)
     return {**warm, **cold}
 
 
 def best(readings: Iterable[Reading]) -> Standing | None:
-    """Give the config with most of the first objective, the earliest among equals; None where none may be the best.
+    """Return the config with the largest first objective, the earliest among equals; None where none may be the best.
 
-    What sessions have read counts only where nothing was read cold.
+    Warm trials count only while no config has been measured cold.
     """
     cold, warm = ways(readings)
     return max((cold or warm).values(), key=lambda one: one.values[0], default=None)
 
 
 def incumbent(readings: Iterable[Reading]) -> float | None:
-    """Give the highest mean of the first objective among the eligible; None where there are none.
+    """Return the largest mean of the first objective among the eligible configs; None where there are none.
 
-    It is what a running probe has to beat, not yet what is called the best.
+    A running probe must beat this mean. It may come from a session, unlike the mean of the best config.
     """
     return max((one.values[0] for one in eligible(readings).values()), default=None)
 
 
 def broken(readings: Sequence[Reading]) -> set[int]:
-    """Give the failures from before a trainer that was broken at first had been mended; none before a first run."""
+    """Return the trials that failed because the trainer was broken at first, and has been mended since.
+
+    These are the failures before the first complete trial, if there are at least `BROKEN_AFTER`.
+    """
     first = next((place for place, one in enumerate(readings) if one.state == COMPLETE), 0)
     failed = {one.trial for one in readings[:first] if one.state == FAIL and is_failure(one.failure)}
     return failed if len(failed) >= BROKEN_AFTER else set()
 
 
 def is_failure(kind: str | None) -> bool:
-    """Tell whether a probe failed by itself: neither the user nor the end of the tuner stopped it."""
+    """Check whether a probe failed by itself: neither the user nor the end of the tuner stopped it."""
     return kind not in {None, FailureKind.INTERRUPTED}
 
 
 def _known(readings: Mapping[Hashable, Sequence[Reading]]) -> Standings:
-    """Leave out what may not be the best."""
+    """Leave out the configs that may not be the best."""
     return {launch: one for launch, same in readings.items() if (one := _standing(same))}
 
 
 def _standing(same: Sequence[Reading]) -> Standing | None:
-    """Take the mean of a config's readings; None where the last one failed, or one was not eligible."""
+    """Average a config's trials; None where the last trial failed, or where a trial was not eligible."""
     ran = [one for one in same if not one.failed]
     values = [one.values for one in ran if one.values is not None]
     if same[-1].failed or len(values) < len(ran):

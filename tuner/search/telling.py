@@ -1,4 +1,4 @@
-"""How a verdict is told to Optuna."""
+"""Reports a verdict to Optuna."""
 
 from optuna.study import Study
 from optuna.trial import Trial, TrialState
@@ -10,7 +10,7 @@ _STATES = {State.COMPLETE: TrialState.COMPLETE, State.PRUNED: TrialState.PRUNED,
 
 
 def tell(study: Study, trial: Trial, verdict: Verdict) -> None:
-    """End a trial as its verdict says, each bound that its config missed as a constraint."""
+    """End a trial as its verdict says. Missing memory and missed bounds become Optuna constraints."""
     if verdict.constraint is not None:
         trial.set_constraint(MEMORY, verdict.constraint)
     if verdict.ineligible:

@@ -1,4 +1,4 @@
-"""A study's trials as the search reads them: what was probed, what is due again, where memory ends."""
+"""What the search reads of a study's trials: configs, failures, measurements, and where memory ends."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import takewhile
@@ -13,13 +13,13 @@ from tuner.search.verdict import SAYS_NOTHING
 from tuner.study.space import Config, Parameter, Space, Value, config_digest
 
 PATIENCE = "pruner_patience"
-"""The one parameter that only the pruner reads: configs that differ in nothing else launch the same probe."""
+"""The parameter that only the pruner reads. Configs that differ only in this parameter launch the same probe."""
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:
-    """Give Optuna's counterpart: a categorical for written rungs and choices, integers for a range.
+    """Return Optuna's distribution of a parameter: categories for written rungs and choices, integers for a range.
 
-    For an `auto` ladder it is every integer between its bounds: rungs are made only when the first trials are there.
+    An `auto` ladder becomes all integers between its bounds, because its rungs are unknown until some trials have run.
     """
     values = parameter.values
     if parameter.bounds:
@@ -43,20 +43,20 @@ def suggest(trial: Trial, space: Space) -> Config:
 
 
 def frontier(trials: Sequence[FrozenTrial]) -> Frontier:
-    """Learn where memory ends from the trials that were told with a memory constraint."""
+    """Return where memory ends, from the trials that have a memory constraint."""
     return Frontier(
         OutOfMemory(trial.params, missing_gib) for trial in trials if (missing_gib := kept(trial).missing_gib) > 0.0
     )
 
 
 def meaningful(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """Leave out the failures from before a trainer that was broken at first has been mended, once something has run."""
+    """Return the trials without the failures of a trainer that was broken at first: see `standing.broken`."""
     excused = broken(list(readings(trials)))
     return [trial for place, trial in enumerate(trials) if place not in excused]
 
 
 def has_failed(trial: FrozenTrial) -> bool:
-    """Tell whether a trial failed by itself: neither the user nor the end of the tuner stopped it."""
+    """Check whether a trial failed by itself: neither the user nor the end of the tuner stopped it."""
     return is_failure(kept(trial).failure)
 
 
@@ -66,25 +66,25 @@ def kept(trial: FrozenTrial) -> KeptTrial:
 
 
 def finished(trials: Iterable[FrozenTrial]) -> int:
-    """Count the trials that have ended, but for those that are asked again or confirm another."""
+    """Count the trials that have ended, without those that will be repeated and those that confirm another trial."""
     ended = (kept(one) for one in trials if one.state.is_finished())
     return sum(not (one.retry or one.confirms) for one in ended)
 
 
 def running(trials: Iterable[FrozenTrial]) -> int:
-    """Count the trials that somebody runs now."""
+    """Count the trials that run now."""
     return sum(one.state == TrialState.RUNNING for one in trials)
 
 
 def failures_in_a_row(trials: Sequence[FrozenTrial], config: Config) -> int:
-    """Count the last trials of a config that failed, one after another, but for failures that say nothing of it."""
+    """Count the failures in a row at the end of a config's trials, without failures that say nothing about a config."""
     ended = [one for one in trials if one.state.is_finished() and same_launch(one.params, config)]
     failed = takewhile(lambda one: one.state == TrialState.FAIL, reversed(ended))
     return sum(has_failed(one) and kept(one).failure not in SAYS_NOTHING for one in failed)
 
 
 def readings(trials: Iterable[FrozenTrial]) -> Iterator[Reading]:
-    """Yield the measurement of each trial that has ended; its place among the trials is its number."""
+    """Yield what each ended trial says about its config. The number of a trial is its place among `trials`."""
     for place, trial in enumerate(trials):
         if trial.state.is_finished():
             facts = kept(trial)
@@ -101,20 +101,20 @@ def readings(trials: Iterable[FrozenTrial]) -> Iterator[Reading]:
 
 
 def same_launch(config: Config, other: Config) -> bool:
-    """Tell whether two configs launch the same probe."""
+    """Check whether two configs launch the same probe."""
     return launch_key(config) == launch_key(other)
 
 
 def launch_digest(config: Config) -> str:
-    """Name what is launched of a config: configs that launch the same probe have the same digest."""
+    """Return a digest of a config. Configs that launch the same probe have the same digest."""
     return config_digest(launched(config))
 
 
 def launched(config: Config) -> Config:
-    """Give what is launched of a config: all but the pruner's patience."""
+    """Return a config without the pruner's patience, which changes nothing about the launch."""
     return {name: value for name, value in config.items() if name != PATIENCE}
 
 
 def launch_key(config: Config) -> Hashable:
-    """Give what configs that launch the same probe have in common."""
+    """Return a key that is equal for configs that launch the same probe."""
     return frozenset(launched(config).items())

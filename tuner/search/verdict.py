@@ -1,4 +1,4 @@
-"""What a probe's result means to the study. Pure."""
+"""Decides what the study records about a probe. Pure."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,13 +18,13 @@ from tuner.study.spec import ProbeSpec
 
 _NOTHING_KNOWN: Mapping[str, float | None] = MappingProxyType({})
 HOST_ATTEMPTS = 2
-"""A config that failed on a machine at fault is probed this often before it is left: it may be to blame after all."""
+"""A config is probed at most this many times if the machine seems at fault: the config may be to blame after all."""
 SAYS_NOTHING = {kind for kind in FailureKind if kind.says_nothing}
-"""Failures that say nothing about the config: the config is tried again until it has been measured."""
+"""Failures that say nothing about the config. The config is probed again until it has been measured."""
 
 
 class State(StrEnum):
-    """How a trial ends; samplers learn from COMPLETE and PRUNED and never see FAIL."""
+    """How a trial ends. Samplers learn from COMPLETE and PRUNED, and ignore FAIL."""
 
     COMPLETE = "complete"
     PRUNED = "pruned"
@@ -33,31 +33,31 @@ class State(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What the study is told about one probe."""
+    """What the study records about one probe."""
 
     state: State
     status: str
-    """For people and tables: `ok`, `pruned` or the failure's kind."""
+    """For people and tables: `ok`, `pruned`, `no_reading` or the failure's kind."""
     value: float | None = None
-    """The objective, or the first-named of several."""
+    """The first objective."""
     others: tuple[float, ...] = ()
-    """The further objectives, in their order."""
+    """The other objectives, in their order."""
     error: float | None = None
     """The standard error of `value`."""
     constraint: float | None = None
-    """Device memory missing, in GiB; None where memory sufficed."""
+    """The missing device memory, in GiB; None where memory sufficed."""
     ineligible: str | None = None
-    """Why a config that gave a number may not be the best, if it may not."""
+    """Why the config must not be the best although it ran; None where it may be the best."""
     unread: tuple[str, ...] = ()
-    """Objectives that a probe which ran gave no number for."""
+    """The objectives without a number, if the probe ran."""
     missed: Mapping[str, float] = field(default_factory=dict)
-    """Metric with a constraint → by what share of its bound it is missed; 0 or below where it is kept."""
+    """Metric with a constraint → the share of the bound by which the metric misses it; 0 or below if it keeps it."""
     retry: bool = False
     """Whether the same config is to be probed again."""
 
     @property
     def values(self) -> list[float] | None:
-        """Every objective in its order, if the probe gave a number."""
+        """All objectives in their order; None where the probe has no value."""
         return None if self.value is None else [self.value, *self.others]
 
 
@@ -69,13 +69,13 @@ def judge(
     default: Mapping[str, float | None] = _NOTHING_KNOWN,
     attempt: int = 1,
 ) -> Verdict:
-    """Decide what to tell the study.
+    """Decide what the study records about a probe.
 
-    A config that leaves less than `headroom_pct` of a device's memory free, or whose allocator had to retry, is ok but
-    not eligible as best: it may fail in a longer run. Nor is one that misses one of the `constraints`; `default` holds
-    the metrics of the default variant at its rung. `attempt` counts the probes of this config that failed in a row,
-    this one included. A failure that nobody can explain, of a probe that a session served, is tried again with the
-    plain command.
+    A config may fail in a longer run if it leaves less than `headroom_pct` of a device's memory free, or if its
+    allocator had to retry. Such a config is ok, but not eligible as best. A config that misses one of the `constraints`
+    is not eligible either. `default` holds the metrics of the default config at the same rung. `attempt` counts the
+    failures of this config in a row, including this one. If a probe in a session fails for an unknown reason, the plain
+    command tries the config again.
     """
     if result.failure is not None:
         return _failed(result, result.failure, attempt)
@@ -140,7 +140,7 @@ def settled(
 def _settled(
     so_far: ProbeResult, objectives: Sequence[str], limits: ProbeSpec, incumbent: float | None, *, more: int
 ) -> bool:
-    """Tell whether a probe may end after `more` iterations like those so far."""
+    """Return whether a probe may end after `more` further iterations like those so far."""
     iterations = so_far.iterations + more
     window_s = (so_far.window_s or 0.0) * iterations / max(so_far.iterations, 1)
     if window_s < limits.window_seconds or iterations + limits.warmup_iterations < limits.min_iterations:
@@ -158,11 +158,14 @@ def _known(so_far: ProbeResult, objective: str, limits: ProbeSpec, incumbent: fl
 
 
 def foregone(config: Config, frontier: Frontier) -> tuple[Failure, Verdict] | None:
-    """Judge a config without launching it: None unless it lies beyond the frontier."""
+    """Return the failure and the verdict of a config that surely runs out of memory; None for any other config.
+
+    Such a config is not launched.
+    """
     beyond = frontier.beyond(config)
     if beyond is None:
         return None
     known = " ".join(f"{name}={number}" for name, number in beyond.config.items())
-    detail = f"not launched: needs no less than {known}, which ran out of memory"
+    detail = f"not launched: it needs at least as much memory as {known}, which ran out of memory"
     failure = Failure(kind=FailureKind.GPU_OOM, rule="frontier", detail=detail)
     return failure, Verdict(state=State.PRUNED, status=failure.kind.value, constraint=beyond.violation)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.search.gain.worth import below, certainty, excess, worth
+from tuner.search.gain.worth import below, certainty, expected_improvement, knowledge_gradient
 
 MEANS = st.lists(st.floats(-50, 50), min_size=2, max_size=6)
 
@@ -21,19 +21,19 @@ def test_half_of_a_normal_variable_lies_below_its_mean() -> None:
 
 @given(mean=st.floats(-10, 10), deviation=st.floats(0.1, 10))
 def test_what_exceeds_is_no_less_than_the_mean_and_never_negative(mean: float, deviation: float) -> None:
-    assert float(excess(np.array(mean), np.array(deviation))) >= max(mean, 0.0) - 1e-6
+    assert float(expected_improvement(np.array(mean), np.array(deviation))) >= max(mean, 0.0) - 1e-6
 
 
 @given(MEANS)
 def test_a_config_that_is_less_certain_is_worth_more(means: list[float]) -> None:
     mean = np.array([max(means), *means])
-    sure, unsure = (worth(mean, np.full(len(mean), spread), 1.0, [0]) for spread in (0.5, 5.0))
+    sure, unsure = (knowledge_gradient(mean, np.full(len(mean), spread), 1.0, [0]) for spread in (0.5, 5.0))
     assert (unsure[1:] >= sure[1:] - 1e-9).all()
     assert (sure >= -1e-9).all()
 
 
 def test_one_more_reading_of_a_best_without_rivals_gains_nothing() -> None:
-    gain = worth(np.array([60.0, 10.0]), np.array([1.0, 1.0]), 1.0, [0])
+    gain = knowledge_gradient(np.array([60.0, 10.0]), np.array([1.0, 1.0]), 1.0, [0])
     assert gain[0] == 0.0
     assert gain[1] < 1e-6
 

@@ -1,4 +1,4 @@
-"""The config that is expected to gain most for each second that it takes, as long as there is something to gain."""
+"""Chooses the config with the largest expected gain per second, until there is nothing left to gain."""
 
 from collections.abc import Sequence
 
@@ -16,8 +16,8 @@ from tuner.study.spec import CERTAINTY, ProbeSpec
 class Gain:
     """Weighs what a config is expected to gain against the seconds it takes; see `Outlook`.
 
-    It knows the study's trials and nothing else, so that a new process goes on where another one ended. A config is
-    probed again only where its measurements are too few to tell whether it is the best.
+    It derives everything from the study's trials, so a new process continues where another process ended. A config is
+    probed again only if its measurements do not yet show whether the config is the best.
     """
 
     def __init__(
@@ -28,10 +28,10 @@ class Gain:
         certainty: float = CERTAINTY,
         siblings: Sequence[Sibling] = (),
     ) -> None:
-        """`limits` say when a start takes too long and how much memory is to stay free.
+        """`limits`: when a start takes too long, and how much memory must stay free.
 
-        `certainty`: the probability with which the best is to be as good as any other config before a search ends.
-        `siblings`: the likest first. Raises StudyError when the space holds too many configs.
+        `certainty`: the search ends when the best config is as good as any other with this probability. `siblings`:
+        the most similar one first. Raises StudyError if the space has too many configs.
         """
         self._space = space
         self._limits = limits or ProbeSpec()
@@ -52,9 +52,9 @@ class Gain:
         return None if config is None else Choice(config=self._whole(config, history.number))
 
     def confirm(self, history: History, price: Price) -> Choice | None:
-        """Choose the config that is believed to be the best, if only sessions have measured it.
+        """Choose the config with the highest expected value, if only sessions have measured it.
 
-        None, too, where the best of those measured cold is surely as good as any: of equals one is enough.
+        None also where the best cold config is as good as any other config, with the certainty of the search.
         """
         outlook = self._look(history)
         best = self._best(outlook)
@@ -65,17 +65,17 @@ class Gain:
         return confirmation(self._whole(best, history.number))
 
     def best(self, history: History) -> Config | None:
-        """Return the eligible config that is believed to be the best, without the pruner's patience."""
+        """Return the eligible config with the highest expected value, without the pruner's patience."""
         return self._best(self._look(history))
 
     def after_end(self, history: History, price: Price) -> Config:
-        """Choose a config although the search has ended: what still tells most, otherwise the best."""
+        """Choose a config although the search has ended: the most informative one, otherwise the best."""
         outlook = self._look(history)
         config = outlook.next(price) or self._best(outlook) or self._pool.configs[0]
         return self._whole(config, history.number)
 
     def _whole(self, config: Config, number: int) -> Config:
-        """Add the pruner's patience where that is searched: each value in turn."""
+        """Add the pruner's patience to a config, if the study searches it: each value in turn."""
         patience = self._patience[number % len(self._patience)] if self._patience else 0
         return self._space.draw(lambda parameter: config.get(parameter.name, patience))
 
@@ -83,7 +83,7 @@ class Gain:
         return None if outlook.best is None else self._pool.configs[outlook.best]
 
     def _look(self, history: History) -> Outlook:
-        """Return the outlook on a history. It is kept as long as the trials stay as they are."""
+        """Return the outlook after a history. The outlook is reused while no trial changes."""
         trials = [one for one in history.meaningful if launched(one.params) in self._pool.space]
         state = [(one.number, one.state) for one in trials]
         if self._looked is None or self._looked[0] != state:

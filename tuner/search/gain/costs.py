@@ -1,4 +1,4 @@
-"""What a probe of each config takes, and whether it will run: memory and seconds."""
+"""Predicts the memory and the seconds that a probe of each config takes, and whether the config will run."""
 
 from functools import cached_property
 
@@ -14,19 +14,22 @@ from tuner.search.observed import Observed
 from tuner.study.spec import ProbeSpec
 
 USUAL_START_S, USUAL_RUN_S = 60.0, 20.0
-"""Until one has been measured."""
+"""The seconds of a start and of a run that are expected before the first measurement."""
 GROWN_S = 0.25
-"""Share of the first seconds that is expected to have come with the environments: half-way up the ladder most are what
-any number of them costs (of 17 s at 1,024 on two H200s a quarter, by the 84 s at 16,384)."""
+"""The share of the first measured seconds that is expected to come from the environments.
+
+Half-way up the ladder, most seconds do not depend on the number of environments. On two H200s a quarter of the 17 s at
+1,024 environments does.
+"""
 LEAST = 0.1
-"""Of an amount, as a share of the least measured: straight lines may lead below 0."""
+"""An expected amount is at least this share of the smallest measured one, because a straight line may fall below 0."""
 
 Expected = tuple[Floats, Floats]
-"""Mean and standard deviation of an amount, config by config."""
+"""The mean and the standard deviation of an amount for each config."""
 
 
 class Costs:
-    """Expects of each config of a pool what its like have taken."""
+    """Predicts the cost of each config of a pool from the measured costs of this case and its siblings."""
 
     def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec) -> None:
         self._pool = pool
@@ -52,7 +55,10 @@ class Costs:
         return 1.0 - below(self._limits.longest_start_s, *self._start_s)
 
     def seconds(self, price: Price) -> Floats:
-        """Give the seconds that a probe of each config is expected to take now, and the way back to an open session."""
+        """Return the expected seconds of a probe of each config now.
+
+        A config that ends an open session also costs another start, because the search will return to that session.
+        """
         starts = np.array([price(config) for config in self._pool.configs])
         start_s = self._start_s[0] if self._start_s else np.full(len(starts), USUAL_START_S)
         run_s = self._run_s[0] if self._run_s else USUAL_RUN_S
@@ -68,7 +74,7 @@ class Costs:
         return self._expected(RUN_S, error=0.2, variants=0.5, grown=GROWN_S)
 
     def _expected(self, name: str, *, error: float, variants: float, grown: float) -> Expected | None:
-        """Expect an amount of each config by straight lines through those measured, as `Growth` does."""
+        """Predict an amount for each config from the measured amounts: see `Growth`."""
         lines = self._observed.lines(name, self._pool.space)
         growth = inherited(self._pool.space, lines, error=error, variants=variants, grown=grown)
         if growth is None:

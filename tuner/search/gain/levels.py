@@ -1,4 +1,4 @@
-"""Configs as places in a box, one side per parameter. Pure."""
+"""Configs as points in a box that has one side per parameter. Pure."""
 
 import math
 from collections.abc import Iterable
@@ -15,10 +15,11 @@ _MIDDLE = 0.5
 
 
 class Levels:
-    """The values of each parameter, and how far they lie apart.
+    """The values of each parameter, and the distances between them.
 
-    Numbers have a place between 0 and 1: rungs by their logarithm, so that doublings are equally far apart, others by
-    their rank. Words are 1 apart. A parameter that does not count in a config lies half-way between all its values.
+    Numbers lie between 0 and 1. Rungs lie there by their logarithm, so that all doublings are equally far apart, and
+    other numbers by their rank. Two words have the distance 1. A parameter that a config does not use lies half-way
+    between all its values.
     """
 
     def __init__(self, space: Space) -> None:
@@ -26,12 +27,12 @@ class Levels:
         self._codes = [{value: code for code, value in enumerate((*one.values, None))} for one in space.parameters]
         self._places = [_places(parameter) for parameter in space.parameters]
         self.apart = [_apart(places) for places in self._places]
-        """Per parameter the squared distances, level by level."""
+        """For each parameter, the squared distance of each value to each other value."""
         self.ladder = self._names.index(LADDER) if LADDER in self._names else None
-        """Which of the parameters the ladder is; None where there is none."""
+        """The place of the ladder among the parameters; None where there is no ladder."""
 
     def codes(self, configs: Iterable[Config]) -> Codes:
-        """Give config by parameter: which of its levels each one has."""
+        """Return a row per config and a column per parameter: the place of the value among the parameter's values."""
         rows = [
             [codes[config.get(name)] for name, codes in zip(self._names, self._codes, strict=True)]
             for config in configs
@@ -39,14 +40,17 @@ class Levels:
         return np.array(rows, dtype=np.intp).reshape(len(rows), len(self._names))
 
     def heights(self, codes: Codes) -> Floats:
-        """Give each config's place on the ladder, from 0 to 1; half-way where there is no ladder."""
+        """Return the height of each config on the ladder, from 0 to 1; one half where there is no ladder."""
         if self.ladder is None:
             return np.full(len(codes), _MIDDLE)
         return self._places[self.ladder][codes[:, self.ladder], 0]
 
 
 def _places(parameter: Parameter) -> Floats:
-    """Give level by axis, one axis for numbers and one per word otherwise; the last level is that of not counting."""
+    """Return a point for each value of a parameter. The last point is for configs that do not use the parameter.
+
+    The points of numbers have one coordinate; the points of words have one coordinate per word.
+    """
     values = parameter.values
     if any(isinstance(value, str) for value in values):
         return np.vstack([np.eye(len(values)) / math.sqrt(2), np.full(len(values), 0.0)])

@@ -1,4 +1,4 @@
-"""What a search may still gain, where, and at what price."""
+"""Predicts which config may still gain how much, and at what price."""
 
 from functools import cached_property
 
@@ -10,7 +10,7 @@ from tuner.search.gain.costs import Costs
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.readings import Readings, readings
 from tuner.search.gain.surrogate import Surrogate
-from tuner.search.gain.worth import below, certainty, worth
+from tuner.search.gain.worth import below, certainty, knowledge_gradient
 from tuner.search.observed import Observed
 from tuner.study.space import Config, config_digest
 from tuner.study.spec import ProbeSpec
@@ -18,54 +18,60 @@ from tuner.study.spec import ProbeSpec
 WITHIN = 0.01
 """Configs whose values differ by no more than this share are equally good."""
 TRIFLE = 1e-5
-"""What counts as no gain, as a share of the best."""
+"""A gain below this share of the best counts as no gain."""
 LIKELY = 0.5
-"""Probability of fitting into memory and time from which on a neighbour of the best is looked at before the end."""
+"""A neighbour of the best is probed before the end if it fits into memory and time with more than this probability."""
 UNLIKELY = 0.1
-"""Below this probability a config counts as one that does not fit, once another has run: a launch that fails takes as
-long as several probes in a session, and tells next to nothing."""
+"""Once a config has run, configs that fit into memory and time with less than this probability are not launched.
+
+A launch that fails takes as long as several probes in a session, and shows little.
+"""
 BEGIN = 0.5
-"""Where on the ladder the first probe is made."""
+"""The height on the ladder, from 0 to 1, of the first probe."""
 UP_FROM = 0.6
-"""Where on the ladder the first config stands at most to go up."""
+"""The second probe is the same config on a higher rung, unless the first is above this height."""
 SAFE = 0.9
-"""Probability of fitting into memory and time with which it does."""
+"""The higher rung must fit into memory and time with at least this probability."""
 
 _RIVALS, _DRAWS, _SEED = 60, 1024, 0
 
 
 class Outlook:
-    """What is expected of each config of a pool after what has been observed."""
+    """What each config of a pool is expected to gain and to take, after the trials observed so far."""
 
     def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec, certainty: float) -> None:
-        """`certainty`: probability with which the best is to be as good as any other before a search ends."""
+        """`certainty`: the search ends when the best config is as good as any other with this probability."""
         self._pool = pool
         self._wanted = certainty
         self._observed = observed
         self._costs = Costs(pool, observed, limits)
-        self._seen = pool.places(observed.seen)
-        self._rivals = [place for place, one in zip(self._seen, observed.seen.values(), strict=True) if one.eligible]
+        self._seen = pool.places(observed.measured)
+        measured = zip(self._seen, observed.measured.values(), strict=True)
+        self._rivals = [place for place, one in measured if one.eligible]
         closed = set(pool.places(observed.closed)) | set(self._seen) - set(self._rivals)
         self._open = np.array(
-            [place not in closed and observed.walls.beyond(config) is None for place, config in enumerate(pool.configs)]
+            [
+                place not in closed and observed.frontier.beyond(config) is None
+                for place, config in enumerate(pool.configs)
+            ]
         )
 
     @property
     def best(self) -> int | None:
-        """The eligible config that is believed to be the best."""
+        """The place of the eligible config with the highest expected value."""
         return max(self._rivals, key=lambda place: self._mean[place], default=None)
 
     def ended(self) -> str | None:
-        """Say why nothing is left to gain; None where something is."""
+        """Return why nothing is left to gain; None where something is."""
         return None if self._pending else self._decided
 
     def is_as_good(self, config: Config) -> bool:
-        """Tell whether a config that has run is surely as good as any other."""
+        """Check whether a config that has run is as good as any other, with the certainty that the search needs."""
         (place,) = self._pool.places([config_digest(config)])
         return self._certainty(place) >= self._wanted
 
     def next(self, price: Price) -> Config | None:
-        """Choose the config that is expected to gain most for each second; None where nothing may be probed."""
+        """Choose the config with the largest expected gain per second; None where no config may be probed."""
         if not self._open.any():
             return None
         if not self._seen:
@@ -82,26 +88,26 @@ class Outlook:
     @cached_property
     def _decided(self) -> str | None:
         if not self._open.any():
-            return "every config probed"
+            return "every config has been probed"
         if self.best is None:
             return None
         if self._certainty(self.best) >= self._wanted:
             return f"{100 * self._wanted:g}% sure that no config is {WITHIN:.0%} better than the best"
-        if self._trifling(self._worth(0.0), self.best):
-            return "to know any config exactly would gain next to nothing"
+        if self._trifling(self._expected_gain(0.0), self.best):
+            return "to know any config exactly would gain almost nothing"
         return None
 
     def _first(self) -> int:
-        """Begin in the middle of the ladder; after a failure half-way down from there."""
+        """Begin in the middle of the ladder; after each failure, half-way down from the config that failed."""
         heights, failed = self._pool.heights, self._pool.places(self._observed.closed)
         height = min([BEGIN, *(heights[place] / 2.0 for place in failed)])
         return int(min(np.flatnonzero(self._open), key=lambda place: abs(heights[place] - height)))
 
     def _upward(self) -> int | None:
-        """Go up the ladder as far as is safe, while no more than one config has been seen, on few and low rungs.
+        """Choose the first config again on the highest rung that is safe; None where no higher rung is safe.
 
-        One config on two rungs far apart shows how value, memory and seconds grow, and the upper one is where most are
-        best. None where no rung above is safe.
+        A config on two rungs far apart shows how value, memory and seconds grow, and most configs are best on high
+        rungs. None also once another config has been measured, a config has failed, or the search is high enough.
         """
         heights, codes = self._pool.heights, self._pool.codes
         others = [at for at in range(codes.shape[1]) if at != self._pool.levels.ladder]
@@ -114,17 +120,17 @@ class Outlook:
         return max(above.tolist(), key=lambda at: (heights[at], (codes[at] == codes[highest]).sum()), default=None)
 
     def _doubtful(self, best: int) -> int:
-        """Choose what tells the best from its strongest challenger: the one of the two that is known worse.
+        """Choose the best config or its strongest challenger, whichever is less certain.
 
-        One reading that gains nothing may be the first of several that tell (Frazier and Powell 2010), and what is
-        asked for is certainty: LUCB of Kalyanakrishnan et al. (2012).
+        A single measurement may gain nothing, although several would (Frazier and Powell 2010). The search needs
+        certainty about the best, as the LUCB rule does (Kalyanakrishnan et al. 2012).
         """
         challenger = int(np.where(self._open, self._threat(best), -1.0).argmax())
         return max((place for place in (challenger, best) if self._open[place]), key=lambda at: self._beliefs[1][at])
 
     @cached_property
     def _pending(self) -> list[int]:
-        """The neighbours of the best: to be looked at before the end, however little is expected of them."""
+        """The neighbours of the best that must be probed before the end, however little they are expected to gain."""
         if self.best is None:
             return []
         return [
@@ -151,24 +157,24 @@ class Outlook:
 
     @cached_property
     def _gain(self) -> Floats:
-        return self._worth(self._readings.error)
+        return self._expected_gain(self._readings.error)
 
-    def _worth(self, error: float) -> Floats:
-        """Give what one reading of each config that is off by `error` is expected to gain."""
-        return np.where(self._open, worth(*self._beliefs, error, self._rivals) * self._runs, 0.0)
+    def _expected_gain(self, error: float) -> Floats:
+        """Return the expected gain of one measurement of each config with the standard error `error`."""
+        return np.where(self._open, knowledge_gradient(*self._beliefs, error, self._rivals) * self._runs, 0.0)
 
     def _trifling(self, gain: Floats, best: int) -> bool:
         return bool(gain.max() < TRIFLE * abs(self._mean[best]))
 
     def _threat(self, best: int) -> Floats:
-        """Give the probability that each config works and is better than the best, by more than what counts."""
+        """Return the probability that each config works and is better than the best by more than `WITHIN`."""
         mean, deviation = self._beliefs
         threat = self._runs * (1.0 - below(mean[best] + WITHIN * abs(mean[best]), mean, deviation))
         threat[best] = 0.0
         return np.where(self._open, threat, 0.0)
 
     def _certainty(self, best: int) -> float:
-        """Give the probability that the best is as good as any other that works."""
+        """Return the probability that the best is as good as any other config that works, to within `WITHIN`."""
         threat = self._threat(best)
         promising = np.argsort(-threat)[:_RIVALS]
         places = np.union1d(promising[threat[promising] > 0.0], [best])
@@ -182,7 +188,7 @@ class Outlook:
 
     @cached_property
     def _runs(self) -> Floats:
-        """Give the probability that each config fits into memory and time; 1 where it has run."""
+        """The probability that each config fits into memory and time; 1 where the config has run."""
         runs = self._costs.runs.copy()
         if self._rivals:
             runs[runs < UNLIKELY] = 0.0

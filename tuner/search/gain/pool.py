@@ -1,4 +1,4 @@
-"""The configs of a space as a search looks at them all at once. Pure."""
+"""All configs of a space in one list, so that the search can compare them at once. Pure."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -8,14 +8,14 @@ from tuner.search.gain.levels import Levels
 from tuner.study.space import Config, Parameter, Space, Value, config_digest
 
 MOST = 100_000
-"""Configs that can be looked at before each probe in about half a second."""
+"""The largest number of configs in a pool. To compare this many takes about half a second before each probe."""
 
 
 class Pool:
-    """Every config of a space, each called by its place in the list."""
+    """All configs of a space. The place in the list names a config."""
 
     def __init__(self, space: Space) -> None:
-        """Raises StudyError when there are too many to look at."""
+        """Raises StudyError if the space has more than `MOST` configs."""
         self.space = space
         self.configs = list(islice(space.configs(), MOST + 1))
         if len(self.configs) > MOST:
@@ -29,11 +29,11 @@ class Pool:
         self._places = {config_digest(config): place for place, config in enumerate(self.configs)}
 
     def places(self, digests: Iterable[str]) -> list[int]:
-        """Find configs by their digests."""
+        """Return the places of the configs that have these digests."""
         return [self._places[digest] for digest in digests]
 
     def neighbours(self, place: int) -> list[int]:
-        """Find the configs that differ in one parameter: by the next number up or down, or by any other word."""
+        """Return the places of the configs that differ in one parameter: by the next number, or by any other word."""
         near = map(config_digest, self._changed(self.configs[place]))
         return self.places(digest for digest in near if digest in self._places)
 
@@ -47,6 +47,6 @@ class Pool:
 def _next_to(parameter: Parameter, value: Value) -> list[Value]:
     if any(isinstance(one, str) for one in parameter.values):
         return [one for one in parameter.values if one != value]
-    ordered = sorted(parameter.values)  # pyright: ignore[reportArgumentType] - numbers all
+    ordered = sorted(parameter.values)  # pyright: ignore[reportArgumentType] - all are numbers
     at = ordered.index(value)
     return [*ordered[max(at - 1, 0) : at], *ordered[at + 1 : at + 2]]

@@ -34,9 +34,9 @@ class GainSampler(StrategySampler):
         super().__init__(space, by_gain(space, self._gain), price=price)
 
     def best(self, study: Study) -> Config | None:
-        """Return the eligible config that is believed to be the best, without the pruner's patience."""
+        """Return the eligible config with the highest expected value, without the pruner's patience."""
         return self._gain.best(History(study, self._space))
 
     def after_end(self, history: History, done: Done) -> Config:
-        """Choose what still tells most, otherwise the best, so that `study.optimize` makes as many trials as asked."""
+        """Choose the most informative config left, otherwise the best, so that `study.optimize` runs all its trials."""
         return self._gain.after_end(history, self._price)

@@ -1,4 +1,4 @@
-"""What the readings so far say about every config: a Gaussian process over ladder and choices. Pure.
+"""Predicts the value of every config from the measurements: a Gaussian process over ladder and choices. Pure.
 
 Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006: prediction (2.25, 2.26), evidence (2.30),
 Matérn's covariance with 5/2 (4.17) and with 1/2 (4.2.1), sums and products of covariances (4.2.4).
@@ -13,19 +13,22 @@ from tuner.search.gain.levels import Codes, Levels
 from tuner.search.gain.readings import Readings
 
 LENGTH, LENGTH_SPREAD = 1.0, 0.5
-"""Over how much of its parameter's box an effect changes; each spread here is that of the logarithm."""
+"""The usual length scale of an effect, as a share of its parameter's range. Each spread is that of the logarithm."""
 SIZE, SIZE_SPREAD = 1.0, 0.7
-"""Of all effects together, in standard deviations of the readings."""
+"""The usual size of all effects together. Sizes are in standard deviations of the measurements."""
 OWN, OWN_SPREAD = 0.07, 0.7
-"""Of what a config shares with no other, as `SIZE`."""
+"""The usual size of the part of a value that belongs to one config alone."""
 SHARPER = 2.0
-"""How many times sooner the effect of a single parameter changes than what it has together with the others."""
+"""The effect of a single parameter has a length scale that is shorter than the common effect's by this factor."""
 LEVEL = 2.0
-"""Of the level, and of the trend over the whole ladder, as `SIZE`."""
+"""The size of the level, and of the trend over the whole ladder."""
 CURVE = 1.0
-"""Of how the ladder departs from its trend, as `SIZE`. Not fitted: most readings lie on a few rungs."""
+"""The size of the ladder's departure from its trend. It is not fitted, because most measurements lie on a few rungs."""
 LEAST_UNIT = 0.1
-"""Standard deviation of the readings to reckon with at least, as a share of their mean: a few may happen to agree."""
+"""The smallest standard deviation of the measurements that is assumed, as a share of their mean.
+
+A few measurements may agree by chance.
+"""
 
 _STEPS = (1.0, 0.5)
 _ROUNDS = 2
@@ -34,19 +37,22 @@ _JITTER = 1e-9
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Pairs:
-    """What two lists of configs have to do with each other, row by column."""
+    """How each config of one list, the rows, relates to each config of another list, the columns."""
 
     squares: Floats
-    """The squared distances, parameter by row by column."""
+    """The squared distance in each parameter: parameter by row by column."""
     slopes: Floats
+    """The product of the heights on the ladder, measured from its middle."""
     same: Floats
-    """1 where row and column are one config, else 0."""
+    """1 where row and column are the same config, otherwise 0."""
 
 
 class Surrogate:
-    """Adds up a level, trend and curve of the ladder, effects of single parameters and of all, and a config's own.
+    """A Gaussian process whose value is a sum of independent parts.
 
-    Lengths and sizes are those most probable after the readings (maximum a posteriori).
+    The parts are a level, the trend and the curve of the ladder, the effects of single parameters, the common effect of
+    all parameters, and a part that belongs to one config alone. Length scales and sizes are fitted to the measurements
+    (maximum a posteriori).
     """
 
     def __init__(self, levels: Levels, readings: Readings) -> None:
@@ -64,13 +70,13 @@ class Surrogate:
         self._weights = self._weighed(self._root)
 
     def believe(self, codes: Codes) -> tuple[Floats, Floats]:
-        """Give mean and standard deviation of the true value of each config."""
+        """Return mean and standard deviation of the true value of each config."""
         across = self._across(codes)
         learnt = (np.linalg.solve(self._root, across.T) ** 2).sum(axis=0)
         return self._mean + across @ self._weights, np.sqrt(np.maximum(self._prior(codes) - learnt, self._jitter))
 
     def imagine(self, codes: Codes, count: int, seed: int) -> Floats:
-        """Draw the true values of configs together, config by draw."""
+        """Draw true values of the configs from their joint distribution: a row per config, a column per draw."""
         across = self._across(codes)
         learnt = np.linalg.solve(self._root, across.T)
         left = self._covariance(self._shape, self._compared(codes, codes)) - learnt.T @ learnt
@@ -83,7 +89,7 @@ class Surrogate:
         return _JITTER * self._unit**2
 
     def _most_probable(self) -> Floats:
-        """Climb from the usual shape, one coordinate at a time."""
+        """Return the most probable length scales and sizes: climb from the usual ones, one coordinate at a time."""
         shape, best = self._usual, self._plausibility(self._usual)
         for step in _STEPS * _ROUNDS:
             for move in np.vstack([np.eye(len(shape)), -np.eye(len(shape))]) * step:
@@ -92,7 +98,7 @@ class Surrogate:
         return shape
 
     def _plausibility(self, shape: Floats) -> float:
-        """Give the logarithm of evidence times prior, but for a constant."""
+        """Return the logarithm of evidence times prior, without constant terms."""
         root = self._rooted(shape)
         misfit = (self._known.values - self._mean) @ self._weighed(root)
         unusual = (((shape - self._usual) / self._spread) ** 2).sum()
@@ -123,7 +129,7 @@ class Surrogate:
         return self._unit**2 * (LEVEL**2 * (1.0 + pairs.slopes) + CURVE**2 * self._curved(squares) + effects)
 
     def _prior(self, codes: Codes) -> Floats:
-        """Give the diagonal of the covariance."""
+        """Return the diagonal of the covariance."""
         effects = np.exp(2.0 * self._shape[-2:]).sum()
         ladder = LEVEL**2 * (1.0 + self._slopes(codes) ** 2) + CURVE**2 * self._curved(np.zeros(codes.T.shape))
         return np.asarray(self._unit**2 * (ladder + effects), dtype=np.float64)
@@ -132,15 +138,15 @@ class Surrogate:
         return self._levels.heights(codes) - 0.5
 
     def _curved(self, squares: Floats) -> Floats:
-        """Give the covariance along the ladder, 1 for equal rungs and where there is no ladder.
+        """Return the covariance along the ladder; 1 for equal rungs, and 1 where there is no ladder.
 
-        Matérn's with 1/2: from one rung to the next a lot may change, as where a cache ends.
+        Matérn's covariance with 1/2 allows a jump between two rungs, for example where a cache ends.
         """
         at = self._levels.ladder
         return np.ones(squares.shape[1:]) if at is None else np.exp(-np.sqrt(squares[at]))
 
     def _effects(self, squares: Floats) -> Floats:
-        """Give the covariance of all effects, 1 for equal configs, by squared distances in lengths."""
+        """Return the covariance of all effects; 1 for equal configs. `squares` are in squared length scales."""
         return (self._singly(squares) + self._jointly(squares)) / 2.0
 
     def _singly(self, squares: Floats) -> Floats:
