@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from tuner.probe.kinds import BREACH, SESSION, FailureKind, by_priority
-from tuner.probe.last_words import EXCEPTION, last_words, quoted
+from tuner.probe.causes import EXCEPTION, Cause, Causes
+from tuner.probe.kinds import BREACH, KILLED, SESSION, FailureKind, by_priority
+from tuner.probe.last_words import last_words, quoted
 from tuner.probe.lines import MAX_LINE_BYTES, plain
 from tuner.probe.result import Failure
 from tuner.units import BYTES_PER_MIB, MIB_PER_GIB
@@ -16,6 +17,8 @@ from tuner.units import BYTES_PER_MIB, MIB_PER_GIB
 OUT_OF_MEMORY = {FailureKind.GPU_OOM, FailureKind.HOST_OOM}
 TOLD = "told"
 """The name of the rule of a failure whose kind the trainer itself reported."""
+KILL_SEEN_S = 3.0
+"""A killed process is named at most this many seconds after its death: the guard must see it in two looks."""
 MOST_BREACHES = 2
 """A trainer may break the session protocol this often, without progress in between, and still recover."""
 
@@ -50,6 +53,8 @@ class Evidence:
     def __init__(self) -> None:
         self._clues: dict[str, list[_Clue]] = {}
         self._tail: deque[_Clue] = deque(maxlen=_KEPT_LINES)
+        self._printed = Causes()
+        self._reported = Causes()
 
     @property
     def fatal_t_s(self) -> float | None:
@@ -71,14 +76,18 @@ class Evidence:
         lines = map(plain, str(failed.get("detail") or "")[:MAX_LINE_BYTES].splitlines())
         texts = [line.rstrip() for line in lines if line.strip()] or ["no detail"]
         rank = failed["rank"] if isinstance(failed.get("rank"), int) else None
+        own = Causes()
         for text in texts:
             self.feed(text, t_s, rank)
+            self._reported.feed(text, t_s, rank)
+            own.feed(text, t_s, rank)
         kind = next((kind for kind in _TELLABLE if kind == failed.get("kind")), None)
-        self._keep(TOLD, _Clue(t_s, last_words(texts), fatal=True, certain=True, rank=rank, kind=kind))
+        self._keep(TOLD, _Clue(t_s, last_words(own, texts), fatal=True, certain=True, rank=rank, kind=kind))
 
     def feed(self, text: str, t_s: float, rank: int | None = None) -> None:
         """Add one line of the output; `rank` is the rank that wrote it, where that is known."""
         self._tail.append(_Clue(t_s, text))
+        self._printed.feed(text, t_s, rank)
         kind, rule = next(((kind, rule) for kind, rule in _RULES if rule.pattern.search(text)), (None, None))
         certain = bool(_DEAD_RANK.search(text)) or kind is FailureKind.GPU_OOM
         raised = rule is not None and bool(EXCEPTION.search(text))
@@ -89,6 +98,8 @@ class Evidence:
     def forget(self, before_s: float) -> None:
         """Forget what came before this time, because all ranks have completed an iteration that began then."""
         self._clues = {rule: [clue for clue in clues if clue.t_s >= before_s] for rule, clues in self._clues.items()}
+        self._printed.forget(before_s)
+        self._reported.forget(before_s)
         while self._tail and self._tail[0].t_s < before_s:
             self._tail.popleft()
 
@@ -108,7 +119,7 @@ class Evidence:
 
     def _named(self) -> Failure | None:
         for kind, rule in _RULES:
-            if clues := self._clues.get(rule.name):
+            if (clues := self._clues.get(rule.name)) and not self._followed(kind, rule.name, clues):
                 lines = [clue.text for clue in clues]
                 sized = [line for line in lines if _overshoot_mib(line) is not None]
                 return Failure(
@@ -120,6 +131,16 @@ class Evidence:
                 )
         return None
 
+    def _followed(self, kind: FailureKind, rule: str, clues: Sequence[_Clue]) -> bool:
+        """Return whether an exception of another process has led to what these lines show.
+
+        A collective breaks when a rank ends for whatever reason, and a launcher kills the ranks that are left.
+        """
+        root = self.cause
+        if root is None:
+            return False
+        return kind is FailureKind.NCCL or (rule == KILLED and root.t_s < clues[0].t_s - KILL_SEEN_S)
+
     def _keep(self, rule: str, clue: _Clue) -> None:
         clues = self._clues.setdefault(rule, [])
         if len(clues) < _KEPT_CLUES:
@@ -128,9 +149,16 @@ class Evidence:
     def _each(self) -> Iterator[_Clue]:
         return chain.from_iterable(self._clues.values())
 
+    @property
+    def cause(self) -> Cause | None:
+        """The exception that began a crash; None where all exceptions followed from something else."""
+        return (self._reported if self.told else self._printed).root
+
     def last_words(self) -> str:
         """Return the line that best explains an unknown crash."""
-        return last_words([clue.text for clue in self._clues.get(TOLD) or self._tail])
+        if told := self._clues.get(TOLD):
+            return last_words(self._reported, [clue.text for clue in told])
+        return last_words(self._printed, [clue.text for clue in self._tail])
 
     def _rank(self, clues: Sequence[_Clue]) -> int | None:
         for clue in clues:

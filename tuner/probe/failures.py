@@ -81,7 +81,8 @@ def classify(
         shown = " | ".join(unmatched)
         detail = f"no line matched `progress` and nothing called report(); the last lines: {shown}"
         return Failure(kind=FailureKind.NO_PROGRESS, rule="unmatched", detail=detail)
-    return named or _unexplained(end, exit_code, missing, evidence.last_words(), seen=seen, behind=behind)
+    rank = evidence.cause.rank if evidence.cause else None
+    return named or _unexplained(end, exit_code, missing, evidence.last_words(), seen=seen, behind=behind, rank=rank)
 
 
 def _ran_its_course(
@@ -93,7 +94,14 @@ def _ran_its_course(
 
 
 def _unexplained(
-    end: End, exit_code: int | None, missing: Sequence[str], last_words: str, *, seen: int, behind: Laggard | None
+    end: End,
+    exit_code: int | None,
+    missing: Sequence[str],
+    last_words: str,
+    *,
+    seen: int,
+    behind: Laggard | None,
+    rank: int | None,
 ) -> Failure:
     many = f"enough iterations ({seen} seen)" if seen else "an iteration was seen"
     said = last_words if last_words == NO_OUTPUT else f"the last line: {last_words}"
@@ -116,7 +124,7 @@ def _unexplained(
         lack = f"without {', '.join(missing)}" if missing else too_early
         return Failure(kind=FailureKind.CRASH, rule="incomplete", detail=f"it ended as if all were well, {lack}")
     code = "" if end is End.FATAL else f"exit code {exit_code}: "
-    return Failure(kind=FailureKind.CRASH, rule="exit", detail=f"{code}{last_words}")
+    return Failure(kind=FailureKind.CRASH, rule="exit", detail=f"{code}{last_words}", rank=rank)
 
 
 def idle_device(result: ProbeResult, devices: Sequence[Device]) -> Failure | None:

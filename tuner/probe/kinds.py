@@ -139,13 +139,27 @@ class FailureKind(StrEnum):
     MISSING_DEPENDENCY = _Row(
         word="missing_dependency",
         blame=Blame.SETUP,
-        rules=(_rule("import", r"\b(?:ModuleNotFoundError|ImportError): ", r"cannot open shared object file"),),
+        rules=(
+            _rule(
+                "import",
+                r"\b(?:ModuleNotFoundError|ImportError): ",
+                r"cannot open shared object file",
+                r": Distributed package doesn't have \w+ built in",
+            ),
+        ),
         remedy="install it into the trainer's environment (`trainer.python` in the study file)",
     )
     MISSING_ASSET = _Row(
         word="missing_asset",
         blame=Blame.SETUP,
-        rules=(_rule("file", r"\bFileNotFoundError: ", r"\bNotADirectoryError: ", r"can't open file '"),),
+        rules=(
+            _rule(
+                "file",
+                r"\bFileNotFoundError: (?!\[Errno 2\] No such file or directory$)",
+                r"\bNotADirectoryError: ",
+                r"can't open file '",
+            ),
+        ),
         remedy="put the file where the trainer looks for it (under `trainer.root`)",
     )
     INVALID_COMMAND = _Row(
