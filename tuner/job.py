@@ -136,6 +136,8 @@ class Job:
     """The number of finished trials per case; None for the study's own number."""
     open_session: Callable[[], str | None] = lambda: None
     """Returns the key of the open session; None where no session is open."""
+    wait: Callable[[], None] | None = None
+    """Waits a moment for the probes of other workers; None where the work ends while they still probe."""
     recording: Mapping[str, Any] | None = None
     """How the case is recorded, where it is: the JSON of `Circumstances`, which the case's study keeps."""
 

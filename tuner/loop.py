@@ -34,7 +34,8 @@ from tuner.study.space import LADDER, Config
 def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
     """Work on each case until its target number of finished trials is reached; resume the trials in the database.
 
-    A case whose set-up is at fault ends early, and the next case begins.
+    A case whose set-up is at fault ends early, and the next case begins. A job that waits for other workers comes back
+    to the cases whose last trials other workers run, because such a trial may fail or call for another.
     Raises StudyError, before any probe, where a case has nothing to search or more than its sampler can search.
     Raises StoreError, before any probe, where the case's study in the database differs from this study.
     Later errors are StoreError, OutputError or DeviceError: every finished trial is stored and no process is left.
@@ -45,9 +46,20 @@ def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
     for case in cases:
         if job.interrupted():
             break
-        outcomes.append(_optimised(job, case))
+        outcomes.append(_optimised(replace(job, wait=None), case))
         job.watcher.case_ended(outcomes[-1])
-    return outcomes
+    if job.wait is None:
+        return outcomes
+    return [_waited_for(job, outcome) for outcome in outcomes]
+
+
+def _waited_for(job: Job, outcome: CaseOutcome) -> CaseOutcome:
+    """Return how a case ended, after the probes of other workers if its rest ran there."""
+    if outcome.ending is not Ending.ELSEWHERE or job.interrupted():
+        return outcome
+    later = _optimised(job, outcome.case)
+    job.watcher.case_ended(later)
+    return replace(later, probed=outcome.probed + later.probed)
 
 
 def _optimised(job: Job, case: Case) -> CaseOutcome:
@@ -127,9 +139,7 @@ class _CaseWork:
         target = (self._job.trials or self._spec.search.trials) if self._job.purpose.limited else None
         recovered = self._study.recover(self._probes)
         self._job.watcher.case_started(self._case, finished=self._study.finished, target=target, recovered=recovered)
-        while not self._job.interrupted() and (
-            asked := self._study.ask(target, self._sessions.price, self._job.has_time)
-        ):
+        while asked := self._ask(target):
             result = self._probe_once(asked)
             probed += 1
             if ending := given_up(result, self._study.failing_streak, has_run=self._study.has_run):
@@ -141,6 +151,18 @@ class _CaseWork:
             outcome = self._outcome(Ending.ELSEWHERE if self._study.running else rest, probed)
             return replace(outcome, why=self._study.end(keep=self._job.purpose.keeps_end))
         return self._outcome(Ending.TARGET if probed else Ending.ALREADY, probed)
+
+    def _ask(self, target: int | None) -> Asked | None:
+        """Return the next trial; None when the case is over, the user interrupts, or the rest runs in other workers."""
+        while not self._job.interrupted():
+            if asked := self._study.ask(target, self._sessions.price, self._job.has_time):
+                return asked
+            busy = self._study.running
+            if not (busy and self._job.wait):
+                return None
+            while self._study.running == busy and not self._job.interrupted():
+                self._job.wait()
+        return None
 
     def _outcome(self, ending: Ending, probed: int, failure: Failure | None = None) -> CaseOutcome:
         why = f"this trainer on these devices reports no {self._spec.objective}" if ending is Ending.UNREAD else None

@@ -1,6 +1,7 @@
 """`tuner record` with a tiny real trainer, and `tuner optimize --replay` on its table."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -126,6 +127,26 @@ def test_a_table_is_replayed_with_the_same_exports(tuner: Tuner, tmp_path: Path,
     assert best[1].startswith("walk\twalk\tok\t\t16\t")
     code, out, _ = tuner("optimize", "--study", study, "--replay", table, "--n-trials", 3)
     assert (code, "nothing left to do" in out, "simulated: 0.0 s" in out) == (0, True, True)
+
+
+def test_workers_share_a_study(tuner: Tuner, tmp_path: Path, table: Path) -> None:
+    code, out, err = tuner("optimize", "--study", study_file(tmp_path), "--replay", table, "--workers", 2)
+    assert (code, err) == (0, "")
+    assert sorted(re.findall(r"worker [12]: #(\d) num_envs=", out)) == ["0", "1", "2"]
+    assert "worker 1: case walk: 0 of" in out
+    assert "worker 2: case walk: 0 of" in out
+    rows = (tmp_path / "runs/demo-replay/trials.tsv").read_text().splitlines()[1:]
+    assert len(rows) == 3
+    assert not any("interrupted" in row for row in rows)
+
+
+def test_an_error_of_all_workers_is_said_once(tuner: Tuner, tmp_path: Path, table: Path) -> None:
+    study = study_file(tmp_path)
+    (tmp_path / "runs/demo-replay").mkdir(parents=True)
+    (tmp_path / "runs/demo-replay/probes").write_text("no folder")
+    code, _, err = tuner("optimize", "--study", study, "--replay", table, "--workers", 2)
+    assert code == 2
+    assert err.count("probes") == 1
 
 
 def test_what_replayed_probes_took_is_no_time_of_the_replay_s_own(tuner: Tuner, tmp_path: Path, table: Path) -> None:

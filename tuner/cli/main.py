@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from tuner import __version__
-from tuner.cli import database, doctor, optimize, plan, preview, record, recover
+from tuner.cli import database, doctor, optimize, plan, preview, record, recover, worker
 from tuner.cli.console import fall_silent
 from tuner.errors import TunerError
 
@@ -28,6 +28,7 @@ app = typer.Typer(
 for command in (
     doctor.doctor,
     optimize.optimize,
+    worker.worker,
     record.record,
     recover.recover,
     database.status,

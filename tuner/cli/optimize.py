@@ -1,9 +1,7 @@
-"""`tuner optimize`: run or resume a study."""
+"""`tuner optimize`: run or resume a study, by itself or with several workers."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,32 +10,24 @@ from rich.console import Console
 from tuner.cli.console import open_console
 from tuner.cli.front import front_tables
 from tuner.cli.hints import at_the_top, notes, out_of_time, replayed, script_of_best, written
-from tuner.cli.introduction import replaying
-from tuner.cli.options import RUNS, Cases, Devices, Hours, Runs, Storage, Study, chosen_cases, database_url
+from tuner.cli.options import RUNS, Cases, Devices, Hours, Runs, Storage, Study, database_url
+from tuner.cli.search import Replay, Trials, open_search
 from tuner.cli.tables import print_tables, summary_table
+from tuner.cli.team import divided, run_team
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
-from tuner.errors import StudyError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.summary import CaseSummary, summarise
 from tuner.export.write import export_study
-from tuner.job import Budget, within
-from tuner.loop import optimise
+from tuner.job import Budget
 from tuner.probe.clock import MonotonicClock
-from tuner.probe.protocols import Prober
-from tuner.prober import open_prober
-from tuner.replay.bench import replay_bench
 from tuner.replay.prober import ReplayedProber
-from tuner.replay.table import Table
 from tuner.study.cases import Case
-from tuner.workbench import Workbench, open_workbench
+from tuner.workbench import Workbench
 
-Trials = Annotated[
-    int | None, typer.Option("--n-trials", min=1, help="Finished trials per case; default: the study's.")
-]
-Replay = Annotated[
-    Path | None,
-    typer.Option(dir_okay=False, help="A table of `tuner record` (.parquet) to probe instead, in simulated time."),
+Workers = Annotated[int | None, typer.Option(min=1, help="Probes side by side, each on GPUs of its own.")]
+PerTrial = Annotated[
+    int | None, typer.Option("--gpus-per-trial", min=1, help="GPUs per probe; alone, as many workers as fit.")
 ]
 
 
@@ -46,46 +36,38 @@ def optimize(
     cases: Cases = None,
     n_trials: Trials = None,
     devices: Devices = None,
+    workers: Workers = None,
+    gpus_per_trial: PerTrial = None,
     hours: Hours = None,
     replay: Replay = None,
     storage: Storage = None,
     runs: Runs = RUNS,
 ) -> None:
     """Run a study; the same command resumes it."""
-    if replay and (cases or devices):
-        raise StudyError("--replay takes case and devices from the table; leave out --cases and --devices")
     budget = Budget(MonotonicClock(), hours)
     console = open_console()
-    if replay:
-        bench, prober, last_word = _replay(console, replay, study, runs)
-    else:
-        bench = open_workbench(study, devices=devices, runs=runs)
-        prober = open_prober(bench, console.print)
-        last_word = partial(script_of_best, study, devices=devices, storage=storage, runs=runs)
-    chosen = chosen_cases(bench, cases)
-    url = database_url(storage, bench.folder)
-    show = partial(_show, console, bench, chosen, url)
-    with at_work(console, bench, chosen, url, prober, show=show) as job:
-        limited = replace(within(job, budget, foresee=not replay), trials=n_trials)
-        outcomes = optimise(limited, chosen)
+    groups = divided(study, devices, replay=replay, workers=workers, per_trial=gpus_per_trial)
+    own_devices = groups[0] if groups else devices
+    search = open_search(console, study, cases=cases, devices=own_devices, replay=replay, runs=runs)
+    url = database_url(storage, search.bench.folder)
+    show = partial(_show, console, search.bench, search.cases, url)
+    if len(groups) > 1:
+        options = {"study": study, "cases": cases, "n-trials": n_trials, "hours": hours, "replay": replay, "runs": runs}
+        run_team(console, search, url, groups, options=options, show=show)
+        return
+    with at_work(console, search.bench, search.cases, url, search.prober, show=show) as job:
+        outcomes = search.run(job, budget, n_trials)
         interrupted = job.interrupted()
     if budget.over():
         console.print(out_of_time(budget))
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
     rows = show()
-    if replay or any(row.best for row in rows):
-        console.print(last_word(), markup=False)
+    if isinstance(search.prober, ReplayedProber):
+        console.print(replayed(search.bench, search.prober.spent_s), markup=False)
+    elif any(row.best for row in rows):
+        console.print(script_of_best(study, devices=own_devices, storage=storage, runs=runs), markup=False)
     conclude(outcomes, rows, interrupted=interrupted)
-
-
-def _replay(console: Console, file: Path, study: str, runs: Path) -> tuple[Workbench, Prober, Callable[[], str]]:
-    """Open a study on a recorded table; return its bench, its prober, and a function that returns the last line."""
-    table = Table.load(file)
-    bench = replay_bench(table, study, runs=runs)
-    prober = ReplayedProber(table, *bench.spec.objectives)
-    console.print(replaying(table, file), markup=False)
-    return bench, prober, lambda: replayed(bench, prober.spent_s)
 
 
 def _show(console: Console, bench: Workbench, cases: Sequence[Case], url: str) -> list[CaseSummary]:

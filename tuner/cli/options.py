@@ -37,8 +37,15 @@ Cases = Annotated[
 Devices = Annotated[
     str | None, typer.Option(callback=_not_empty, help="auto, cpu:RANKS or CUDA indices (0,1); default: the study's.")
 ]
+STORAGE_VARIABLE = "TUNER_STORAGE"
+"""The environment variable for the URL of the database. Unlike an option, no process list shows it."""
 Storage = Annotated[
-    str | None, typer.Option(callback=_not_empty, help="SQLAlchemy URL of the database; default: a file in runs/STUDY.")
+    str | None,
+    typer.Option(
+        callback=_not_empty,
+        envvar=STORAGE_VARIABLE,
+        help="SQLAlchemy URL of the database; default: a file in runs/STUDY.",
+    ),
 ]
 Hours = Annotated[float | None, typer.Option(min=0, help="Stop after this time; the same command continues.")]
 Runs = Annotated[

@@ -1,5 +1,6 @@
 """What the commands that probe share: show a job while it runs, stop cleanly on Ctrl-C, set the exit code."""
 
+import os
 import signal
 import sys
 import threading
@@ -40,11 +41,13 @@ def at_work(
     *,
     show: Callable[[], object],
     screen: Screen | None = None,
+    led: bool = False,
 ) -> Iterator[Job]:
     """Show what a study will do and yield its job; close everything afterwards.
 
     After an error that follows at least one trial, `show` shows and writes what was measured. The progress appears on
-    `screen`, by default the console.
+    `screen`, by default the console. Where the command is `led` by another process, it ends when its standard input
+    closes.
     Raises OutputError or StoreError where the study's folder or database cannot be used.
     """
     prepare_folder(bench.folder)
@@ -52,7 +55,7 @@ def at_work(
     introduction(console, bench, cases, database.shown_url)
     view = ProgressView(screen or ConsoleScreen(console))
     try:
-        with interruptible(console) as interrupted, closing(prober), closing(database), closing(view):
+        with interruptible(console, led=led) as interrupted, closing(prober), closing(database), closing(view):
             yield Job(
                 bench=bench,
                 database=database,
@@ -84,9 +87,14 @@ def conclude(outcomes: Sequence[CaseOutcome], rows: Iterable[CaseSummary] = (), 
 
 
 @contextmanager
-def interruptible(console: Console) -> Iterator[threading.Event]:
-    """Yield an event that the first Ctrl-C, TERM or loss of the terminal sets; a second Ctrl-C ends at once."""
+def interruptible(console: Console, *, led: bool = False) -> Iterator[threading.Event]:
+    """Yield an event that the first Ctrl-C, TERM or loss of the terminal sets; a second Ctrl-C ends at once.
+
+    Where the command is `led` by another process, the end of the standard input sets the event, too.
+    """
     asked = threading.Event()
+    if led:
+        threading.Thread(target=_wait_for_the_end, args=(sys.stdin.fileno(), asked), daemon=True).start()
 
     def ask(number: int, frame: FrameType | None) -> None:
         asked.set()
@@ -104,3 +112,10 @@ def interruptible(console: Console) -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _wait_for_the_end(descriptor: int, asked: threading.Event) -> None:
+    """Set the event when the descriptor's other end closes, as it does when the leading process dies."""
+    while os.read(descriptor, 1024):
+        pass
+    asked.set()

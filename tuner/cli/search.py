@@ -1,0 +1,71 @@
+"""What `tuner optimize` and `tuner worker` share: a study opened on devices or on a recorded table, and its search."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tuner.cli.introduction import replaying
+from tuner.cli.options import chosen_cases
+from tuner.errors import StudyError
+from tuner.job import Budget, CaseOutcome, Job, within
+from tuner.loop import optimise
+from tuner.probe.protocols import Prober
+from tuner.prober import open_prober
+from tuner.replay.bench import replay_bench
+from tuner.replay.prober import ReplayedProber
+from tuner.replay.table import Table
+from tuner.study.cases import Case
+from tuner.workbench import Workbench, open_workbench
+
+Trials = Annotated[
+    int | None, typer.Option("--n-trials", min=1, help="Finished trials per case; default: the study's.")
+]
+Replay = Annotated[
+    Path | None,
+    typer.Option(dir_okay=False, help="A table of `tuner record` (.parquet) to probe instead, in simulated time."),
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Search:
+    """A study that is ready to be searched."""
+
+    bench: Workbench
+    prober: Prober
+    cases: Sequence[Case]
+    simulated: bool
+    """Whether a recorded table stands in for trainer and devices."""
+
+    def run(self, job: Job, budget: Budget, trials: int | None) -> list[CaseOutcome]:
+        """Search each case until the budget or the number of finished trials is used up; see `loop.optimise`."""
+        return optimise(replace(within(job, budget, foresee=not self.simulated), trials=trials), self.cases)
+
+
+def open_search(
+    console: Console,
+    study: str,
+    *,
+    cases: Sequence[str] | None,
+    devices: str | None,
+    replay: Path | None,
+    runs: Path,
+) -> Search:
+    """Open a study on its devices, or on the table `replay`.
+
+    Raises StudyError, TrainerError or DeviceError where the study, a case or a device cannot be used.
+    """
+    if replay is None:
+        bench = open_workbench(study, devices=devices, runs=runs)
+        prober: Prober = open_prober(bench, console.print)
+    else:
+        if cases or devices:
+            raise StudyError("--replay takes case and devices from the table; leave out --cases and --devices")
+        table = Table.load(replay)
+        bench = replay_bench(table, study, runs=runs)
+        prober = ReplayedProber(table, *bench.spec.objectives)
+        console.print(replaying(table, replay), markup=False)
+    return Search(bench=bench, prober=prober, cases=chosen_cases(bench, cases), simulated=replay is not None)
