@@ -325,6 +325,13 @@ def test_a_dead_rank_closes_no_block() -> None:
     assert kind(result) is FailureKind.GPU_OOM
 
 
+def test_a_trainer_that_counts_no_samples_makes_so_many_in_each_iteration() -> None:
+    result, _ = probe(iterations(50), patterns=replace(PATTERN, samples_per_iteration=1536.0))
+    assert (result.samples, result.samples_per_s) == (7 * 1536, pytest.approx(512.0))
+    assert result.samples_per_s_se is not None
+    assert probe(iterations(50))[0].samples_per_s is None
+
+
 def test_a_device_that_did_nothing_while_iterations_advanced_is_a_failure_with_its_name() -> None:
     idle = tuple(replace(one, util_pct=0.0) if one.device == 1 else one for one in READINGS)
     result, _ = probe(iterations(50), readings=idle)

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.probe.result import Progress, Thin
-from tuner.probe.window import Mark, Window, find_window, marks
+from tuner.probe.window import Mark, Window, counted, find_window, marks
 
 times = st.lists(st.floats(0.1, 50), min_size=2, max_size=12).map(
     lambda steps: [sum(steps[: count + 1]) for count in range(len(steps))]
@@ -64,3 +64,12 @@ def test_a_thin_window_stands_for_all_that_training_does() -> None:
         *((10.0, 12.0, 1.0), (12.0, 13.0, 8.0), (13.0, 23.0, 1.0))
     ]
     assert [(block.seconds, block.value) for block in window.rates()] == [(10.0, 10.0)] * 2
+
+
+def test_samples_are_counted_by_the_printed_iterations_where_the_trainer_counts_none() -> None:
+    every_tenth = [Mark(iteration=10 * number, t_s=2.0 * number) for number in range(1, 4)]
+    found = counted(every_tenth, 6.4)
+    assert [mark.samples for mark in found] == [64, 128, 192]
+    assert Window(tuple(found)).samples_per_s == 32.0
+    assert counted(at([1.0, 2.0]), 6.4) == at([1.0, 2.0])
+    assert counted(every_tenth, None) == every_tenth

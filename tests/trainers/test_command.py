@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tuner.errors import TrainerError
+from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.study.space import Config
 from tuner.study.spec import TrainerSpec
 from tuner.testing.trainers import check_trainer, make_slot
-from tuner.trainers.command import LAUNCH_FACTS, CommandTrainer, Options
+from tuner.trainers.command import CommandTrainer
+from tuner.trainers.command_options import LAUNCH_FACTS, Options
 
 COMMAND = "train --envs {num_envs} --workers {num_workers} --prefetch {prefetch_factor} --on {devices} --port {port}"
 
@@ -164,6 +165,20 @@ def test_another_command_is_another_fingerprint():
         ({"progress": ["(?P<iteration>"]}, r"trainer\.options\.progress: .*is no regular expression"),
         ({"progress": [r"(?P<step>\d+)"]}, r"needs named groups out of iteration, samples, rank"),
         ({"progress": [r"(?P<samples>\d+)"]}, r"no pattern has the group \(\?P<iteration>"),
+        (
+            {"samples_per_iteration": "{lr} * 2"},
+            r"samples_per_iteration: lr: in neither command nor env; known: .*ranks",
+        ),
+        (
+            {"samples_per_iteration": "{ranks} ** 2"},
+            r"samples_per_iteration: is no arithmetic.*\(found '\{ranks\} \*\* 2'\)",
+        ),
+        ({"samples_per_iteration": True}, r"samples_per_iteration: should be text; put it in quotes \(found True\)"),
+        ({"samples_per_iteration": "2", "block_seconds": 3}, r"samples_per_iteration: blocks of `block_seconds`"),
+        (
+            {"samples_per_iteration": "2", "progress": [r"(?P<iteration>\d+) (?P<samples>\d+)"]},
+            r"samples_per_iteration: `progress` counts samples already",
+        ),
     ],
 )
 def test_wrong_options_are_named(options, message):
@@ -187,6 +202,41 @@ def test_the_documentation_names_every_option_and_placeholder():
     documented = (Path(__file__).parents[2] / "docs/studies.md").read_text()
     names = [*(f"`{name}`" for name in Options.model_fields), *(f"`{{{name}}}`" for name in LAUNCH_FACTS)]
     assert [name for name in names if name not in documented] == []
+
+
+@pytest.mark.parametrize(
+    ("written", "samples"),
+    [
+        ("{num_envs} * 24 * {ranks}", 384.0),
+        ("{num_envs} / 16 * {devices}", 1.0),
+        (4096, 4096.0),
+        ("{num_workers}", None),
+    ],
+)
+def test_samples_of_an_iteration_are_computed_from_the_config_and_the_ranks(tmp_path, written, samples):
+    source, slot = trainer(samples_per_iteration=written, session="serve"), make_slot(tmp_path)
+    warm = source.warm_plan(source.cases()[0], {"num_envs": 8}, slot)
+
+    assert plan(source, slot, num_envs=8).progress.samples_per_iteration == samples
+    assert warm is not None
+    assert warm.progress.samples_per_iteration == samples
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [("8 / {num_workers}", "cannot be computed: .*division"), ("0 * {ranks}", "must be above 0")],
+)
+def test_a_config_whose_samples_cannot_be_computed_is_refused(tmp_path, written, message):
+    with pytest.raises(ConfigRefusedError, match=message):
+        plan(trainer(samples_per_iteration=written), make_slot(tmp_path), num_workers=0)
+
+
+def test_samples_are_not_counted_with_words():
+    source = trainer(command="train {num_envs} {agent_variant}", samples_per_iteration="{num_envs}")
+    source.check_value("num_envs", 8)
+    source.check_value("agent_variant", "hiutil")
+    with pytest.raises(TrainerError, match="num_envs 'many': no number, but samples_per_iteration counts with"):
+        source.check_value("num_envs", "many")
 
 
 def test_labels_say_what_cases_are_like_whose_names_do_not():

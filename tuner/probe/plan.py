@@ -68,7 +68,7 @@ class Slot:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinePatterns:
-    """How progress is recognised in a trainer's printed lines.
+    """How progress is recognised in a trainer's printed lines, and counted.
 
     Each pattern has one or more of the named groups `iteration`, `samples`, `rank`. The patterns are tried in turn,
     and a mark is complete when the last pattern has matched.
@@ -78,6 +78,8 @@ class LinePatterns:
     block_s: float | None = None
     """For a trainer that reports no iterations: blocks of this many seconds, from its first line on, count as
     iterations. It is then unknown whether the trainer hangs."""
+    samples_per_iteration: float | None = None
+    """The samples that all ranks together collect in an iteration. It counts only where the trainer counts none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -41,7 +41,13 @@ class _Probe:
         self._clock = clock
         self._origin_s = clock.now()
         reader = ProgressReader(plan.progress, self._origin_s)
-        self._watch = Watch(plan.slot.limits, reader, len(plan.slot.devices), plan.progress.block_s)
+        self._watch = Watch(
+            plan.slot.limits,
+            reader,
+            len(plan.slot.devices),
+            block_s=plan.progress.block_s,
+            samples_per_iteration=plan.progress.samples_per_iteration,
+        )
         self._blank = ProbeResult(
             config=plan.config,
             plan_digest=plan.digest,

@@ -14,7 +14,7 @@ from tuner.probe.ranks import Laggard, laggard
 from tuner.probe.reader import ProgressReader, record
 from tuner.probe.result import Progress
 from tuner.probe.unmatched import Unmatched
-from tuner.probe.window import Mark, marks
+from tuner.probe.window import Mark, counted, marks
 from tuner.study.spec import ProbeSpec
 
 STALL_FACTOR = 20
@@ -38,12 +38,21 @@ QUIET_FACTOR = 3
 class Watch:
     """Follows the lines of one probe and decides when the probe is over."""
 
-    def __init__(self, limits: ProbeSpec, reader: ProgressReader, ranks: int, block_s: float | None = None) -> None:
-        """See `LinePatterns` for `block_s`."""
+    def __init__(
+        self,
+        limits: ProbeSpec,
+        reader: ProgressReader,
+        ranks: int,
+        *,
+        block_s: float | None = None,
+        samples_per_iteration: float | None = None,
+    ) -> None:
+        """See `LinePatterns` for `block_s` and `samples_per_iteration`."""
         self._limits = limits
         self._reader = reader
         self._ranks = ranks
         self._block_s = block_s
+        self._samples_per_iteration = samples_per_iteration
         self._first_line_s: float | None = None
         self._last_line_s = 0.0
         self.evidence = Evidence()
@@ -66,7 +75,7 @@ class Watch:
             elif (message := record(line.text)).get("type") == "failed":
                 self.evidence.tell(message, line.t_s)
         if len(self.progress) > reports_before:
-            self.marks = marks(self.progress, self._ranks)
+            self.marks = counted(marks(self.progress, self._ranks), self._samples_per_iteration)
             if len(self.marks) > max(before, 1):
                 self.evidence.forget(before_s=self.marks[-2].t_s)
         self._close_blocks(now_s)

@@ -1,7 +1,7 @@
 """The window: the whole iterations of a probe that are evaluated, and how much training they stand for. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
 
@@ -141,6 +141,16 @@ def marks(progress: Sequence[Progress], ranks: int) -> list[Mark]:
                 )
             )
     return whole
+
+
+def counted(marks: Sequence[Mark], samples_per_iteration: float | None) -> list[Mark]:
+    """Return the marks with samples counted by their iterations, if the trainer counts no samples itself.
+
+    The iteration of a mark is the number that the trainer prints. Iterations between two marks therefore count, too.
+    """
+    if samples_per_iteration is None or any(mark.samples is not None for mark in marks):
+        return list(marks)
+    return [replace(mark, samples=round(mark.iteration * samples_per_iteration)) for mark in marks]
 
 
 def _thin_on_all(parts: Sequence[Thin | None]) -> Thin | None:

@@ -19,137 +19,24 @@ if they agree in the parameters that its command line and `env` name:
         session: "{python} train.py --serve --envs {num_envs} --port {port}"
 """
 
-import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import Field, ValidationInfo, field_validator
-
-from tuner.errors import TrainerError
+from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe.plan import LinePatterns, ProbePlan, Slot
 from tuner.study.cases import Case
-from tuner.study.parameter import Strict
-from tuner.study.space import Config, config_digest
-from tuner.study.spec import Name, Seconds, TrainerSpec, Variables
+from tuner.study.space import Config, Value, config_digest
+from tuner.study.spec import TrainerSpec
+from tuner.trainers.arithmetic import Expression
 from tuner.trainers.base import STANDARD, Trainer
+from tuner.trainers.command_options import COUNTS, Labels, Options
 from tuner.trainers.launch import device_names, interpreter
 from tuner.trainers.options import checked
 from tuner.trainers.template import fill, placeholders
-
-LAUNCH_FACTS = frozenset({"case", "out_dir", "port", "devices", "ranks", "iterations", "python"})
-"""Placeholders that are no parameters. `devices` is `cuda:0,cuda:1` or `cpu,cpu`; `iterations` is the probe's limit."""
-
-_GROUPS = {"iteration", "samples", "rank", "epoch"}
-
-
-class Labels(Strict):
-    """The method and the robot of a case, where the words of its name do not say them."""
-
-    method: str = ""
-    robot: tuple[Name, ...] = ()
-    """The words that name robot and task."""
-
-
-class Options(Strict):
-    """What `trainer.options` may hold."""
-
-    command: tuple[str, ...] = Field(min_length=1)
-    """A list of words, or one text in shell quoting; no shell runs it."""
-    cases: tuple[Name, ...] = Field(default=("command",), min_length=1)
-    progress: tuple[str, ...] = ()
-    """Regular expressions for printed lines; `LinePatterns` describes their groups."""
-    block_seconds: Seconds | None = None
-    """Blocks of this length stand for iterations, where a trainer reports none; they start at its first line."""
-    expected: tuple[str, ...] = ()
-    """The files that a finished run leaves in the out dir."""
-    cwd: str = ""
-    """The folder to run in, relative to `trainer.root`, which is relative to the folder where `tuner` is started."""
-    env: Variables = Field(default_factory=dict)
-    """Environment variables; placeholders as in the command."""
-    session: tuple[str, ...] = ()
-    """The command line that serves a session; without it, every probe runs `command`."""
-    learning: tuple[Name, ...] | None = None
-    """Parameters that change what is learnt; by default the standard ones among those of the command."""
-    labels: dict[Name, Labels] = Field(default_factory=dict)
-    """Case → its method and robot; without them, the name says both, as in `amp_pi_plus`."""
-
-    @field_validator("command", "session", mode="before")
-    @classmethod
-    def _words(cls, command: object) -> object:
-        return tuple(shlex.split(command)) if isinstance(command, str) else command
-
-    @field_validator("command", "session")
-    @classmethod
-    def _fillable(cls, command: tuple[str, ...]) -> tuple[str, ...]:
-        placeholders(command)
-        return command
-
-    @field_validator("env")
-    @classmethod
-    def _env_fillable(cls, env: dict[str, str]) -> dict[str, str]:
-        placeholders(env.values())
-        return env
-
-    @field_validator("progress")
-    @classmethod
-    def _patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
-        groups = [set(_compiled(pattern).groupindex) for pattern in patterns]
-        for pattern, named in zip(patterns, groups, strict=True):
-            if not named or not named <= _GROUPS:
-                raise ValueError(f"{pattern!r} needs named groups out of iteration, samples, rank, epoch")
-        if patterns and not any("iteration" in named for named in groups):
-            raise ValueError("no pattern has the group (?P<iteration>…)")
-        return patterns
-
-    @field_validator("session")
-    @classmethod
-    def _varies_no_more(cls, session: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        known = parameters((*info.data.get("command", session), *info.data.get("env", {}).values()))
-        if unknown := sorted(parameters(session) - known):
-            raise ValueError(f"{', '.join(unknown)}: in neither command nor env, so a plain probe would not vary it")
-        return session
-
-    @field_validator("learning")
-    @classmethod
-    def _is_varied(cls, learning: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
-        known = parameters((*info.data.get("command", ()), *info.data.get("env", {}).values()))
-        if "command" in info.data and (unknown := sorted(set(learning or ()) - known)):
-            raise ValueError(f"{', '.join(unknown)}: in neither command nor env; known: {', '.join(sorted(known))}")
-        return learning
-
-    @field_validator("labels")
-    @classmethod
-    def _are_of_cases(cls, labels: dict[str, Labels], info: ValidationInfo) -> dict[str, Labels]:
-        known = info.data.get("cases", labels)
-        if unknown := [name for name in labels if name not in known]:
-            raise ValueError(f"{', '.join(unknown)}: not among cases; known: {', '.join(known)}")
-        return labels
-
-    @property
-    def command_parameters(self) -> frozenset[str]:
-        """The parameters that the command and its environment name."""
-        return parameters((*self.command, *self.env.values()))
-
-    @property
-    def session_parameters(self) -> frozenset[str]:
-        """The parameters that cannot change while a session lasts."""
-        return parameters((*self.session, *self.env.values()))
-
-
-def parameters(words: Iterable[str]) -> frozenset[str]:
-    """Return the parameters among the placeholders in `words`."""
-    return placeholders(words) - LAUNCH_FACTS
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
 
 
 class CommandTrainer(Trainer):
@@ -163,6 +50,7 @@ class CommandTrainer(Trainer):
         self._options = checked(Options, spec)
         self._python = interpreter(spec.python or sys.executable)
         self._cwd = (Path(spec.root).expanduser() / self._options.cwd).resolve()
+        self._samples = Expression(self._options.samples_per_iteration or "1")
         self.accepts = self._options.command_parameters
 
     @property
@@ -196,7 +84,11 @@ class CommandTrainer(Trainer):
             env={"PYTHONUNBUFFERED": "1", **env, **slot.variables, "TUNER_PROGRESS": str(slot.progress)},
             files={},
             slot=slot,
-            progress=LinePatterns(patterns=self._options.progress, block_s=self._options.block_seconds),
+            progress=LinePatterns(
+                patterns=self._options.progress,
+                block_s=self._options.block_seconds,
+                samples_per_iteration=self._samples_per_iteration(config, slot),
+            ),
             expected=tuple(slot.out_dir / name for name in self._options.expected),
             session_key=self.session_key(case, config) or "/".join((self.name, case.name, config_digest(config))),
         )
@@ -215,7 +107,7 @@ class CommandTrainer(Trainer):
         return replace(
             self.plan(case, config, slot),
             argv=fill(self._options.session, self._values(case, config, slot)),
-            progress=LinePatterns(),
+            progress=LinePatterns(samples_per_iteration=self._samples_per_iteration(config, slot)),
             expected=(),
             request={
                 "config": {name: value for name, value in config.items() if name in self.accepts},
@@ -237,6 +129,30 @@ class CommandTrainer(Trainer):
         """Return what comparable results share: the command, before it is filled, and its environment."""
         env = " ".join(f"{name}={text}" for name, text in sorted(self._options.env.items()))
         return {"name": self.name, "command": shlex.join(self._options.command), "env": env}
+
+    def check_value(self, parameter: str, value: Value) -> None:
+        """Refuse a word for a parameter that `samples_per_iteration` counts with."""
+        super().check_value(parameter, value)
+        if parameter in self._samples.names and isinstance(value, str):
+            raise TrainerError(
+                f"{parameter} {value!r}: not a number, but samples_per_iteration counts with {parameter}"
+            )
+
+    def _samples_per_iteration(self, config: Config, slot: Slot) -> float | None:
+        """Return the samples of an iteration; None where the options do not say or a parameter does not count.
+
+        Raises ConfigRefusedError where the arithmetic gives no number above 0.
+        """
+        text, ranks = self._options.samples_per_iteration, len(slot.devices)
+        if not text:
+            return None
+        try:
+            samples = self._samples.value({**config, **dict.fromkeys(COUNTS, ranks)})
+        except ValueError as error:
+            raise ConfigRefusedError(f"samples_per_iteration {text!r} cannot be computed: {error}") from error
+        if samples is not None and samples <= 0:
+            raise ConfigRefusedError(f"samples_per_iteration {text!r} is {samples:g}; it must be above 0")
+        return samples
 
     def _values(self, case: Case, config: Config, slot: Slot) -> dict[str, object]:
         devices = device_names(slot.devices)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from tuner.errors import TrainerError
 from tuner.study.space import Parameter
 from tuner.trainers.base import STANDARD, Trainer
-from tuner.trainers.command import LAUNCH_FACTS
+from tuner.trainers.command_options import LAUNCH_FACTS
 
 OWN = frozenset({"pruner_patience"})
 """The parameters that the tuner itself reads, whatever the trainer."""

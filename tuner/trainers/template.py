@@ -17,6 +17,18 @@ def placeholders(words: Iterable[str]) -> frozenset[str]:
     return frozenset[str]().union(*map(_names, words))
 
 
+def pieces(word: str) -> list[tuple[str, str | None]]:
+    """Split a word into texts, each with the name of the placeholder after it; None where no placeholder follows.
+
+    Raises the errors of `placeholders`.
+    """
+    fields = list(Formatter().parse(word))
+    for _, name, spec, conversion in fields:
+        if name is not None and (not name.isidentifier() or spec or conversion):
+            raise ValueError(f"{word!r} holds a placeholder that is not a plain {{name}}; double a literal brace")
+    return [(text, name) for text, name, _, _ in fields]
+
+
 def fill(words: Sequence[str], values: Mapping[str, object]) -> tuple[str, ...]:
     """Put the values in. A word with a placeholder that has no value is left out.
 
@@ -35,8 +47,4 @@ def fill(words: Sequence[str], values: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _names(word: str) -> set[str]:
-    fields = [(name, spec, conversion) for _, name, spec, conversion in Formatter().parse(word) if name is not None]
-    for name, spec, conversion in fields:
-        if not name.isidentifier() or spec or conversion:
-            raise ValueError(f"{word!r} holds a placeholder that is not a plain {{name}}; double a literal brace")
-    return {name for name, _, _ in fields}
+    return {name for _, name in pieces(word) if name is not None}

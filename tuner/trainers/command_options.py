@@ -1,0 +1,145 @@
+"""The options of a trainer that is any command line: what `trainer.options` may hold, and how it is checked."""
+
+import re
+import shlex
+from collections.abc import Iterable
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from tuner.study.parameter import Strict
+from tuner.study.spec import Name, Seconds, Variables
+from tuner.trainers.arithmetic import Expression
+from tuner.trainers.template import placeholders
+
+LAUNCH_FACTS = frozenset({"case", "out_dir", "port", "devices", "ranks", "iterations", "python"})
+"""Placeholders that are no parameters. `devices` is `cuda:0,cuda:1` or `cpu,cpu`; `iterations` is the probe's limit."""
+
+COUNTS = frozenset({"ranks", "devices"})
+"""Placeholders of `samples_per_iteration` that are no parameters: in it, `devices` is their number."""
+
+_GROUPS = {"iteration", "samples", "rank", "epoch"}
+
+
+class Labels(Strict):
+    """The method and the robot of a case, where the words of its name do not say them."""
+
+    method: str = ""
+    robot: tuple[Name, ...] = ()
+    """The words that name robot and task."""
+
+
+class Options(Strict):
+    """What `trainer.options` may hold."""
+
+    command: tuple[str, ...] = Field(min_length=1)
+    """A list of words, or one text in shell quoting; no shell runs it."""
+    cases: tuple[Name, ...] = Field(default=("command",), min_length=1)
+    progress: tuple[str, ...] = ()
+    """Regular expressions for printed lines; `LinePatterns` describes their groups."""
+    block_seconds: Seconds | None = None
+    """Blocks of this length stand for iterations, where a trainer reports none; they start at its first line."""
+    expected: tuple[str, ...] = ()
+    """The files that a finished run leaves in the out dir."""
+    cwd: str = ""
+    """The folder to run in, relative to `trainer.root`, which is relative to the folder where `tuner` is started."""
+    env: Variables = Field(default_factory=dict)
+    """Environment variables; placeholders as in the command."""
+    samples_per_iteration: str = ""
+    """The samples that all ranks together collect in an iteration, as arithmetic with placeholders."""
+    session: tuple[str, ...] = ()
+    """The command line that serves a session; without it, every probe runs `command`."""
+    learning: tuple[Name, ...] | None = None
+    """Parameters that change what is learnt; by default the standard ones among those of the command."""
+    labels: dict[Name, Labels] = Field(default_factory=dict)
+    """Case → its method and robot; without them, the name says both, as in `amp_pi_plus`."""
+
+    @field_validator("command", "session", mode="before")
+    @classmethod
+    def _words(cls, command: object) -> object:
+        return tuple(shlex.split(command)) if isinstance(command, str) else command
+
+    @field_validator("command", "session")
+    @classmethod
+    def _fillable(cls, command: tuple[str, ...]) -> tuple[str, ...]:
+        placeholders(command)
+        return command
+
+    @field_validator("env")
+    @classmethod
+    def _env_fillable(cls, env: dict[str, str]) -> dict[str, str]:
+        placeholders(env.values())
+        return env
+
+    @field_validator("progress")
+    @classmethod
+    def _patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        groups = [set(_compiled(pattern).groupindex) for pattern in patterns]
+        for pattern, named in zip(patterns, groups, strict=True):
+            if not named or not named <= _GROUPS:
+                raise ValueError(f"{pattern!r} needs named groups out of iteration, samples, rank, epoch")
+        if patterns and not any("iteration" in named for named in groups):
+            raise ValueError("no pattern has the group (?P<iteration>…)")
+        return patterns
+
+    @field_validator("session")
+    @classmethod
+    def _varies_no_more(cls, session: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        known = parameters((*info.data.get("command", session), *info.data.get("env", {}).values()))
+        if unknown := sorted(parameters(session) - known):
+            raise ValueError(f"{', '.join(unknown)}: in neither command nor env, so a plain probe would not vary it")
+        return session
+
+    @field_validator("samples_per_iteration", mode="before")
+    @classmethod
+    def _may_be_a_number(cls, given: object) -> object:
+        return str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
+
+    @field_validator("samples_per_iteration")
+    @classmethod
+    def _is_arithmetic(cls, text: str, info: ValidationInfo) -> str:
+        known = parameters((*info.data.get("command", ()), *info.data.get("env", {}).values())) | COUNTS
+        if text and "command" in info.data and (unknown := sorted(Expression(text).names - known)):
+            raise ValueError(f"{', '.join(unknown)}: in neither command nor env; known: {', '.join(sorted(known))}")
+        if text and info.data.get("block_seconds"):
+            raise ValueError("blocks of `block_seconds` are no iterations of the trainer; give only one of the two")
+        if text and any("samples" in _compiled(pattern).groupindex for pattern in info.data.get("progress", ())):
+            raise ValueError("`progress` counts samples already, in its group samples; give only one of the two")
+        return text
+
+    @field_validator("learning")
+    @classmethod
+    def _is_varied(cls, learning: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
+        known = parameters((*info.data.get("command", ()), *info.data.get("env", {}).values()))
+        if "command" in info.data and (unknown := sorted(set(learning or ()) - known)):
+            raise ValueError(f"{', '.join(unknown)}: in neither command nor env; known: {', '.join(sorted(known))}")
+        return learning
+
+    @field_validator("labels")
+    @classmethod
+    def _are_of_cases(cls, labels: dict[str, Labels], info: ValidationInfo) -> dict[str, Labels]:
+        known = info.data.get("cases", labels)
+        if unknown := [name for name in labels if name not in known]:
+            raise ValueError(f"{', '.join(unknown)}: not among cases; known: {', '.join(known)}")
+        return labels
+
+    @property
+    def command_parameters(self) -> frozenset[str]:
+        """The parameters that the command and its environment name."""
+        return parameters((*self.command, *self.env.values()))
+
+    @property
+    def session_parameters(self) -> frozenset[str]:
+        """The parameters that cannot change while a session lasts."""
+        return parameters((*self.session, *self.env.values()))
+
+
+def parameters(words: Iterable[str]) -> frozenset[str]:
+    """Return the parameters among the placeholders in `words`."""
+    return placeholders(words) - LAUNCH_FACTS
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
