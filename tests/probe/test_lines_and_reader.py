@@ -202,3 +202,39 @@ def test_without_an_epoch_only_a_deep_fall_is_a_new_start() -> None:
     plain = LinePatterns(patterns=(r"step (?P<iteration>\d+)",))
     texts = [f"step {number}" for number in (1, 2, 3, 2, 4, 5, 6, 7, 1, 2)]
     assert [one for one, _ in marks(ProgressReader(plain, 0.0), *texts)] == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+
+def counted(*patterns: str) -> ProgressReader:
+    return ProgressReader(LinePatterns(patterns=patterns), 0.0)
+
+
+def test_matches_without_a_number_count_as_iterations() -> None:
+    assert marks(counted("epoch finished"), "epoch finished", "saving", "epoch finished") == [(1, None), (2, None)]
+    texts = ["samples 64", "== end of update ==", "== end of update ==", "samples 192", "== end of update =="]
+    assert marks(counted(r"samples (?P<samples>\d+)", "^== end"), *texts) == [(1, 64), (2, None), (3, 192)]
+
+
+def test_a_line_that_repeats_its_samples_is_no_other_iteration() -> None:
+    texts = [f"global_step={samples}, return={samples % 7}" for samples in (128, 128, 256, 250, 256, 384)]
+    assert marks(counted(r"global_step=(?P<samples>\d+)"), *texts) == [(1, 128), (2, 256), (3, 384)]
+
+
+def test_ranks_count_their_own_lines() -> None:
+    reader = counted(r"rank (?P<rank>\d) is done")
+    found = [reader.feed(Line(t_s=1.0, text=f"rank {rank} is done")) for rank in (0, 1, 1, 0)]
+    assert [(one.rank, one.iteration) for one in found if one] == [(0, 1), (1, 1), (1, 2), (0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("printed", "speed"), [("1234", 1234), ("3,012.5", 3012.5), ("1.2e4", 12_000), ("12.8K", 12_800)]
+)
+def test_a_printed_speed_is_read_as_people_print_it(printed: str, speed: float) -> None:
+    found = counted(r"SPS: (?P<samples_per_s>\S+)").feed(Line(t_s=1.0, text=f"SPS: {printed}"))
+    assert found is not None
+    assert (found.iteration, found.samples_per_s) == (1, speed)
+
+
+def test_a_report_has_an_iteration_of_its_own() -> None:
+    reader = counted("epoch finished")
+    assert reader.feed(record(samples=7)) is None
+    assert reader.feed(record(iteration=5)) is not None

@@ -1,3 +1,6 @@
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,3 +76,46 @@ def test_samples_are_counted_by_the_printed_iterations_where_the_trainer_counts_
     assert Window(tuple(found)).samples_per_s == 32.0
     assert counted(at([1.0, 2.0]), 6.4) == at([1.0, 2.0])
     assert counted(every_tenth, None) == every_tenth
+
+
+def at_speeds(*speeds: float | None, step_s: float = 2.0) -> Window:
+    printed = [Mark(iteration=number, t_s=step_s * number, samples_per_s=speed) for number, speed in enumerate(speeds)]
+    return Window(tuple(printed))
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 9.0), st.floats(1.0, 1e6)), min_size=1, max_size=5))
+def test_printed_speeds_count_by_the_time_since_the_mark_before(printed: list[tuple[float, float]]) -> None:
+    found = [Mark(iteration=0, t_s=0.0, samples_per_s=7.0)]
+    for step_s, speed in printed:
+        found.append(Mark(iteration=len(found), t_s=found[-1].t_s + step_s, samples_per_s=speed))
+    window = Window(tuple(found))
+    made = sum(step_s * speed for step_s, speed in printed)
+    assert window.samples_per_s == pytest.approx(made / sum(step_s for step_s, _ in printed))
+    assert sum(block.seconds * block.value for block in window.rates()) == pytest.approx(made)
+
+
+def test_a_total_goes_before_the_printed_speeds() -> None:
+    window = Window(tuple(replace(mark, samples_per_s=1.0) for mark in at([1.0, 2.0, 3.0])))
+    assert (window.samples_per_s, [block.value for block in window.rates()]) == (100.0, [100.0, 100.0])
+    of_its_own = Window(tuple(replace(mark, samples=64) for mark in at_speeds(5.0, 6.0).marks))
+    assert (of_its_own.samples_per_s, [block.value for block in of_its_own.rates()]) == (6.0, [6.0])
+
+
+def test_an_unknown_speed_leaves_the_rate_unknown() -> None:
+    assert at_speeds(5.0, None, 5.0).samples_per_s is None
+    assert at_speeds(None, 5.0, 5.0).samples_per_s == 5.0
+
+
+def test_averages_since_a_slow_start_tell_no_rate() -> None:
+    since_start = [64 * number / (10.0 + number) for number in range(1, 9)]
+    assert (at_speeds(*since_start).samples_per_s, at_speeds(*since_start).rates()) == (None, [])
+    assert at_speeds(*since_start[:6]).samples_per_s is not None
+    assert at_speeds(*sorted(100.0 + step / 10 for step in range(8))).samples_per_s is not None
+    assert at_speeds(*since_start, 1.0).samples_per_s is not None
+
+
+def test_the_speeds_of_ranks_add_up() -> None:
+    reports = [Progress(rank=rank, iteration=0, t_s=1.0, samples_per_s=speed) for rank, speed in ((0, 5.0), (1, 6.0))]
+    assert marks(reports, ranks=2)[0].samples_per_s == 11.0
+    assert marks([reports[0], replace(reports[1], samples_per_s=None)], ranks=2)[0].samples_per_s is None
+    assert marks([Progress(iteration=0, t_s=1.0, samples_per_s=5.0)], ranks=2)[0].samples_per_s == 5.0

@@ -163,8 +163,8 @@ def test_another_command_is_another_fingerprint():
         ({"cases": ["a/b"]}, r"trainer\.options\.cases\.0: .*\(found 'a/b'\)"),
         ({"cases": []}, r"trainer\.options\.cases: "),
         ({"progress": ["(?P<iteration>"]}, r"trainer\.options\.progress: .*is no regular expression"),
-        ({"progress": [r"(?P<step>\d+)"]}, r"needs named groups out of iteration, samples, rank"),
-        ({"progress": [r"(?P<samples>\d+)"]}, r"no pattern has the group \(\?P<iteration>"),
+        ({"progress": [r"(?P<step>\d+)"]}, r"needs named groups out of iteration, samples, samples_per_s, rank"),
+        ({"progress": [r"step (\d+)"]}, r"needs named groups out of .*, as in \(\?P<iteration>…\)"),
         (
             {"samples_per_iteration": "{lr} * 2"},
             r"samples_per_iteration: lr: in neither command nor env; known: .*ranks",

@@ -70,8 +70,9 @@ class Slot:
 class LinePatterns:
     """How progress is recognised in a trainer's printed lines, and counted.
 
-    Each pattern has one or more of the named groups `iteration`, `samples`, `rank`. The patterns are tried in turn,
-    and a mark is complete when the last pattern has matched.
+    A pattern may have the named groups `iteration`, `samples`, `samples_per_s`, `rank` and `epoch`. The patterns are
+    tried in turn, and a mark is complete when the last pattern has matched. If no pattern has the group `iteration`,
+    each completed match counts as one iteration.
     """
 
     patterns: tuple[str, ...] = ()

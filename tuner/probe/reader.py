@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from typing import Any, TypeVar
 
 from tuner.probe.counts import MOST, MOST_ITERATIONS, Unwrapped, number, whole_numeral
@@ -15,12 +16,16 @@ N = TypeVar("N", int, float)
 class ProgressReader:
     """Turns lines into progress reports.
 
-    A line without a finite, growing iteration is not a report. Other fields that are not finite or have decreased are
-    unknown in their report. `origin_s` is the monotonic time at which the probe's clock is 0.
+    A line without a finite, growing iteration is not a report. If no pattern has the group `iteration`, each printed
+    match counts as one iteration, except where it repeats the samples of an earlier match. Other fields that are not
+    finite or have decreased are unknown in their report. `origin_s` is the monotonic time at which the probe's clock
+    is 0.
     """
 
     def __init__(self, patterns: LinePatterns, origin_s: float) -> None:
         self._patterns = [re.compile(pattern) for pattern in patterns.patterns]
+        self._counts_lines = not any("iteration" in pattern.groupindex for pattern in self._patterns)
+        self._counted: Counter[int | None] = Counter()
         self._origin_s = origin_s
         self._partial: dict[str, str] = {}
         self._unwrapped: dict[tuple[str | None, str], Unwrapped] = {}
@@ -30,10 +35,14 @@ class ProgressReader:
 
     def feed(self, line: Line) -> Progress | None:
         """Return the progress report that this line completes, or None."""
-        fields = record(line.text) if line.stream == "progress" else self._over_epochs(self._printed(line.text))
+        fields = record(line.text) if line.stream == "progress" else self._printed(line.text)
+        if fields is None:
+            return None
         rank = _count(fields.get("rank"))
         if rank is None and fields.get("rank") is not None:
             return None
+        if line.stream == "console" and self._counts_lines:
+            fields["iteration"] = self._count_line(rank, _count(fields.get("samples")))
         before = self._highest.get((rank, "iteration"), -1)
         iteration = self._grown(rank, "iteration", _count(fields.get("iteration"), MOST_ITERATIONS))
         if iteration is None or iteration == before:
@@ -44,11 +53,18 @@ class ProgressReader:
             iteration=iteration,
             rank=rank,
             samples=self._grown(rank, "samples", _count(fields.get("samples"))),
+            samples_per_s=number(fields.get("samples_per_s")),
             busy_s=self._grown(rank, "busy_s", number(fields.get("busy_s"))),
             alloc_retries=self._grown(rank, "alloc_retries", _count(fields.get("alloc_retries"))),
             t_s=t_s,
             thin=self._thin(number(fields.get("thin_from_s")), number(fields.get("thin_by")), began_s, t_s),
         )
+
+    def _count_line(self, rank: int | None, samples: int | None) -> int:
+        """Count a match of a rank as an iteration, unless its samples are those of an earlier match."""
+        if samples is None or samples > self._highest.get((rank, "samples"), -1):
+            self._counted[rank] += 1
+        return self._counted[rank]
 
     def _grown(self, rank: int | None, name: str, value: N | None) -> N | None:
         """Return the value, or None when it is below the rank's earlier values of the same name."""
@@ -84,7 +100,8 @@ class ProgressReader:
                 fields[name] = unwrapped(printed, epoch)
         return fields
 
-    def _printed(self, text: str) -> dict[str, Any]:
+    def _printed(self, text: str) -> dict[str, Any] | None:
+        """Return the fields that the patterns have found, once the last pattern matches; None before that."""
         for pattern in self._patterns:
             if found := pattern.search(text):
                 self.matched += 1
@@ -92,8 +109,8 @@ class ProgressReader:
                 self._partial |= {name: whole_numeral(text, *span) for name, span in groups.items()}
                 if pattern is self._patterns[-1]:
                     whole, self._partial = self._partial, {}
-                    return whole
-        return {}
+                    return self._over_epochs(whole)
+        return None
 
 
 def record(text: str) -> dict[str, Any]:

@@ -15,6 +15,10 @@ Utilisation is measured every tenth of a second or less often, so a shorter span
 """
 
 
+GROW_IN_A_ROW, GROWN = 6, 0.02
+"""Printed speeds count as averages since the start if so many or more grow in a row, by more than this share."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
     """The moment at which every rank had finished an iteration."""
@@ -23,6 +27,8 @@ class Mark:
     t_s: float
     samples: int | None = None
     """The number of samples of all ranks together so far."""
+    samples_per_s: float | None = None
+    """The speed of all ranks together since the mark before, as the trainer prints it."""
     thin: Thin | None = None
     """The part of the iteration that was shortened on all ranks at the same time, if there was one."""
 
@@ -77,9 +83,11 @@ class Window:
     def samples_per_s(self) -> float | None:
         """The samples of all ranks per second of training.
 
-        None unless the trainer reports the total number of samples since its start.
+        The total number of samples decides if the trainer reports it. Otherwise it is the mean of the printed speeds,
+        each weighted by the time since the mark before. None where neither is known, and where the speeds grow
+        throughout.
         """
-        return self._rate() or None  # 0 means that the trainer reports the samples of each iteration, not the total
+        return self._counted_rate() or (None if self._speeds_grow else self._printed_rate())
 
     def pieces(self) -> list[Piece]:
         """Split the window where a thin part begins or ends. A window without thin parts is one piece."""
@@ -101,15 +109,32 @@ class Window:
         return [Window(self.marks[begin : end + 1]) for begin, end in pairwise(ends)]
 
     def rates(self) -> list[Block]:
-        """Return the samples per second of each span, or nothing when the trainer does not report samples."""
+        """Return the samples per second of each span, or nothing when `samples_per_s` is unknown."""
         if self.samples_per_s is None:
             return []
-        return [Block(span.trained_s, rate) for span in self.spans() if (rate := span._rate()) is not None]
+        rate = Window._counted_rate if self._counted_rate() else Window._printed_rate
+        return [Block(span.trained_s, found) for span in self.spans() if (found := rate(span)) is not None]
 
-    def _rate(self) -> float | None:
+    def _counted_rate(self) -> float | None:
+        """Return the rate by the totals at both ends; 0 means that the trainer reports each iteration's own samples."""
         if self.first.samples is None or self.last.samples is None:
             return None
         return (self.last.samples - self.first.samples) / self.trained_s
+
+    def _printed_rate(self) -> float | None:
+        speeds = [(later.t_s - mark.t_s, later.samples_per_s) for mark, later in pairwise(self.marks)]
+        known = [(seconds, speed) for seconds, speed in speeds if speed is not None]
+        return sum(seconds * speed for seconds, speed in known) / self.seconds if len(known) == len(speeds) else None
+
+    @property
+    def _speeds_grow(self) -> bool:
+        """Whether the printed speeds look like averages since the trainer's start, which hold its slow beginning.
+
+        Of six independent speeds, one order in 720 grows throughout.
+        """
+        speeds = [mark.samples_per_s or 0.0 for mark in self.marks[1:]]
+        grow = all(later > earlier for earlier, later in pairwise(speeds))
+        return len(speeds) >= GROW_IN_A_ROW and grow and speeds[-1] > (1 + GROWN) * speeds[0]
 
 
 def marks(progress: Sequence[Progress], ranks: int) -> list[Mark]:
@@ -121,7 +146,13 @@ def marks(progress: Sequence[Progress], ranks: int) -> list[Mark]:
     by_rank = [report for report in progress if report.rank is not None and report.rank < ranks]
     if not by_rank:
         return [
-            Mark(iteration=report.iteration, t_s=report.t_s, samples=report.samples, thin=report.thin)
+            Mark(
+                iteration=report.iteration,
+                t_s=report.t_s,
+                samples=report.samples,
+                samples_per_s=report.samples_per_s,
+                thin=report.thin,
+            )
             for report in progress
             if report.rank is None
         ]
@@ -132,11 +163,13 @@ def marks(progress: Sequence[Progress], ranks: int) -> list[Mark]:
         closed.append(report)
         if len(closed) == ranks:
             counts = [one.samples for one in closed if one.samples is not None]
+            speeds = [one.samples_per_s for one in closed if one.samples_per_s is not None]
             whole.append(
                 Mark(
                     iteration=report.iteration,
                     t_s=max(one.t_s for one in closed),
                     samples=sum(counts) if len(counts) == ranks else None,
+                    samples_per_s=sum(speeds) if len(speeds) == ranks else None,
                     thin=_thin_on_all([one.thin for one in closed]),
                 )
             )

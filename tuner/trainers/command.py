@@ -134,9 +134,7 @@ class CommandTrainer(Trainer):
         """Refuse a word for a parameter that `samples_per_iteration` counts with."""
         super().check_value(parameter, value)
         if parameter in self._samples.names and isinstance(value, str):
-            raise TrainerError(
-                f"{parameter} {value!r}: not a number, but samples_per_iteration counts with {parameter}"
-            )
+            raise TrainerError(f"{parameter} {value!r}: no number, but samples_per_iteration counts with {parameter}")
 
     def _samples_per_iteration(self, config: Config, slot: Slot) -> float | None:
         """Return the samples of an iteration; None where the options do not say or a parameter does not count.

@@ -17,7 +17,7 @@ LAUNCH_FACTS = frozenset({"case", "out_dir", "port", "devices", "ranks", "iterat
 COUNTS = frozenset({"ranks", "devices"})
 """Placeholders of `samples_per_iteration` that are no parameters: in it, `devices` is their number."""
 
-_GROUPS = {"iteration", "samples", "rank", "epoch"}
+_GROUPS = ("iteration", "samples", "samples_per_s", "rank", "epoch")
 
 
 class Labels(Strict):
@@ -73,12 +73,10 @@ class Options(Strict):
     @field_validator("progress")
     @classmethod
     def _patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
-        groups = [set(_compiled(pattern).groupindex) for pattern in patterns]
-        for pattern, named in zip(patterns, groups, strict=True):
-            if not named or not named <= _GROUPS:
-                raise ValueError(f"{pattern!r} needs named groups out of iteration, samples, rank, epoch")
-        if patterns and not any("iteration" in named for named in groups):
-            raise ValueError("no pattern has the group (?P<iteration>…)")
+        for pattern in patterns:
+            compiled = _compiled(pattern)
+            if not compiled.groupindex.keys() <= set(_GROUPS) or (compiled.groups and not compiled.groupindex):
+                raise ValueError(f"{pattern!r} needs named groups out of {', '.join(_GROUPS)}, as in (?P<iteration>…)")
         return patterns
 
     @field_validator("session")
