@@ -3,12 +3,14 @@
 import re
 import shlex
 from collections.abc import Iterable
+from typing import Any
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from tuner.study.parameter import Strict
 from tuner.study.spec import Name, Seconds, Variables
 from tuner.trainers.arithmetic import Expression
+from tuner.trainers.presets import with_preset
 from tuner.trainers.template import placeholders
 
 LAUNCH_FACTS = frozenset({"case", "out_dir", "port", "devices", "ranks", "iterations", "python"})
@@ -35,7 +37,7 @@ class Options(Strict):
     """A list of words, or one text in shell quoting; no shell runs it."""
     cases: tuple[Name, ...] = Field(default=("command",), min_length=1)
     progress: tuple[str, ...] = ()
-    """Regular expressions for printed lines; `LinePatterns` describes their groups."""
+    """Regular expressions for printed lines, or the name of a preset; `LinePatterns` describes their groups."""
     block_seconds: Seconds | None = None
     """Blocks of this length stand for iterations, where a trainer reports none; they start at its first line."""
     expected: tuple[str, ...] = ()
@@ -52,6 +54,11 @@ class Options(Strict):
     """Parameters that change what is learnt; by default the standard ones among those of the command."""
     labels: dict[Name, Labels] = Field(default_factory=dict)
     """Case → its method and robot; without them, the name says both, as in `amp_pi_plus`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_preset(cls, options: Any) -> Any:
+        return with_preset(options) if isinstance(options, dict) else options
 
     @field_validator("command", "session", mode="before")
     @classmethod

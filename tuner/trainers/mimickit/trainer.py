@@ -16,10 +16,9 @@ from tuner.trainers.launch import device_names, interpreter, iterations
 from tuner.trainers.mimickit import agent, packages
 from tuner.trainers.mimickit.checkout import Checkout
 from tuner.trainers.options import checked
+from tuner.trainers.presets import PRESETS
 
-PROGRESS = LinePatterns(
-    patterns=(r"\|\s+Iteration\s+\|\s+(?P<iteration>\d+)\s+\|", r"\|\s+Samples\s+\|\s+(?P<samples>\d+)\s+\|")
-)
+PROGRESS = LinePatterns(patterns=PRESETS["mimickit"].progress)
 """Two rows of the table that rank 0 prints once per iteration."""
 
 DRIVER = Path(__file__).with_name("driver.py")
