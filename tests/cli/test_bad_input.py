@@ -3,12 +3,11 @@
 import errno
 import os
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tests_cli import Tuner, study_file
+from tests_forks import Forks
 
 pytestmark = pytest.mark.usefixtures("tuner")
 
@@ -212,26 +211,24 @@ def test_a_later_case_that_was_begun_otherwise_is_refused_before_the_first_probe
     assert "case walk" not in answer[1]
 
 
-TUNER = [sys.executable, "-c", "from tuner.cli.main import main; main()"]
+TUNER = "from tuner.cli.main import main; main()"
+NOBODY_READS = "import os; reader, writer = os.pipe(); os.dup2(writer, 1); os.close(reader); os.close(writer)\n"
 
 
 @pytest.mark.parametrize("command", [["cases"], ["schema"], ["plan"]], ids=" ".join)
-def test_output_to_a_full_disk_is_refused(tmp_path: Path, command: list[str]) -> None:
+def test_output_to_a_full_disk_is_refused(processes: Forks, tmp_path: Path, command: list[str]) -> None:
     arguments = command if command == ["schema"] else [*command, "--study", str(study_file(tmp_path))]
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run([*TUNER, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    done = processes.run(TUNER, *arguments, stdout=Path("/dev/full"))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "No space left on device; free some disk space" in done.stderr
 
 
 @pytest.mark.parametrize("command", [["cases"], ["schema"]], ids=" ".join)
-def test_a_reader_that_has_seen_enough_ends_the_command_quietly(tmp_path: Path, command: list[str]) -> None:
+def test_a_reader_that_has_seen_enough_ends_the_command_quietly(
+    processes: Forks, tmp_path: Path, command: list[str]
+) -> None:
     arguments = command if command == ["schema"] else [*command, "--study", str(study_file(tmp_path))]
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "w") as closed:
-        done = subprocess.run([*TUNER, *arguments], stdout=closed, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.stderr == ""
+    assert processes.run(NOBODY_READS + TUNER, *arguments).stderr == ""
 
 
 @pytest.mark.parametrize(

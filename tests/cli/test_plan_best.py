@@ -1,7 +1,9 @@
 """`tuner plan --best`: what a study has found, as a script to train with."""
 
 import re
+import shutil
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -19,9 +21,21 @@ def written(folder: Path, trainer: str, **changes: object) -> Path:
     return file
 
 
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder where a study of one config has run, and what the command said."""
+    folder = tmp_path_factory.mktemp("single")
+    file = written(folder, TRAINER, space={"num_envs": {"ladder": [16]}, "pruner_patience": {"choices": [2]}})
+    with (folder / "said").open("w") as said, redirect_stdout(said):
+        run_in(folder, "optimize", "--study", file, "--n-trials", 1)
+    return folder
+
+
 @pytest.fixture
-def study(tmp_path: Path) -> Path:
-    return written(tmp_path, TRAINER, space={"num_envs": {"ladder": [16]}, "pruner_patience": {"choices": [2]}})
+def study(tuner: Tuner, measured: Path, tmp_path: Path) -> Path:
+    """That study, copied into the folder where the command line runs."""
+    shutil.copytree(measured, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "demo.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +56,9 @@ def pareto(tuner: Tuner, searched: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 def test_the_best_is_printed_with_where_it_comes_from_and_without_a_probes_end(tuner: Tuner, study: Path) -> None:
-    _, out, _ = tuner("optimize", "--study", study, "--n-trials", 1)
-    assert " ".join(out.split()).endswith(
-        f"`tuner plan --study {study} --best` prints the best as a script to train with"
+    said = (study.parent / "said").read_text()
+    assert re.search(
+        r"`tuner plan --study \S+demo\.yaml --best` prints the best as a script to train with$", " ".join(said.split())
     )
     code, out, err = tuner("plan", "--study", study, "--best")
     assert (code, err) == (0, "")
@@ -57,7 +71,6 @@ def test_the_best_is_printed_with_where_it_comes_from_and_without_a_probes_end(t
 
 
 def test_a_case_without_a_best_is_left_out_and_said(tuner: Tuner, study: Path) -> None:
-    tuner("optimize", "--study", study, "--n-trials", 1)
     code, out, err = tuner("plan", "--study", study, "--best", "--cases", "*")
     assert (code, err) == (0, "run: left out, it has no best config yet\n")
     assert "# run" not in out
@@ -66,13 +79,11 @@ def test_a_case_without_a_best_is_left_out_and_said(tuner: Tuner, study: Path) -
 
 
 def test_a_best_for_other_devices_says_where_it_was_measured(tuner: Tuner, study: Path) -> None:
-    tuner("optimize", "--study", study, "--n-trials", 1)
     _, out, _ = tuner("plan", "--study", study, "--best", "--devices", "cpu:1")
     assert re.search(r"^# walk: measured on cpu:0 .*, cpu:1 .*, launched here on cpu:0 ", out, re.MULTILINE)
 
 
 def test_a_best_that_would_be_launched_otherwise_now_says_so(tuner: Tuner, study: Path) -> None:
-    tuner("optimize", "--study", study, "--n-trials", 1)
     changed = "# walk: measured with another command, environment or files"
     assert changed not in tuner("plan", "--study", study, "--best")[1]
     study.write_text(study.read_text().replace("--last", "--until"))
@@ -80,8 +91,7 @@ def test_a_best_that_would_be_launched_otherwise_now_says_so(tuner: Tuner, study
 
 
 def test_the_best_is_that_of_the_database_asked_for(tuner: Tuner, study: Path, tmp_path: Path) -> None:
-    storage = f"sqlite:///{tmp_path / 'elsewhere.db'}"
-    tuner("optimize", "--study", study, "--n-trials", 1, "--storage", storage)
+    storage = f"sqlite:///{(tmp_path / 'runs/demo/study.db').rename(tmp_path / 'elsewhere.db')}"
     code, _, err = tuner("plan", "--study", study, "--best")
     assert (code, "no study database" in err) == (2, True)
     assert "trial #0" in tuner("plan", "--study", study, "--best", "--storage", storage)[1]
@@ -123,7 +133,6 @@ def test_a_trial_that_is_not_among_the_best_is_refused_with_those_that_are(tuner
 def test_a_trial_is_one_of_the_best_of_one_case(tuner: Tuner, study: Path) -> None:
     code, _, err = tuner("plan", "--study", study, "--trial", 0)
     assert (code, "give --best too" in err) == (2, True)
-    tuner("optimize", "--study", study, "--n-trials", 1)
     code, _, err = tuner("plan", "--study", study, "--best", "--trial", 0, "--cases", "*")
     assert (code, "name the case with --cases" in err) == (2, True)
     assert "trial #0" in tuner("plan", "--study", study, "--best", "--trial", 0)[1]
