@@ -44,7 +44,7 @@ class Timed(Quiet):
 
 def study_file(folder: Path, **changes: Any) -> str:
     """Write a study whose own space is another one than the table's."""
-    raw = {"name": "search", "trainer": TRAINER, "space": {"num_envs": {"ladder": [7]}}, "search": {"trials": 14}}
+    raw = {"name": "search", "trainer": TRAINER, "space": {"num_envs": {"ladder": [7]}}, "search": {"trials": 10}}
     path = folder / "search.yaml"
     with path.open("w") as file:
         YAML(typ="safe").dump(raw | changes, file)
@@ -222,7 +222,7 @@ def test_tables_of_several_cases_learn_from_each_other_as_cases_do(made: "Made",
         header = made.table.header.model_copy(update={"case": case, "date": date})
         rows = [row for config in made.table.configs if (row := made.table.find(config))]
         one = replace(made, table=type(made.table)(header, rows))
-        bench = replay_bench(one.table, study_file(tmp_path, search={"trials": 6}))
+        bench = replay_bench(one.table, study_file(tmp_path, search={"trials": 9}))
         launched.append(searched(one, bench, tmp_path)[1].launched)
         best = best or reader(tmp_path, "search").best[case].config
     assert launched[0][0] != launched[1][0] == best

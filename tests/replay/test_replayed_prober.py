@@ -77,14 +77,14 @@ def test_a_probe_replayed_as_it_was_recorded_gives_the_same(made: "Made") -> Non
 
 
 def test_only_the_first_probe_of_a_session_pays_for_its_start(replay: Replay) -> None:
-    first, second = replay.probe(config(16, workers=2)), replay.probe(config(16, workers=1))
+    first, second = replay.probe(config(16, workers=1)), replay.probe(config(16))
     assert (first.ready_s, second.ready_s) == (READY_S, 0.0)
     assert (first.total_s, second.total_s) == (READY_S + RUN_S, RUN_S)
     assert (first.start_up_s, second.start_up_s) == (READY_S + 2.0, 2.0)
-    other = replay.probe(config(32))
+    other = replay.probe(config(64))
     assert other.ready_s == READY_S
     assert replay.prober.spent_s == 2 * READY_S + 3 * RUN_S
-    assert replay.prober.open_session == "command/walk/num_envs=32"
+    assert replay.prober.open_session == "command/walk/num_envs=64"
 
 
 def test_a_cold_probe_pays_for_its_start_and_ends_the_session(replay: Replay) -> None:
@@ -133,8 +133,8 @@ def test_stop_is_asked_after_each_iteration_as_it_was(replay: Replay) -> None:
             seen.append(so_far)
         return Go()
 
-    replay.probe(config(32), look)
-    means = [total / count for count, total in enumerate(accumulate(readings(config(32))), start=1)]
+    replay.probe(config(64), look)
+    means = [total / count for count, total in enumerate(accumulate(readings(config(64))), start=1)]
     assert [value(so_far, UTIL) for so_far in seen] == pytest.approx(means)
     assert [so_far.iterations for so_far in seen] == [1, 2, 3, 4, 5, 6, 7]
     assert [so_far.total_s for so_far in seen] == [READY_S + 2.5 + 2.0 * count for count in range(1, 8)]
@@ -143,22 +143,22 @@ def test_stop_is_asked_after_each_iteration_as_it_was(replay: Replay) -> None:
 
 @pytest.mark.parametrize(("answer", "stopped"), [(Pruned("cannot win"), "cannot win"), (Enough(), None)])
 def test_a_probe_ends_where_it_is_told_to(replay: Replay, answer: Answer, stopped: str | None) -> None:
-    result = replay.probe(config(32), at(3, answer))
+    result = replay.probe(config(64), at(3, answer))
     assert (result.stopped, result.failure, result.iterations) == (stopped, None, 3)
     assert replay.prober.spent_s == result.total_s == READY_S + 2.5 + 6.0
     assert replay.prober.open_session is not None
 
 
 def test_a_probe_ends_at_the_study_s_own_limits(replay: Replay) -> None:
-    assert replay.probe(config(32), limits=ProbeSpec(iterations=4)).iterations == 3
-    assert replay.probe(config(32), limits=ProbeSpec(iterations=4, window_seconds=9.0)).iterations == 5
-    assert replay.probe(config(32), limits=ProbeSpec(iterations=99)).iterations == 7
+    assert replay.probe(config(64), limits=ProbeSpec(iterations=4)).iterations == 3
+    assert replay.probe(config(64), limits=ProbeSpec(iterations=4, window_seconds=9.0)).iterations == 5
+    assert replay.probe(config(64), limits=ProbeSpec(iterations=99)).iterations == 7
 
 
 def test_the_user_can_interrupt_before_and_in_a_probe(replay: Replay) -> None:
-    before = replay.probe(config(32), lambda so_far: Interrupted())
+    before = replay.probe(config(64), lambda so_far: Interrupted())
     assert (before.failure and before.failure.kind, before.launched) == (FailureKind.INTERRUPTED, False)
-    inside = replay.probe(config(32), at(2, Interrupted()))
+    inside = replay.probe(config(64), at(2, Interrupted()))
     assert (inside.failure and inside.failure.kind, inside.window_s) == (FailureKind.INTERRUPTED, None)
     assert replay.prober.open_session is None
 
@@ -198,16 +198,16 @@ def test_another_objective_has_no_series_but_its_value(made: "Made") -> None:
         seen.append(so_far)
         return Go()
 
-    result = Replay(made, "samples_per_s").probe(config(32), look)
+    result = Replay(made, "samples_per_s").probe(config(64), look)
     assert [so_far and so_far.iterations for so_far in seen] == [None, 7]
     assert result.samples_per_s == 500.0
 
 
 def test_noise_is_that_of_the_reading(made: "Made") -> None:
     replay = Replay(made, noise=random.Random(0))
-    results = [replay.probe(config(32)) for _ in range(400)]
+    results = [replay.probe(config(64)) for _ in range(400)]
     numbers = [number for result in results if (number := value(result, UTIL)) is not None]
-    whole = made.table.find(config(32))
+    whole = made.table.find(config(64))
     assert whole is not None
     own_error = error(whole.result, UTIL)
     assert own_error is not None
@@ -225,7 +225,7 @@ def test_noise_moves_a_whole_reading_and_repeats_with_its_seed(made: "Made") -> 
                 numbers.append(value(so_far, UTIL) or 0.0)
             return Go()
 
-        Replay(made, noise=random.Random(seed)).probe(config(32), look)
+        Replay(made, noise=random.Random(seed)).probe(config(64), look)
         return numbers
 
     assert series(1) == series(1) != series(2)

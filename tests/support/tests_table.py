@@ -26,10 +26,10 @@ READY_S, COMMAND_S, ITERATION_S, AFTER_S = 30.0, 40.0, 2.0, 0.5
 FITS = 64
 """Environments that fit into memory."""
 SPACE = {
-    "num_envs": {"ladder": [8, 16, 32, 64, 128, 256]},
+    "num_envs": {"ladder": [8, 16, 64, 128, 256]},
     "agent_variant": {"choices": ["hiutil", "default"]},
     "batch_size": {"choices": [2, 1], "when": {"agent_variant": "hiutil"}},
-    "num_workers": {"range": [0, 2]},
+    "num_workers": {"range": [0, 1]},
 }
 TRAINER = {
     "name": "command",

@@ -1,14 +1,12 @@
 """The reference trainer as a process: real runs of one CPU rank, runs that fail, and its command line."""
 
 import json
-import os
-import signal
 import socket
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tuner.probe.plan import Device, Slot
@@ -23,24 +21,19 @@ pytestmark = pytest.mark.early
 
 PATIENCE_S = 100
 """On a busy machine torch alone takes half a minute to load."""
+CASES = ("add_pi_plus", "deepmimic_pi_plus_ppo")
 GIVEN = ["--case", "amp_pi_plus", "--master-port", "29500", "--out-dir", "out"]
 
 
-def command(out_dir: Path, port: int, *arguments: str) -> list[str]:
-    trainer = [sys.executable, "-m", "tuner.trainers.reference", "--master-port", str(port)]
-    return [*trainer, "--hidden-units", "16", "--out-dir", str(out_dir), *arguments]
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """What runs have left and said."""
+
+    folder: Path
+    done: "subprocess.CompletedProcess[str]"
 
 
-def train(out_dir: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "TUNER_PROGRESS": str(out_dir / "progress.jsonl")}
-    with reserved_port() as port:
-        started = command(out_dir, port, *arguments)
-        return subprocess.run(
-            started, env=env, cwd=out_dir, timeout=PATIENCE_S, capture_output=True, text=True, check=False
-        )
-
-
-TWICE = """
+RUNS = """
 import json, sys
 from tuner.trainers.reference.__main__ import settings_from
 from tuner.trainers.reference.run import run
@@ -49,51 +42,37 @@ for words in map(json.loads, sys.argv[1:]):
 """
 
 
-def test_one_rank_trains_to_the_end(tmp_path: Path) -> None:
-    cases = ["add_pi_plus", "deepmimic_pi_plus_ppo"]
-    with reserved_port() as port:
-        shared = ["--master-port", str(port), "--hidden-units", "16", "--hidden-layers", "3"]
-        shared += ["--num-envs", "4", "--iterations", "2"]
-        words = [json.dumps([*shared, "--case", case, "--out-dir", str(tmp_path / case)]) for case in cases]
-        done = subprocess.run(
-            [sys.executable, "-c", TWICE, *words], timeout=PATIENCE_S, capture_output=True, text=True, check=False
-        )
-    assert (done.returncode, done.stderr) == (0, "")
-    for case in cases:
-        assert len((tmp_path / case / "log.txt").read_text().splitlines()) == 2
-        assert (tmp_path / case / "model.pt").exists()
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """Two runs of one rank, then a run of two ranks that finds its port in use, all in one process.
 
-
-def test_a_rank_that_dies_ends_the_run(tmp_path: Path) -> None:
-    arguments = ("--case", "deepmimic_pi_plus_ppo", "--devices", "cpu", "cpu", "--num-envs", "4")
-    with (
-        reserved_port() as port,
-        subprocess.Popen(
-            command(tmp_path, port, *arguments, "--iterations", "1000000"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as trainer,
-    ):
-        assert trainer.stdout is not None
-        assert trainer.stdout.readline().startswith("iteration 0 ")
-        ranks = psutil.Process(trainer.pid).children()
-        ranks[1].send_signal(signal.SIGKILL)
-        _, complaint = trainer.communicate(timeout=PATIENCE_S)
-    assert trainer.returncode == 1
-    assert "process 1 terminated with signal SIGKILL" in complaint
-    assert not any(rank.is_running() for rank in ranks)
-
-
-def test_a_port_in_use_ends_the_run(tmp_path: Path) -> None:
-    with socket.socket() as taken:
+    A process takes long to load torch.
+    """
+    folder = tmp_path_factory.mktemp("runs")
+    with reserved_port() as port, socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        port = str(taken.getsockname()[1])
-        done = train(tmp_path, "--case", "add_pi_plus", "--devices", "cpu", "cpu", "--master-port", port)
-    assert done.returncode == 1
-    assert "EADDRINUSE" in done.stderr
-    assert "Process 0 terminated with the following error" in done.stderr
+        shared = ["--hidden-units", "16", "--hidden-layers", "3", "--num-envs", "4", "--iterations", "2"]
+        asked = [["--case", case, "--master-port", str(port), "--out-dir", str(folder / case)] for case in CASES]
+        refused = ["--case", CASES[0], "--master-port", str(taken.getsockname()[1]), "--out-dir", str(folder / "none")]
+        words = [json.dumps([*shared, *one]) for one in (*asked, [*refused, "--devices", "cpu", "cpu"])]
+        command = [sys.executable, "-c", RUNS, *words]
+        done = subprocess.run(command, timeout=PATIENCE_S, capture_output=True, text=True, check=False)
+    return Ended(folder=folder, done=done)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_rank_trains_to_the_end(ended: Ended, case: str) -> None:
+    assert len((ended.folder / case / "log.txt").read_text().splitlines()) == 2
+    assert (ended.folder / case / "model.pt").exists()
+
+
+def test_a_port_in_use_ends_the_run(ended: Ended) -> None:
+    assert ended.done.returncode == 1
+    assert "EADDRINUSE" in ended.done.stderr
+    assert "Process 0 terminated with the following error" in ended.done.stderr
+    assert ended.done.stdout.count("iteration 0 ") == len(CASES)
+    assert not (ended.folder / "none/log.txt").exists()
 
 
 def test_the_trainer_reads_what_the_adapter_plans(tmp_path: Path) -> None:
