@@ -37,6 +37,8 @@ PARSED = {
     "tuner optimize --study pi_plus --replay runs/pi_plus/tables/deepmimic_pi_plus_ppo.parquet",
     "tuner optimize --study pi_plus --gpus-per-trial 2",
     "tuner optimize --study pi_plus --workers 3",
+    "tuner optimize --study pi_plus --launcher slurm --workers 4",
+    "tuner plan --study pi_plus --best --launcher slurm",
     "tuner worker --study S",
     "tuner worker --study pi_plus --devices 0,1",
     "tuner recover --study S",

@@ -10,8 +10,9 @@ from rich.console import Console
 from tuner.cli.console import open_console
 from tuner.cli.front import front_tables
 from tuner.cli.hints import at_the_top, notes, out_of_time, replayed, script_of_best, written
-from tuner.cli.options import RUNS, Cases, Devices, Hours, Runs, Storage, Study, database_url
+from tuner.cli.options import RUNS, Cases, Devices, Hours, Launcher, Runs, Storage, Study, database_url
 from tuner.cli.search import Replay, Trials, open_search
+from tuner.cli.slurm import submit_workers
 from tuner.cli.tables import print_tables, summary_table
 from tuner.cli.team import divided, run_team
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
@@ -38,12 +39,19 @@ def optimize(
     devices: Devices = None,
     workers: Workers = None,
     gpus_per_trial: PerTrial = None,
+    launcher: Launcher = "local",
     hours: Hours = None,
     replay: Replay = None,
     storage: Storage = None,
     runs: Runs = RUNS,
 ) -> None:
     """Run a study; the same command resumes it."""
+    options = {"study": study, "cases": cases, "n-trials": n_trials, "hours": hours, "replay": replay, "runs": runs}
+    if launcher == "slurm":
+        submit_workers(
+            open_console(), study, storage, runs, count=workers or 1, options={**options, "devices": devices}
+        )
+        return
     budget = Budget(MonotonicClock(), hours)
     console = open_console()
     groups = divided(study, devices, replay=replay, workers=workers, per_trial=gpus_per_trial)
@@ -52,7 +60,6 @@ def optimize(
     url = database_url(storage, search.bench.folder)
     show = partial(_show, console, search.bench, search.cases, url)
     if len(groups) > 1:
-        options = {"study": study, "cases": cases, "n-trials": n_trials, "hours": hours, "replay": replay, "runs": runs}
         run_team(console, search, url, groups, options=options, show=show)
         return
     with at_work(console, search.bench, search.cases, url, search.prober, show=show) as job:

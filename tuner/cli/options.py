@@ -1,8 +1,8 @@
 """The options that several commands share, and the values that follow from them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import typer
 from sqlalchemy import URL
@@ -55,6 +55,11 @@ Out = Annotated[
     Path | None, typer.Option(parser=_folder, metavar="PATH", help="Folder for the tables; default: runs/STUDY/tables.")
 ]
 
+Launcher = Annotated[
+    Literal["local", "slurm"],
+    typer.Option(help="slurm: as jobs of SLURM, with the resources that the study's `slurm` names."),
+]
+
 RUNS = Path("runs")
 DATABASE = "study.db"
 """The file name of a study's default database."""
@@ -82,3 +87,14 @@ def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
     """Return the requested cases, or else the study's cases. Raises StudyError for a glob that matches no case."""
     asked = [part.strip() for option in cases or () for part in option.split(",")]
     return select(bench.trainer.cases(), [part for part in asked if part] or bench.spec.cases)
+
+
+def in_words(options: Mapping[str, object]) -> list[str]:
+    """Return options as words of a command line; an option that is None or empty is left out, a list repeats it."""
+    return [
+        word
+        for name, value in options.items()
+        for one in (value if isinstance(value, list) else [value])
+        if one not in {None, ""}
+        for word in (f"--{name}", str(one))
+    ]

@@ -11,8 +11,10 @@ from typing import Annotated
 import typer
 
 from tuner.cli.introduction import cut_ladders, stand_in, to_be_made
-from tuner.cli.options import DATABASE, RUNS, Cases, Devices, Runs, Storage, Study, chosen_cases, database_url
+from tuner.cli.options import DATABASE, RUNS, Cases, Devices, Launcher, Runs, Storage, Study, chosen_cases, database_url
+from tuner.cli.slurm import batch_lines
 from tuner.cli.tables import in_words, reading
+from tuner.devices.base import VISIBLE_CARDS
 from tuner.errors import EmptyStoreError, StoreError, StudyError
 from tuner.export.database import connect
 from tuner.export.facts import fixed_rungs
@@ -55,6 +57,7 @@ def plan(
     member: Member = None,
     settings: Settings = None,
     devices: Devices = None,
+    launcher: Launcher = "local",
     storage: Storage = None,
     runs: Runs = RUNS,
 ) -> None:
@@ -65,6 +68,9 @@ def plan(
         raise StudyError("--trial chooses among the best configs; give --best too")
     bench = _with_fixed_rungs(open_workbench(study, devices=devices, runs=runs), storage)
     chosen = chosen_cases(bench, cases)
+    if launcher == "slurm":
+        for line in batch_lines(bench.spec, bench.spec.name):
+            typer.echo(line)
     planned = _found(bench, chosen, storage, member) if best else _as_set(bench, chosen, settings or [])
     for line in stand_in(bench.spec, study):
         typer.echo(f"# {line}")
@@ -73,7 +79,7 @@ def plan(
             typer.echo(f"# {line}")
         typer.echo(f"# {one.case.name}: {json.dumps(one.config)}")
         slot = _slot(bench, one.case, one.folder, to_train=best)
-        typer.echo(_script(bench.trainer.plan(one.case, one.config, slot)))
+        typer.echo(_script(bench.trainer.plan(one.case, one.config, slot), left_to_slurm=launcher == "slurm"))
 
 
 def _with_fixed_rungs(bench: Workbench, storage: str | None) -> Workbench:
@@ -209,13 +215,14 @@ def _setting(text: str, space: Space) -> tuple[str, Value]:
     raise StudyError(f"--set {text}: {name} must be one of: {', '.join(map(str, space.values(name)))}")
 
 
-def _script(plan: ProbePlan) -> str:
-    """Return shell commands that do what a probe with this plan does."""
+def _script(plan: ProbePlan, *, left_to_slurm: bool = False) -> str:
+    """Return shell commands that do what a probe with this plan does. SLURM itself says which cards a job sees."""
     lines = [f"mkdir -p {shlex.quote(str(plan.slot.out_dir))}"]
     for path, text in plan.files.items():
         lines += [f"mkdir -p {shlex.quote(str(path.parent))}", f"cat > {shlex.quote(str(path))} <<'END_OF_FILE'"]
         lines += [text.rstrip("\n"), "END_OF_FILE"]
     lines += [f"cd {shlex.quote(str(Path(plan.cwd)))}"]
-    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in plan.env.items())
+    env = {name: value for name, value in plan.env.items() if not (left_to_slurm and name == VISIBLE_CARDS)}
+    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
     lines += [f"{variables} {shlex.join(plan.argv)}".strip()]
     return "\n".join(lines) + "\n"

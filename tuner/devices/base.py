@@ -22,6 +22,9 @@ MOST_RANKS_PER_CORE = 8
 Each rank is a process, so the limit keeps a typing error from starting thousands of processes.
 """
 
+VISIBLE_CARDS = "CUDA_VISIBLE_DEVICES"
+"""The environment variable with the cards that CUDA shows to a process."""
+
 Connect = Callable[[], Nvml]
 CudaOrder = Callable[[Sequence[str]], Sequence[str]]
 
@@ -83,7 +86,7 @@ def device_variables(devices: Sequence[Device]) -> dict[str, str]:
     one thread per core of its share. torchrun limits threads in the same way, so that ranks do not compete for cores.
     """
     if uuids := [device.uuid for device in devices if device.is_gpu and device.uuid is not None]:
-        return {"CUDA_VISIBLE_DEVICES": ",".join(uuids)}
+        return {VISIBLE_CARDS: ",".join(uuids)}
     return {"OMP_NUM_THREADS": str(max(1, usable_cores() // len(devices)))}
 
 

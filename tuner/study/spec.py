@@ -9,6 +9,7 @@ from tuner.study.constraints import Bound, Constraint, read_constraint
 from tuner.study.forms import DEVICES, NAME, TRAINER, VARIABLE
 from tuner.study.objectives import Objective, read_objectives
 from tuner.study.parameter import AUTO, Number, ParameterSpec, PositiveInt, Strict, Whole
+from tuner.study.slurm import SlurmSpec
 from tuner.study.space import DEFAULT, LADDER, VARIANT, Space
 
 Seconds = Annotated[Number, Field(gt=0)]
@@ -176,6 +177,7 @@ class StudySpec(Strict):
     search: SearchSpec = SearchSpec()
     pruner: PrunerSpec = PrunerSpec()
     environment: EnvironmentSpec = EnvironmentSpec()
+    slurm: SlurmSpec = SlurmSpec()
     overrides: tuple[Override, ...] = ()
 
     @field_validator("space")

@@ -1,0 +1,96 @@
+"""`tuner optimize --launcher slurm`: bad input everywhere, and real jobs where SLURM can be started."""
+
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests_cli import Tuner, study_file
+from tests_postgresql import private_server
+from tests_slurm import cancel, private_slurm, queued
+
+END_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Path]:
+    with private_slurm() as config, pytest.MonkeyPatch.context() as here:
+        here.setenv("SLURM_CONF", str(config))
+        yield config
+
+
+def until_empty(config: Path) -> None:
+    end_s = time.monotonic() + END_S
+    while jobs := queued(config):
+        assert time.monotonic() < end_s, jobs
+        time.sleep(0.5)
+
+
+def test_without_slurm_the_message_says_where_to_go(
+    tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, _, err = tuner("optimize", "--study", study_file(tmp_path), "--launcher", "slurm")
+    assert (code, err) == (
+        2,
+        "tuner: there is no SLURM here: `sbatch` is not found; submit from a login node of the cluster\n",
+    )
+
+
+def test_a_training_is_printed_as_a_batch_script(tuner: Tuner, tmp_path: Path) -> None:
+    study = study_file(tmp_path, slurm={"gpus": 8, "cpus_per_task": 32, "setup": ["module load cuda"]})
+    code, out, _ = tuner("plan", "--study", study, "--launcher", "slurm")
+    assert code == 0
+    assert out.startswith("#!/bin/bash\n#SBATCH --job-name=demo\n")
+    assert "#SBATCH --ntasks=1\n#SBATCH --gres=gpu:8\n#SBATCH --cpus-per-task=32\n" in out
+    assert "\nmodule load cuda\n" in out
+    assert subprocess.run(["/bin/bash", "-n"], input=out, text=True, check=False).returncode == 0
+
+
+@pytest.mark.slurm
+def test_jobs_share_a_study_and_a_cancelled_one_is_taken_back(tuner: Tuner, tmp_path: Path, slurm: Path) -> None:
+    with private_server() as url, pytest.MonkeyPatch.context() as here:
+        here.setenv("TUNER_STORAGE", url)
+        study = study_file(
+            tmp_path,
+            devices="cpu:1",
+            space={"num_envs": {"ladder": [2, 4, 6, 8, 10, 12]}},
+            probe={"iterations": 4, "window_seconds": 3},
+            search={"sampler": "random"},
+            slurm={"time_min": 5},
+        )
+        code, out, err = tuner("optimize", "--study", study, "--launcher", "slurm", "--workers", 2)
+        assert (code, err) == (0, "")
+        first, second = re.findall(r"job (\d+), (\d+);", out)[0]
+        log = tmp_path / f"runs/demo/slurm/{first}_0_log.out"
+        while not (log.exists() and "#" in log.read_text()):
+            assert first in queued(slurm)
+            time.sleep(0.2)
+        cancel(slurm, first)
+        until_empty(slurm)
+        assert "target" in (text := (tmp_path / f"runs/demo/slurm/{second}_0_log.out").read_text()) or "left" in text
+        code, out, _ = tuner("status", "--study", study)
+        assert "6 ok" in out
+        assert "running" not in out
+        assert url not in log.read_text() + text
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"partition": "nowhere"}, "invalid partition"),
+        ({"gpus": 64}, "Invalid generic resource|Requested node configuration is not available"),
+    ],
+)
+def test_a_job_that_slurm_refuses_leaves_nothing_queued(
+    tuner: Tuner, tmp_path: Path, slurm: Path, asked: dict[str, object], said: str
+) -> None:
+    study = study_file(tmp_path, slurm=asked)
+    code, _, err = tuner("optimize", "--study", study, "--launcher", "slurm", "--workers", 2)
+    assert code == 2
+    assert re.search(said, err)
+    assert "change `slurm` in the study file" in err or "sinfo" in err
+    assert not queued(slurm)

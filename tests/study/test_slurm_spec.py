@@ -1,0 +1,42 @@
+"""What a SLURM job asks for."""
+
+import pytest
+from pydantic import ValidationError
+
+from tuner.study.slurm import SlurmSpec
+
+
+def test_a_job_is_one_task_with_all_its_gpus() -> None:
+    spec = SlurmSpec(gpus=8, cpus_per_task=64, partition="h200", account="lab", time_min=90, mem_gb=500)
+    assert list(spec.header("auto", "demo")) == [
+        "#!/bin/bash",
+        "#SBATCH --job-name=demo",
+        "#SBATCH --partition=h200",
+        "#SBATCH --account=lab",
+        "#SBATCH --nodes=1",
+        "#SBATCH --ntasks=1",
+        "#SBATCH --gres=gpu:8",
+        "#SBATCH --cpus-per-task=64",
+        "#SBATCH --mem=500G",
+        "#SBATCH --time=90",
+    ]
+
+
+def test_a_job_has_the_gpus_that_the_study_names() -> None:
+    assert SlurmSpec().options("0,1")["gres"] == "gpu:2"
+    assert "gres" not in SlurmSpec().options("cpu:2")
+    with pytest.raises(ValueError, match="gpus is 1, and devices 0,1 names 2 GPUs"):
+        SlurmSpec(gpus=1).options("0,1")
+
+
+def test_lines_of_the_set_up_follow_the_options() -> None:
+    assert list(SlurmSpec(setup=("module load cuda",)).header("auto", "demo"))[-1] == "module load cuda"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({"tasks": 8}, "the trainer starts its own ranks"), ({"partition": "a\n#SBATCH --wrap=x"}, "partition")],
+)
+def test_what_no_job_can_have_is_refused(given: dict[str, object], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        SlurmSpec.model_validate(given)

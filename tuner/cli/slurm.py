@@ -1,0 +1,165 @@
+"""`tuner optimize --launcher slurm`: submits workers as SLURM jobs, which share the study's database."""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+from sqlalchemy import make_url
+
+from tuner.cli.introduction import load_shown
+from tuner.cli.options import STORAGE_VARIABLE, database_url, in_words
+from tuner.errors import StoreError, StudyError, TunerError
+from tuner.export.write import prepare_folder
+from tuner.store.database import Database
+from tuner.study.slurm import SlurmSpec
+from tuner.study.spec import StudySpec
+from tuner.units import MINUTE_S
+from tuner.urls import shown
+
+WARNING_S = 90
+"""The seconds before a job's time limit at which its worker ends the running probe and reports the trial.
+
+A job of a few minutes hears of its end a quarter of its time before. SLURM may send the signal a minute early
+(sbatch(1), --signal).
+"""
+_LOCAL = {None, "", "localhost", "127.0.0.1", "::1"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunWorker:
+    """Runs `tuner worker` inside a SLURM job; submitit calls it there.
+
+    scancel and preemption send TERM: the worker ends its probe, reports the trial as interrupted, and ends.
+    Before the time limit SLURM sends USR2. The worker ends in the same way, and with `requeue` the job begins anew.
+    """
+
+    arguments: Sequence[str]
+    requeue: bool
+
+    def __call__(self) -> int:
+        """Run the worker; return its exit code."""
+        from tuner.cli.main import app  # noqa: PLC0415 - this module is part of the app
+
+        near_end: list[int] = []
+
+        def end(number: int, frame: FrameType | None) -> None:
+            near_end.append(number)
+            signal.raise_signal(signal.SIGTERM)
+
+        signal.signal(signal.SIGUSR2, end)
+        code = app(["worker", *self.arguments], standalone_mode=False) or 0
+        if near_end and self.requeue:
+            _call("scontrol", "requeue", os.environ["SLURM_JOB_ID"])
+        return code
+
+
+def submit_workers(
+    console: Console,
+    study: str,
+    storage: str | None,
+    runs: Path,
+    *,
+    count: int,
+    options: Mapping[str, object],
+) -> None:
+    """Submit `count` workers and print their job ids; the command then ends, and the jobs go on.
+
+    `options` are those of `tuner worker`.
+
+    Raises TunerError where SLURM is missing or refuses a job; then no job stays in the queue.
+    Raises StoreError where the database cannot be opened, or other nodes would not reach it.
+    """
+    spec = load_shown(console, study)
+    folder = (runs / spec.name).resolve()
+    url = database_url(storage, folder)
+    if shutil.which("sbatch") is None:
+        raise TunerError("there is no SLURM here: `sbatch` is not found; submit from a login node of the cluster")
+    resources = _resources(spec)
+    _check_reach(url, spec.slurm)
+    prepare_folder(folder)
+    with closing(Database(url)):  # makes the schema, and finds a wrong password before any job starts
+        pass
+    os.environ[STORAGE_VARIABLE] = url  # sbatch hands the environment on, and no list of processes shows it
+    job = RunWorker(in_words({**options, "runs": runs.resolve()}), spec.slurm.requeue)
+    jobs = _submitted(spec, resources, folder / "slurm", count, job)
+    console.print(f"submitted {count} worker(s): job {', '.join(jobs)}; logs in {folder / 'slurm'}", markup=False)
+    console.print(
+        f"`squeue --jobs {','.join(jobs)}` shows the jobs, `tuner status` the study; the same command adds workers",
+        markup=False,
+    )
+
+
+def _submitted(
+    spec: StudySpec, resources: Mapping[str, str | int], folder: Path, count: int, job: RunWorker
+) -> list[str]:
+    try:
+        import submitit  # noqa: PLC0415 - the extra `slurm` brings it
+        from submitit.core.utils import FailedJobError, FailedSubmissionError  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise TunerError("--launcher slurm needs submitit: pip install 'tuner[slurm]'") from error
+    executor = submitit.SlurmExecutor(folder=folder)
+    executor.update_parameters(
+        job_name=f"tuner-{spec.name}",
+        time=spec.slurm.time_min,
+        setup=list(spec.slurm.setup),
+        signal_delay_s=min(WARNING_S, spec.slurm.time_min * MINUTE_S // 4),
+        stderr_to_stdout=True,
+        additional_parameters={**resources, **({"requeue": True} if spec.slurm.requeue else {})},
+    )
+    jobs: list[str] = []
+    try:
+        for _ in range(count):
+            jobs.append(executor.submit(job).job_id)
+    except (FailedJobError, FailedSubmissionError) as error:
+        if jobs:
+            _call("scancel", *jobs)
+        said = str(error).strip().splitlines()
+        reason = next((line for line in said if "error:" in line), said[-1] if said else "no reason given")
+        raise TunerError(f"SLURM refuses the job: {reason}; change `slurm` in the study file") from error
+    return jobs
+
+
+def _resources(spec: StudySpec) -> dict[str, str | int]:
+    """Return the options of `sbatch`. Raises StudyError where they do not fit the study's devices."""
+    try:
+        return spec.slurm.options(spec.devices)
+    except ValueError as error:
+        raise StudyError(str(error)) from error
+
+
+def _check_reach(url: str, slurm: SlurmSpec) -> None:
+    """Raise StoreError where jobs may run on several nodes and only this host reaches the database."""
+    parsed = make_url(url)
+    if parsed.get_backend_name() != "sqlite" and parsed.host not in _LOCAL:
+        return
+    where = ["--partition", slurm.partition] if slurm.partition else []
+    nodes = sum(int(line) for line in _call("sinfo", "--noheader", "--format=%D", *where).split())
+    if nodes > 1:
+        raise StoreError(
+            f"jobs may run on {nodes} nodes, and only this host safely reaches {shown(url)}; "
+            "name a PostgreSQL server that all nodes reach: --storage postgresql+psycopg://USER@HOST/NAME"
+        )
+
+
+def _call(*command: str) -> str:
+    """Run a command of SLURM and return what it prints. Raises TunerError with what it says when it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    except subprocess.CalledProcessError as error:
+        raise TunerError(f"{command[0]} failed: {error.stderr.strip()}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise TunerError(f"{command[0]} does not answer: {error}") from error
+    return done.stdout
+
+
+def batch_lines(spec: StudySpec, name: str) -> Iterator[str]:
+    """Yield the head of a batch script. Raises StudyError where the resources do not fit the study's devices."""
+    _resources(spec)
+    yield from spec.slurm.header(spec.devices, name)
