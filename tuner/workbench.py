@@ -136,12 +136,17 @@ def open_workbench(study: str, *, devices: str | None = None, runs: Path = Path(
         trainer=trainer,
         source=source,
         folder=(runs / spec.name).resolve(),
-        variables={
-            **device_variables(source.devices),
-            **nccl_variables(spec.environment.nccl_p2p, links(source.devices)),
-            **spec.environment.variables,
-        },
+        variables=launch_variables(spec, source),
     )
+
+
+def launch_variables(spec: StudySpec, source: DeviceSource) -> dict[str, str]:
+    """Return the environment variables of the trainer's processes, for its devices, for NCCL and from the study."""
+    return {
+        **device_variables(source.devices),
+        **nccl_variables(spec.environment.nccl_p2p, links(source.devices)),
+        **spec.environment.variables,
+    }
 
 
 def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:

@@ -49,6 +49,8 @@ PARSED = {
     "tuner dashboard --study pi_plus",
     "tuner doctor --study S",  # imports the trainer's packages: tests/cli/test_doctor.py runs it
     "tuner doctor --study pi_plus",
+    "tuner try --study S",  # starts a trainer: tests/cli/test_init.py runs it
+    "tuner try --study train",
 }
 SHELL = {
     "export MIMICKIT_ROOT=~/MimicKit MIMICKIT_PYTHON=~/mimickit-env/bin/python",
@@ -113,7 +115,7 @@ def test_every_whole_command_is_run_or_parsed() -> None:
 
 @pytest.mark.parametrize("text", sorted({command.text for command in TUNER if not whole(command)}))
 def test_a_command_that_is_named_has_the_options_that_are_shown(text: str) -> None:
-    name, *words = shlex.split(text)[1:] or ["--help"]
+    name, *words = shlex.split(text.partition(" -- ")[0])[1:] or ["--help"]
     group = command_line()
     options = group if name.startswith("-") else group.commands[name]
     known = {option for parameter in options.params for option in parameter.opts} | {"--help"}

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from tuner import __version__
-from tuner.cli import database, doctor, optimize, plan, preview, record, recover, worker
+from tuner.cli import attempt, database, doctor, init, optimize, plan, preview, record, recover, worker
 from tuner.cli.console import fall_silent
 from tuner.errors import TunerError
 
@@ -26,6 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
+    init.init,
     doctor.doctor,
     optimize.optimize,
     worker.worker,
@@ -39,6 +40,7 @@ for command in (
     preview.schema,
 ):
     app.command()(command)
+app.command("try")(attempt.attempt)
 
 
 def _show_version(wanted: bool) -> None:

@@ -165,13 +165,22 @@ def _is_launched_alike(bench: Workbench, case: Case, trial: TrialRecord) -> bool
 def _as_set(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) -> Iterator[_Planned]:
     """Yield each case's first config, changed by the settings. Raises StudyError for a setting outside the space."""
     for case in cases:
-        space = bench.space_for(case)
-        first, remarks = space.seeds(1), cut_ladders(bench, [case])
+        remarks = cut_ladders(bench, [case])
         if bench.calibrates(case):
-            first = calibration_configs(space)
-            remarks.append(f"{case.name}: {to_be_made([int(config[LADDER]) for config in first])}")
-        config = _config(space, first[0], settings)
+            rungs = [int(config[LADDER]) for config in calibration_configs(bench.space_for(case))]
+            remarks.append(f"{case.name}: {to_be_made(rungs)}")
+        config = first_config(bench, case, settings)
         yield _Planned(case=case, config=config, folder=f"plans/{case.name}", remarks=remarks)
+
+
+def first_config(bench: Workbench, case: Case, settings: Sequence[str]) -> Config:
+    """Return the config that a study probes first, changed by settings such as `num_envs=64`.
+
+    Raises StudyError for a setting outside the space.
+    """
+    space = bench.space_for(case)
+    first = calibration_configs(space) if bench.calibrates(case) else space.seeds(1)
+    return _config(space, first[0], settings)
 
 
 def _slot(bench: Workbench, case: Case, folder: str, *, to_train: bool = False) -> Slot:

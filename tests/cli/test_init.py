@@ -1,0 +1,127 @@
+"""`tuner init` and `tuner try`, with a real command that takes a second."""
+
+import shlex
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from ruamel.yaml import YAML
+from tests_cli import Tuner
+
+from tuner.study.load import load
+
+TRAINER = """
+import sys, time
+batch = int(sys.argv[sys.argv.index("--batch-size") + 1])
+print("starting")
+for step in range(int(sys.argv[sys.argv.index("--rounds") + 1])):
+    sum(range(20_000))
+    time.sleep(0.05)
+    print(f"step {step} loss {1 / (step + 1):.3f} samples {batch * (step + 1)}", flush=True)
+"""
+
+
+@pytest.fixture
+def train(tuner: Tuner, tmp_path: Path) -> list[str]:
+    """A command that trains for a moment, in the folder of the test."""
+    (tmp_path / "train.py").write_text(TRAINER)
+    return [sys.executable, "train.py", "--batch-size", "32", "--rounds", "8"]
+
+
+def test_a_study_is_made_that_probes_without_an_edit(tuner: Tuner, train: list[str], tmp_path: Path) -> None:
+    code, out, err = tuner("init", "--search", "batch-size=32,64", "--devices", "cpu:1", "--", *train)
+    assert (code, err) == (0, "")
+    for said in ("--batch-size 32 → --batch-size {batch_size}", "iteration 0 to 7", "samples: 32 to 256", "tuner try"):
+        assert said in out
+    text = (tmp_path / "studies/train.yaml").read_text()
+    assert "#   step 7 loss 0.125 samples 256" in text
+    spec = load("train")
+    assert spec.trainer.options["progress"] == [r"step\s*(?P<iteration>\d+).*?samples\s*(?P<samples>\d+)"]
+    assert shlex.split(spec.trainer.options["command"])[2:] == ["--batch-size", "{batch_size}", "--rounds", "8"]
+    assert (spec.devices, spec.space["batch_size"].values) == ("cpu:1", (32, 64))
+
+
+def tried(train: list[str], pattern: str) -> Path:
+    """Write a study of the command, with a short window."""
+    options = {"command": [*train[:3], "{batch_size}", *train[4:]], "progress": [pattern]}
+    study = {
+        "name": "tried",
+        "trainer": {"name": "command", "options": options},
+        "devices": "cpu:1",
+        "space": {"batch_size": {"choices": [32, 64]}},
+        "probe": {"window_seconds": 0.2, "iterations": 4},
+    }
+    with Path("tried.yaml").open("w") as file:
+        YAML(typ="safe").dump(study, file)
+    return Path("tried.yaml")
+
+
+def test_a_try_shows_lines_counts_and_the_value(tuner: Tuner, train: list[str], tmp_path: Path) -> None:
+    study = tried(train, r"step (?P<iteration>\d+) .* samples (?P<samples>\d+)")
+    code, out, err = tuner("try", "--study", study, "--set", "batch_size=64")
+    assert (code, err) == (0, "")
+    for said in ("batch_size=64", "matched `progress`", "samples 256", "s each", "cpu:0", "samples_per_s: ", "next: "):
+        assert said in out
+    assert not (tmp_path / "runs/tried/study.db").exists()
+
+
+def test_a_try_says_what_to_change(tuner: Tuner, train: list[str]) -> None:
+    _, out, _ = tuner("try", "--study", tried(train, r"step (?P<iteration>\d+)"))
+    assert "to change: no samples were counted" in out
+    code, out, err = tuner("try", "--study", tried(train, r"stop (?P<iteration>\d+)"))
+    assert code == 2
+    assert "9 line(s), 0 matched `progress`" in out
+    assert "no line matched `progress`" in err
+    assert "mend the `progress` patterns" in err
+
+
+def test_a_file_is_overwritten_only_by_force(tuner: Tuner, train: list[str]) -> None:
+    asked = ("init", "--preset", "sb3", "--name", "mine")
+    assert tuner(*asked)[0] == 0
+    code, _, err = tuner(*asked)
+    assert (code, "studies/mine.yaml exists; give --force" in err) == (2, True)
+    assert tuner(*asked, "--force")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], ["name a command", "--preset"]),
+        (["--preset", "sb4"], ["no preset is called 'sb4'", "lightning"]),
+        (["--", "A=1"], ["no command after `--`"]),
+        (["--", "nonesuch", "--batch-size", "8"], ["nonesuch", "cannot be started"]),
+        (["--", "sh", "-c", "echo hello"], ["name at least one", "--search batch_size=32..512"]),
+        (
+            ["--search", "n=1,2", "--", "sh", "-c", "echo 'no data: fetch it first'; exit 3"],
+            ["exit code 3: no data: fetch"],
+        ),
+        (
+            ["--search", "n=1,2", "--", "sh", "-c", "read answer || { echo 'not a tty' && exit 1; }"],
+            ["needs a terminal"],
+        ),
+        (["--search", "n=1,2", "--", "sh", "-c", "exit 0"], ["ended by itself", "train for longer"]),
+    ],
+    ids=["nothing", "preset", "variables alone", "no program", "no flag", "fails", "terminal", "ends"],
+)
+def test_a_command_that_cannot_be_tuned_is_refused(tuner: Tuner, arguments: list[str], words: list[str]) -> None:
+    code, out, err = tuner("init", *arguments)
+    assert code == 2
+    assert "Traceback" not in out + err
+    assert all(word in err for word in words), err
+    assert not Path("studies").exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("sleep 600 & sleep 601", ["printed nothing in 1.", "--seconds 300"]),
+        ("sleep 600 & while :; do echo waiting; sleep 0.1; done", ["counts iterations", "waiting | waiting"]),
+    ],
+    ids=["silent", "endless"],
+)
+def test_a_command_that_never_ends_is_ended_with_all_it_started(tuner: Tuner, script: str, words: list[str]) -> None:
+    code, _, err = tuner("init", "--seconds", "1", "--search", "n=1,2", "--", "sh", "-c", script)
+    assert code == 2
+    assert all(word in err for word in words), err
+    assert not [one for one in psutil.Process().children(recursive=True) if "sleep" in one.name()]

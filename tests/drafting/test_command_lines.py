@@ -1,0 +1,80 @@
+import shlex
+
+import pytest
+
+from tuner.drafting.commands import ranks, settings, template, variables
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("train.py --num-envs 64 --lr=0.1", [("num-envs", "64"), ("lr", "0.1")]),
+        ("train.py env.num_envs=64 +trainer.devices=2", [("env.num_envs", "64"), ("trainer.devices", "2")]),
+        ("train.py --headless --seed -1", [("seed", "-1")]),
+        ("train.py --headless", []),
+    ],
+)
+def test_flags_of_all_usual_spellings_are_settings(command: str, found: list[tuple[str, str]]) -> None:
+    assert [(one.name, one.value) for one in settings(command.split())] == found
+
+
+@pytest.mark.parametrize(
+    ("command", "count"),
+    [
+        ("torchrun --nproc-per-node 4 train.py", 4),
+        ("accelerate launch --num_processes=2 train.py", 2),
+        ("python train.py --devices 2", 2),
+        ("python run.py --devices cuda:0 cuda:1 --mode train", 2),
+        ("python run.py --devices cpu,cpu,cpu", 3),
+        ("python train.py trainer.devices=8", 8),
+        ("torchrun --nproc-per-node gpu train.py", None),
+        ("python train.py --num_envs 64", None),
+    ],
+)
+def test_the_ranks_that_a_command_asks_for(command: str, count: int | None) -> None:
+    assert ranks(command.split()) == count
+
+
+def test_variables_before_the_program_are_no_words() -> None:
+    assert variables(["A=1", "B=x=y", "python", "C=2"]) == ({"A": "1", "B": "x=y"}, ["python", "C=2"])
+
+
+@pytest.mark.parametrize(
+    ("command", "searched", "expected"),
+    [
+        (
+            "torchrun --nproc-per-node 2 train.py --batch-size 64",
+            {"batch-size": "batch_size"},
+            "torchrun --master-port {port} --nproc-per-node {ranks} train.py --batch-size {batch_size}",
+        ),
+        (
+            "torchrun --standalone --nproc-per-node=2 train.py --batch_size=64",
+            {"batch-size": "batch_size"},
+            "torchrun --standalone --nproc-per-node={ranks} train.py --batch_size={batch_size}",
+        ),
+        (
+            "python -m torch.distributed.run --nproc_per_node=2 train.py env.num_envs=64",
+            {"num_envs": "num_envs"},
+            "python -m torch.distributed.run --master-port {port} --nproc_per_node={ranks} train.py "
+            "env.num_envs={num_envs}",
+        ),
+        (
+            "accelerate launch --num_processes 2 --main_process_port 29500 train.py --output_dir out",
+            {"batch_size": "batch_size"},
+            "accelerate launch --num_processes {ranks} --main_process_port {port} train.py --output_dir {out_dir} "
+            "--batch_size {batch_size}",
+        ),
+        (
+            "python train.py --max_iterations 10 --max_steps 5000 --n 3 --set '{a}'",
+            {"n": "n"},
+            "python train.py --max_iterations {iterations} --max_steps 5000 --n {n} --set '{{a}}'",
+        ),
+    ],
+)
+def test_placeholders_take_the_place_of_values(command: str, searched: dict[str, str], expected: str) -> None:
+    assert template(shlex.split(command), searched).words == tuple(shlex.split(expected))
+
+
+def test_what_was_replaced_is_told() -> None:
+    told = template(["train", "--devices", "2", "--n=3"], {"n": "n", "m": "m"}).replaced
+    assert told == (("--devices 2", "--devices {ranks}"), ("--n=3", "--n={n}"), ("", "--m {m}"))

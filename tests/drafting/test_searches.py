@@ -1,0 +1,59 @@
+import shlex
+
+import pytest
+
+from tuner.drafting.searches import searches
+from tuner.errors import StudyError
+
+COMMAND = shlex.split("train.py --num_envs 64 --batch-size=32 --num-workers 0 --lr 0.1 --opt adam")
+
+
+@pytest.mark.parametrize(
+    ("asked", "parameter", "values", "typed"),
+    [
+        ("num_envs=16..100", "num_envs", (16, 32, 64, 100), 64),
+        ("--num-workers=0,2,4", "num_workers", (0, 2, 4), 0),
+        ("batch_size", "batch_size", (16, 32, 64, 128, 256), 32),
+        ("lr=0.1,0.01", "lr", (0.1, 0.01), 0.1),
+        ("opt=adam,sgd", "opt", ("adam", "sgd"), "adam"),
+        ("prefetch-factor=2,4", "prefetch_factor", (2, 4), None),
+    ],
+)
+def test_a_search_is_read(asked: str, parameter: str, values: tuple[object, ...], typed: object) -> None:
+    (found,) = searches(COMMAND, [asked], 4)
+    assert (found.parameter, found.values, found.typed) == (parameter, values, typed)
+
+
+def test_usual_flags_of_a_command_are_searched_around_their_values() -> None:
+    found = {one.parameter: one.values for one in searches(COMMAND, [], 4)}
+    assert found == {
+        "num_envs": (16, 32, 64, 128, 256, 512, 1024),
+        "batch_size": (16, 32, 64, 128, 256),
+        "num_workers": (0, 1, 2, 4),
+    }
+
+
+def test_the_typed_value_is_the_default() -> None:
+    (found,) = searches(["train", "--batch_size", "64"], ["batch_size=32,64,128"], 1)
+    assert found.ordered == (64, 32, 128)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (["=3"], "write FLAG=8,16,32"),
+        (["num_envs=,"], "write FLAG=8,16,32"),
+        (["num_envs=64..8"], "smaller bound first"),
+        (["opt"], "has no number"),
+        (["momentum"], "has no number"),
+        (["num_envs=8", "num-envs=16"], "more than once"),
+    ],
+)
+def test_a_search_of_another_form_is_refused(asked: list[str], words: str) -> None:
+    with pytest.raises(StudyError, match=words):
+        searches(COMMAND, asked, 4)
+
+
+def test_a_command_without_usual_flags_needs_a_search() -> None:
+    with pytest.raises(StudyError, match=r"name at least one.*numbers in the command: seed=3"):
+        searches(["train.py", "--seed", "3"], [], 4)

@@ -1,0 +1,108 @@
+from pathlib import Path
+
+import pytest
+
+from tuner.drafting.watching import Watched, watch
+from tuner.errors import TrainerError
+from tuner.probe.plan import Device
+from tuner.probe.protocols import Line
+from tuner.study.spec import ProbeSpec
+from tuner.testing.clock import FakeClock
+from tuner.testing.devices import Recording, ReplayedSource
+from tuner.testing.trainer import ReplayedRecorder, ScriptedTrainer, scripted_plan
+
+CPU = Device(name="cpu:0", model="a CPU")
+TRACEBACK = (
+    "Traceback (most recent call last):",
+    '  File "train.py", line 1, in <module>',
+    "ValueError: no such robot",
+)
+
+
+def steps(count: int, every_s: float = 1.0) -> list[Line]:
+    return [Line(t_s=10 + place * every_s, text=f"step {place} loss 0.{place}") for place in range(count)]
+
+
+class World:
+    """A scripted command, and a watch over it."""
+
+    def __init__(self, folder: Path, lines: list[Line], *, exit_at_s: float | None = None, exit_code: int = 0) -> None:
+        self.clock = FakeClock()
+        self.trainer = ScriptedTrainer(self.clock, lines, exit_at_s=exit_at_s, exit_code=exit_code)
+        self.plan = scripted_plan(folder, [CPU], ProbeSpec())
+
+    def watch(self, limit_s: float = 60.0) -> Watched:
+        silent = Recording(devices=(CPU,), samples=(), marks_s=(), total_s=0.0, exit_code=0)
+        recorder = ReplayedRecorder(ReplayedSource(silent), [], self.clock)
+        return watch(self.plan, launch=self.trainer, recorder=recorder, clock=self.clock, limit_s=limit_s)
+
+    def complaint(self) -> str:
+        with pytest.raises(TrainerError) as refused:
+            self.watch()
+        assert self.trainer.exit_code() is not None
+        return str(refused.value)
+
+
+def test_it_ends_the_command_once_it_is_understood(tmp_path: Path) -> None:
+    world = World(tmp_path, steps(1000))
+    watched = world.watch()
+    assert watched.found.patterns == (r"step\s*(?P<iteration>\d+)",)
+    assert watched.found.iteration_s == pytest.approx(1.0)
+    assert world.trainer.ended_at_s is not None
+    assert 15 < world.trainer.ended_at_s < 20
+
+
+def test_fast_iterations_are_watched_for_some_seconds(tmp_path: Path) -> None:
+    world = World(tmp_path, steps(800, every_s=0.02))
+    assert world.watch().seconds == pytest.approx(15, abs=1.5)
+
+
+def test_three_iterations_at_the_end_of_the_time_are_enough(tmp_path: Path) -> None:
+    watched = World(tmp_path, steps(3, every_s=20.0)).watch()
+    assert [one.iteration for one in watched.found.reports] == [0, 1, 2]
+
+
+def test_a_command_that_ends_well_after_some_iterations_is_understood(tmp_path: Path) -> None:
+    assert len(World(tmp_path, steps(4), exit_at_s=14.0).watch().found.reports) == 4
+
+
+@pytest.mark.parametrize(
+    ("lines", "exit_code", "words"),
+    [
+        (TRACEBACK, 1, ["failed after", "exit code 1: ValueError: no such robot", "mend it", "console.log"]),
+        (("train.py: error: unrecognized arguments: --envs",), 2, ["unrecognized arguments: --envs"]),
+        (("Name of the run:", "EOFError: EOF when reading a line"), 1, ["needs a terminal", "by options"]),
+        (("the input device is not a TTY",), 1, ["needs a terminal"]),
+        ((), 7, ["exit code 7: no output"]),
+        ((), 0, ["ended by itself after 3.0 s", "train for longer"]),
+        (("step 1", "step 2"), 0, ["before three iterations"]),
+    ],
+)
+def test_a_command_that_ends_at_once_is_named(
+    tmp_path: Path, lines: tuple[str, ...], exit_code: int, words: list[str]
+) -> None:
+    printed = [Line(t_s=1.0, text=text) for text in lines]
+    said = World(tmp_path, printed, exit_at_s=3.0, exit_code=exit_code).complaint()
+    assert all(word in said for word in words), said
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([], ["printed nothing in 1 min 00 s", "--seconds 300", "report()"]),
+        (
+            [Line(t_s=float(n), text="still waiting") for n in range(50)],
+            ["nothing in 50 line(s)", "still waiting", "--preset"],
+        ),
+    ],
+)
+def test_a_command_that_goes_on_without_progress_is_ended_and_named(
+    tmp_path: Path, lines: list[Line], words: list[str]
+) -> None:
+    said = World(tmp_path, lines).complaint()
+    assert all(word in said for word in words), said
+
+
+def test_a_failure_after_some_iterations_is_a_failure(tmp_path: Path) -> None:
+    printed = [*steps(4), *(Line(t_s=14.0, text=text) for text in TRACEBACK)]
+    assert "ValueError: no such robot" in World(tmp_path, printed, exit_at_s=14.5, exit_code=1).complaint()

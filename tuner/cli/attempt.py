@@ -1,0 +1,94 @@
+"""`tuner try`: one probe outside of the study's database, and what it shows about the study file."""
+
+import shlex
+from contextlib import closing
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tuner.cli.advice import advice, matched
+from tuner.cli.console import open_console
+from tuner.cli.introduction import cut_ladders, stand_in
+from tuner.cli.options import RUNS, Devices, Runs, Study, chosen_cases
+from tuner.cli.plan import Settings, first_config
+from tuner.cli.tables import in_words, reading
+from tuner.cli.work import EXIT_INTERRUPTED, interruptible
+from tuner.errors import TunerError
+from tuner.probe.kinds import FailureKind
+from tuner.probe.metrics import error, value
+from tuner.probe.out_dir import reserved_out_dir
+from tuner.probe.plan import ProbePlan, Slot
+from tuner.probe.port import reserved_port
+from tuner.probe.result import ProbeResult
+from tuner.probe.stop import Go, Interrupted
+from tuner.prober import open_prober
+from tuner.study.cases import Case
+from tuner.study.space import Config
+from tuner.units import duration
+from tuner.workbench import Workbench, open_workbench
+
+OneCase = Annotated[str | None, typer.Option("--case", help="The case to probe; default: the study's first.")]
+
+
+def attempt(
+    study: Study, case: OneCase = None, settings: Settings = None, devices: Devices = None, runs: Runs = RUNS
+) -> None:
+    """Probe one config and show what was matched, counted and measured. The study's results stay as they are."""
+    console = open_console()
+    bench = open_workbench(study, devices=devices, runs=runs)
+    chosen = chosen_cases(bench, [case] if case else None)[0]
+    config = first_config(bench, chosen, settings or [])
+    for line in (*stand_in(bench.spec, study), *cut_ladders(bench, [chosen])):
+        console.print(line, markup=False)
+    plan, result = _probe(console, bench, chosen, config)
+    if result.failure and result.failure.kind is FailureKind.INTERRUPTED:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    _show(console, bench, plan, result)
+    if result.failure:
+        kind, detail = result.failure.kind, result.failure.detail
+        remedy = kind.remedy or f"read {plan.slot.console}"
+        raise TunerError(f"{kind}: {detail}; {remedy}")
+    for line in advice(bench.spec_for(chosen), plan, result):
+        console.print(f"to change: {line}", markup=False)
+    console.print(f"next: `{shlex.join(['tuner', 'optimize', '--study', study])}` searches", markup=False)
+
+
+def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> tuple[ProbePlan, ProbeResult]:
+    with reserved_out_dir(bench.folder / "try" / case.name) as out_dir, reserved_port() as port:
+        slot = Slot(
+            devices=bench.devices,
+            out_dir=out_dir,
+            port=port,
+            limits=bench.spec_for(case).probe,
+            variables=bench.variables,
+        )
+        plan = bench.trainer.plan(case, config, slot)
+        console.print(f"case {case.name}: {in_words(config)}", markup=False)
+        console.print(f"command: {shlex.join(plan.argv)}", markup=False)
+        with interruptible(console) as asked, closing(open_prober(bench, console.print)) as prober:
+            return plan, prober(plan, lambda _: Interrupted() if asked.is_set() else Go())
+
+
+def _show(console: Console, bench: Workbench, plan: ProbePlan, result: ProbeResult) -> None:
+    seen = matched(plan)
+    console.print(
+        f"output: {seen.printed} line(s), {seen.matched} matched `progress`; {plan.slot.console}", markup=False
+    )
+    for line in seen.shown:
+        console.print(f"  {line}", markup=False)
+    window = "" if result.window_s is None else f" in a window of {duration(result.window_s)}"
+    console.print(f"iterations: {result.iterations}{window}, the whole probe {duration(result.total_s)}", markup=False)
+    if result.start_up_s is not None:
+        console.print(f"  the first after {duration(result.start_up_s)}", markup=False)
+    if result.window_s and result.iterations:
+        console.print(f"  {result.window_s / result.iterations:.3g} s each", markup=False)
+    for one, device in zip(result.devices, bench.devices, strict=False):
+        util = (
+            "utilisation unknown" if one.util_mean_pct is None else f"{reading(one.util_mean_pct, one.util_se_pct)} %"
+        )
+        memory = "" if one.mem_peak_mib is None else f", at most {one.mem_peak_mib:.0f} MiB"
+        console.print(f"{device.label}: {util}{memory}", markup=False)
+    for name in dict.fromkeys((*bench.spec.objectives, "samples_per_s")):
+        number = value(result, name)
+        console.print(f"{name}: {'-' if number is None else reading(number, error(result, name))}", markup=False)

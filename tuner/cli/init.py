@@ -1,0 +1,110 @@
+"""`tuner init`: make a study file from a command, or from the preset of a popular trainer."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tuner.cli.console import open_console
+from tuner.cli.options import RUNS, Devices, Runs
+from tuner.drafting.draft import Draft, Used, draft, narrowed, study_name, used
+from tuner.drafting.first_run import FirstRun, first_run
+from tuner.drafting.writing import preset_text, study_text
+from tuner.errors import OutputError, StudyError
+from tuner.study.load import load
+from tuner.trainers.presets import PRESETS
+from tuner.units import duration
+
+STUDIES = Path("studies")
+
+Command = Annotated[list[str] | None, typer.Argument(help="The command line to tune, after `--`.", show_default=False)]
+Preset = Annotated[str | None, typer.Option(help=f"The trainer: {', '.join(PRESETS)}.")]
+Searches = Annotated[
+    list[str] | None,
+    typer.Option("--search", help="A flag and its values: batch_size=32,64 or num_envs=256..65536. Repeat for more."),
+]
+Name = Annotated[str | None, typer.Option(help="The name of the study; default: that of the script.")]
+OutFile = Annotated[Path | None, typer.Option("--out", dir_okay=False, help="The file; default: studies/NAME.yaml.")]
+Seconds = Annotated[float, typer.Option(min=1, help="The longest time to watch the command.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
+
+
+def init(
+    command: Command = None,
+    preset: Preset = None,
+    search: Searches = None,
+    name: Name = None,
+    out: OutFile = None,
+    devices: Devices = None,
+    seconds: Seconds = 60.0,
+    force: Force = False,
+    runs: Runs = RUNS,
+) -> None:
+    """Make a study file: run a command once for up to a minute and watch it, or take a trainer's preset."""
+    console = open_console()
+    if preset is not None and preset not in PRESETS:
+        raise StudyError(f"no preset is called {preset!r}; known: {', '.join(PRESETS)}")
+    if not command and preset is None:
+        raise StudyError("name a command, as in `tuner init -- python train.py --batch-size 32`, or a --preset")
+    named = name or (study_name(command) if command else str(preset))
+    file = out or STUDIES / f"{named}.yaml"
+    if file.exists() and not force:
+        raise StudyError(f"{file} exists; give --force to overwrite it, or another --name or --out")
+    if not command:
+        _write(file, preset_text(named, str(preset)))
+        console.print(f"wrote {file}; put your own command and values in it, then `tuner doctor --study {file}`")
+        return
+    drafted = draft(command, search or [], devices, preset)
+    _introduce(console, drafted, seconds)
+    seen = first_run(named, drafted, runs / named / "init", seconds)
+    uses = used(seen.watched, seen.devices)
+    _write(file, study_text(named, drafted, seen.watched, narrowed(drafted.devices, uses), uses))
+    load(str(file))
+    _understood(console, drafted, seen, uses)
+    study = named if file == STUDIES / f"{named}.yaml" else str(file)
+    console.print(f"wrote {file}; next: `tuner try --study {shlex.quote(study)}` measures one config", markup=False)
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"{file} cannot be written: {error.strerror}; name another --out") from error
+
+
+def _introduce(console: Console, drafted: Draft, seconds: float) -> None:
+    console.print(f"watching the command for up to {duration(seconds)}, on {drafted.devices}", markup=False)
+    for typed, instead in drafted.template.replaced:
+        console.print(f"  {typed} → {instead}" if typed else f"  added: {instead}", markup=False)
+    for one in drafted.searches:
+        console.print(f"  searched: {one.parameter}: {' '.join(map(str, one.values))}", markup=False)
+
+
+def _understood(console: Console, drafted: Draft, seen: FirstRun, uses: list[Used]) -> None:
+    found = seen.watched.found
+    how = f"preset {found.preset}" if found.preset else "lines that are alike" if found.patterns else "report()"
+    console.print(f"understood after {duration(seen.watched.seconds)}:", markup=False)
+    first, last = found.reports[0], found.reports[-1]
+    console.print(f"  progress by {how}: iteration {first.iteration} to {last.iteration}", markup=False)
+    each = "" if found.iteration_s is None else f", {found.iteration_s:.2g} s per iteration"
+    console.print(f"  the first after {first.t_s:.1f} s{each}", markup=False)
+    console.print(f"  last line: {found.lines[-1][-120:]}", markup=False)
+    samples = drafted.samples_per_iteration(found.preset)
+    counted = (
+        f"{first.samples} to {last.samples}"
+        if found.counts_samples
+        else f"{samples} per iteration"
+        if samples
+        else "not counted"
+    )
+    console.print(f"  samples: {counted}", markup=False)
+    for use in uses:
+        util = "unknown" if use.util_pct is None else f"{use.util_pct:.0f} % busy"
+        memory = "" if use.mem_peak_mib is None else f", {use.mem_peak_mib:.0f} MiB"
+        console.print(f"  {use.device.label}: {util}{memory}", markup=False)
+    if any(use.worked for use in uses) and not all(use.worked for use in uses):
+        idle = ", ".join(use.device.name for use in uses if not use.worked)
+        console.print(f"  {idle} did nothing and is left out; does the command start enough ranks?", markup=False)

@@ -1,0 +1,170 @@
+"""From a command line to a study: what is searched, what the command uses, and what its lines tell."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from tuner.devices.base import open_devices
+from tuner.devices.cgroups import usable_cores
+from tuner.drafting.commands import Template, as_parameter, ranks, script, settings, template, variables
+from tuner.drafting.searches import NEEDS_WORKERS, WORKERS, Search, searches
+from tuner.drafting.watching import Watched
+from tuner.errors import StudyError
+from tuner.probe.failures import IDLE_PCT
+from tuner.probe.plan import Device
+from tuner.probe.result import DeviceSample
+from tuner.study.space import Config, Value
+from tuner.trainers.presets import PRESETS, Preset
+
+USED_MIB = 300.0
+"""A card is used if its memory grows by more than this, in MiB: the least that a process of CUDA takes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Used:
+    """How a command used one device while it was watched."""
+
+    device: Device
+    util_pct: float | None
+    mem_peak_mib: float | None
+    worked: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Draft:
+    """A command line as a study: what can be said before it runs."""
+
+    words: tuple[str, ...]
+    """The command as typed, without variables before it."""
+    env: Mapping[str, str]
+    template: Template
+    searches: tuple[Search, ...]
+    devices: str
+    """The devices to watch, as a study names them."""
+    likely: tuple[str, ...]
+    """Presets of the libraries that the script imports, or the preset that the user names."""
+
+    @property
+    def config(self) -> Config:
+        """The config with which the command is watched: its own values."""
+        return {search.parameter: search.first for search in self.searches}
+
+    def options(self, patterns: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the options of the study's trainer."""
+        return {"command": self.template.words, "progress": patterns, "env": self.env}
+
+    def space(self) -> dict[str, dict[str, Any]]:
+        """Return the study's space."""
+        return {search.parameter: self._values(search) for search in self.searches}
+
+    def _values(self, search: Search) -> dict[str, Any]:
+        if search.auto:
+            return {"ladder": "auto", "min": search.values[0], "max": search.values[-1]}
+        if search.parameter == "num_envs":
+            return {"ladder": list(search.values)}
+        workers = next((one for one in self.searches if one.parameter in WORKERS and 0 in one.values), None)
+        needs = {workers.parameter: {"min": 1}} if workers and search.parameter in NEEDS_WORKERS else {}
+        return {"choices": list(search.ordered), **({"when": needs} if needs else {})}
+
+    def samples_per_iteration(self, preset: str | None) -> str:
+        """Return the samples of an iteration as arithmetic, as the preset knows them; empty where they are unknown."""
+        same = [name for name in self.likely if preset and PRESETS[name].progress == PRESETS[preset].progress]
+        for name in (*same, *([preset] if preset else ())):
+            if (filled := self._arithmetic(PRESETS[name].samples)) is not None:
+                return filled
+        return ""
+
+    def _arithmetic(self, expression: str) -> str | None:
+        """Fill an expression with what the command sets; None where it lacks a flag that has no neutral value."""
+        typed: dict[str, Value] = {one.parameter: one.value for one in settings(self.words)}
+        searched = {search.parameter for search in self.searches}
+        known = {"gradient_accumulation_steps": 1, **typed}
+        names = re.findall(r"\{(\w+)\}", expression)
+        if not expression or any(
+            name not in {*searched, "ranks"} and not _is_number(known.get(name)) for name in names
+        ):
+            return None
+        fixed = {name: known[name] for name in names if name not in {*searched, "ranks"}}
+        filled = re.sub(r"\{(\w+)\}", lambda found: str(fixed.get(found[1], found[0])), expression)
+        return filled.removesuffix(" * 1")
+
+
+def draft(command: Sequence[str], asked: Sequence[str], devices: str | None, preset: str | None) -> Draft:
+    """Read a command line. Raises StudyError where nothing can be searched, DeviceError for unknown devices."""
+    env, words = variables(command)
+    if not words:
+        raise StudyError("there is no command after `--`; write tuner init -- python train.py --batch-size 32")
+    likely = (preset,) if preset else imported(words)
+    count = ranks(words)
+    chosen = devices or _devices(count)
+    opened = open_devices(chosen).devices
+    found = searches(words, asked, max(1, usable_cores() // len(opened)))
+    presets: list[Preset] = [PRESETS[name] for name in likely]
+    return Draft(
+        words=tuple(words),
+        env={**(presets[0].env if presets else {}), **env},
+        template=template(words, {search.flag: search.parameter for search in found}),
+        searches=found,
+        devices=chosen,
+        likely=likely,
+    )
+
+
+def _devices(count: int | None) -> str:
+    """Return the devices to watch for so many ranks; without a number, every card or one CPU rank."""
+    if not open_devices("auto").devices[0].is_gpu:
+        return f"cpu:{count or 1}"
+    cards = len(open_devices("auto").devices)
+    return "auto" if count is None or count >= cards else ",".join(map(str, range(count)))
+
+
+def imported(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the presets whose modules the command's script imports, the most specific first."""
+    name = script(words)
+    try:
+        text = Path(name).read_text(encoding="utf-8") if name else ""
+    except (OSError, UnicodeDecodeError):
+        return ()
+    modules = set(re.findall(r"^\s*(?:from|import)\s+(\w+)", text, re.MULTILINE))
+    return tuple(name for name in reversed(list(PRESETS)) if modules & set(PRESETS[name].modules))
+
+
+def used(watched: Watched, devices: Sequence[Device]) -> list[Used]:
+    """Return how the command used each device, from its first iteration on."""
+    begin_s = watched.found.reports[0].t_s if len(watched.found.reports) > 1 else 0.0
+    return [
+        _used(device, [one for one in watched.samples if one.device == place], begin_s)
+        for place, device in enumerate(devices)
+    ]
+
+
+def _used(device: Device, samples: Sequence[DeviceSample], begin_s: float) -> Used:
+    shares = [one.util_pct for one in samples if one.util_pct is not None and one.t_s >= begin_s]
+    memory = [one.mem_used_mib for one in samples if one.mem_used_mib is not None]
+    util_pct = fmean(shares) if shares else None
+    grew = bool(memory) and max(memory) - memory[0] > USED_MIB
+    worked = (util_pct or 0.0) > 0 or grew if device.is_gpu else (util_pct or 0.0) >= IDLE_PCT
+    return Used(device=device, util_pct=util_pct, mem_peak_mib=max(memory, default=None), worked=worked)
+
+
+def narrowed(devices: str, uses: Sequence[Used]) -> str:
+    """Return the devices that the command really used, as a study names them."""
+    working = [place for place, use in enumerate(uses) if use.worked]
+    if len(working) in {0, len(uses)}:
+        return devices
+    if not uses[0].device.is_gpu:
+        return f"cpu:{len(working)}"
+    return ",".join(uses[place].device.name.removeprefix("cuda:") for place in working)
+
+
+def study_name(words: Sequence[str]) -> str:
+    """Return a study's name for a command: that of its script."""
+    stem = Path(script(words) or words[0]).stem
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", as_parameter(stem)).lstrip("_.-") or "study"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) or (isinstance(value, str) and value.isdecimal())

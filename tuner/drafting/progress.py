@@ -1,0 +1,100 @@
+"""Finds what counts in the lines that a trainer prints: by presets first, then by numbers that grow. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.drafting.columns import RECURS, Column, columns
+from tuner.probe.plan import LinePatterns
+from tuner.probe.protocols import Line
+from tuner.probe.reader import ProgressReader
+from tuner.probe.result import Progress
+from tuner.trainers.presets import PRESETS
+
+PLAIN, PRINTED = r"\d+", r"\d[\d.,]*(?:e[+-]?\d+)?[kKMGB]?"
+"""Patterns for a number of digits alone, and for a number such as `12,800`, `1.28e+04` or `12.8K`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """How a trainer's lines tell its progress."""
+
+    preset: str | None
+    """The preset that matches; None where the patterns were found by the form of the lines."""
+    patterns: tuple[str, ...]
+    """Empty where the trainer calls `report`."""
+    reports: tuple[Progress, ...]
+    """The progress that the patterns find in the lines."""
+    lines: tuple[str, ...]
+    """The last lines that complete an iteration."""
+
+    @property
+    def counts_samples(self) -> bool:
+        """Whether the trainer says how many samples it has collected."""
+        return self.reports[-1].samples is not None
+
+    @property
+    def iteration_s(self) -> float | None:
+        """The seconds from one counted iteration to the next, without the first one, which is often slower."""
+        reports = list(self.reports)
+        first, last = reports[1 if len(reports) > 2 else 0], reports[-1]
+        counted = last.iteration - first.iteration
+        return (last.t_s - first.t_s) / counted if counted else None
+
+
+def find_progress(lines: Sequence[Line], likely: Sequence[str] = (), *, last: bool = False) -> Found | None:
+    """Return how these lines tell progress; None where fewer than three iterations can be told.
+
+    `likely` names presets that are tried before the others. If no more lines come (`last`), one iteration is enough
+    for a likely preset.
+    """
+    if reported := _read([line for line in lines if line.stream == "progress"], None, ()):
+        return reported
+    printed = [line for line in lines if line.stream == "console"]
+    for name in dict.fromkeys((*likely, *PRESETS)):
+        if found := _read(printed, name, PRESETS[name].progress, least=1 if last and name in likely else RECURS):
+            return found
+    found = _read(printed, None, find_patterns([line.text for line in printed]))
+    return found if found and len({report.t_s for report in found.reports}) >= RECURS else None  # no list of layers
+
+
+def _read(lines: Sequence[Line], preset: str | None, patterns: tuple[str, ...], *, least: int = RECURS) -> Found | None:
+    reader = ProgressReader(LinePatterns(patterns=patterns), 0.0)
+    read = [(line, report) for line in lines if (report := reader.feed(line))]
+    reports = tuple(report for _, report in read)
+    if len(reports) < least:
+        return None
+    shown = tuple(line.text.strip() for line, _ in read[-RECURS:])
+    return Found(preset=preset, patterns=patterns, reports=reports, lines=shown)
+
+
+def find_patterns(lines: Sequence[str]) -> tuple[str, ...]:
+    """Return patterns for the numbers that count iterations and samples; nothing where no number counts.
+
+    The number of iterations is the counter whose words say so, or else the counter with the smallest step. If that
+    counts samples, the lines are the iterations.
+    """
+    found = columns(lines)
+    counters = [column for column in found if column.step and not column.is_time and not column.is_speed]
+    if not counters:
+        return ()
+    iteration = min(counters, key=lambda column: (not column.counts_iterations, column.counts_samples, column.step))
+    samples = next((column for column in counters if column.counts_samples and column != iteration), None)
+    speed = next((column for column in found if column.is_speed), None)
+    if samples is None and iteration.counts_samples:
+        chosen = {"samples": iteration}
+    else:
+        chosen = {"iteration": iteration, **({"samples": samples} if samples else {})}
+    if "samples" not in chosen and speed is not None:
+        chosen["samples_per_s"] = speed
+    by_form: dict[str, list[tuple[str, Column]]] = {}
+    for name, column in chosen.items():
+        by_form.setdefault(column.form, []).append((name, column))
+    pieces = sorted(by_form.values(), key=lambda group: group[0][1].first_line)
+    return tuple(_pattern(sorted(group, key=lambda one: one[1].place)) for group in pieces)
+
+
+def _pattern(group: Sequence[tuple[str, Column]]) -> str:
+    """Return one pattern for the chosen numbers of one line."""
+    return ".*?".join(
+        f"{column.pattern}(?P<{name}>{PLAIN if column.is_plain else PRINTED}){column.then}" for name, column in group
+    )

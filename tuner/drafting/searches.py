@@ -1,0 +1,129 @@
+"""Which flags of a command are searched, and over which values. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tuner.drafting.commands import Setting, as_parameter, settings
+from tuner.errors import StudyError
+from tuner.study.space import LADDER, Value
+
+ENVIRONMENTS = ("num_envs", "n_envs", "num_environments")
+BATCHES = ("batch_size", "per_device_train_batch_size", "train_batch_size", "micro_batch_size", "per_gpu_batch_size")
+WORKERS = ("num_workers", "dataloader_num_workers", "n_workers", "workers")
+NEEDS_WORKERS = ("prefetch_factor", "dataloader_prefetch_factor", "persistent_workers")
+_LEARNING = re.compile(r"batch|epochs|num_steps|n_steps|rollout|horizon|accumul")
+_WORKERS_TRIED = (0, 1, 2, 4, 8)
+_LEAST_WORKERS = 2
+_NAME = re.compile(r"[A-Za-z][\w.-]*")
+_BOUNDS = re.compile(r"(\d+)\.\.(\d+)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Search:
+    """One flag that is searched."""
+
+    flag: str
+    """The flag as the command or the user spells it, without leading dashes."""
+    values: tuple[Value, ...]
+    typed: Value | None
+    """The value in the command; None where the command lacks the flag."""
+    auto: bool = False
+    """Whether the tuner makes the rungs between the first and the last value."""
+
+    @property
+    def parameter(self) -> str:
+        """The flag's name in the study."""
+        return as_parameter(self.flag)
+
+    @property
+    def first(self) -> Value:
+        """The value with which the command is watched: the typed one, or else the first."""
+        return self.values[0] if self.typed is None else self.typed
+
+    @property
+    def ordered(self) -> tuple[Value, ...]:
+        """The values with the typed one first: a study takes the first value as the default."""
+        return tuple(sorted(self.values, key=lambda value: value != self.typed))
+
+    @property
+    def changes_learning(self) -> bool:
+        """Whether the flag probably changes what is learnt, and not throughput alone."""
+        return bool(_LEARNING.search(self.parameter))
+
+
+def searches(words: Sequence[str], asked: Sequence[str], cores_per_rank: int) -> tuple[Search, ...]:
+    """Return what the options ask for, or else the usual flags that the command has.
+
+    Raises StudyError for an option of another form, and where there is nothing to search.
+    """
+    typed = {setting.parameter: setting for setting in settings(words)}
+    if not asked:
+        usual = [setting for name, setting in typed.items() if name in (*ENVIRONMENTS, *BATCHES, *WORKERS)]
+        found = tuple(_usual(setting, cores_per_rank) for setting in usual if setting.value.isdecimal())
+        if not found:
+            numbers = ", ".join(f"{one.name}={one.value}" for one in typed.values() if one.value.isdecimal())
+            raise StudyError(
+                "no flag of the command is known to be worth a search; name at least one, such as "
+                f"--search batch_size=32..512 (numbers in the command: {numbers or 'none'})"
+            )
+        return found
+    found = tuple(_asked(text, typed, cores_per_rank) for text in asked)
+    names = [search.parameter for search in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise StudyError(f"--search {twice[0]} is given more than once; write all its values in one option")
+    return found
+
+
+def _asked(text: str, typed: Mapping[str, Setting], cores_per_rank: int) -> Search:
+    """Read `num_envs=256..65536`, `num_workers=0,2,4` or `batch_size`."""
+    flag, equals, values = text.partition("=")
+    flag = flag.lstrip("-")
+    if not _NAME.fullmatch(flag) or (equals and not values.strip(", ")):
+        raise StudyError(f"--search {text}: write FLAG=8,16,32 or FLAG=8..1024")
+    setting = typed.get(as_parameter(flag))
+    if not equals:
+        if setting is None or not setting.value.isdecimal():
+            raise StudyError(
+                f"--search {text}: the command has no number for it; write {flag}=8,16,32 or {flag}=8..1024"
+            )
+        return _usual(setting, cores_per_rank)
+    known = _value(setting.value) if setting else None
+    bounds = _BOUNDS.fullmatch(values)
+    if bounds:
+        first, last = int(bounds[1]), int(bounds[2])
+        if not 0 < first < last:
+            raise StudyError(f"--search {text}: write the smaller bound first, and at least 1")
+        auto = as_parameter(flag) == LADDER
+        return Search(flag=flag, values=_doublings(first, last), typed=known, auto=auto)
+    listed = tuple(dict.fromkeys(_value(value.strip()) for value in values.split(",") if value.strip()))
+    return Search(flag=flag, values=listed, typed=known)
+
+
+def _usual(setting: Setting, cores_per_rank: int) -> Search:
+    """Return usual values around the typed value."""
+    typed = int(setting.value)
+    if setting.parameter in WORKERS:
+        most = max(cores_per_rank, typed, _LEAST_WORKERS)
+        values = sorted({typed, *(count for count in _WORKERS_TRIED if count <= most)})
+    elif setting.parameter in ENVIRONMENTS:
+        values = [max(1, typed // 4), max(1, typed // 2), *(typed * factor for factor in (1, 2, 4, 8, 16))]
+    else:
+        values = [max(1, typed // 2), *(typed * factor for factor in (1, 2, 4, 8))]
+    return Search(flag=setting.name, values=tuple(dict.fromkeys(values)), typed=typed)
+
+
+def _doublings(first: int, last: int) -> tuple[int, ...]:
+    values = [first]
+    while 2 * values[-1] <= last:
+        values.append(2 * values[-1])
+    return (*values, *([last] if values[-1] < last else []))
+
+
+def _value(text: str) -> Value:
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,113 @@
+"""Runs a command until it is clear what it prints, and ends it."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from tuner.drafting.progress import Found, find_progress
+from tuner.errors import TrainerError
+from tuner.probe.evidence import Evidence
+from tuner.probe.plan import ProbePlan
+from tuner.probe.protocols import Clock, Launch, Line, Recorder, RunningTrainer
+from tuner.probe.result import DeviceSample
+from tuner.units import duration
+
+POLL_S = 0.1
+LOOK_S = 1.0
+"""The seconds between two looks at all lines so far."""
+ENOUGH_ITERATIONS, ENOUGH_S = 5, 5.0
+"""A command is understood once it has reported so many iterations over so many seconds."""
+_TERMINAL = re.compile(
+    r"EOFError: EOF when reading a line|not a (?:tty|terminal|TTY)|Inappropriate ioctl|termios\.error"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Watched:
+    """What a command printed and how it used the devices."""
+
+    found: Found
+    samples: tuple[DeviceSample, ...]
+    seconds: float
+
+
+def watch(
+    plan: ProbePlan, *, launch: Launch, recorder: Recorder, clock: Clock, limit_s: float, likely: Iterable[str] = ()
+) -> Watched:
+    """Run a plan until its progress is understood, and end it with all its processes.
+
+    `likely` names presets that are tried first. Raises TrainerError that says what to do where the command fails,
+    prints nothing, or prints no progress in `limit_s` seconds.
+    """
+    origin_s = clock.now()
+    trainer = launch(plan)
+    lines: list[Line] = []
+    try:
+        recorder.start(trainer.pid, origin_s)
+        found = _follow(trainer, lines, lambda: clock.now() - origin_s, limit_s, tuple(likely))
+        exit_code = trainer.exit_code()
+    finally:
+        trainer.end()
+        recorder.stop()
+    seconds = clock.now() - origin_s
+    if found is None or exit_code not in {None, 0}:
+        raise TrainerError(_complaint(lines, exit_code, seconds, plan))
+    return Watched(found=found, samples=tuple(recorder.samples()), seconds=seconds)
+
+
+def _follow(
+    trainer: RunningTrainer, lines: list[Line], now: Callable[[], float], limit_s: float, likely: Sequence[str]
+) -> Found | None:
+    """Collect lines until they are understood, the command has ended or the time is over."""
+    look_s = 0.0
+    while True:
+        exited = trainer.exit_code() is not None  # first, so that the last lines are read below
+        lines += trainer.lines(0.0 if exited else POLL_S)
+        now_s = now()
+        over = exited or now_s >= limit_s
+        if now_s < look_s and not over:
+            continue
+        found = find_progress(lines, likely, last=over)
+        if over or (found is not None and _is_enough(found)):
+            return found
+        look_s = now_s + LOOK_S
+
+
+def _is_enough(found: Found) -> bool:
+    reports = found.reports
+    return len(reports) > ENOUGH_ITERATIONS and reports[-1].t_s - reports[1].t_s >= ENOUGH_S
+
+
+def _complaint(lines: Sequence[Line], exit_code: int | None, seconds: float, plan: ProbePlan) -> str:
+    """Say why a command cannot be understood, and what to do."""
+    texts = [line.text for line in lines if line.stream == "console"]
+    took, log = duration(seconds), f"all its output is in {plan.slot.console}"
+    if terminal := next((text for text in texts if _TERMINAL.search(text)), None):
+        return (
+            f"the command needs a terminal, and a probe has none: {terminal.strip()}; "
+            f"answer its questions by options, then run init again ({log})"
+        )
+    if exit_code not in {None, 0}:
+        evidence = Evidence()
+        for line in lines:
+            evidence.feed(line.text, line.t_s)
+        failure = evidence.failure()
+        why = failure.detail if failure else evidence.last_words()
+        return (
+            f"the command failed after {took} with exit code {exit_code}: {why}; mend it, then run init again ({log})"
+        )
+    if exit_code == 0:
+        return (
+            f"the command ended by itself after {took}, before three iterations were seen; "
+            f"let it train for longer ({log})"
+        )
+    if not texts:
+        return (
+            f"the command printed nothing in {took}; give a longer start with --seconds 300, turn its progress on, or "
+            "copy tuner/progress.py beside it and call report()"
+        )
+    shown = " | ".join(text.strip() for text in texts[-3:])
+    return (
+        f"nothing in {len(texts)} line(s) of {took} counts iterations; the last lines: {shown}; give a longer start "
+        f"with --seconds 300, name a --preset, or copy tuner/progress.py beside it and call report() ({log})"
+    )

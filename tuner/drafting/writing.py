@@ -1,0 +1,151 @@
+"""Writes a study file with comments, as a person would."""
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tuner.drafting.draft import Draft, Used
+from tuner.drafting.watching import Watched
+from tuner.trainers.presets import PRESETS
+
+_MIMICKIT = (
+    "name: mimickit",
+    "trainer:",
+    "  name: mimickit",
+    "  root: ${MIMICKIT_ROOT}",
+    "  python: ${MIMICKIT_PYTHON:-python3}",
+    "  options: {engine_config: data/engines/newton_engine.yaml}",
+    'cases: ["*"]',
+    "devices: auto",
+    "space:",
+)
+
+
+def study_text(name: str, draft: Draft, watched: Watched, devices: str, uses: Sequence[Used]) -> str:
+    """Return the text of a study file for a command that was watched."""
+    found = watched.found
+    samples = "" if found.counts_samples else draft.samples_per_iteration(found.preset)
+    return "\n".join(
+        [
+            f"# Made by `tuner init` from: {shlex.join(draft.words)}",
+            "# Start tuner in the folder in which that command runs.",
+            f"name: {name}",
+            "trainer:",
+            "  name: command",
+            "  options:",
+            f"    command: {text(' '.join(map(_word, draft.template.words)))}",
+            *_progress(draft, watched),
+            *_samples(samples, counted=found.counts_samples),
+            *_env(draft.env, found.preset),
+            *_learning(draft),
+            f"devices: {text(devices)}  # {_seen(uses)}",
+            "space:",
+            *(f"  {parameter}: {_flow(values)}" for parameter, values in draft.space().items()),
+            f"# The first iteration came after {found.reports[0].t_s:.0f} s{_each(found.iteration_s)}.",
+            "probe: {iterations: 8, max_seconds: 420}",
+            "search: {trials: 24}",
+            "",
+        ]
+    )
+
+
+def _each(iteration_s: float | None) -> str:
+    return "" if iteration_s is None else f", later ones took {iteration_s:.2g} s each"
+
+
+def _progress(draft: Draft, watched: Watched) -> list[str]:
+    found = watched.found
+    if found.preset:
+        return [
+            f"    # one iteration: {PRESETS[found.preset].counts}",
+            f"    progress: {found.preset}",
+        ]
+    if not found.patterns:
+        return ["    # the trainer reports its progress itself, with report()"]
+    shown = [f"    #   {line[:100]}" for line in found.lines[-1:]]
+    return [
+        "    # found in lines such as:",
+        *shown,
+        "    progress:",
+        *(f"      - {text(pattern)}" for pattern in found.patterns),
+    ]
+
+
+def _samples(samples: str, *, counted: bool) -> list[str]:
+    if counted:
+        return []
+    if samples:
+        return [f"    samples_per_iteration: {text(samples)}  # of all ranks; check it where your batch is the total"]
+    return ['    # samples_per_iteration: "{batch_size} * {ranks}"  # with it, samples/s are known']
+
+
+def _env(env: Mapping[str, str], preset: str | None) -> list[str]:
+    """Return the variables that the preset does not set by itself."""
+    own = env.items() - (PRESETS[preset].env.items() if preset else set())
+    return [f"    env: {_flow(dict(sorted(own)))}"] if own else []
+
+
+def _learning(draft: Draft) -> list[str]:
+    names = [search.parameter for search in draft.searches if search.changes_learning]
+    return [f"    learning: {_flow(names)}  # these change what is learnt, the others only the speed"] if names else []
+
+
+def _seen(uses: Sequence[Used]) -> str:
+    return ", ".join(
+        f"{use.device.name} {'-' if use.util_pct is None else f'{use.util_pct:.0f}'} % busy" for use in uses
+    )
+
+
+def _word(word: str) -> str:
+    """Return a word in shell quoting; braces need none, because no shell runs the command."""
+    return word if re.fullmatch(r"[\w@%+=:,./{}-]+", word) else shlex.quote(word)
+
+
+def text(words: str) -> str:
+    """Return text as YAML, in single quotes."""
+    return "'" + words.replace("'", "''") + "'"
+
+
+def _flow(value: Any) -> str:
+    """Return a value as YAML on one line."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_flow(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    if isinstance(value, str):
+        return (
+            value
+            if value.isidentifier() and value not in {"true", "false", "null", "yes", "no", "on", "off"}
+            else (text(value))
+        )
+    return json.dumps(value)
+
+
+def preset_text(name: str, preset: str) -> str:
+    """Return the text of a study file for a popular trainer, to be filled in."""
+    row = PRESETS[preset]
+    space = [f"  {parameter}: {values}" for parameter, values in row.space.items()]
+    if not row.command:
+        return "\n".join([*_MIMICKIT, *space, ""])
+    samples = [f"    samples_per_iteration: {text(row.samples)}"] if row.samples else []
+    return "\n".join(
+        [
+            "# Put your own command in: its script, its flags, and {placeholders} for the values that are searched.",
+            f"name: {name}",
+            "trainer:",
+            "  name: command",
+            "  options:",
+            f"    command: {text(row.command)}",
+            f"    # one iteration: {row.counts}",
+            f"    progress: {preset}",
+            *samples,
+            "devices: auto",
+            "space:",
+            *space,
+            "probe: {iterations: 8, max_seconds: 420}",
+            "search: {trials: 24}",
+            "",
+        ]
+    )
