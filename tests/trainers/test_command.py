@@ -5,12 +5,14 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import ConfigRefusedError, TrainerError
+from tuner.probe.plan import ProgressFile
 from tuner.study.space import Config
 from tuner.study.spec import TrainerSpec
 from tuner.testing.trainers import check_trainer, make_slot
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.command_options import LAUNCH_FACTS, Options
 
+FILE = {"path": "{out_dir}/metrics.csv", "format": "csv"}
 COMMAND = "train --envs {num_envs} --workers {num_workers} --prefetch {prefetch_factor} --on {devices} --port {port}"
 
 
@@ -179,6 +181,15 @@ def test_another_command_is_another_fingerprint():
             {"samples_per_iteration": "2", "progress": [r"(?P<iteration>\d+) (?P<samples>\d+)"]},
             r"samples_per_iteration: `progress` counts samples already",
         ),
+        ({"progress_file": FILE | {"path": "metrics.csv"}}, r"progress_file\.path: must begin with \{out_dir\}/"),
+        ({"progress_file": FILE | {"path": "{out_dir}/../m"}}, r"progress_file\.path: must begin with \{out_dir\}/"),
+        ({"progress_file": FILE | {"path": "{out_dir}/{lr}"}}, r"progress_file\.path: must begin with \{out_dir\}/"),
+        ({"progress_file": FILE | {"format": "xml"}}, r"progress_file\.format: .*'csv', 'jsonl' or 'tensorboard'"),
+        ({"progress_file": FILE | {"step": "x"}}, r"progress_file\.step: unknown key; known: path, format, iteration"),
+        (
+            {"progress_file": FILE | {"samples": "n"}, "samples_per_iteration": "2"},
+            r"names a column of samples already",
+        ),
     ],
 )
 def test_wrong_options_are_named(options, message):
@@ -202,6 +213,18 @@ def test_the_documentation_names_every_option_and_placeholder():
     documented = (Path(__file__).parents[2] / "docs/studies.md").read_text()
     names = [*(f"`{name}`" for name in Options.model_fields), *(f"`{{{name}}}`" for name in LAUNCH_FACTS)]
     assert [name for name in names if name not in documented] == []
+
+
+def test_a_progress_file_lies_in_the_folder_of_its_probe(tmp_path):
+    file = {"path": "{out_dir}/{case}/*/m.csv", "format": "csv", "iteration": "step", "samples_per_s": "fps"}
+    source, slot = trainer(progress_file=file, session="serve"), make_slot(tmp_path)
+    warm = source.warm_plan(source.cases()[0], {"num_envs": 8}, slot)
+
+    assert plan(source, slot).progress_file == ProgressFile(
+        folder=tmp_path, pattern="command/*/m.csv", format="csv", columns={"iteration": "step", "samples_per_s": "fps"}
+    )
+    assert warm is not None
+    assert warm.progress_file is None
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ def classify(
     behind: Laggard | None = None,
     lost: str | None = None,
     unmatched: Sequence[str] = (),
+    unread: str | None = None,
 ) -> Failure | None:
     """Decide whether a probe failed and why; None when its window counts.
 
@@ -61,6 +62,7 @@ def classify(
     - `behind` is the rank that the others wait for.
     - `lost` says why the devices can no longer be read.
     - `unmatched` holds the last lines that look like progress although no pattern matches them.
+    - `unread` says why a progress file gives no iteration.
     """
     if end is End.INTERRUPTED:
         return STOPPED
@@ -77,12 +79,13 @@ def classify(
     if oom_kills and (named is None or named.rule == KILLED):
         return Failure(kind=FailureKind.HOST_OOM, rule="kernel", detail=f"the kernel ended {oom_kills} process(es)")
     ran_on = end in {End.UNMATCHED, End.OUT_OF_TIME} or (end is End.EXITED and exit_code == 0)
+    if unread and end is End.EXITED and not unmatched:
+        unmatched = [unread]
     if unmatched and named is None and ran_on:
         shown = " | ".join(unmatched)
         detail = f"no line matched `progress` and nothing called report(); the last lines: {shown}"
         return Failure(kind=FailureKind.NO_PROGRESS, rule="unmatched", detail=detail)
-    rank = evidence.cause.rank if evidence.cause else None
-    return named or _unexplained(end, exit_code, missing, evidence.last_words(), seen=seen, behind=behind, rank=rank)
+    return named or _unexplained(end, exit_code, missing, evidence, seen=seen, behind=behind, unread=unread)
 
 
 def _ran_its_course(
@@ -97,14 +100,16 @@ def _unexplained(
     end: End,
     exit_code: int | None,
     missing: Sequence[str],
-    last_words: str,
+    evidence: Evidence,
     *,
     seen: int,
     behind: Laggard | None,
-    rank: int | None,
+    unread: str | None,
 ) -> Failure:
+    last_words = evidence.last_words()
     many = f"enough iterations ({seen} seen)" if seen else "an iteration was seen"
     said = last_words if last_words == NO_OUTPUT else f"the last line: {last_words}"
+    said = f"{unread}; {said}" if unread else said
     too_early = f"before {many}; {said}"
     finished = end is End.EXITED and exit_code == 0
     if behind is not None and (finished or end in {End.HANG, End.OUT_OF_TIME}):
@@ -123,6 +128,7 @@ def _unexplained(
     if finished:
         lack = f"without {', '.join(missing)}" if missing else too_early
         return Failure(kind=FailureKind.CRASH, rule="incomplete", detail=f"it ended as if all were well, {lack}")
+    rank = evidence.cause.rank if evidence.cause else None
     code = "" if end is End.FATAL else f"exit code {exit_code}: "
     return Failure(kind=FailureKind.CRASH, rule="exit", detail=f"{code}{last_words}", rank=rank)
 

@@ -218,7 +218,7 @@ class FailureKind(StrEnum):
     NO_PROGRESS = _Row(
         word="no_progress",
         blame=Blame.SETUP,
-        remedy="mend the `progress` patterns of the study file so that they match such lines, or have the trainer call "
+        remedy="mend the `progress` patterns or the `progress_file` of the study file, or have the trainer call "
         "`report()` of tuner/progress.py; where only the start takes so long, raise `probe.start_up_silence_seconds`",
     )
     IDLE_DEVICE = _Row(

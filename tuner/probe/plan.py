@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec
@@ -83,6 +83,25 @@ class LinePatterns:
     """The samples that all ranks together collect in an iteration. It counts only where the trainer counts none."""
 
 
+STEP = "step"
+"""The column of TensorBoard's events that holds their step."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProgressFile:
+    """A file in which the trainer writes a row for each iteration."""
+
+    folder: Path
+    pattern: str
+    """The file below `folder`; `*` and `**` match as in a shell. The first match that appears is read."""
+    format: Literal["csv", "jsonl", "tensorboard"]
+    columns: Mapping[str, str]
+    """`iteration`, `samples` or `samples_per_s` → the column, key or tag that holds it.
+
+    Without `iteration`, each row is one iteration.
+    """
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbePlan:
     """One probe as plain values; a user can run the probe by hand from them alone.
@@ -100,6 +119,7 @@ class ProbePlan:
     """Text files to write first, absolute path → content."""
     slot: Slot
     progress: LinePatterns = LinePatterns()
+    progress_file: ProgressFile | None = None
     expected: tuple[Path, ...] = ()
     """Files that must exist after a run that ended by itself."""
     session_key: str

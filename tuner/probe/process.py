@@ -8,13 +8,14 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 from tuner.errors import OutputError, TrainerError
 from tuner.probe import guard
 from tuner.probe.console import USUAL_BOUNDS, Bounds, Console
 from tuner.probe.plan import ProbePlan
+from tuner.probe.progress_file import ProgressFileReader
 from tuner.probe.protocols import Clock, Line
+from tuner.probe.tail import Tail
 
 
 class Process:
@@ -31,7 +32,8 @@ class Process:
         self._exit: int | None = None
         self._given_up_at_s: float | None = None
         prepare(plan)
-        self._tail = _Tail(plan.slot.progress, bounds.tail_bytes)
+        self._tail = Tail(plan.slot.progress, bounds.tail_bytes)
+        self._file = plan.progress_file and ProgressFileReader(plan.progress_file, clock, bounds.tail_bytes)
         self._guard, self._socket, pipe = _start_guard(plan, bounds.term_grace_s)
         self._messages = self._socket.makefile("r")
         try:
@@ -54,7 +56,8 @@ class Process:
         """Return new console lines and progress records; see `RunningTrainer.lines`."""
         lines = self._console.lines(timeout_s)
         now_s = self._clock.now() - self._origin_s
-        return lines + [Line(t_s=now_s, text=text, stream="progress") for text in self._tail.read()]
+        records = [*self._tail.read(), *(self._file.read() if self._file else ())]
+        return lines + [Line(t_s=now_s, text=text, stream="progress") for text in records]
 
     def exit_code(self) -> int | None:
         """Return the trainer's exit code once no process of the probe is left; None before that."""
@@ -118,31 +121,6 @@ class Launcher:
     def __call__(self, plan: ProbePlan) -> Process:
         """Start the plan's command; see `Process`."""
         return Process(plan, self._clock, self._bounds)
-
-
-class _Tail:
-    """Reads the whole lines that are appended to a file, and starts over when the file is replaced or truncated."""
-
-    def __init__(self, path: Path, most_bytes: int) -> None:
-        self._path = path
-        self._most_bytes = most_bytes
-        self._inode = 0
-        self._offset = 0
-
-    def read(self) -> list[str]:
-        try:
-            with self._path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                if status.st_ino != self._inode or status.st_size < self._offset:
-                    self._inode, self._offset = status.st_ino, 0
-                file.seek(self._offset)
-                chunk = file.read(self._most_bytes)
-        except FileNotFoundError:
-            return []
-        whole, newline, _ = chunk.rpartition(b"\n")
-        self._offset += len(chunk) if len(chunk) == self._most_bytes and not newline else len(whole) + len(newline)
-        # bytes are split, not text: `str.splitlines` would also split at characters such as U+2028
-        return [line.decode(errors="replace") for line in whole.splitlines()]
 
 
 def prepare(plan: ProbePlan) -> None:

@@ -47,6 +47,7 @@ class _Probe:
             len(plan.slot.devices),
             block_s=plan.progress.block_s,
             samples_per_iteration=plan.progress.samples_per_iteration,
+            late=plan.progress_file is not None and plan.progress_file.format == "tensorboard",
         )
         self._blank = ProbeResult(
             config=plan.config,
@@ -84,6 +85,7 @@ class _Probe:
             behind=self._watch.behind(),
             lost=self._recorder.lost,
             unmatched=self._watch.unmatched,
+            unread=self._watch.unread,
         )
         result = replace(result, failure=failure or idle_device(result, self._plan.slot.devices), stopped=why)
         return _without_number(result, len(self._watch.marks)) if result.failure else result

@@ -3,9 +3,10 @@
 Pure: the caller passes the time in with the lines.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 from tuner.probe.evidence import Evidence
 from tuner.probe.failures import End
@@ -46,17 +47,24 @@ class Watch:
         *,
         block_s: float | None = None,
         samples_per_iteration: float | None = None,
+        late: bool = False,
     ) -> None:
-        """See `LinePatterns` for `block_s` and `samples_per_iteration`."""
+        """See `LinePatterns` for `block_s` and `samples_per_iteration`.
+
+        `late` says that reports may come long after their iterations. Then only silence shows that a trainer hangs.
+        """
         self._limits = limits
         self._reader = reader
         self._ranks = ranks
         self._block_s = block_s
         self._samples_per_iteration = samples_per_iteration
+        self._late = late
         self._first_line_s: float | None = None
         self._last_line_s = 0.0
         self.evidence = Evidence()
         self._unmatched = Unmatched()
+        self._unread: str | None = None
+        self._unusable = False
         self.progress: list[Progress] = []
         self.marks: list[Mark] = []
 
@@ -72,14 +80,21 @@ class Watch:
                 self.evidence.feed(line.text, line.t_s)
                 if self._silent:
                     self._unmatched.feed(line.text)
-            elif (message := record(line.text)).get("type") == "failed":
-                self.evidence.tell(message, line.t_s)
+            else:
+                self._hear(record(line.text), line.t_s)
         if len(self.progress) > reports_before:
             self.marks = counted(marks(self.progress, self._ranks), self._samples_per_iteration)
             if len(self.marks) > max(before, 1):
                 self.evidence.forget(before_s=self.marks[-2].t_s)
         self._close_blocks(now_s)
         return len(self.marks) > before
+
+    def _hear(self, message: Mapping[str, Any], t_s: float) -> None:
+        match message.get("type"):
+            case "failed":
+                self.evidence.tell(message, t_s)
+            case "unread":
+                self._unread, self._unusable = str(message.get("detail")), not message.get("missing")
 
     def _close_blocks(self, now_s: float) -> None:
         """Count blocks of time as iterations where the trainer reports none.
@@ -118,8 +133,17 @@ class Watch:
 
     @property
     def unmatched(self) -> Sequence[str]:
-        """The last lines that look like progress, as long as nothing has reported any."""
-        return self._unmatched.lines if self._silent else ()
+        """Why the rows of the progress file cannot be used, and the last lines that look like progress.
+
+        Empty as soon as anything has reported progress.
+        """
+        unusable = [self._unread] if self._unread and self._unusable else []
+        return [*unusable, *self._unmatched.lines] if self._silent else ()
+
+    @property
+    def unread(self) -> str | None:
+        """Why the progress file gives no iteration; None where it gives some, or the plan names no file."""
+        return self._unread if self._silent else None
 
     @property
     def _silent(self) -> bool:
@@ -164,7 +188,7 @@ class Watch:
         if now_s - self._last_line_s >= max(silence_s, HICCUP_FACTOR * usual_s):
             return True
         stall_s = max(LEAST_STALL_FACTOR * limits.grace_seconds, factor * usual_s)
-        return usual_s > 0 and now_s - self._last_mark_s >= stall_s
+        return usual_s > 0 and not self._late and now_s - self._last_mark_s >= stall_s
 
     @property
     def _last_mark_s(self) -> float:

@@ -57,7 +57,7 @@ def _keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
     for step in place:
         fields = getattr(kind, "model_fields", {})
         kind = fields[step].annotation if step in fields else _member(kind)
-    return list(getattr(kind, "model_fields", {}))
+    return list(getattr(kind if hasattr(kind, "model_fields") else _member(kind), "model_fields", {}))
 
 
 def _member(kind: Any) -> Any:

@@ -27,7 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.probe.plan import LinePatterns, ProbePlan, Slot
+from tuner.probe.plan import LinePatterns, ProbePlan, ProgressFile, Slot
 from tuner.study.cases import Case
 from tuner.study.space import Config, Value, config_digest
 from tuner.study.spec import TrainerSpec
@@ -89,6 +89,7 @@ class CommandTrainer(Trainer):
                 block_s=self._options.block_seconds,
                 samples_per_iteration=self._samples_per_iteration(config, slot),
             ),
+            progress_file=self._progress_file(case, slot),
             expected=tuple(slot.out_dir / name for name in self._options.expected),
             session_key=self.session_key(case, config) or "/".join((self.name, case.name, config_digest(config))),
         )
@@ -108,6 +109,7 @@ class CommandTrainer(Trainer):
             self.plan(case, config, slot),
             argv=fill(self._options.session, self._values(case, config, slot)),
             progress=LinePatterns(samples_per_iteration=self._samples_per_iteration(config, slot)),
+            progress_file=None,
             expected=(),
             request={
                 "config": {name: value for name, value in config.items() if name in self.accepts},
@@ -135,6 +137,12 @@ class CommandTrainer(Trainer):
         super().check_value(parameter, value)
         if parameter in self._samples.names and isinstance(value, str):
             raise TrainerError(f"{parameter} {value!r}: no number, but samples_per_iteration counts with {parameter}")
+
+    def _progress_file(self, case: Case, slot: Slot) -> ProgressFile | None:
+        if (file := self._options.progress_file) is None:
+            return None
+        (pattern,) = fill((file.pattern,), {"case": case.name})
+        return ProgressFile(folder=slot.out_dir, pattern=pattern, format=file.format, columns=file.columns)
 
     def _samples_per_iteration(self, config: Config, slot: Slot) -> float | None:
         """Return the samples of an iteration; None where the options do not say or a parameter does not count.

@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -19,6 +19,8 @@ LAUNCH_FACTS = frozenset({"case", "out_dir", "port", "devices", "ranks", "iterat
 COUNTS = frozenset({"ranks", "devices"})
 """Placeholders of `samples_per_iteration` that are no parameters: in it, `devices` is their number."""
 
+OUT_DIR = "{out_dir}/"
+
 _GROUPS = ("iteration", "samples", "samples_per_s", "rank", "epoch")
 
 
@@ -28,6 +30,41 @@ class Labels(Strict):
     method: str = ""
     robot: tuple[Name, ...] = ()
     """The words that name robot and task."""
+
+
+class FileOptions(Strict):
+    """A file in which the trainer writes its progress, and the columns that count."""
+
+    path: str
+    """Where the file appears, below `{out_dir}`; `*` and `**` match as in a shell."""
+    format: Literal["csv", "jsonl", "tensorboard"]
+    iteration: str | None = None
+    """The column, key or tag of the iteration; without it, each row is one iteration."""
+    samples: str | None = None
+    """… of the total number of samples so far, of all ranks."""
+    samples_per_s: str | None = None
+    """… of the speed since the row before, in samples per second of all ranks."""
+
+    @field_validator("path")
+    @classmethod
+    def _lies_in_the_out_dir(cls, path: str) -> str:
+        below = path.removeprefix(OUT_DIR)
+        if below == path or not placeholders([below]) <= {"case"} or ".." in below or below[:1] in {"", "/"}:
+            raise ValueError(
+                f"must begin with {OUT_DIR}, so that each probe has a file of its own; {{case}} may follow"
+            )
+        return path
+
+    @property
+    def pattern(self) -> str:
+        """The file, relative to the out dir; `{case}` is not filled yet."""
+        return self.path.removeprefix(OUT_DIR)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Field of a report → the column that holds it."""
+        named = {"iteration": self.iteration, "samples": self.samples, "samples_per_s": self.samples_per_s}
+        return {field: column for field, column in named.items() if column}
 
 
 class Options(Strict):
@@ -40,6 +77,8 @@ class Options(Strict):
     """Regular expressions for printed lines, or the name of a preset; `LinePatterns` describes their groups."""
     block_seconds: Seconds | None = None
     """Blocks of this length stand for iterations, where a trainer reports none; they start at its first line."""
+    progress_file: FileOptions | None = None
+    """A file to read progress from, for a trainer that prints none."""
     expected: tuple[str, ...] = ()
     """The files that a finished run leaves in the out dir."""
     cwd: str = ""
@@ -109,6 +148,8 @@ class Options(Strict):
             raise ValueError("blocks of `block_seconds` are no iterations of the trainer; give only one of the two")
         if text and any("samples" in _compiled(pattern).groupindex for pattern in info.data.get("progress", ())):
             raise ValueError("`progress` counts samples already, in its group samples; give only one of the two")
+        if text and (file := info.data.get("progress_file")) and file.samples:
+            raise ValueError("`progress_file` names a column of samples already; give only one of the two")
         return text
 
     @field_validator("learning")

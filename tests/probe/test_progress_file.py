@@ -1,0 +1,206 @@
+import json
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.errors import TrainerError
+from tuner.probe.plan import ProgressFile
+from tuner.probe.progress_file import ProgressFileReader
+from tuner.testing.clock import FakeClock
+
+COLUMNS = {"iteration": "step", "samples": "seen"}
+needs_tensorboard = pytest.mark.skipif(find_spec("tensorboard") is None, reason="tensorboard is not installed")
+
+
+class Bench:
+    """A progress file that grows, and its reader."""
+
+    def __init__(
+        self,
+        folder: Path,
+        form: Literal["csv", "jsonl", "tensorboard"] = "csv",
+        columns: dict[str, str] = COLUMNS,
+        pattern: str = "metrics",
+        most_bytes: int = 1 << 20,
+    ) -> None:
+        self.path = folder / "metrics"
+        self.clock = FakeClock(1000.0)
+        file = ProgressFile(folder=folder, pattern=pattern, format=form, columns=columns)
+        self._reader = ProgressFileReader(file, self.clock, most_bytes, unix_s=lambda: 5000.0)
+
+    def write(self, text: str) -> "Bench":
+        with self.path.open("a") as file:
+            file.write(text)
+        return self
+
+    def read(self) -> list[dict[str, Any]]:
+        return [json.loads(text) for text in self._reader.read()]
+
+    def iterations(self) -> list[tuple[float, float]]:
+        return [(one["iteration"], one["samples"]) for one in self.read() if one["type"] == "iteration"]
+
+    def said(self) -> list[str]:
+        return [one["detail"] for one in self.read() if one["type"] == "unread"]
+
+
+def test_rows_are_reports_as_they_appear(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    assert bench.said() == ["progress_file metrics: it has not appeared"]
+    assert bench.write("loss,step,seen\n").read() == []
+    assert bench.write("0.5,1,64\n").read() == [{"type": "iteration", "iteration": 1, "samples": 64}]
+    assert bench.write("0.4,2,1.28e+02\n0.3,3").iterations() == [(2, 128)]
+    assert bench.read() == []
+    assert bench.write(",192\n").iterations() == [(3, 192)]
+
+
+def test_rows_that_appear_together_are_one_iteration(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, columns={"samples": "seen", "samples_per_s": "fps"})
+    (report,) = bench.write("seen,fps\n64,100\n128,200\n192,300\n").read()
+    assert report == {"type": "iteration", "iteration": 3, "samples": 192, "samples_per_s": 200}
+    assert bench.write("256,100\n").iterations() == [(4, 256)]
+
+
+@given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=30))
+def test_the_last_row_counts_however_the_bytes_arrive(
+    sizes: list[int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    bench = Bench(tmp_path_factory.mktemp("rows"), "jsonl")
+    text = "".join(json.dumps({"step": step, "seen": 64 * step}) + "\n" for step in range(1, 9))
+    found: list[tuple[float, float]] = []
+    for size in sizes:
+        bench.write(text[:size])
+        text = text[size:]
+        found += bench.iterations()
+    found += bench.write(text).iterations()
+    assert found == sorted(set(found))
+    assert found[-1] == (8, 512)
+    assert all(seen == 64 * step for step, seen in found)
+
+
+def test_a_file_that_is_written_anew_with_more_columns_goes_on(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, columns={"samples": "seen"})
+    assert bench.write("seen\n64\n128\n").iterations() == [(2, 128)]
+    bench.path.write_text("seen,loss\n64,\n128,\n192,0.5\n")
+    assert bench.iterations() == [(3, 192)]
+
+
+def test_rows_without_all_columns_do_not_count(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    assert bench.write("step,seen\n1,\n2,128\n,192\n").iterations() == [(2, 128)]
+    assert bench.read() == []
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "said"),
+    [
+        ("csv", "step,count\n1,64\n", "it has no column 'seen'; found: step, count"),
+        ("csv", "step,seen\nabc,64\n", "row 1: 'abc' in column 'step' is no number"),
+        ("csv", "step,seen\n-3,64\n", "row 1: '-3' in column 'step' is no number"),
+        ("csv", 'step,seen\n"1,64\n', "row 1: '1,64' in column 'step' is no number"),
+        ("csv", "\0\n\xff\n", "it has no column 'step'; found: "),
+        ("csv", "x" * 9999 + "\n1\n", "found: xxxx"),
+        ("jsonl", '{"step": 1}\n', "it has no column 'seen'; found: step"),
+        ("jsonl", "not json\n", "it has no column 'step'; found: no columns"),
+        ("jsonl", "[1, 2]\n", "it has no column 'step'; found: no columns"),
+        ("jsonl", '{"step": [3], "seen": 4}\n', "row 1: [3] in column 'step' is no number"),
+    ],
+)
+def test_rows_that_cannot_be_used_are_said_once(
+    tmp_path: Path, form: Literal["csv", "jsonl"], text: str, said: str
+) -> None:
+    bench = Bench(tmp_path, form).write(text)
+    (detail,) = bench.said()
+    assert said in detail
+    assert len(detail) < 500
+    assert bench.write(text).iterations() == []
+
+
+def test_a_line_that_does_not_fit_is_skipped(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "jsonl", most_bytes=64).write("x" * 200 + "\n" + '{"step": 3, "seen": 5}\n')
+    assert [one for _ in range(6) for one in bench.iterations()] == [(3, 5)]
+
+
+def test_what_is_no_file_is_said(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.path.mkdir()
+    assert "Is a directory" in bench.said()[0]
+    assert bench.read() == []
+
+
+def test_the_first_match_that_appears_is_read(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, pattern="**/version_*/m*.csv")
+    assert bench.said() == ["progress_file **/version_*/m*.csv: it has not appeared"]
+    (tmp_path / "logs/version_0").mkdir(parents=True)
+    (tmp_path / "logs/version_0/m.csv").write_text("step,seen\n1,64\n")
+    assert bench.iterations() == [(1, 64)]
+
+
+@pytest.mark.skipif(find_spec("tensorboard") is not None, reason="tensorboard is installed")
+def test_without_tensorboard_it_is_said_how_to_install_it(tmp_path: Path) -> None:
+    with pytest.raises(TrainerError, match=r"pip install 'tuner\[tensorboard\]'"):
+        Bench(tmp_path, "tensorboard")
+
+
+class Events:
+    """TensorBoard's own writer."""
+
+    def __init__(self, folder: Path) -> None:
+        self._summary: Any = import_module("tensorboard.compat.proto.summary_pb2").Summary
+        self._event: Any = import_module("tensorboard.compat.proto.event_pb2").Event
+        writer: Any = import_module("tensorboard.summary.writer.event_file_writer").EventFileWriter
+        self._writer = writer(str(folder))
+
+    def scalar(self, step: int, tag: str, value: float, unix_s: float) -> None:
+        summary = self._summary(value=[self._summary.Value(tag=tag, simple_value=value)])
+        self._writer.add_event(self._event(step=step, wall_time=unix_s, summary=summary))
+        self._writer.flush()
+
+
+@needs_tensorboard
+def test_events_of_a_step_are_a_row_at_their_own_time(tmp_path: Path) -> None:
+    bench = Bench(
+        tmp_path, "tensorboard", {"iteration": "step", "samples_per_s": "Perf/fps"}, "**/events.out.tfevents.*"
+    )
+    assert len(bench.said()) == 1
+    events = Events(tmp_path / "logs")
+    for step in range(3):
+        events.scalar(step, "Loss/value", 0.5, 4990.0 + step)
+        events.scalar(step, "Perf/fps", 1000.0 + step, 4990.5 + step)
+    found = bench.read()
+    assert [(one["iteration"], one["samples_per_s"], one["t_s"]) for one in found] == [
+        *((0, 1000.0, 990.5), (1, 1001.0, 991.5), (2, 1002.0, 992.5))
+    ]
+    events.scalar(3, "Perf/fps", 7.0, 4999.0)
+    assert [one["iteration"] for one in bench.read()] == [3]
+
+
+@needs_tensorboard
+def test_the_step_itself_can_be_the_samples(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "tensorboard", {"samples": "step"}, "events.*")
+    events = Events(tmp_path)
+    for step in (2048, 2048, 4096):
+        events.scalar(step, "train/loss", 0.5, 4990.0)
+    assert bench.iterations() == [(1, 2048), (2, 4096)]
+
+
+@needs_tensorboard
+def test_a_tag_that_never_comes_is_named(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "tensorboard", {"iteration": "step", "samples": "Perf/seen"}, "events.*")
+    events = Events(tmp_path)
+    for step in range(3):
+        events.scalar(step, "Perf/fps", 0.5, 4990.0)
+    assert bench.said() == [
+        f"progress_file {next(tmp_path.iterdir()).name}: it has no column 'Perf/seen'; found: step, Perf/fps"
+    ]
+
+
+@needs_tensorboard
+def test_a_damaged_event_file_is_no_crash(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "tensorboard", {"iteration": "step"}, "events.*")
+    (tmp_path / "events.x").write_bytes(b"no event at all" * 9)
+    assert bench.read() == []

@@ -1,0 +1,41 @@
+"""Reads what is appended to a text file, line by line and a bounded number of bytes at a time."""
+
+import os
+from pathlib import Path
+
+
+class Tail:
+    """Reads the whole lines that are appended to a file.
+
+    It starts over where the file is replaced or truncated, and where its first line is written anew.
+    """
+
+    def __init__(self, path: Path, most_bytes: int) -> None:
+        """`most_bytes` is the most that is read at once; a line that does not fit is skipped."""
+        self._path = path
+        self._most_bytes = most_bytes
+        self._inode = 0
+        self._offset = 0
+        self._first_line = b""
+        self.starts = 0
+        """How often it has started at the beginning of the file."""
+
+    def read(self) -> list[str]:
+        """Return the lines since the last call; none while there is no file. Raises OSError."""
+        try:
+            with self._path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                begins_alike = file.read(len(self._first_line)) == self._first_line
+                if status.st_ino != self._inode or status.st_size < self._offset or not begins_alike:
+                    self._inode, self._offset, self._first_line = status.st_ino, 0, b""
+                    self.starts += 1
+                file.seek(self._offset)
+                chunk = file.read(self._most_bytes)
+        except FileNotFoundError:
+            return []
+        whole, newline, _ = chunk.rpartition(b"\n")
+        if self._offset == 0 and newline:
+            self._first_line = whole.partition(b"\n")[0] + newline
+        self._offset += len(chunk) if len(chunk) == self._most_bytes and not newline else len(whole) + len(newline)
+        # bytes are split, not text: `str.splitlines` would also split at characters such as U+2028
+        return [line.decode(errors="replace") for line in whole.splitlines()]
