@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests_space import USUAL
 
-from tuner.search.growth import Growth, Line, inherited
+from tuner.search.growth import Amounts, Growth, inherited
 from tuner.study.space import Config, Parameter, Space
 
 LADDER = Space((Parameter(name="num_envs", values=(256, 512, 1024, 2048, 4096, 8192)),))
@@ -53,7 +53,7 @@ def heavier(config: Config) -> float:
 
 def test_a_line_begins_with_that_of_another_case() -> None:
     configs = list(LADDER.configs())
-    known: Line = ([configs[0], configs[4]], [mib(configs[0]), mib(configs[4])])
+    known: Amounts = ([configs[0], configs[4]], [mib(configs[0]), mib(configs[4])])
     growth = inherited(LADDER, [known, ([], [])], error=0.03, variants=0.1)
     assert growth is not None
     mean, deviation = growth.expect(configs)
@@ -65,7 +65,7 @@ def test_a_line_begins_with_that_of_another_case() -> None:
 @pytest.mark.parametrize("rung", range(6))
 def test_one_measurement_of_its_own_tells_the_factor(rung: int) -> None:
     configs = list(LADDER.configs())
-    own: Line = ([configs[rung]], [heavier(configs[rung])])
+    own: Amounts = ([configs[rung]], [heavier(configs[rung])])
     growth = inherited(LADDER, [(configs, list(map(mib, configs))), own], error=0.03, variants=0.1)
     assert growth is not None
     mean, deviation = growth.expect(configs)
@@ -78,8 +78,8 @@ def test_one_measurement_of_its_own_tells_the_factor(rung: int) -> None:
 
 def test_two_measurements_of_its_own_outweigh_the_other_case() -> None:
     configs = list(LADDER.configs())
-    misled: Line = (configs, [20_000.0 - value for value in map(mib, configs)])
-    own: Line = ([configs[1], configs[5]], [heavier(configs[1]), heavier(configs[5])])
+    misled: Amounts = (configs, [20_000.0 - value for value in map(mib, configs)])
+    own: Amounts = ([configs[1], configs[5]], [heavier(configs[1]), heavier(configs[5])])
     growth = inherited(LADDER, [misled, own], error=0.03, variants=0.1)
     assert growth is not None
     assert growth.expect(configs)[0] == pytest.approx(list(map(heavier, configs)), rel=0.1)

@@ -25,7 +25,7 @@ from tuner.export.database import (
     reading,
 )
 from tuner.export.pooled import pooled
-from tuner.export.readings import readings
+from tuner.export.readings import stored_readings
 from tuner.export.records import COMPLETE, INELIGIBLE, CaseRecord, Tally, TrialRecord, status_of
 from tuner.kept.case import KeptCase
 from tuner.kept.case import decode_json as case_of
@@ -101,7 +101,7 @@ class StudyReader:
     def _readings(self) -> dict[int, list[Reading]]:
         """What the trials of each case say of its configs."""
         with reading(self._engine) as connection:
-            return {study_id: readings(connection, study_id) for study_id in self._names}
+            return {study_id: stored_readings(connection, study_id) for study_id in self._names}
 
     def _told(self, trials: Sequence[int]) -> list[TrialRecord]:
         query = _whole_trials().where(TRIALS.c.trial_id.in_(trials)).order_by(TRIALS.c.trial_id)

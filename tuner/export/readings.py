@@ -20,7 +20,7 @@ from tuner.kept.trial import failure_of
 from tuner.search.standing import Reading, counted
 
 
-def readings(connection: Connection, study_id: int) -> list[Reading]:
+def stored_readings(connection: Connection, study_id: int) -> list[Reading]:
     """Give what a study's trials, known by their ids, say of their configs."""
     probe = probe_columns(connection.engine)
     query = (

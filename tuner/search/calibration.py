@@ -89,7 +89,7 @@ Expectation = Callable[[Config], tuple[float, float]]
 
 def _expectation(observed: Observed, space: Space, name: str, *, error: float, variants: float) -> Expectation:
     """Fit a straight line to the measured amounts. If nothing has been measured, every expected amount is 0."""
-    growth = inherited(space, observed.lines(name, space), error=error, variants=variants)
+    growth = inherited(space, observed.known_amounts(name, space), error=error, variants=variants)
     if growth is None:
         return lambda config: (0.0, 0.0)
 

@@ -21,7 +21,7 @@ DIFFERENCE = 0.5
 """How far the lines of similar cases differ beside that factor, as a share of how far the lines of any cases differ."""
 
 
-Line = tuple[Sequence[Config], Sequence[float]]
+Amounts = tuple[Sequence[Config], Sequence[float]]
 """Configs of one case, and the amount that was measured for each."""
 
 
@@ -92,14 +92,14 @@ class Growth:
 
 
 def inherited(
-    space: Space, lines: Sequence[Line], *, error: float, variants: float, grown: float = GROWN
+    space: Space, known: Sequence[Amounts], *, error: float, variants: float, grown: float = GROWN
 ) -> Growth | None:
     """Return the growth in the last of several similar cases. Each case has the growth of the case before as its prior.
 
     None where no case has a measured amount. `error`, `variants` and `grown`: see `Growth`.
     """
     growth = None
-    for configs, amounts in lines:
+    for configs, amounts in known:
         if configs or growth:
             growth = Growth(space, configs, amounts, error=error, variants=variants, grown=grown, prior=growth)
     return growth

@@ -1,7 +1,6 @@
 """What a study has probed so far: which config is new, which is due again, which must be confirmed."""
 
 import math
-from collections.abc import Hashable
 from dataclasses import replace
 from functools import cached_property
 
@@ -11,7 +10,7 @@ from optuna.trial import FrozenTrial
 from tuner.search.front import front
 from tuner.search.frontier import Frontier
 from tuner.search.standing import Reading, Standing, ways
-from tuner.search.trials import frontier, has_failed, kept, launch_key, meaningful, readings, same_launch
+from tuner.search.trials import frontier, has_failed, kept, launch_digest, meaningful, readings, same_launch
 from tuner.study.space import Config, Space
 
 
@@ -52,8 +51,8 @@ class History:
         return [trial for trial in self.meaningful if _is_whole(trial, self._space)]
 
     @cached_property
-    def _probed(self) -> set[Hashable]:
-        return {launch_key(trial.params) for trial in self._trials}
+    def _probed(self) -> set[str]:
+        return {launch_digest(trial.params) for trial in self._trials}
 
     @cached_property
     def _frontier(self) -> Frontier:
@@ -69,7 +68,7 @@ class History:
 
     def is_new(self, config: Config) -> bool:
         """Check whether a config of the space has never been launched and may fit into memory."""
-        known = launch_key(config) in self._probed
+        known = launch_digest(config) in self._probed
         return not known and self._frontier.beyond(config) is None and config in self._space
 
     def is_over(self, config: Config) -> bool:

@@ -8,11 +8,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tuner.probe.kinds import FailureKind
 from tuner.search.frontier import DEVICE_MEMORY, MEMORYLESS, Frontier, Need, OutOfMemory
-from tuner.search.growth import Line
+from tuner.search.growth import Amounts
 from tuner.search.siblings import Cost, Sibling, amounts
 from tuner.search.standing import eligible
-from tuner.search.trials import kept, launch_key, launched, readings
-from tuner.study.space import LADDER, Config, Space, config_digest
+from tuner.search.trials import kept, launch_digest, launched, readings
+from tuner.study.space import LADDER, Config, Space
 
 _RUN = Need(growing=(LADDER, "update_epochs"), ignored=frozenset())
 """The time of the iterations: more environments or more epochs never take less time.
@@ -65,12 +65,12 @@ class Observed:
         for trial in all_trials:
             self._note(trial, launched(trial.params), sign)
         known = eligible(readings(all_trials))
-        for one in self.measured.values():
-            one.eligible = launch_key(one.config) in known
+        for digest, one in self.measured.items():
+            one.eligible = digest in known
         self.frontier = Frontier(self._failures)
         """Where memory or time ends: the configs that ran out of memory or time."""
 
-    def lines(self, name: str, space: Space) -> list[Line]:
+    def known_amounts(self, name: str, space: Space) -> list[Amounts]:
         """Return the measured amounts of one part of the cost: for each sibling, then for this study.
 
         The sibling that is least similar comes first.
@@ -80,8 +80,9 @@ class Observed:
         ]
 
     def _note(self, trial: FrozenTrial, config: Config, sign: float) -> None:
-        digest, number = config_digest(config), _number(trial)
+        digest, number = launch_digest(trial.params), _number(trial)
         if number is None:
+            self.closed.add(digest)
             self._note_failure(trial, config)
             return
         self.closed.discard(digest)
@@ -95,7 +96,6 @@ class Observed:
             self._costs.append((config, took))
 
     def _note_failure(self, trial: FrozenTrial, config: Config) -> None:
-        self.closed.add(config_digest(config))
         facts = kept(trial)
         need = _RUN if facts.failure == FailureKind.TOO_SLOW and facts.ran else _NEEDS.get(facts.failure)
         if need is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.search.growth import Line
+from tuner.search.growth import Amounts
 from tuner.study.cases import Case
 from tuner.study.space import VARIANT, Config, Space
 
@@ -30,7 +30,7 @@ class Sibling:
     costs: Sequence[Cost] = ()
 
 
-def amounts(costs: Iterable[Cost], name: str, space: Space) -> Line:
+def amounts(costs: Iterable[Cost], name: str, space: Space) -> Amounts:
     """Return the configs with a known value of this part of the cost, and these values.
 
     Variants outside the space are left out.

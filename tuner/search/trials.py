@@ -1,6 +1,6 @@
 """What the search reads of a study's trials: configs, failures, measurements, and where memory ends."""
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
@@ -90,7 +90,7 @@ def readings(trials: Iterable[FrozenTrial]) -> Iterator[Reading]:
             facts = kept(trial)
             yield Reading(
                 trial=place,
-                launch=launch_key(trial.params),
+                launch=launch_digest(trial.params),
                 state=trial.state.name,
                 warm=facts.warm,
                 failure=facts.failure,
@@ -102,19 +102,14 @@ def readings(trials: Iterable[FrozenTrial]) -> Iterator[Reading]:
 
 def same_launch(config: Config, other: Config) -> bool:
     """Check whether two configs launch the same probe."""
-    return launch_key(config) == launch_key(other)
+    return launched(config) == launched(other)
 
 
 def launch_digest(config: Config) -> str:
-    """Return a digest of a config. Configs that launch the same probe have the same digest."""
+    """Return what identifies a config everywhere. Configs that launch the same probe have the same digest."""
     return config_digest(launched(config))
 
 
 def launched(config: Config) -> Config:
     """Return a config without the pruner's patience, which changes nothing about the launch."""
     return {name: value for name, value in config.items() if name != PATIENCE}
-
-
-def launch_key(config: Config) -> Hashable:
-    """Return a key that is equal for configs that launch the same probe."""
-    return frozenset(launched(config).items())

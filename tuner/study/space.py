@@ -19,6 +19,8 @@ VARIANT = "agent_variant"
 DEFAULT = "default"
 """The variant that changes nothing."""
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
 
 def doublings(first: int, last: int) -> tuple[int, ...]:
     """Return `first`, twice `first`, and so on below `last`, and `last` itself."""
@@ -27,8 +29,7 @@ def doublings(first: int, last: int) -> tuple[int, ...]:
 
 def config_digest(config: Mapping[str, Value]) -> str:
     """Return 12 hexadecimal digits that identify a config. The order of its parameters does not matter."""
-    canonical = json.dumps(config, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+    return hashlib.sha256(_CANONICAL.encode(config).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

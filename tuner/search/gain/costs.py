@@ -75,9 +75,9 @@ class Costs:
 
     def _expected(self, name: str, *, error: float, variants: float, grown: float) -> Expected | None:
         """Predict an amount for each config from the measured amounts: see `Growth`."""
-        lines = self._observed.lines(name, self._pool.space)
-        growth = inherited(self._pool.space, lines, error=error, variants=variants, grown=grown)
+        known = self._observed.known_amounts(name, self._pool.space)
+        growth = inherited(self._pool.space, known, error=error, variants=variants, grown=grown)
         if growth is None:
             return None
         mean, deviation = growth.expect(self._pool.configs)
-        return np.maximum(mean, LEAST * min(amount for _, amounts in lines for amount in amounts)), deviation
+        return np.maximum(mean, LEAST * min(amount for _, amounts in known for amount in amounts)), deviation

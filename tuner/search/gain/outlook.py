@@ -8,7 +8,7 @@ from tuner.search.arrays import Floats
 from tuner.search.choosing import Price
 from tuner.search.gain.costs import Costs
 from tuner.search.gain.pool import Pool
-from tuner.search.gain.readings import Readings, readings
+from tuner.search.gain.readings import Readings, mean_readings
 from tuner.search.gain.surrogate import Surrogate
 from tuner.search.gain.worth import below, certainty, knowledge_gradient
 from tuner.search.observed import Observed
@@ -145,7 +145,7 @@ class Outlook:
 
     @cached_property
     def _readings(self) -> Readings:
-        return readings(self._observed, self._pool.levels)
+        return mean_readings(self._observed, self._pool.levels)
 
     @cached_property
     def _beliefs(self) -> tuple[Floats, Floats]:

@@ -38,7 +38,7 @@ class Readings:
     """The standard error of a single measurement."""
 
 
-def readings(observed: Observed, levels: Levels) -> Readings:
+def mean_readings(observed: Observed, levels: Levels) -> Readings:
     """Return the measurements of each config on each set of devices, in the order of `Observed.measured`."""
     configs = list(observed.measured.values())
     reported = [error for one in configs for error in one.errors if error]
