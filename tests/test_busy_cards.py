@@ -12,8 +12,10 @@ from tuner.export.write import export_study
 from tuner.job import Job
 from tuner.loop import optimise
 from tuner.probe.plan import Device
+from tuner.probe.session import Sessions
 from tuner.prober import RealProber
 from tuner.study.cases import select
+from tuner.testing.clock import FakeClock
 from tuner.workbench import open_workbench
 
 HELD = Occupancy(
@@ -24,9 +26,12 @@ HELD = Occupancy(
 
 
 def test_nothing_is_launched_on_cards_that_others_hold(tmp_path: Path) -> None:
-    study = study_file(tmp_path, probe={"iterations": 4, "idle_seconds": 0.01}, space={"num_envs": {"ladder": [8]}})
+    study = study_file(tmp_path, probe={"iterations": 4, "idle_seconds": 120}, space={"num_envs": {"ladder": [8]}})
     bench = open_workbench(str(study), runs=tmp_path / "runs")
-    prober = RealProber(bench.source, occupied=lambda: (HELD,))
+    clock = FakeClock()
+    prober = RealProber(
+        bench.source, occupied=lambda: (HELD,), sessions=Sessions(clock), clock=clock, sleep=clock.advance
+    )
     with opened(tmp_path) as database:
         job = Job(bench=bench, database=database, probe=prober, watcher=Quiet(), interrupted=lambda: False, trials=1)
         (outcome,) = optimise(job, select(bench.trainer.cases(), bench.spec.cases))
@@ -36,4 +41,5 @@ def test_nothing_is_launched_on_cards_that_others_hold(tmp_path: Path) -> None:
         trials = list(csv.DictReader(file, delimiter="\t"))
     assert [(trial["status"], trial["launched"]) for trial in trials] == [("gpu_busy", "False")] * 4
     assert "pid 4711 (20,000 MiB)" in trials[0]["detail"]
+    assert trials[0]["detail"].endswith("waited 120 s")
     assert list((tmp_path / "runs/demo/probes").glob("*/*")) == []

@@ -8,8 +8,9 @@ import pytest
 from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, reader, spec, states, watched
 
 from tuner.errors import OutputError, StoreError, StudyError, TrainerError
-from tuner.job import CaseOutcome, Ending, Job
+from tuner.job import Job
 from tuner.loop import optimise
+from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult

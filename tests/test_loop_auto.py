@@ -10,8 +10,9 @@ from tests_loop import CASE, Quiet, bench, bounded, failed, measured, opened, re
 from tuner.errors import StoreError
 from tuner.export.database import connect
 from tuner.export.facts import fixed_rungs, reasons_to_end
-from tuner.job import CaseOutcome, Ending, Job
+from tuner.job import Job
 from tuner.loop import optimise
+from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult

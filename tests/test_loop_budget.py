@@ -8,9 +8,11 @@ import pytest
 from tests_loop import CASE, Quiet, bench, busy, failed, opened, spec, states
 from tests_table import MadeUp, study, workbench
 
+from tuner.budget import Budget, within
 from tuner.cli.hints import out_of_time
-from tuner.job import Budget, CaseOutcome, Ending, Job, within
+from tuner.job import Job
 from tuner.loop import optimise
+from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult

@@ -12,8 +12,9 @@ from optuna.trial import TrialState
 from tests_loop import CASE, Quiet, WithSessions, bench, failed, measured, opened, reader, spec
 
 from tuner.errors import StoreError
-from tuner.job import CaseOutcome, Ending, Job
+from tuner.job import Job
 from tuner.loop import optimise
+from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult

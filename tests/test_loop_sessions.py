@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from tests_loop import CASE, Quiet, WithSessions, bench, busy, failed, measured, opened, reader, spec, states, watched
 
-from tuner.job import CaseOutcome, Ending, Job
+from tuner.job import Job
 from tuner.loop import optimise
+from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from time import sleep
 
 import psutil
 import pytest
@@ -73,7 +74,7 @@ def bounds() -> Bounds:
 def prober(tmp_path: Path, card: Card, said: list[str], bounds: Bounds) -> Iterator[RealProber]:
     source, clock = open_workbench(str(study_file(tmp_path)), devices="cpu:1").source, MonotonicClock()
     sessions = Sessions(clock, Launcher(clock, bounds))
-    prober = RealProber(source, occupied=card.occupied, sessions=sessions, say=said.append)
+    prober = RealProber(source, occupied=card.occupied, sessions=sessions, clock=clock, sleep=sleep, say=said.append)
     yield prober
     prober.close()
     assert psutil.Process().children(recursive=True) == []
@@ -196,7 +197,10 @@ def endless(tmp_path: Path, cards: tuple[FakeGpu, FakeGpu]) -> Iterator[Endless]
     library = FakeNvml(*cards)
     source = NvmlSource(Nvml(library, answer_s=1.0), [card.uuid for card in cards])
     occupied = Cards(source.devices, connect=lambda: Nvml(library, answer_s=1.0)).occupancy
-    prober = RealProber(source, occupied=occupied, recorder_stop_s=0.1)
+    clock = MonotonicClock()
+    prober = RealProber(
+        source, occupied=occupied, sessions=Sessions(clock), clock=clock, sleep=sleep, recorder_stop_s=0.1
+    )
     limits = LIMITS.model_copy(update={"iterations": 10_000, "sample_seconds": 0.01, "max_seconds": 120})
     serving = replace(
         scripted_plan(tmp_path / "endless", source.devices, limits),

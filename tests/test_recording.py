@@ -8,9 +8,10 @@ import pytest
 from tests_loop import CASE, bounded, opened
 from tests_table import FITS, SPACE, TRAINER, MadeUp, readings, recorded, study, workbench
 
+from tuner.budget import Budget
 from tuner.errors import StudyError
-from tuner.job import Budget, Ending
 from tuner.kept.names import IDENTITY
+from tuner.outcome import Ending
 from tuner.recording import plan_recording, recording_bench
 from tuner.replay.table import Table
 from tuner.search.trials import PATIENCE

@@ -7,8 +7,9 @@ from pathlib import Path
 from tests_loop import CASE, Quiet, bench, busy, failed, opened, reader, spec
 
 from tuner.export.tables import safe_num_envs
-from tuner.job import CaseOutcome, Ending, Job
+from tuner.job import Job
 from tuner.loop import optimise
+from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult

@@ -6,8 +6,9 @@ from functools import partial
 from pathlib import Path
 
 from tuner.errors import ConfigRefusedError, StoreError, TrainerError
-from tuner.job import CaseOutcome, Ending, Job, check, given_up
+from tuner.job import Job, check
 from tuner.kept.case import kept_case
+from tuner.outcome import CaseOutcome, Ending, given_up
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import measured, value
 from tuner.probe.out_dir import reserved_out_dir

@@ -9,7 +9,7 @@ from tuner.devices.idle import grown, wait_until_idle
 from tuner.errors import DeviceError
 from tuner.probe.clock import MonotonicClock
 from tuner.probe.plan import ProbePlan
-from tuner.probe.protocols import DeviceSource
+from tuner.probe.protocols import Clock, DeviceSource
 from tuner.probe.recorder import STOP_S, SamplingRecorder
 from tuner.probe.result import Failure, ProbeResult, unlaunched
 from tuner.probe.run import run
@@ -32,11 +32,15 @@ class RealProber:
         source: DeviceSource,
         *,
         occupied: Occupied,
-        sessions: Sessions | None = None,
+        sessions: Sessions,
+        clock: Clock,
+        sleep: Callable[[float], None],
         say: Callable[[str], None] = lambda _: None,
         recorder_stop_s: float = STOP_S,
     ) -> None:
-        """`sessions` starts trainers; `say` shows the user a line about a process that cannot be killed.
+        """`sessions` starts trainers; `clock` times the probes, and `sleep` waits some seconds of that clock.
+
+        `say` shows the user a line about a process that cannot be killed.
 
         `recorder_stop_s` is how long the end of a recording waits for a device that does not answer.
         Raises DeviceError when a card cannot be read.
@@ -44,10 +48,11 @@ class RealProber:
         self._say = say
         self._said = False
         self._source = source
-        self._clock = MonotonicClock()
+        self._clock = clock
+        self._sleep = sleep
         self._occupied = occupied
         self._at_open = occupied()
-        self._sessions = sessions or Sessions(self._clock)
+        self._sessions = sessions
         self._recorder_stop_s = recorder_stop_s
         self._after_first: Sequence[Occupancy] | None = None
 
@@ -91,7 +96,7 @@ class RealProber:
             self._at_open,
             limit_s=plan.slot.limits.idle_seconds,
             clock=self._clock,
-            sleep=time.sleep,
+            sleep=self._sleep,
             interrupted=lambda: stop(None) == Interrupted(),
             left=lambda: self._sessions.left,
         )
@@ -109,4 +114,8 @@ class RealProber:
 
 def open_prober(bench: Workbench, say: Callable[[str], None] = lambda _: None) -> RealProber:
     """Return a prober on the devices of a bench. Raises DeviceError when a card cannot be read."""
-    return RealProber(bench.source, occupied=Cards(bench.devices).occupancy, say=say)
+    clock = MonotonicClock()
+    cards = Cards(bench.devices)
+    return RealProber(
+        bench.source, occupied=cards.occupancy, sessions=Sessions(clock), clock=clock, sleep=time.sleep, say=say
+    )

@@ -11,8 +11,9 @@ from tuner.devices.base import describe_machine
 from tuner.errors import StudyError
 from tuner.export.header import Circumstances
 from tuner.export.table import columns
-from tuner.job import CaseOutcome, Job
+from tuner.job import Job
 from tuner.loop import calibrated, optimise
+from tuner.outcome import CaseOutcome
 from tuner.purpose import record
 from tuner.search.design import in_sessions, spread
 from tuner.store.opening import check_study

@@ -45,6 +45,11 @@ class Workbench:
         return self.source.devices
 
     @property
+    def device_names(self) -> tuple[str, ...]:
+        """The name and the model of each device."""
+        return tuple(f"{device.name} {device.model}" for device in self.devices)
+
+    @property
     def kind(self) -> DeviceKind:
         """What the devices are."""
         return "gpu" if self.devices[0].is_gpu else "cpu"
@@ -117,7 +122,7 @@ class Workbench:
             **({"constraints": {one.metric: str(one) for one in constraints}} if constraints else {}),
             "iterations": [spec.probe.warmup_iterations, spec.probe.iterations],
             "source": self.source.label,
-            "devices": [f"{device.name} {device.model}" for device in self.devices],
+            "devices": list(self.device_names),
         }
 
 

@@ -22,8 +22,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as Shown
 
-from tuner.job import CaseOutcome, Job
+from tuner.job import Job
 from tuner.loop import optimise
+from tuner.outcome import CaseOutcome
 from tuner.probe.metrics import value
 from tuner.probe.result import ProbeResult
 from tuner.purpose import record

@@ -12,7 +12,7 @@ from tests_summary import BEST, summary
 from tuner.cli.hints import at_the_top, complaint, learning_changed, notes, script_of_best, without_success, written
 from tuner.cli.options import RUNS
 from tuner.export.summary import Best
-from tuner.job import CaseOutcome, Ending
+from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure
 from tuner.study.cases import Case

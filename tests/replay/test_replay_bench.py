@@ -10,8 +10,9 @@ from tests_loop import CASE, Quiet, opened, reader
 from tests_table import TRAINER, readings
 
 from tuner.errors import StudyError
-from tuner.job import CaseOutcome, Ending, Job
+from tuner.job import Job
 from tuner.loop import optimise
+from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.result import ProbeResult
 from tuner.purpose import RECOVER
 from tuner.replay.bench import TableSource, TableTrainer, replay_bench

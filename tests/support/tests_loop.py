@@ -9,7 +9,7 @@ from tests_database import empty_database, no_power_cut
 
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
-from tuner.job import CaseOutcome
+from tuner.outcome import CaseOutcome
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import Device, ProbePlan, Slot
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult

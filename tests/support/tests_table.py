@@ -8,7 +8,8 @@ from pathlib import Path
 from tests_loop import CASE, Quiet, bench, opened, spec
 
 from tuner.export.table import export_tables
-from tuner.job import CaseOutcome, Job
+from tuner.job import Job
+from tuner.outcome import CaseOutcome
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import STOPPED, DeviceSummary, Failure, ProbeResult

@@ -6,12 +6,13 @@ from pathlib import Path
 
 from rich.console import Console
 
+from tuner.budget import Budget
 from tuner.cli.options import RUNS
 from tuner.export.query import StudyReader
 from tuner.export.records import INTERRUPTED, NO_TRIALS
 from tuner.export.summary import Best, CaseSummary
 from tuner.export.tables import safe_num_envs
-from tuner.job import Budget, CaseOutcome, Ending
+from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import Blame, FailureKind
 from tuner.replay.table import Table as RecordedTable
 from tuner.study.cases import Case

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from tuner.budget import Budget
 from tuner.cli.console import open_console
 from tuner.cli.front import front_tables
 from tuner.cli.hints import at_the_top, notes, out_of_time, replayed, script_of_best, written
@@ -20,7 +21,6 @@ from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.summary import CaseSummary, summarise
 from tuner.export.write import export_study
-from tuner.job import Budget
 from tuner.probe.clock import MonotonicClock
 from tuner.replay.prober import ReplayedProber
 from tuner.study.cases import Case

@@ -147,8 +147,8 @@ def _measured(record: CaseRecord, trial: TrialRecord) -> str:
 def _origin(bench: Workbench, case: Case, record: CaseRecord, trial: TrialRecord) -> Iterator[str]:
     """Yield the trial of a best config and its values, and what would be different if it were launched here."""
     yield _measured(record, trial)
-    here = bench.identity_for(case)["devices"]
-    if (there := list(record.kept.devices) or here) != here:
+    here = bench.device_names
+    if (there := record.kept.devices or here) != here:
         yield f"measured on {', '.join(there)}, launched here on {', '.join(here)}"
     elif not _is_launched_alike(bench, case, trial):
         yield "measured with another command, environment or files than it has here: they have changed since"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tuner.cli.introduction import ladder, to_be_made
 from tuner.cli.screen import Screen
 from tuner.cli.tables import in_words, reading
-from tuner.job import CaseOutcome
+from tuner.outcome import CaseOutcome
 from tuner.probe.result import ProbeResult
 from tuner.search.verdict import Verdict
 from tuner.store.dropped import Recovered

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tuner.budget import Budget, within
 from tuner.cli.console import open_console
 from tuner.cli.hints import out_of_time, recorded, written
 from tuner.cli.options import RUNS, Cases, Devices, Hours, Out, Runs, Storage, Study, chosen_cases, database_url
@@ -17,7 +18,6 @@ from tuner.export.database import connect
 from tuner.export.facts import fixed_rungs
 from tuner.export.table import TABLE_SUFFIX, export_tables
 from tuner.export.write import prepare_folder
-from tuner.job import Budget, within
 from tuner.probe.clock import MonotonicClock
 from tuner.prober import open_prober
 from tuner.recording import DATABASE, TABLES, plan_recording, record_cases, recording_bench

@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from tuner.budget import Budget, within
 from tuner.cli.introduction import replaying
 from tuner.cli.options import chosen_cases
 from tuner.errors import StudyError
-from tuner.job import Budget, CaseOutcome, Job, within
+from tuner.job import Job
 from tuner.loop import optimise
+from tuner.outcome import CaseOutcome
 from tuner.probe.protocols import Prober
 from tuner.prober import open_prober
 from tuner.replay.bench import replay_bench

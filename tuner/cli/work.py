@@ -19,7 +19,8 @@ from tuner.cli.screen import ConsoleScreen, Screen
 from tuner.errors import TunerError
 from tuner.export.summary import CaseSummary
 from tuner.export.write import prepare_folder
-from tuner.job import CaseOutcome, Job
+from tuner.job import Job
+from tuner.outcome import CaseOutcome
 from tuner.probe.protocols import Prober
 from tuner.store.database import Database
 from tuner.study.cases import Case

@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
+from tuner.budget import Budget
 from tuner.cli.console import open_console
 from tuner.cli.hints import out_of_time
 from tuner.cli.options import RUNS, Cases, Devices, Hours, Runs, Storage, Study, database_url
 from tuner.cli.screen import ConsoleScreen, JsonScreen
 from tuner.cli.search import Replay, Trials, open_search
 from tuner.cli.work import at_work, conclude
-from tuner.job import Budget
 from tuner.probe.clock import MonotonicClock
 
 LOOK_S = 1.0

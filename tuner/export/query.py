@@ -26,11 +26,11 @@ from tuner.export.database import (
 )
 from tuner.export.pooled import pooled
 from tuner.export.readings import stored_readings
-from tuner.export.records import COMPLETE, INELIGIBLE, CaseRecord, Tally, TrialRecord, status_of
+from tuner.export.records import COMPLETE, CaseRecord, Tally, TrialRecord, status_of
 from tuner.kept.case import KeptCase
 from tuner.kept.case import decode_json as case_of
 from tuner.kept.columns import ProbeColumns
-from tuner.kept.names import CASE
+from tuner.kept.names import CASE, INELIGIBLE
 from tuner.kept.probe import OK, PRUNED, KeptProbe
 from tuner.kept.probe import decode_json as probe_of
 from tuner.search.front import front

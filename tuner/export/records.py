@@ -12,7 +12,6 @@ from tuner.probe.result import DeviceSummary
 from tuner.search import standing
 from tuner.study.space import LADDER, VARIANT, Config, Value
 
-INELIGIBLE = "ineligible"
 NO_TRIALS = "no_trials"
 RUNNING = "RUNNING"
 COMPLETE = standing.COMPLETE

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from tuner.export.query import StudyReader
 from tuner.export.records import (
     FINISHED,
-    INELIGIBLE,
     RUNNING,
     CaseRecord,
     Tally,
     status_without_best,
 )
+from tuner.kept.names import INELIGIBLE
 from tuner.kept.probe import INTERRUPTED, OK, PRUNED
 from tuner.search.trials import launched
 from tuner.study.space import Config

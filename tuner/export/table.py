@@ -19,7 +19,7 @@ from tuner.export.header import header
 from tuner.export.query import StudyReader
 from tuner.export.records import FINISHED, CaseRecord, TrialRecord
 from tuner.export.write import write_files
-from tuner.kept.probe import INTERRUPTED, OK
+from tuner.kept.probe import INTERRUPTED, NO_READING, OK
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import METRICS
 from tuner.study.parameter import ParameterSpec
@@ -51,7 +51,7 @@ _COLUMNS = {
     "series": pa.list_(_NUMBER),
     "devices": _TEXT,
 }
-_INVALIDITY = {OK: "correct", "no_reading": "correctness", **{kind: kind.invalidity for kind in FailureKind}}
+_INVALIDITY = {OK: "correct", NO_READING: "correctness", **{kind: kind.invalidity for kind in FailureKind}}
 
 
 def export_tables(url: str, study: str, folder: Path) -> list[Path]:
@@ -92,7 +92,7 @@ def _type(name: str, parameter: ParameterSpec) -> pa.DataType:
 
 def _files(reader: StudyReader, case: CaseRecord, trials: list[TrialRecord]) -> Iterator[tuple[str, list[bytes]]]:
     rows = [_row(trial, reader.series.get((case.name, trial.number), [])) for trial in trials]
-    facts = header(case, reader.study, rows=len(rows), date=max(row["started_at"] or "" for row in rows))
+    facts = header(case, reader.study, rows=len(rows), date=max(trial.probe.started_at or "" for trial in trials))
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema=columns(facts.space)), sink)
     yield f"{case.name}{TABLE_SUFFIX}", [sink.getvalue().to_pybytes()]

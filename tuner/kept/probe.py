@@ -10,8 +10,9 @@ from pydantic import TypeAdapter, ValidationError
 from tuner.probe.result import DeviceSummary, Failure
 from tuner.study.space import Config
 
-OK, PRUNED, INTERRUPTED = "ok", "pruned", "interrupted"
-"""The status of a probe that gave a number, that the pruner stopped, and that something else than its config ended."""
+OK, PRUNED, NO_READING, INTERRUPTED = "ok", "pruned", "no_reading", "interrupted"
+"""The status of a probe that gave a number, that the pruner stopped, that ran and gave no number, and that something
+else than its config ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
+from tuner.kept.probe import NO_READING, OK, PRUNED
 from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.metrics import error, measured, target_error, value
 from tuner.probe.result import Failure, ProbeResult
@@ -80,28 +81,28 @@ def judge(
     if result.failure is not None:
         return _failed(result, result.failure, attempt)
     if result.stopped is not None:
-        return Verdict(state=State.PRUNED, status="pruned")
+        return Verdict(state=State.PRUNED, status=PRUNED)
     read = {one: value(result, one) for one in objectives}
     values = [number for number in read.values() if number is not None]
     if unread := tuple(one for one, number in read.items() if number is None):
-        return Verdict(state=State.FAIL, status="no_reading", unread=unread)
+        return Verdict(state=State.FAIL, status=NO_READING, unread=unread)
     numbers = measured(result)
     readings = [(one, numbers[one.metric], default.get(one.metric)) for one in constraints]
     missed = {one.metric: one.violation(*reading) for one, *reading in readings}
     complaints = [one.complaint(*reading) for one, *reading in readings if missed[one.metric] > 0]
     return Verdict(
         state=State.COMPLETE,
-        status="ok",
+        status=OK,
         value=values[0],
         others=tuple(values[1:]),
         error=error(result, objectives[0]),
-        ineligible="; ".join((*_short_of_memory(numbers, headroom_pct), *complaints)) or None,
+        ineligible="; ".join((*_short_of_memory(result, headroom_pct), *complaints)) or None,
         missed=missed,
     )
 
 
-def _short_of_memory(numbers: Mapping[str, float | None], headroom_pct: float) -> Iterator[str]:
-    free_pct, retries = numbers["headroom_pct"], numbers["alloc_retries"]
+def _short_of_memory(result: ProbeResult, headroom_pct: float) -> Iterator[str]:
+    free_pct, retries = value(result, "headroom_pct"), result.alloc_retries
     if free_pct is not None and free_pct < headroom_pct:
         yield f"only {free_pct:.1f} % of device memory stayed free, {headroom_pct:g} % is asked for"
     elif retries:

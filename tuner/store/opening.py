@@ -1,17 +1,18 @@
 """A case's study in the database: begun, or resumed with the settings that it was begun with."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import optuna
 from optuna.pruners import BasePruner
 from optuna.study import StudyDirection
 
+from tuner.errors import StoreError
+from tuner.kept.identity import without_idle_pruner
 from tuner.kept.names import IDENTITY
 from tuner.kept.study import KeptStudy
 from tuner.store.database import Database
-from tuner.store.identity import check_identity
 
 
 def check_study(database: Database, name: str, identity: dict[str, Any]) -> None:
@@ -23,7 +24,7 @@ def check_study(database: Database, name: str, identity: dict[str, Any]) -> None
             return
         known = KeptStudy(database.storage.get_study_user_attrs(study_id)).identity
     if known is not None:
-        check_identity(known, identity, study=name, shown_url=database.shown_url)
+        _check_identity(known, identity, study=name, shown_url=database.shown_url)
 
 
 def open_study(
@@ -44,7 +45,7 @@ def open_study(
     if known is None:
         study.set_user_attr(IDENTITY, identity)
     else:
-        check_identity(known, identity, study=name, shown_url=database.shown_url)
+        _check_identity(known, identity, study=name, shown_url=database.shown_url)
     if len(objectives) > 1:
         _name_values(study, objectives)
     return study
@@ -55,3 +56,22 @@ def _name_values(study: optuna.Study, objectives: Sequence[str]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study.set_metric_names(list(objectives))
+
+
+def _check_identity(known: dict[str, Any], now: dict[str, Any], *, study: str, shown_url: str) -> None:
+    """Raise StoreError naming what differs from the settings that the study was started with."""
+    if changed := list(_changes(without_idle_pruner(known), now)):
+        raise StoreError(
+            f"study {study} in {shown_url} was started with other settings:\n"
+            + "\n".join(changed)
+            + "\nrestore them to resume it, or give another --runs folder (and --storage, where you name one) "
+            "or the study file another `name:` to start anew"
+        )
+
+
+def _changes(known: object, now: object, where: str = "") -> Iterator[str]:
+    if isinstance(known, dict) and isinstance(now, dict):
+        for name in sorted(known.keys() | now.keys()):
+            yield from _changes(known.get(name), now.get(name), f"{where}.{name}".lstrip("."))
+    elif known != now:
+        yield f"  {where}: was {known!r}, is {now!r}"

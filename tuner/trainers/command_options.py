@@ -14,7 +14,8 @@ from tuner.trainers.presets import with_preset
 from tuner.trainers.template import placeholders
 
 LAUNCH_FACTS = frozenset({"case", "out_dir", "port", "devices", "ranks", "iterations", "python"})
-"""Placeholders that are no parameters. `devices` is `cuda:0,cuda:1` or `cpu,cpu`; `iterations` is the probe's limit."""
+"""Placeholders that are no parameters. `devices` is `cuda:0,cuda:1` or `cpu,cpu`; `iterations` is far more than a probe
+needs: `ProbeSpec.most_iterations`."""
 
 COUNTS = frozenset({"ranks", "devices"})
 """Placeholders of `samples_per_iteration` that are no parameters: in it, `devices` is their number."""
