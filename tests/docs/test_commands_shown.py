@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests_docs import ROOT, Shown, commands, shown
+from tests_mimickit import pi_plus_checkout
 from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -68,11 +69,7 @@ def whole(command: Shown) -> bool:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a checkout in MimicKit's form, the database of a real search, and the recorded tables."""
     folder = tmp_path_factory.mktemp("world")
-    root = shutil.copytree(ROOT / "tests/data/mimickit", folder / "MimicKit")
-    shutil.copy(root / "data/engines/toy_engine.yaml", root / "data/engines/newton_engine.yaml")
-    toys = {"amp_pi_plus": "amp_toy", "add_pi_plus": "amp_toy", "deepmimic_pi_plus_ppo": "deepmimic_toy_ppo"}
-    for case, toy in toys.items():
-        shutil.copy(root / f"args/{toy}_args.txt", root / f"args/{case}_args.txt")
+    pi_plus_checkout(folder / "MimicKit")
     (folder / "runs/pi_plus").mkdir(parents=True)
     shutil.copy(ROOT / "benchmarks/results/pi_plus_auto_two_h200/study.db", folder / "runs/pi_plus")
     (folder / "benchmarks").symlink_to(ROOT / "benchmarks")

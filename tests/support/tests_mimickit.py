@@ -1,11 +1,14 @@
-"""A checkout in which MimicKit, and the torch that it imports, are a few lines each.
-
-It tells what it does, one line each, in the file `events` at its root.
-"""
+"""Checkouts in MimicKit's form: one that runs in a few lines, and one that has the pi_plus cases."""
 
 import os
+import shutil
 from pathlib import Path
 from textwrap import dedent
+
+from tests_docs import ROOT
+
+_TOYS = {"amp_pi_plus": "amp_toy", "add_pi_plus": "amp_toy", "deepmimic_pi_plus_ppo": "deepmimic_toy_ppo"}
+"""The cases of the study `pi_plus` → the cases under `tests/data/mimickit` that stand in for them."""
 
 _FILES = {
     "events.py": """
@@ -134,8 +137,20 @@ _FILES = {
 }
 
 
+def pi_plus_checkout(root: Path) -> Path:
+    """Make a checkout with the cases of the study `pi_plus`, which nothing can run, and return its root."""
+    shutil.copytree(ROOT / "tests/data/mimickit", root)
+    shutil.copy(root / "data/engines/toy_engine.yaml", root / "data/engines/newton_engine.yaml")
+    for case, toy in _TOYS.items():
+        shutil.copy(root / f"args/{toy}_args.txt", root / f"args/{case}_args.txt")
+    return root
+
+
 def write_checkout(root: Path) -> None:
-    """Write its `mimickit/` folder below `root`, and the named pipes by which two ranks of it meet."""
+    """Write a checkout in which MimicKit, and the torch that it imports, are a few lines each.
+
+    It has named pipes by which two ranks meet. It tells what it does, one line each, in the file `events` at its root.
+    """
     for name, text in _FILES.items():
         path = root / "mimickit" / name
         path.parent.mkdir(parents=True, exist_ok=True)
