@@ -32,7 +32,12 @@ def train(tuner: Tuner, tmp_path: Path) -> list[str]:
 def test_a_study_is_made_that_probes_without_an_edit(tuner: Tuner, train: list[str], tmp_path: Path) -> None:
     code, out, err = tuner("init", "--search", "batch-size=32,64", "--devices", "cpu:1", "--", *train)
     assert (code, err) == (0, "")
-    for said in ("--batch-size 32 → --batch-size {batch_size}", "iteration 0 to 7", "samples: 32 to 256", "tuner try"):
+    for said in (
+        "--batch-size 32 → --batch-size {batch_size}",
+        "8 iteration(s) seen, numbered 0 to 7",
+        "256 in all",
+        "tuner try",
+    ):
         assert said in out
     text = (tmp_path / "studies/train.yaml").read_text()
     assert "#   step 7 loss 0.125 samples 256" in text

@@ -11,6 +11,7 @@ from tuner.cli.console import open_console
 from tuner.cli.options import RUNS, Devices, Runs
 from tuner.drafting.draft import Draft, Used, draft, narrowed, study_name, used
 from tuner.drafting.first_run import FirstRun, first_run
+from tuner.drafting.progress import Found
 from tuner.drafting.writing import preset_text, study_text
 from tuner.errors import OutputError, StudyError
 from tuner.study.load import load
@@ -88,19 +89,12 @@ def _understood(console: Console, drafted: Draft, seen: FirstRun, uses: list[Use
     how = f"preset {found.preset}" if found.preset else "lines that are alike" if found.patterns else "report()"
     console.print(f"understood after {duration(seen.watched.seconds)}:", markup=False)
     first, last = found.reports[0], found.reports[-1]
-    console.print(f"  progress by {how}: iteration {first.iteration} to {last.iteration}", markup=False)
+    many = f"{len(found.reports)} iteration(s) seen, numbered {first.iteration} to {last.iteration}"
+    console.print(f"  progress by {how}: {many}", markup=False)
     each = "" if found.iteration_s is None else f", {found.iteration_s:.2g} s per iteration"
     console.print(f"  the first after {first.t_s:.1f} s{each}", markup=False)
     console.print(f"  last line: {found.lines[-1][-120:]}", markup=False)
-    samples = drafted.samples_per_iteration(found.preset)
-    counted = (
-        f"{first.samples} to {last.samples}"
-        if found.counts_samples
-        else f"{samples} per iteration"
-        if samples
-        else "not counted"
-    )
-    console.print(f"  samples: {counted}", markup=False)
+    console.print(f"  samples: {_samples(drafted, found)}", markup=False)
     for use in uses:
         util = "unknown" if use.util_pct is None else f"{use.util_pct:.0f} % busy"
         memory = "" if use.mem_peak_mib is None else f", {use.mem_peak_mib:.0f} MiB"
@@ -108,3 +102,9 @@ def _understood(console: Console, drafted: Draft, seen: FirstRun, uses: list[Use
     if any(use.worked for use in uses) and not all(use.worked for use in uses):
         idle = ", ".join(use.device.name for use in uses if not use.worked)
         console.print(f"  {idle} did nothing and is left out; does the command start enough ranks?", markup=False)
+
+
+def _samples(drafted: Draft, found: Found) -> str:
+    if found.counts_samples:
+        return f"{found.reports[-1].samples} in all, counted by the command"
+    return f"{drafted.samples_per_iteration(found.preset) or 'not counted, so samples/s are unknown'}"

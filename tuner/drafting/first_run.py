@@ -7,6 +7,7 @@ from tuner.devices.base import open_devices
 from tuner.drafting.draft import Draft
 from tuner.drafting.watching import Watched, watch
 from tuner.probe.clock import MonotonicClock
+from tuner.probe.out_dir import reserved_out_dir
 from tuner.probe.plan import Device, ProbePlan, Slot
 from tuner.probe.port import reserved_port
 from tuner.probe.process import Launcher
@@ -35,8 +36,8 @@ def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> FirstRun
     )
     source = open_devices(draft.devices)
     clock = MonotonicClock()
-    with reserved_port() as port:
-        plan = _plan(spec, draft, source, folder, port)
+    with reserved_out_dir(folder.resolve()) as out_dir, reserved_port() as port:
+        plan = _plan(spec, draft, source, out_dir, port)
         recorder = SamplingRecorder(source, clock, spec.probe.sample_seconds)
         watched = watch(
             plan, launch=Launcher(clock), recorder=recorder, clock=clock, limit_s=limit_s, likely=draft.likely
@@ -44,11 +45,11 @@ def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> FirstRun
     return FirstRun(watched=watched, devices=source.devices)
 
 
-def _plan(spec: StudySpec, draft: Draft, source: DeviceSource, folder: Path, port: int) -> ProbePlan:
+def _plan(spec: StudySpec, draft: Draft, source: DeviceSource, out_dir: Path, port: int) -> ProbePlan:
     trainer = CommandTrainer(spec.trainer)
     slot = Slot(
         devices=source.devices,
-        out_dir=folder.resolve(),
+        out_dir=out_dir,
         port=port,
         limits=spec.probe,
         variables=launch_variables(spec, source),
