@@ -65,6 +65,17 @@ def test_variables_before_the_program_are_no_words() -> None:
             "--batch_size {batch_size}",
         ),
         (
+            "torchrun --standalone --nproc-per-node 2 train.py --num-workers 0",
+            {"prefetch_factor": "prefetch_factor"},
+            "torchrun --standalone --nproc-per-node {ranks} train.py --num-workers 0 "
+            "--prefetch-factor {prefetch_factor}",
+        ),
+        (
+            "torchrun --standalone --nproc-per-node 2 train.py --lr 1",
+            {"num_workers": "num_workers"},
+            "torchrun --standalone --nproc-per-node {ranks} train.py --lr 1 --num_workers {num_workers}",
+        ),
+        (
             "python train.py --max_iterations 10 --max_steps 5000 --n 3 --set '{a}'",
             {"n": "n"},
             "python train.py --max_iterations {iterations} --max_steps 5000 --n {n} --set '{{a}}'",

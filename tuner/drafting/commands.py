@@ -124,9 +124,18 @@ def template(words: Sequence[str], searched: Mapping[str, str]) -> Template:
         replaced.append((shown, literal[setting.word] if before else f"{words[setting.word - 1]} {fact}"))
     for flag, parameter in searched.items():
         if not any(_same(flag, setting.name) for setting in known):
-            literal += [f"--{flag}", f"{{{parameter}}}"]
-            replaced.append(("", f"--{flag} {{{parameter}}}"))
+            added = [f"--{_spelled(flag, words)}", f"{{{parameter}}}"]
+            literal += added
+            replaced.append(("", " ".join(added)))
     return Template(words=tuple(_with_port(literal, replaced)), replaced=tuple(replaced))
+
+
+def _spelled(flag: str, words: Sequence[str]) -> str:
+    """Return a flag with dashes between its words where the script's other flags are spelled so."""
+    program = script(words)
+    own = [one.name for one in settings(words[words.index(program) :])] if program else []
+    dashes = any("-" in name for name in own) and not any("_" in name for name in own)
+    return flag.replace("_", "-") if dashes else flag
 
 
 def _same(flag: str, name: str) -> bool:
