@@ -186,12 +186,8 @@ def main(rounds: Annotated[int, typer.Option(help="Kills per victim and database
                 first = min(one.datetime_start for one in spent if one.datetime_start)
                 last = max(one.datetime_complete for one in spent if one.datetime_complete)
                 finished = sum(one.state.is_finished() for one in trials)
-                wrong = (
-                    sum(count > 1 for count in asked.values())
-                    + (200 - finished)
-                    + ("lock" in said)
-                    + ("Traceback" in said)
-                )
+                twice = sum(count > 1 for count in asked.values())
+                wrong = twice + (200 - finished) + ("lock" in said) + ("Traceback" in said)
                 crowds.add_row(
                     kind,
                     str(workers),
