@@ -213,8 +213,7 @@ def test_gain_measures_the_next_best_where_the_plain_command_fails_on_the_best(
     assert best(tmp_path)["warm"] is False
 
 
-@pytest.mark.parametrize("kind", [FailureKind.CRASH, FailureKind.GPU_OOM])
-@pytest.mark.parametrize("sampler", ["gain", "tpe"])
+@pytest.mark.parametrize(("sampler", "kind"), [("gain", FailureKind.GPU_OOM), ("tpe", FailureKind.CRASH)])
 def test_what_only_sessions_can_run_is_not_exported_as_the_best(
     tmp_path: Path, sampler: str, kind: FailureKind
 ) -> None:
@@ -226,7 +225,7 @@ def test_what_only_sessions_can_run_is_not_exported_as_the_best(
         cold.append(plan.config)
         return failed(plan, kind)
 
-    study = spec(search={"trials": 8, "sampler": sampler})
+    study = spec(search={"trials": 5, "sampler": sampler})
     optimised(tmp_path, fails_cold, study=study, interrupted=lambda: bool(cold))
     assert best(tmp_path)["config"] != cold[0]
     assert best(tmp_path)["warm"] is True
@@ -247,8 +246,9 @@ def test_recovery_goes_on_where_the_plain_command_fails_on_what_a_session_ran(tm
     assert reader(tmp_path).largest_ok == {CASE.name: 16}
 
 
-@pytest.mark.parametrize("kinds", [(FailureKind.NCCL,), (FailureKind.PORT_IN_USE, FailureKind.NCCL)])
-@pytest.mark.parametrize("sampler", ["gain", "tpe"])
+@pytest.mark.parametrize(
+    ("sampler", "kinds"), [("tpe", (FailureKind.NCCL,)), ("gain", (FailureKind.PORT_IN_USE, FailureKind.NCCL))]
+)
 def test_a_confirmation_that_the_machine_spoils_is_made_again(
     tmp_path: Path, sampler: str, kinds: tuple[FailureKind, ...]
 ) -> None:
@@ -261,6 +261,6 @@ def test_a_confirmation_that_the_machine_spoils_is_made_again(
                 return failed(plan, kinds[len(cold) - 1])
         return busy(plan, stop)
 
-    optimised(tmp_path, spoiled, study=spec(search={"trials": 8, "sampler": sampler}))
+    optimised(tmp_path, spoiled, study=spec(search={"trials": 5, "sampler": sampler}))
     assert all(config == cold[0] for config in cold[: len(kinds) + 1])
     assert (best(tmp_path)["config"], best(tmp_path)["warm"]) == (cold[0], False)

@@ -143,7 +143,8 @@ class _CaseWork:
         while asked := self._ask(target):
             result = self._probe_once(asked)
             probed += 1
-            if ending := given_up(result, self._study.failing_streak, has_run=self._study.has_run):
+            has_run = result.failure is None or self._study.has_run
+            if ending := given_up(result, self._study.failing_streak, has_run=has_run):
                 return self._outcome(ending, probed, result.failure)
         if self._job.interrupted():
             return self._outcome(Ending.INTERRUPTED, probed)

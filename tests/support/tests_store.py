@@ -1,18 +1,22 @@
 """What the tests of the store share: a small study of one case, and worker processes beside the test's own.
 
-Run as a script with a database URL, this file is such a worker: it answers each command on its standard input with one
-line of JSON. `open` opens the database; `probe N` asks and tells N trials and gives their configs; `ask` asks for one
-trial, keeps it, and gives its config.
+Run as a script with a database URL and pairs of pipes, this file starts such workers: each answers every command from
+its pipe with one line of JSON. `open` opens the database; `probe N` asks and tells N trials and gives their configs;
+`ask` asks for one trial, keeps it, and gives its config.
 """
 
+import gc
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from typing import Any
 
+import psutil
 from optuna.pruners import BasePruner, NopPruner
 from optuna.trial import FrozenTrial
 from tests_space import USUAL
@@ -115,46 +119,53 @@ def states(database: Database, name: str = NAME) -> dict[str, int]:
 
 
 class Worker:
-    """A worker process."""
+    """A worker process, and the test's ends of its pipes. Each worker first says its process id."""
 
-    def __init__(self, url: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+    def __init__(self, asked: int, answers: int) -> None:
+        self._asked, self._answers = open(asked, "w"), open(answers)  # noqa: SIM115 - closed by `end`
+        self.pid = 0
 
     def send(self, command: str) -> None:
-        assert self._process.stdin
-        self._process.stdin.write(f"{command}\n")
-        self._process.stdin.flush()
+        self._asked.write(f"{command}\n")
+        self._asked.flush()
 
     def answer(self) -> Any:
-        assert self._process.stdout
-        return json.loads(self._process.stdout.readline())
+        return json.loads(self._answers.readline())
 
     def kill(self) -> None:
         """End it as `kill -9` does, and wait for its end."""
-        self._process.kill()
-        self._process.wait()
+        process = psutil.Process(self.pid)
+        process.kill()
+        process.wait()
 
     def end(self) -> None:
-        self._process.communicate()
+        self._asked.close()
+        self._answers.close()
 
 
 @contextmanager
 def workers(url: str, count: int = 1) -> Iterator[list[Worker]]:
-    """Start so many workers and wait until each takes commands."""
+    """Start so many workers and wait until each takes commands. They are forks of one process that has loaded all."""
+    pipes = [(os.pipe(), os.pipe()) for _ in range(count)]
+    theirs = [(asked, answers) for (asked, _), (_, answers) in pipes]
+    ours = [Worker(asked, answers) for (_, asked), (answers, _) in pipes]
+    command = [sys.executable, __file__, url, json.dumps(theirs)]
     with ExitStack() as stack:
-        started = [Worker(url) for _ in range(count)]
-        for worker in started:
+        process = subprocess.Popen(command, pass_fds=[*chain(*theirs)])
+        stack.callback(process.wait)
+        for worker in ours:
             stack.callback(worker.end)
-        assert [worker.answer() for worker in started] == ["ready"] * count
-        yield started
+        for end in chain(*theirs):
+            os.close(end)
+        for worker in ours:
+            worker.pid = worker.answer()
+        yield ours
 
 
-def _work(url: str) -> None:
-    print(json.dumps("ready"), flush=True)  # noqa: T201 - the answers
-    with ExitStack() as stack:
-        for line in sys.stdin:
+def _work(url: str, asked: int, answers: int) -> None:
+    with open(asked) as commands, open(answers, "w") as told, ExitStack() as stack:
+        print(json.dumps(os.getpid()), file=told, flush=True)
+        for line in commands:
             command, *count = line.split()
             database = stack.enter_context(opened(url))
             if command == "open":
@@ -163,8 +174,23 @@ def _work(url: str) -> None:
                 answer = ask(case_study(database)).config
             else:
                 answer = probe(case_study(database), ok(50.0), int(*count))
-            print(json.dumps(answer), flush=True)  # noqa: T201 - the answers
+            print(json.dumps(answer), file=told, flush=True)
+
+
+def _fork(url: str, pipes: list[tuple[int, int]]) -> None:
+    gc.freeze()
+    for mine in pipes:
+        if os.fork() == 0:
+            for end in chain(*pipes):
+                if end not in mine:
+                    os.close(end)  # so that each worker sees the end of its commands
+            return _work(url, *mine)
+    for end in chain(*pipes):
+        os.close(end)
+    for _ in pipes:
+        os.wait()
+    return None
 
 
 if __name__ == "__main__":
-    _work(sys.argv[1])
+    _fork(sys.argv[1], json.loads(sys.argv[2]))

@@ -66,11 +66,24 @@ class StrategySampler(BaseSampler):
         self._elsewhere.reseed_rng()
 
 
+class GivenSampler(StrategySampler):
+    """Gives each trial the same config, without a look at the study's trials."""
+
+    def __init__(self, space: Space, config: Config) -> None:
+        super().__init__(space, Strategy(choosers=()))
+        self._config = config
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Return the config."""
+        return self._config
+
+
 def ask_for(study: Study, space: Space, config: Config) -> Trial:
     """Begin a trial of a given config; `suggest` then reads the config from the trial.
 
     The study keeps a sampler that knows only this config.
     """
-    given = Strategy(choosers=(lambda history, price: Choice(config=config),))
-    study.sampler = StrategySampler(space, given)
+    study.sampler = GivenSampler(space, config)
     return study.ask()
