@@ -3,9 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from statistics import fmean
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from tuner.export.query import StudyReader
 from tuner.export.records import commonest_failure, finished, status_without_best
@@ -13,6 +11,9 @@ from tuner.export.rounding import rounded
 from tuner.export.rows import best_columns, best_row, front_columns, front_row, trial_columns, trial_row
 from tuner.study.cases import FILES
 from tuner.study.space import LADDER
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CHUNK_TRIALS = 5000
 """Rows of `trials.tsv` that are in memory at a time."""
@@ -33,7 +34,7 @@ _SUMMARY = (
 )
 
 
-def best_by_case(study: StudyReader) -> pd.DataFrame:
+def best_by_case(study: StudyReader) -> "pd.DataFrame":
     """Give one row per case: its best config, or, without one, its commonest failure as the status."""
     rows = []
     for case in study.cases:
@@ -46,7 +47,7 @@ def best_by_case(study: StudyReader) -> pd.DataFrame:
     return _table(rows, best_columns(devices, *study.fields))
 
 
-def pareto(study: StudyReader) -> pd.DataFrame:
+def pareto(study: StudyReader) -> "pd.DataFrame":
     """Give one row per member of the Pareto front of each case, most of the first objective first."""
     cases = {case.name: case for case in study.cases}
     objectives = dict.fromkeys(name for case in study.cases for name in case.objectives)
@@ -58,7 +59,7 @@ def pareto(study: StudyReader) -> pd.DataFrame:
     return _table(rows, front_columns(list(objectives), study.fields[0]))
 
 
-def case_manifest(study: StudyReader) -> pd.DataFrame:
+def case_manifest(study: StudyReader) -> "pd.DataFrame":
     """Give one row per case: what the trainer launches for it."""
     rows = [
         {
@@ -74,13 +75,13 @@ def case_manifest(study: StudyReader) -> pd.DataFrame:
     return _table(rows, ["case", "method", "mode", *files, "trainer"])
 
 
-def method_summary(study: StudyReader) -> pd.DataFrame:
+def method_summary(study: StudyReader) -> "pd.DataFrame":
     """Give one row per method, its utilisations taken over the best configs of its cases."""
     methods = dict.fromkeys(case.method for case in study.cases)
     return _table([_method_row(study, method) for method in methods], _SUMMARY)
 
 
-def trial_tables(study: StudyReader, *, most_rows: int = CHUNK_TRIALS) -> Iterator[pd.DataFrame]:
+def trial_tables(study: StudyReader, *, most_rows: int = CHUNK_TRIALS) -> "Iterator[pd.DataFrame]":
     """Yield every trial of every case, in tables of at most `most_rows` rows with the same columns."""
     cases = {case.name: case for case in study.cases}
     columns = trial_columns(*study.fields)
@@ -119,6 +120,8 @@ def safe_num_envs(study: StudyReader, cases: Sequence[str]) -> int | None:
     return None if None in known else min((rung for rung in known if rung is not None), default=None)
 
 
-def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
+def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> "pd.DataFrame":
     """Make a table of objects: any other type would turn whole numbers beside an unknown into floats."""
+    import pandas as pd  # noqa: PLC0415 - half a second that most commands do without
+
     return pd.DataFrame([[row.get(column) for column in columns] for row in rows], columns=list(columns), dtype=object)

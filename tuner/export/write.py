@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import TYPE_CHECKING
 from uuid import uuid4
-
-import pandas as pd
 
 from tuner.errors import OutputError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.tables import best_by_case, case_manifest, method_summary, pareto, trial_tables
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Exporter = Callable[[StudyReader], Iterable[str]]
 """Gives a file's text, in pieces."""
@@ -85,7 +87,7 @@ def _explained(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _tsv(tables: Iterable[pd.DataFrame]) -> Iterator[str]:
+def _tsv(tables: "Iterable[pd.DataFrame]") -> Iterator[str]:
     for position, table in enumerate(tables):
         yield table.to_csv(sep="\t", index=False, header=position == 0, lineterminator="\n")
 
