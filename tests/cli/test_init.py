@@ -95,7 +95,7 @@ def test_a_file_is_overwritten_only_by_force(tuner: Tuner, train: list[str]) -> 
         ([], ["name a command", "--preset"]),
         (["--preset", "sb4"], ["no preset is called 'sb4'", "lightning"]),
         (["--", "A=1"], ["no command after `--`"]),
-        (["--", "nonesuch", "--batch-size", "8"], ["nonesuch", "cannot be started"]),
+        (["--", "nonesuch", "--batch-size", "8"], ["no program nonesuch", "activate the environment"]),
         (["--", "sh", "-c", "echo hello"], ["name at least one", "--search batch_size=32..512"]),
         (
             ["--search", "n=1,2", "--", "sh", "-c", "echo 'no data: fetch it first'; exit 3"],

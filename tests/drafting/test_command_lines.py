@@ -2,7 +2,7 @@ import shlex
 
 import pytest
 
-from tuner.drafting.commands import ranks, settings, template, variables
+from tuner.drafting.commands import ranks, script, settings, template, variables
 
 
 @pytest.mark.parametrize(
@@ -89,3 +89,15 @@ def test_placeholders_take_the_place_of_values(command: str, searched: dict[str,
 def test_what_was_replaced_is_told() -> None:
     told = template(["train", "--devices", "2", "--n=3"], {"n": "n", "m": "m"}).replaced
     assert told == (("--devices 2", "--devices {ranks}"), ("--n=3", "--n={n}"), ("", "--m {m}"))
+
+
+@pytest.mark.parametrize(
+    ("command", "path"),
+    [
+        ("torchrun --nproc-per-node 2 src/train.py --n 3", "src/train.py"),
+        ("python -m torch.distributed.run -m pkg.train --n 3", "pkg/train.py"),
+        ("./train --n 3", None),
+    ],
+)
+def test_the_script_of_a_command(command: str, path: str | None) -> None:
+    assert script(command.split()) == path

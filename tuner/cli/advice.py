@@ -44,16 +44,16 @@ def matched(plan: ProbePlan) -> Matched:
     return Matched(printed=len(texts), matched=len(hits), shown=tuple(text.strip()[-_WIDTH:] for text in shown))
 
 
-def advice(spec: StudySpec, plan: ProbePlan, result: ProbeResult) -> Iterator[str]:
-    """Yield what to change in a study file whose probe ran."""
+def advice(spec: StudySpec, plan: ProbePlan, result: ProbeResult, cards: int) -> Iterator[str]:
+    """Yield what to change in a study file whose probe ran, on a machine with so many cards."""
     limits = spec.probe
     if result.samples_per_s is None:
         yield (
             "no samples were counted, so samples/s are unknown: add the group (?P<samples>…) to `progress`, or "
             "`samples_per_iteration` to the options"
         )
-    if len(plan.slot.devices) == 1:
-        yield "one device was measured: if the command starts more ranks, name `devices` and use {ranks}"
+    if len(plan.slot.devices) == 1 < cards:
+        yield f"1 of {cards} cards was used: if the command can start more ranks, name `devices` and use {{ranks}}"
     for name in spec.objectives:
         number, known = value(result, name), error(result, name)
         if number is None:

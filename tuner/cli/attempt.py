@@ -14,6 +14,7 @@ from tuner.cli.options import RUNS, Devices, Runs, Study, chosen_cases
 from tuner.cli.plan import Settings, first_config
 from tuner.cli.tables import in_words, reading
 from tuner.cli.work import EXIT_INTERRUPTED, interruptible
+from tuner.devices.base import open_devices
 from tuner.errors import TunerError
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import error, value
@@ -49,7 +50,8 @@ def attempt(
         kind, detail = result.failure.kind, result.failure.detail
         remedy = kind.remedy or f"read {plan.slot.console}"
         raise TunerError(f"{kind}: {detail}; {remedy}")
-    for line in advice(bench.spec_for(chosen), plan, result):
+    cards = len(open_devices("auto").devices) if bench.kind == "gpu" else 0
+    for line in advice(bench.spec_for(chosen), plan, result, cards):
         console.print(f"to change: {line}", markup=False)
     console.print(f"next: `{shlex.join(['tuner', 'optimize', '--study', study])}` searches", markup=False)
 

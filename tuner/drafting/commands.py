@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import PurePath
 
 RANKS = (
@@ -179,8 +180,10 @@ def _with_port(words: Sequence[str], replaced: list[tuple[str, str]]) -> Sequenc
 
 
 def script(words: Sequence[str]) -> str | None:
-    """Return the word that names a Python script; None where there is none."""
-    return next((word for word in words if word.endswith(".py")), None)
+    """Return the path of the Python script that a command line names, by `-m` too; None where it names none."""
+    modules = [word for before, word in pairwise(words) if before == "-m" and word not in _LAUNCHERS]
+    named = [word for word in words if word.endswith(".py")]
+    return next(iter([*named, *(f"{module.replace('.', '/')}.py" for module in modules)]), None)
 
 
 def _is_flag(word: str) -> bool:

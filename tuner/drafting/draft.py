@@ -1,6 +1,7 @@
 """From a command line to a study: what is searched, what the command uses, and what its lines tell."""
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +95,7 @@ class Draft:
 
 def draft(command: Sequence[str], asked: Sequence[str], devices: str | None, preset: str | None) -> Draft:
     """Read a command line. Raises StudyError where nothing can be searched, DeviceError for unknown devices."""
-    env, words = variables(command)
+    env, words = variables(shlex.split(command[0]) if len(command) == 1 else command)
     if not words:
         raise StudyError("there is no command after `--`; write tuner init -- python train.py --batch-size 32")
     likely = (preset,) if preset else imported(words)

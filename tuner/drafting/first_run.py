@@ -6,6 +6,7 @@ from pathlib import Path
 from tuner.devices.base import open_devices
 from tuner.drafting.draft import Draft
 from tuner.drafting.watching import Watched, watch
+from tuner.errors import TrainerError
 from tuner.probe.clock import MonotonicClock
 from tuner.probe.out_dir import reserved_out_dir
 from tuner.probe.plan import Device, ProbePlan, Slot
@@ -47,6 +48,10 @@ def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> FirstRun
 
 def _plan(spec: StudySpec, draft: Draft, source: DeviceSource, out_dir: Path, port: int) -> ProbePlan:
     trainer = CommandTrainer(spec.trainer)
+    if program := trainer.missing_program():
+        raise TrainerError(
+            f"no program {program} is found; activate the environment that has it, or write its whole path"
+        )
     slot = Slot(
         devices=source.devices,
         out_dir=out_dir,

@@ -15,10 +15,14 @@ from tuner.units import duration
 POLL_S = 0.1
 LOOK_S = 1.0
 """The seconds between two looks at all lines so far."""
-ENOUGH_ITERATIONS, ENOUGH_S = 5, 5.0
-"""A command is understood once it has reported so many iterations over so many seconds."""
+ENOUGH_ITERATIONS, ENOUGH_S, ENOUGH_UNKNOWN_S = 5, 5.0, 10.0
+"""A command is understood once it has reported so many iterations over so many seconds.
+
+Lines of a form that no preset knows are watched for longer, because the lines of a preset may still come.
+"""
 _TERMINAL = re.compile(
-    r"EOFError: EOF when reading a line|not a (?:tty|terminal|TTY)|Inappropriate ioctl|termios\.error"
+    r"EOFError: EOF when reading a line|not a (?:tty|terminal|TTY)|Inappropriate ioctl|termios\.error|_curses\.error"
+    r"|/dev/tty"
 )
 
 
@@ -74,8 +78,8 @@ def _follow(
 
 
 def _is_enough(found: Found) -> bool:
-    reports = found.reports
-    return len(reports) > ENOUGH_ITERATIONS and reports[-1].t_s - reports[1].t_s >= ENOUGH_S
+    reports, least_s = found.reports, ENOUGH_S if found.preset or not found.patterns else ENOUGH_UNKNOWN_S
+    return len(reports) > ENOUGH_ITERATIONS and reports[-1].t_s - reports[1].t_s >= least_s
 
 
 def _complaint(lines: Sequence[Line], exit_code: int | None, seconds: float, plan: ProbePlan) -> str:
@@ -109,5 +113,6 @@ def _complaint(lines: Sequence[Line], exit_code: int | None, seconds: float, pla
     shown = " | ".join(text.strip() for text in texts[-3:])
     return (
         f"nothing in {len(texts)} line(s) of {took} counts iterations; the last lines: {shown}; give a longer start "
-        f"with --seconds 300, name a --preset, or copy tuner/progress.py beside it and call report() ({log})"
+        "with --seconds 300, name a --preset, copy tuner/progress.py beside it and call report(), or name a file that "
+        f"it writes in `progress_file` (docs/studies.md) ({log})"
     )

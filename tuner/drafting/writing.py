@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.drafting.draft import Draft, Used
 from tuner.drafting.watching import Watched
-from tuner.trainers.presets import PRESETS
+from tuner.trainers.presets import ACCUMULATED, PRESETS
 
 _MIMICKIT = (
     "name: mimickit",
@@ -129,7 +129,8 @@ def preset_text(name: str, preset: str) -> str:
     space = [f"  {parameter}: {values}" for parameter, values in row.space.items()]
     if not row.command:
         return "\n".join([*_MIMICKIT, *space, ""])
-    samples = [f"    samples_per_iteration: {text(row.samples)}"] if row.samples else []
+    known = row.samples.removesuffix(ACCUMULATED)
+    samples = [f"    samples_per_iteration: {text(known)}"] if known else []
     return "\n".join(
         [
             "# Put your own command in: its script, its flags, and {placeholders} for the values that are searched.",

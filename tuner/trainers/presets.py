@@ -7,6 +7,9 @@ from typing import Any
 TQDM = r"(?P<iteration>\d[\d.,]*[kMG]?)(?:/\d[\d.,]*[kMG]?|[A-Za-z]+) \[\d+:\d\d"
 """A bar of tqdm: `12%|█▏   | 12/100 [00:01<00:10, 8.25it/s]`, or `12it [00:01, 8.25it/s]` where the end is unknown."""
 
+ACCUMULATED = " * {gradient_accumulation_steps}"
+"""The factor by which a step of an optimiser has more samples, if the trainer accumulates gradients."""
+
 INTERACTIVE = {"TTY_COMPATIBLE": "1", "TTY_INTERACTIVE": "1"}
 """Variables with which rich shows a running bar where there is no terminal. Lightning's bar is made with rich."""
 
@@ -87,7 +90,6 @@ PRESETS: Mapping[str, Preset] = {
         counts="one step of the bar",
         command="torchrun --nproc-per-node {ranks} --master-port {port} train.py --batch-size {batch_size}",
         space={"batch_size": _BATCHES},
-        samples="{batch_size} * {ranks}",
     ),
     "huggingface": Preset(
         progress=(TQDM,),
@@ -96,7 +98,7 @@ PRESETS: Mapping[str, Preset] = {
         "--per_device_train_batch_size {per_device_train_batch_size} "
         "--dataloader_num_workers {dataloader_num_workers}",
         space={"per_device_train_batch_size": _BATCHES, "dataloader_num_workers": _WORKERS},
-        samples="{per_device_train_batch_size} * {ranks} * {gradient_accumulation_steps}",
+        samples="{per_device_train_batch_size} * {ranks}" + ACCUMULATED,
         modules=("transformers",),
     ),
     "accelerate": Preset(

@@ -1,0 +1,135 @@
+"""From a command to the text of its study, without a run: the lines are those that real trainers printed."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from tuner.drafting.draft import Used, draft, imported, narrowed, study_name, used
+from tuner.drafting.progress import find_progress
+from tuner.drafting.watching import Watched
+from tuner.drafting.writing import preset_text, study_text
+from tuner.errors import StudyError
+from tuner.probe.lines import LineSplitter
+from tuner.probe.plan import Device
+from tuner.probe.protocols import Line
+from tuner.probe.result import DeviceSample
+from tuner.study.spec import StudySpec
+from tuner.trainers.parameters import split_parameters
+from tuner.trainers.presets import PRESETS
+from tuner.trainers.registry import open_trainer
+
+DATA = Path(__file__).parents[1] / "data/progress"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def watched(file: str, likely: tuple[str, ...], samples: tuple[DeviceSample, ...] = ()) -> Watched:
+    texts = LineSplitter().feed((DATA / file).read_bytes())
+    found = find_progress([Line(t_s=0.1 * place, text=text) for place, text in enumerate(texts)], likely)
+    assert found is not None
+    return Watched(found=found, samples=samples, seconds=30.0)
+
+
+def study(command: str, file: str, *, asked: tuple[str, ...] = (), devices: str = "cpu:2") -> StudySpec:
+    """Draft a command whose lines are recorded, and read the study that is written."""
+    drafted = draft(shlex.split(command), asked, devices, None)
+    uses = [Used(device=Device(name="cpu:0", model="a CPU"), util_pct=51.0, mem_peak_mib=300.0, worked=True)]
+    text = study_text("made", drafted, watched(file, drafted.likely), devices, uses)
+    spec = StudySpec.model_validate(YAML(typ="safe").load(text))
+    assert split_parameters(open_trainer(spec.trainer), spec.space) == (tuple(spec.space), {})
+    return spec
+
+
+@pytest.mark.parametrize(
+    ("command", "file", "progress", "samples"),
+    [
+        (
+            f"python {EXAMPLES}/lightning_ddp.py --devices 2 --batch-size 8",
+            "lightning.log",
+            "lightning",
+            "{batch_size} * {ranks}",
+        ),
+        (
+            f"torchrun --nproc-per-node 2 {EXAMPLES}/huggingface_gpt2.py --per_device_train_batch_size 8",
+            "huggingface.log",
+            "huggingface",
+            "{per_device_train_batch_size} * {ranks}",
+        ),
+        (
+            f"torchrun {EXAMPLES}/huggingface_gpt2.py --per_device_train_batch_size=8 --gradient_accumulation_steps=4",
+            "huggingface.log",
+            "huggingface",
+            "{per_device_train_batch_size} * {ranks} * 4",
+        ),
+        (f"python {EXAMPLES}/skrl_ppo.py --num_envs 16", "skrl.log", "skrl", "{num_envs} * {ranks}"),
+        (f"python {EXAMPLES}/sb3_ppo.py --n-envs 8", "sb3.log", "sb3", None),
+        (f"python {EXAMPLES}/rsl_rl_ppo.py --num_envs 8", "rsl_rl.log", "rsl_rl", None),
+        (f"python {EXAMPLES}/cleanrl_ppo.py --num-envs 8", "cleanrl.log", "cleanrl", None),
+        ("python elsewhere.py --batch-size 8", "skrl.log", "tqdm", None),
+    ],
+)
+def test_a_study_names_the_preset_and_counts_samples(
+    command: str, file: str, progress: str, samples: str | None
+) -> None:
+    options = study(command, file).trainer.options
+    assert options["progress"] == progress
+    assert options.get("samples_per_iteration") == samples
+
+
+def test_lines_of_an_unknown_form_give_patterns() -> None:
+    command = f"torchrun --nproc-per-node 2 {EXAMPLES}/torchrun_ddp.py --batch-size 64"
+    options = study(command, "torchrun.log").trainer.options
+    assert options["progress"] == [r"step\s*(?P<iteration>\d+)/.*?samples\s*(?P<samples>\d+)"]
+    assert options["learning"] == ["batch_size"]
+
+
+def test_all_that_is_asked_for_stands_in_the_study() -> None:
+    asked = ("num_envs=256..65536", "num-workers=0,2", "prefetch-factor=2,4", "opt=adam,sgd 2")
+    spec = study("A=b python train.py --num_envs 256 --name 'it''s'", "rsl_rl.log", asked=asked)
+    assert spec.space["num_envs"].ladder == "auto"
+    assert (spec.space["num_envs"].min, spec.space["num_envs"].max) == (256, 65536)
+    assert spec.space["prefetch_factor"].when["num_workers"].model_dump() == {"min": 1}  # type: ignore[union-attr]
+    assert spec.space["opt"].choices == ("adam", "sgd 2")
+    assert spec.trainer.options["env"] == {"A": "b"}
+    words = shlex.split(spec.trainer.options["command"])
+    assert words[-6:] == ["--num-workers", "{num_workers}", "--prefetch-factor", "{prefetch_factor}", "--opt", "{opt}"]
+
+
+def test_presets_are_likely_by_what_a_script_imports(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\nfrom rsl_rl.runners import OnPolicyRunner\nimport isaaclab.sim\nimport tqdm\n")
+    assert imported(["python", str(script)]) == ("isaaclab", "rsl_rl")
+    assert imported(["python", "nowhere.py"]) == imported(["./train"]) == ()
+
+
+def test_a_device_that_did_nothing_is_left_out() -> None:
+    devices = [Device(name=f"cuda:{index}", model="a card") for index in range(2)]
+    idle = tuple(DeviceSample(t_s=t_s, device=1, util_pct=0.0, mem_used_mib=4.0) for t_s in (0.0, 2.0))
+    busy = tuple(DeviceSample(t_s=t_s, device=0, util_pct=60.0, mem_used_mib=500 * t_s) for t_s in (0.0, 2.0))
+    uses = used(watched("torchrun.log", (), (*busy, *idle)), devices)
+    assert [(use.util_pct, use.mem_peak_mib, use.worked) for use in uses] == [(60.0, 1000.0, True), (0.0, 4.0, False)]
+    assert narrowed("auto", uses) == "0"
+    assert narrowed("auto", uses[:1]) == "auto"
+
+
+@pytest.mark.parametrize(
+    ("command", "name"), [("python src/my train.py", "train"), ("./run.sh", "run"), ("-- x", "study")]
+)
+def test_a_study_is_named_after_the_script(command: str, name: str) -> None:
+    assert study_name(command.split()) == name
+
+
+def test_a_command_in_one_word_is_split() -> None:
+    assert draft(["python train.py --batch_size 8"], (), "cpu:1", None).words[-2:] == ("--batch_size", "8")
+
+
+def test_a_command_is_needed() -> None:
+    with pytest.raises(StudyError, match="no command after"):
+        draft(["A=1"], (), "cpu:1", None)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_study_of_a_preset_is_accepted(name: str) -> None:
+    spec = StudySpec.model_validate(YAML(typ="safe").load(preset_text("made", name)))
+    assert split_parameters(open_trainer(spec.trainer), spec.space) == (tuple(spec.space), {})
