@@ -7,26 +7,26 @@ from hypothesis import settings
 from tests_database import empty_database
 from tests_postgresql import private_server
 
-settings.register_profile("no clock", deadline=None)  # how long an example takes depends on who else is at work
+settings.register_profile("no clock", deadline=None)  # the time of an example depends on the other load of the machine
 settings.load_profile("no clock")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take long."""
+    """Run the files with long tests first."""
     items.sort(key=lambda item: item.get_closest_marker("early") is None)
 
 
 def pytest_collection_finish() -> None:
-    """Keep all modules and tests, which stay to the end, from the garbage collector.
+    """Keep modules and tests out of the garbage collector's searches, because they live until the end.
 
-    It took a tenth of the time to search them again and again.
+    The searches took a tenth of the time.
     """
     gc.freeze()
 
 
 @pytest.fixture(scope="session")
 def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file with nothing but a study database's schema."""
+    """Return a SQLite file with the schema of a study database and nothing else."""
     file = tmp_path_factory.mktemp("empty") / "study.db"
     file.write_bytes(empty_database())
     return file
@@ -34,6 +34,6 @@ def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[str]:
-    """A private server for all tests of this process."""
+    """Return a private server that all tests of this process share."""
     with private_server() as url:
         yield url

@@ -1,4 +1,4 @@
-"""A study whose cards somebody else holds: the failure is the machine's, it is tried again, and nothing is launched."""
+"""A study whose cards another process uses: the machine is at fault, and the config is tried again without a launch."""
 
 import csv
 from pathlib import Path

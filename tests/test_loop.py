@@ -1,4 +1,4 @@
-"""The loop over scripted probes: what is asked, told and resumed, and when a case ends."""
+"""The loop over scripted probes: what is probed, stored and resumed, and when a case ends."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -263,7 +263,7 @@ def test_a_changed_space_is_refused_with_what_changed(tmp_path: Path) -> None:
 
 
 AGENT = {"hiutil": (90.0, 200.0), "default": (50.0, 1000.0)}
-"""Variant → utilisation, and samples/s per environment."""
+"""Variant → utilisation in percent, and samples/s per environment."""
 
 
 def greedy(plan: ProbePlan, stop: Stop) -> ProbeResult:

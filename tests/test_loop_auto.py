@@ -1,4 +1,4 @@
-"""The loop over an `auto` ladder: calibrated once, fixed for ever, and nothing measured is lost."""
+"""The loop over an `auto` ladder: it is calibrated once, then fixed, and no measurement is lost."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +26,7 @@ VARIANTS = {"choices": ["hiutil", "default"]}
 AUTO = spec(space={"num_envs": LADDER, "agent_variant": VARIANTS})
 DOUBLINGS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 RUNGS = (8, 16, 32, 64, 128, 256, 512, 704, 896, 1024)
-"""Where `card` holds 944 environments with the headroom asked for, and 1000 at all."""
+"""The rungs if `card` fits 944 environments with headroom and 1000 without."""
 
 ALONE = spec(space={"num_envs": LADDER, "agent_variant": {"choices": ["default"]}})
 """One config at each rung."""
@@ -35,7 +35,7 @@ Probe = Callable[[ProbePlan, Stop], ProbeResult]
 
 
 def card(plan: ProbePlan, stop: Stop, *, base_mib: float = 1000.0, total_mib: float | None = 10_000.0) -> ProbeResult:
-    """Hold what fits: 9 MiB per environment."""
+    """Probe a card on which each environment takes 9 MiB."""
     rung = int(plan.config["num_envs"])
     peak_mib = base_mib + 9.0 * rung
     if total_mib is not None and peak_mib > total_mib:
@@ -176,7 +176,7 @@ def test_an_interrupted_calibration_goes_on_later(tmp_path: Path) -> None:
 
 
 def test_the_first_of_two_workers_decides(tmp_path: Path) -> None:
-    """The second one ends its calibration, on a card half as large, after the first one has fixed the rungs."""
+    """The second worker ends its calibration, on a card half as large, after the first worker has fixed the rungs."""
     first: list[Quiet] = []
 
     def slow(plan: ProbePlan, stop: Stop) -> ProbeResult:

@@ -1,4 +1,4 @@
-"""The loop within a budget of time: no probe begins that cannot be done in what is left."""
+"""The loop within a budget of time: no probe begins that would take longer than the rest."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ from tuner.testing.clock import FakeClock
 from tuner.units import HOUR_S
 
 PROBE_S = 20.0
-"""What each scripted probe takes."""
+"""The seconds of each scripted probe."""
 
 
 def optimised(
@@ -33,7 +33,7 @@ def optimised(
     probe: Callable[[ProbePlan, Stop], ProbeResult] = busy,
     cases: Sequence[Case] = (CASE,),
 ) -> tuple[list[CaseOutcome], Quiet, Budget]:
-    """Optimise for so many seconds of a clock that only the probes advance."""
+    """Optimise for so many seconds. Only the probes advance the clock."""
     clock, watcher = FakeClock(), Quiet()
     budget = Budget(clock, budget_s / HOUR_S)
 
@@ -53,14 +53,14 @@ def test_a_probe_that_cannot_be_done_in_the_time_left_is_not_begun(tmp_path: Pat
     assert (outcome.ending, outcome.probed, len(watcher.launched)) == (Ending.INTERRUPTED, 3, 3)
     assert states(tmp_path) == {"COMPLETE": 3}
     assert budget.over()
-    said = "the next probe takes about 20.0 s, 10.0 s of the 1 min 10 s are left; the same command goes on"
+    said = "the next probe takes about 20.0 s, but only 10.0 s of 1 min 10 s are left; the same command continues"
     assert out_of_time(budget) == said
 
 
 def test_what_is_left_suffices_to_the_second(tmp_path: Path) -> None:
     (outcome,), _, budget = optimised(tmp_path, 3 * PROBE_S)
     assert (outcome.ending, outcome.probed) == (Ending.INTERRUPTED, 3)
-    assert out_of_time(budget) == "the time of 1 min 00 s is over; the same command goes on"
+    assert out_of_time(budget) == "the time of 1 min 00 s is over; the same command continues"
 
 
 def test_a_resumed_run_knows_what_its_probes_have_taken_and_a_longer_one_goes_on(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_without_a_limit_time_is_never_over() -> None:
 
 
 class Timed(MadeUp):
-    """Lets a clock go on by what its probes take."""
+    """A prober that advances a clock by the time of each probe."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__()

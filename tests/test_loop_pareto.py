@@ -1,4 +1,4 @@
-"""The loop with two objectives: what is told, when a probe ends, what is confirmed, what the front is."""
+"""The loop with two objectives: what is stored, when a probe ends, what is confirmed, and which front results."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +25,7 @@ from tuner.study.spec import StudySpec
 
 BOTH = "util,samples_per_s"
 FRONT = [(8, "hiutil"), (16, "hiutil"), (32, "hiutil"), (64, "hiutil"), (64, "default")]
-"""Of what `trading` gives, most utilisation first."""
+"""The front of the probes that `trading` returns, the highest utilisation first."""
 Probing = Callable[[ProbePlan, Stop], ProbeResult]
 
 
@@ -34,7 +34,7 @@ def pareto(**changes: Any) -> StudySpec:
 
 
 def reading(plan: ProbePlan) -> ProbeResult:
-    """More environments make more samples/s; hiutil has more utilisation, and more of it with fewer environments."""
+    """More environments give more samples/s. hiutil has more utilisation, and more of it with fewer environments."""
     rung, hiutil = int(plan.config["num_envs"]), plan.config["agent_variant"] == "hiutil"
     util_pct = 90.0 - rung / 4 if hiutil else 40.0
     return replace(measured(plan, util_pct), samples_per_s=rung * (10.0 if hiutil else 30.0), samples_per_s_se=0.1)
@@ -47,7 +47,7 @@ def trading(plan: ProbePlan, stop: Stop) -> ProbeResult:
 def optimised(
     folder: Path, probe: Probing, *, study: StudySpec | None = None, sessions: bool = False, recover: bool = False
 ) -> tuple[CaseOutcome, Quiet, list[tuple[Config, bool]]]:
-    """Run a study; give what was probed, and whether in a session."""
+    """Run a study; return the probed configs, and whether a session probed each."""
     probed: list[tuple[Config, bool]] = []
     chosen, watcher = study or pareto(), Quiet()
 
@@ -66,7 +66,7 @@ def optimised(
 
 
 def front(folder: Path) -> list[tuple[Value, Value, bool | None]]:
-    """Give rung and variant of each member, and whether a session measured it."""
+    """Return rung and variant of each member, and whether a session measured it."""
     members = reader(folder).fronts.get(CASE.name, [])
     return [(one.config["num_envs"], one.config["agent_variant"], one.probe.warm) for one in members]
 

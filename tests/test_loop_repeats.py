@@ -1,4 +1,4 @@
-"""The loop where a search measures close rivals several times: what the tables then say of the best."""
+"""The loop if a search measures close rivals several times: the tables show the mean of the best."""
 
 from collections import Counter, defaultdict
 from dataclasses import replace
@@ -15,7 +15,7 @@ from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Stop
 
 READ = {32: (62.0, 58.0, 57.5, 58.0, 58.5, 58.0), 64: (60.0, 60.5, 59.5, 60.0, 60.5, 60.0)}
-"""`num_envs` → what one probe after another reads: the luckiest reading is that of the worse config."""
+"""`num_envs` → the values of its probes. The highest single value belongs to the worse config."""
 ERROR = 1.5
 
 

@@ -1,4 +1,4 @@
-"""The loop over a trainer with sessions: what is measured warm, what is measured again cold, what is tried without."""
+"""The loop over a trainer with sessions: what is measured warm, what again cold, and what without sessions."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,7 +31,7 @@ def optimised(
     interrupted: Callable[[], bool] = lambda: False,
     recover: bool = False,
 ) -> tuple[CaseOutcome, Quiet, Probed]:
-    """Run a study; give what was probed, and whether in a session."""
+    """Run a study; return the probed configs, and whether a session probed each."""
     probed: Probed = []
 
     def noted(plan: ProbePlan, stop: Stop) -> ProbeResult:

@@ -1,4 +1,4 @@
-"""The loop over cases that are like each other: how the second begins, and who begins with nothing of it."""
+"""The loop over similar cases: how the second case begins, and which cases learn nothing from the first."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -31,14 +31,16 @@ def study(**changes: object) -> StudySpec:
 
 
 class Seen(Quiet):
-    """A watcher that remembers, per case, what was told and where it came from."""
+    """A watcher that remembers, per case, what was probed and where it came from."""
 
     def __init__(self) -> None:
         super().__init__()
         self.configs: dict[str, list[Config]] = {}
         self.origins: dict[str, list[str | None]] = {}
 
-    def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
+    def probe_ended(
+        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None
+    ) -> None:
         self.configs.setdefault(case.name, []).append(asked.config)
         self.origins.setdefault(case.name, []).append(asked.origin)
 

@@ -1,4 +1,4 @@
-"""The loop where the database goes away while a probe runs: what was measured is kept."""
+"""The loop if the database goes away while a probe runs: the result is kept."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from tuner.store.database import Database
 from tuner.store.leases import Lease, this_host
 
 GONE = Lease(host=this_host(), pid=os.getpid(), started=0.0, beat=0.0)
-"""The lease of a process that is gone; this process has got the same pid."""
+"""The lease of a process that is gone. This process has its pid now."""
 
 
 def work(folder: Path, database: Database, probe: Callable[[ProbePlan, Stop], ProbeResult]) -> Quiet:
@@ -36,7 +36,7 @@ def work(folder: Path, database: Database, probe: Callable[[ProbePlan, Stop], Pr
 
 
 def broken_off(folder: Path, probe: Callable[[ProbePlan, Stop], ProbeResult]) -> list[str]:
-    """Let the database lose its trials during the first probe; give the lines of the message that it comes to."""
+    """Let the database lose its trials during the first probe; return the lines of the resulting message."""
 
     def last(plan: ProbePlan, stop: Stop) -> ProbeResult:
         with closing(sqlite3.connect(folder / "study.db")) as other:
@@ -53,7 +53,7 @@ def test_what_could_not_be_told_is_kept_in_the_probe_s_folder_and_named(tmp_path
     reason, kept = broken_off(tmp_path, busy)
     file = tmp_path / "demo/probes/walk/0000/result.json"
     assert "no such table: trials" in reason
-    assert kept == f"what the last probe measured is kept in {file}; the next run tells it, if its trial is still open"
+    assert kept == f"the result of the last probe is kept in {file}; the next run stores it if the trial is still open"
     record = json.loads(file.read_text())["record"]
     assert (record["status"], record["metrics"]["min_avg_util"]) == ("ok", 64.0)
     assert record["config"] == {"num_envs": 64, "agent_variant": "hiutil"}

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 TERMINAL = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-"""As a terminal starts it, however these tests were started."""
+"""Handles SIGINT as a terminal would start the process, however these tests were started."""
 WHILE_LOADING = """
 import runpy, signal, sys
 class Interrupt:

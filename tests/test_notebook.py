@@ -15,7 +15,7 @@ NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "first_study.ipynb"
 
 
 def exported(tmp_path: Path, *, rungs: tuple[int, ...] = (64, 128)) -> Path:
-    """Give the exports of a small study with two cases, both variants at each of the rungs that ran, and a failure."""
+    """Return the exports of a small study with two cases, both variants at each rung that ran, and a failure."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path / 'study.db'}")
     for name, gain_pct in (("add_pi_plus", 0.0), ("amp_pi_plus", 9.0)):

@@ -32,7 +32,7 @@ from tuner.workbench import open_workbench
 
 LIMITS = ProbeSpec(iterations=5, window_seconds=0.05, max_seconds=60, grace_seconds=10, idle_seconds=0.01)
 STRICT = LIMITS.model_copy(update={"grace_seconds": 0.4})
-"""For faults, which a busy machine cannot make look healthy."""
+"""Limits for faults. A busy machine cannot make a fault look healthy within them."""
 FREE = Occupancy(
     device=Device(name="cuda:0", model="card", uuid="GPU-a", mem_total_mib=24_000.0), mem_used_mib=600.0, util_pct=0.0
 )
@@ -42,12 +42,12 @@ Probe = Callable[..., ProbeResult]
 
 @pytest.fixture
 def said() -> list[str]:
-    """What the user is told."""
+    """The lines that the prober shows the user."""
     return []
 
 
 class Card:
-    """A card whose memory in use a test writes down beforehand, look after look; the last answer stays."""
+    """A card with scripted memory use. Each look takes the next answer, and the last answer stays."""
 
     def __init__(self) -> None:
         self.answers: list[float | DeviceError] = [600.0]
@@ -66,7 +66,7 @@ def card() -> Card:
 
 @pytest.fixture
 def bounds() -> Bounds:
-    """The usual times that a process has to end; a test of a process that never ends takes shorter times."""
+    """Return the usual times that a process has to end. Tests of a process that never ends take shorter times."""
     return USUAL_BOUNDS
 
 
@@ -82,7 +82,7 @@ def prober(tmp_path: Path, card: Card, said: list[str], bounds: Bounds) -> Itera
 
 @pytest.fixture
 def probe(prober: RealProber, tmp_path: Path) -> Probe:
-    """Probe once, by default warm, each time in an out dir of its own."""
+    """Probe once, warm by default, each time in a new out dir."""
     numbers = iter(range(100))
 
     def once(fault: str = "none", *, key: str = "small", warm: bool = True) -> ProbeResult:
@@ -163,7 +163,7 @@ def test_the_memory_of_the_open_session_keeps_nobody_waiting(prober: RealProber,
 
 
 class Hang(Event):
-    """What an NVML call that hangs waits for."""
+    """The event that a hanging NVML call waits for."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -193,7 +193,7 @@ Endless = Callable[[Stop], ProbeResult]
 
 @pytest.fixture
 def endless(tmp_path: Path, cards: tuple[FakeGpu, FakeGpu]) -> Iterator[Endless]:
-    """Probe a session on two cards, whose run ends only when the tuner ends it."""
+    """Probe a session on two cards. Its run ends only when the tuner ends it."""
     library = FakeNvml(*cards)
     source = NvmlSource(Nvml(library, answer_s=1.0), [card.uuid for card in cards])
     occupied = Cards(source.devices, connect=lambda: Nvml(library, answer_s=1.0)).occupancy

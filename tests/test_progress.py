@@ -1,4 +1,4 @@
-"""The file that trainers copy, in processes of their own as they would use it."""
+"""The file that trainers copy, in separate processes as trainers use it."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tuner.probe.requests import Requests
 
 
 class Tuner:
-    """The other side: a trainer's folder with the copied file, and the pipe."""
+    """The tuner's side: a trainer's folder with the copied file, and the pipe."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Recording the made-up trainer: what is measured, in which order, and how a recording goes on."""
+"""Recording the invented trainer: what is measured, in which order, and how a recording is resumed."""
 
 import shutil
 import subprocess
@@ -27,7 +27,7 @@ def rungs(configs: list[Config]) -> list[int]:
 
 
 class Whole:
-    """The whole space, recorded."""
+    """The recording of the whole space."""
 
     def __init__(self, folder: Path) -> None:
         prober = MadeUp()

@@ -1,4 +1,4 @@
-"""Recovery over scripted probes: down the ladder, until one config of each case runs."""
+"""Recovery over scripted probes: down the ladder until a config of each case runs."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +23,7 @@ OTHER = Case(name="run")
 def worked(
     folder: Path, probe: Callable[[ProbePlan, Stop], ProbeResult], *, recover: bool = True, trials: int | None = None
 ) -> tuple[list[CaseOutcome], list[tuple[object, ...]]]:
-    """Recover, or search, two cases; give how they ended and what was launched."""
+    """Recover or search two cases; return how they ended and what was launched."""
     watcher = Quiet()
     with opened(folder) as database:
         job = Job(
@@ -39,7 +39,7 @@ def worked(
 
 
 def small_card(plan: ProbePlan, stop: Stop) -> ProbeResult:
-    """Hold 16 environments of one case, 8 of the other."""
+    """Probe a card that fits 16 environments of one case and 8 of the other."""
     most = 16 if plan.slot.out_dir.parent.name == CASE.name else 8
     return failed(plan, FailureKind.GPU_OOM) if int(plan.config["num_envs"]) > most else busy(plan, stop)
 

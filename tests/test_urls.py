@@ -1,4 +1,4 @@
-"""Which URLs name a database that can be used."""
+"""URLs of databases, usable and unusable."""
 
 import pytest
 
@@ -16,8 +16,8 @@ from tuner.urls import checked_url, shown
         ("postgresql+nothing://tuner:hunter2@host/studies", "dialects:postgresql.nothing"),
         ("mysql+pymysql://tuner:hunter2@host/studies", r"@host/studies needs the package pymysql"),
         ("sqlite+pysqlcipher://:hunter2@/studies", "needs the package"),
-        ("sqlite://", "sqlite:// would be gone with this process; name a file"),
-        ("sqlite:///:memory:", "would be gone"),
+        ("sqlite://", "sqlite:// would be lost at the end of this process; name a file"),
+        ("sqlite:///:memory:", "would be lost"),
         ("sqlite:///~/study.db", "sqlite:///~/study.db: nothing expands the ~ in a URL"),
     ],
 )

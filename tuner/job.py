@@ -48,7 +48,9 @@ class Watcher(Protocol):
         """The running probe has completed an iteration; `result` is what is known so far."""
         ...
 
-    def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
+    def probe_ended(
+        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None
+    ) -> None:
         """The result of a config is stored; `incumbent` is the best objective so far."""
         ...
 

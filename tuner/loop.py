@@ -227,7 +227,7 @@ class _CaseWork:
             self._study.tell(asked, verdict, record)
         except StoreError as error:
             raise set_aside(error, asked.number, verdict, record, self._job.bench.folder) from error
-        self._job.watcher.told(self._case, asked, result, verdict, incumbent=self._study.incumbent)
+        self._job.watcher.probe_ended(self._case, asked, result, verdict, incumbent=self._study.incumbent)
 
     def _stop(self, asked: Asked) -> Stop:
         def stop(so_far: ProbeResult | None) -> Answer:

@@ -9,8 +9,7 @@ from tuner.study.space import Config, Space
 from tuner.study.spec import StudySpec
 
 StrategyOf = Callable[[Space, StudySpec, int, Siblings], Strategy]
-"""Returns what chooses configs, from the space, the study as it reads for the case, the number of trials so far, and
-the case's siblings."""
+"""Makes a strategy from the space, the case's settings, the number of trials so far, and the case's siblings."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,9 +20,9 @@ class Purpose:
     limited: bool = True
     """Whether the work ends at a number of finished trials; otherwise it ends when the strategy has nothing left."""
     competing: bool = True
-    """Whether a clear loser ends early and the best is measured again cold, or each config counts for its own sake."""
+    """Whether configs compete: a clear loser ends early, and the best is measured again cold."""
     keeps_end: bool = True
-    """Whether the study keeps why the work ended, because this is all the work on the case."""
+    """Whether the study keeps the reason why the work ended. It keeps none if other work on the case follows."""
 
 
 SEARCH = Purpose(strategy=searching)
@@ -35,5 +34,5 @@ CALIBRATE = Purpose(strategy=lambda space, *_: calibration(space), limited=False
 
 
 def record(configs: Sequence[Config], *, limited: bool = True) -> Purpose:
-    """Measure a list of configs, each for its own sake."""
+    """Measure all configs of a list fully."""
     return Purpose(strategy=lambda *_: in_order(configs), limited=limited, competing=False)

@@ -34,12 +34,12 @@ def shown(url: str | URL) -> str:
 def remedy(url: URL) -> str:
     """Return what the user should check when a database operation fails."""
     if url.get_backend_name() == "sqlite":
-        return "see that it is a file whose folder can be written to and has room, and that no other program holds it"
+        return "check that its folder is writable and has free space, and that no other program locks the file"
     return "check the URL, the server and free space"
 
 
 def _check_file(url: URL) -> None:
     if url.database in {None, "", ":memory:"}:
-        raise StoreError(f"database {shown(url)} would be gone with this process; name a file: sqlite:///PATH")
+        raise StoreError(f"database {shown(url)} would be lost at the end of this process; name a file: sqlite:///PATH")
     if url.database and url.database.startswith("~"):
         raise StoreError(f"database {shown(url)}: nothing expands the ~ in a URL; write the path out")

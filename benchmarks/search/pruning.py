@@ -62,7 +62,9 @@ class Tally:
     window_s: float = 0.0
     stopped: frozenset[str] = frozenset()
 
-    def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
+    def probe_ended(
+        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None
+    ) -> None:
         if asked.confirms:
             return
         self.window_s += result.window_s or 0.0

@@ -1,4 +1,4 @@
-"""The predecessor's procedure: what it tries, what it costs, what it reads, and what it ends with."""
+"""The predecessor's procedure: the configs that it tries, its cost, its measurements and its result."""
 
 import sys
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ for iteration in range(100):
 
 
 def replayed(recording: str, log: str) -> Attempt:
-    """Probe a recorded trainer once more by the old rule."""
+    """Probe a recorded trainer again by the old rule."""
     recorded = load_recording(DATA / f"recordings/{recording}.json")
     result = replay(DATA / f"{log}.log", PROGRESS, recording=recorded, limits=LIMITS)
     return Attempt(result=result, limits=LIMITS, samples=recorded.samples, devices=2)
@@ -57,7 +57,7 @@ def attempt(config: Config, *, iterations: int = 6, util_pct: float = 50.0) -> A
 
 
 def tried(most: dict[object, int], rungs: Sequence[int] = RUNGS) -> list[Config]:
-    """Give what is tried where each variant runs up to `most` of its environments."""
+    """Return the configs that are tried if each variant runs up to `most` of its environments."""
     return [
         one.result.config
         for one in procedure(
@@ -103,7 +103,7 @@ def test_ranks_that_wait_for_a_dead_one_cost_the_whole_limit(recording: str) -> 
 
 def test_the_old_reading_counts_start_up_beyond_its_first_20_seconds() -> None:
     recorded = load_recording(DATA / "recordings/ok_hiutil_e1024.json")
-    assert reading(recorded.samples, 2) == pytest.approx(32.8, abs=0.1)  # 62.8 over the window
+    assert reading(recorded.samples, 2) == pytest.approx(32.8, abs=0.1)  # the window's own mean is 62.8
 
 
 def test_the_old_reading_of_a_shorter_run_is_unknown() -> None:

@@ -1,4 +1,4 @@
-"""What the search benchmark compares, on tables that are not complete."""
+"""The search benchmark on tables that lack some configs."""
 
 import pytest
 
@@ -11,7 +11,7 @@ SEED = 3
 
 @pytest.fixture(scope="module")
 def ground() -> Ground:
-    """An invented table of which every fifth config was never recorded."""
+    """Return an invented table that lacks every fifth config."""
     table = surfaces.table("edge", SEED)
     kept = [config for place, config in enumerate(table.configs) if place % 5]
     return Ground(Table(table.header, [row for config in kept if (row := table.find(config))]))

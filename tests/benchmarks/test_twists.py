@@ -1,4 +1,4 @@
-"""What invented tables with a twist hold."""
+"""Invented tables with a twist."""
 
 import math
 

@@ -80,7 +80,7 @@ def test_what_a_study_cannot_use_is_raised(tmp_path: Path) -> None:
 
 
 def parameters(chosen: StudySpec) -> list[Finding]:
-    """Check the parameters alone: what the reference trainer imports takes seconds."""
+    """Check only the parameters, because the reference trainer's imports take seconds."""
     trainer = open_trainer(chosen.trainer)
     return list(check_parameters(trainer, chosen, trainer.cases()))
 

@@ -10,7 +10,7 @@ from tuner.cli.main import main
 
 @pytest.fixture
 def tuner(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tuner:
-    """Run the command line in a fresh folder; give exit code, standard output, standard error."""
+    """Return a function that runs the command line in a fresh folder and returns exit code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MIMICKIT_ROOT", raising=False)
     monkeypatch.setenv("COLUMNS", "200")

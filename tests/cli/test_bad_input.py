@@ -1,4 +1,4 @@
-"""Every error a user can cause: one clear message, exit code 2, no traceback."""
+"""Every error that a user can cause ends in one clear message, exit code 2 and no traceback."""
 
 import errno
 import os
@@ -176,7 +176,7 @@ def test_a_full_disk_keeps_what_was_measured(tuner: Tuner, tmp_path: Path, monke
 
 
 def with_another_run(folder: Path, *ladder: int) -> Path:
-    """Write a study of two cases, the second of which has a ladder of its own."""
+    """Write a study of two cases. The second case has its own ladder."""
     run = {"match": {"cases": ["run"]}, "space": {"num_envs": {"ladder": [*ladder]}}}
     return study_file(folder, space={"num_envs": {"ladder": [8]}}, overrides=[run], cases=["walk", "run"])
 

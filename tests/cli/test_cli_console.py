@@ -1,4 +1,4 @@
-"""Where commands print."""
+"""The console that commands print to."""
 
 import sys
 from io import BytesIO, TextIOWrapper

@@ -1,4 +1,4 @@
-"""Where the cases of a study stand, on terminals of any width."""
+"""The table of a study's cases, on terminals of any width."""
 
 from dataclasses import replace
 from io import StringIO

@@ -1,4 +1,4 @@
-"""The commands at work on a tiny real trainer."""
+"""The commands with a tiny real trainer."""
 
 import json
 import subprocess
@@ -27,7 +27,7 @@ def test_optimize_resumes_and_then_has_nothing_left_to_do(tuner: Tuner, tmp_path
 def test_a_study_without_time_left_starts_nothing_and_loses_nothing(tuner: Tuner, tmp_path: Path) -> None:
     study = study_file(tmp_path)
     code, out, _ = tuner("optimize", "--study", study, "--hours", 0)
-    assert (code, out.splitlines()[-1]) == (0, "the time of 0.0 s is over; the same command goes on")
+    assert (code, out.splitlines()[-1]) == (0, "the time of 0.0 s is over; the same command continues")
     tuner("optimize", "--study", study, "--n-trials", 1)
     before = tuner("status", "--study", study)[1]
     assert tuner("optimize", "--study", study, "--hours", 0)[0] == 0
@@ -39,7 +39,7 @@ def test_a_study_in_which_nothing_runs_ends_in_exit_code_1(tuner: Tuner, tmp_pat
     full = study_file(tmp_path, trainer={"name": "command", "options": {"command": command, "cases": ["run", "walk"]}})
     code, out, err = tuner("optimize", "--study", full)
     assert (code, err) == (1, "")
-    assert "walk: no config has run (gpu_oom); `tuner recover` looks for one\n" in out
+    assert "walk: no config has run (gpu_oom); `tuner recover` searches for a config that runs\n" in out
     code, out, _ = tuner("optimize", "--study", full)
     assert (code, "nothing left to do" in out) == (1, True)
     assert tuner("recover", "--study", full)[0] == 1
@@ -48,7 +48,7 @@ def test_a_study_in_which_nothing_runs_ends_in_exit_code_1(tuner: Tuner, tmp_pat
 
 def test_a_best_at_the_end_of_the_ladder_is_pointed_out(tuner: Tuner, tmp_path: Path) -> None:
     _, out, _ = tuner("optimize", "--study", study_file(tmp_path), "--n-trials", 2)
-    assert "walk: the best is the largest rung, 16" in out
+    assert "walk: the best is at the largest rung, 16" in out
 
 
 def test_constraints_are_said_and_kept(tuner: Tuner, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_pareto_study_shows_and_writes_its_front(tuner: Tuner, tmp_path: Path)
     shown = tuner("status", "--study", study)[1]
     assert "walk: Pareto front" in shown
     assert "headroom %" in shown
-    assert "changes learning" not in shown  # no parameter of this space does
+    assert "changes learning" not in shown  # no parameter of this space changes what is learnt
     header, row = (tmp_path / "runs/demo/pareto.tsv").read_text().splitlines()
     assert header.startswith("case\tmethod\ttrial\tnum_envs\tsamples_per_s\tsamples_per_s_se\tmin_avg_util\t")
     assert row.startswith("walk\twalk\t0\t8\t")

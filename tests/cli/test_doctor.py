@@ -1,4 +1,4 @@
-"""`tuner doctor`: plain lines elsewhere than on a terminal, exit code 2 where something is wrong."""
+"""`tuner doctor`: plain lines if the output is no terminal, and exit code 2 if there is a problem."""
 
 import sys
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_a_trainer_whose_python_lacks_its_modules(
     tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # without site-packages
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # -S: without site-packages
     python.chmod(0o755)
     monkeypatch.setenv("PYTHONPATH", "")
     study = study_file(tmp_path, trainer={"name": "reference", "python": str(python)}, cases=["*"])

@@ -1,4 +1,4 @@
-"""What commands say at their end: what the best changes, what to mend, what to do next."""
+"""The closing messages of commands: what the best changes, what the user must fix, and what to do next."""
 
 from dataclasses import replace
 from io import StringIO
@@ -21,10 +21,16 @@ from tuner.study.cases import Case
 @pytest.mark.parametrize(
     ("best", "lines"),
     [
-        (BEST, ["walk: the best makes 0.21 of default's samples/s; update_epochs, batch_size change what is learnt"]),
+        (
+            BEST,
+            [
+                "walk: the best makes 0.21 times the default's samples/s; "
+                "update_epochs, batch_size change what is learnt"
+            ],
+        ),
         (
             replace(BEST, vs_default=None, changes_learning=("agent_variant",)),
-            ["walk: the best has no default measured at its rung beside it; agent_variant changes what is learnt"],
+            ["walk: the default has not been measured at this rung; agent_variant changes what is learnt"],
         ),
         (replace(BEST, changes_learning=()), []),
         (None, []),
@@ -43,7 +49,7 @@ def test_a_best_that_changes_learning_says_so(best: Best | None, lines: list[str
             {"GPU-a, GPU-b": 9, "GPU-c, GPU-d": 2},
             [
                 "walk: measured on 2 sets of devices (`measured_on` in trials.tsv); "
-                "from host to host the same config may read several points apart"
+                "on another host the same config may measure several points more or less"
             ],
         ),
     ],
@@ -55,8 +61,8 @@ def test_a_case_measured_on_several_sets_of_cards_says_so(measured_on: dict[str,
 def test_a_case_without_a_best_is_told_what_to_do() -> None:
     failed = [replace(summary(None), status=status, ok=0) for status in ("gpu_oom", "interrupted", "no_trials")]
     assert without_success([summary(BEST), *failed, replace(summary(None), status="ineligible")]) == [
-        "walk: no config has run (gpu_oom); `tuner recover` looks for one",
-        "walk: no config that ran may be the best (ineligible); `tuner recover` looks for one",
+        "walk: no config has run (gpu_oom); `tuner recover` searches for a config that runs",
+        "walk: no config that ran is eligible as best (ineligible); `tuner recover` searches for a config that runs",
     ]
 
 
@@ -82,10 +88,18 @@ SMALL = "its buffer is small; buy another"
 @pytest.mark.parametrize(
     ("most", "top", "hint"),
     [
-        (40, 32, f"a longer ladder (in a study of another name) may do better, up to 40: {SMALL}"),
-        (32, 32, f"command can run no larger one: {SMALL}"),
-        (64, 64, f"command can run no larger one: {SMALL}"),
-        (100, 64, f"a longer ladder (in a study of another name) may do better, up to 100: {SMALL}"),
+        (
+            40,
+            32,
+            f"a longer ladder may be better, in a study with another name; command can run rungs up to 40: {SMALL}",
+        ),
+        (32, 32, f"command cannot run a larger rung: {SMALL}"),
+        (64, 64, f"command cannot run a larger rung: {SMALL}"),
+        (
+            100,
+            64,
+            f"a longer ladder may be better, in a study with another name; command can run rungs up to 100: {SMALL}",
+        ),
         (100, 32, None),
     ],
 )
@@ -94,24 +108,28 @@ def test_a_best_at_the_top_is_told_what_lies_beyond(tmp_path: Path, most: int, t
     lines = at_the_top(
         desk, CASES[:1], [summary(replace(BEST, config={"num_envs": top})), replace(summary(BEST), case="other")]
     )
-    assert lines == ([] if hint is None else [f"walk: the best is the largest rung, {top}; {hint}"])
+    assert lines == ([] if hint is None else [f"walk: the best is at the largest rung, {top}; {hint}"])
 
 
 def test_at_the_end_of_an_auto_ladder_a_larger_max_is_the_hint(tmp_path: Path) -> None:
     auto = spec(space={"num_envs": {"ladder": "auto", "min": 8, "max": 64}})
     (line,) = at_the_top(bench(tmp_path, auto), CASES[:1], [summary(replace(BEST, config={"num_envs": 64}))])
-    assert line == "walk: the best is the largest rung, 64; a larger `max` (in a study of another name) may do better"
+    assert (
+        line == "walk: the best is at the largest rung, 64; a larger `max` may be better, in a study with another name"
+    )
 
 
 def test_without_an_end_a_longer_ladder_is_the_hint(tmp_path: Path) -> None:
     rows = [summary(replace(BEST, config={"num_envs": 64})), replace(summary(None), case="run")]
     (line,) = at_the_top(bench(tmp_path, spec()), CASES, rows)
-    assert line == "walk: the best is the largest rung, 64; a longer ladder (in a study of another name) may do better"
+    assert (
+        line == "walk: the best is at the largest rung, 64; a longer ladder may be better, in a study with another name"
+    )
 
 
 def test_the_command_for_the_best_names_the_options_that_led_to_it() -> None:
     said = script_of_best("my study.yaml", devices=None, storage=None, runs=RUNS)
-    assert said == "`tuner plan --study 'my study.yaml' --best` prints the best as a script to train with"
+    assert said == "`tuner plan --study 'my study.yaml' --best` prints a script that trains with the best config"
     said = script_of_best("demo", devices="cpu:2", storage="postgresql://me:secret@host/db", runs=Path("/scratch"))
     assert "--study demo --devices cpu:2 --storage 'postgresql://me:***@host/db' --runs /scratch --best`" in said
 

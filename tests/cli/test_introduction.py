@@ -1,4 +1,4 @@
-"""What commands say before they begin."""
+"""The text that commands print before they begin."""
 
 from io import StringIO
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`tuner plan --best`: what a study has found, as a script to train with."""
+"""`tuner plan --best`: a script that trains with the best config of a study."""
 
 import re
 import shutil
@@ -11,7 +11,7 @@ from tests_cli import TRAINER, Tuner, run_in, study_file
 
 
 def written(folder: Path, trainer: str, **changes: object) -> Path:
-    """Write a study of this trainer, whose last iteration is an argument."""
+    """Write a study of this trainer. The trainer's last iteration is an argument."""
     package = Path(sys.modules["tuner"].__file__ or "").parent
     command = [sys.executable, str(folder / "train.py"), "{num_envs}", str(package), "--last", "{iterations}"]
     file = study_file(
@@ -40,7 +40,7 @@ def study(tuner: Tuner, measured: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder where a study has run of two rungs, one of more utilisation and the other of more samples/s."""
+    """Return a folder with a finished study of two rungs: one has more utilisation, the other more samples/s."""
     folder = tmp_path_factory.mktemp("pareto")
     trading = TRAINER.replace("samples=envs", "samples=(1 if envs == 16 else 10_000)")
     file = written(folder, trading, space={"num_envs": {"ladder": [8, 16]}}, objective="util,samples_per_s")
@@ -50,7 +50,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def pareto(tuner: Tuner, searched: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """That study, in whose folder the command line runs; `plan` only reads."""
+    """Return the folder of that study as the working directory. `plan` only reads, so tests share the folder."""
     monkeypatch.chdir(searched)
     return searched / "demo.yaml"
 
@@ -58,7 +58,8 @@ def pareto(tuner: Tuner, searched: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 def test_the_best_is_printed_with_where_it_comes_from_and_without_a_probes_end(tuner: Tuner, study: Path) -> None:
     said = (study.parent / "said").read_text()
     assert re.search(
-        r"`tuner plan --study \S+demo\.yaml --best` prints the best as a script to train with$", " ".join(said.split())
+        r"`tuner plan --study \S+demo\.yaml --best` prints a script that trains with the best config$",
+        " ".join(said.split()),
     )
     code, out, err = tuner("plan", "--study", study, "--best")
     assert (code, err) == (0, "")
@@ -72,7 +73,7 @@ def test_the_best_is_printed_with_where_it_comes_from_and_without_a_probes_end(t
 
 def test_a_case_without_a_best_is_left_out_and_said(tuner: Tuner, study: Path) -> None:
     code, out, err = tuner("plan", "--study", study, "--best", "--cases", "*")
-    assert (code, err) == (0, "run: left out, it has no best config yet\n")
+    assert (code, err) == (0, "run: left out, because it has no best config yet\n")
     assert "# run" not in out
     code, out, err = tuner("plan", "--study", study, "--best", "--cases", "run")
     assert (code, out, "no best config yet for run" in err) == (2, "", True)
@@ -84,7 +85,7 @@ def test_a_best_for_other_devices_says_where_it_was_measured(tuner: Tuner, study
 
 
 def test_a_best_that_would_be_launched_otherwise_now_says_so(tuner: Tuner, study: Path) -> None:
-    changed = "# walk: measured with another command, environment or files"
+    changed = "# walk: command, environment or files have changed since this config was measured"
     assert changed not in tuner("plan", "--study", study, "--best")[1]
     study.write_text(study.read_text().replace("--last", "--until"))
     assert changed in tuner("plan", "--study", study, "--best")[1]

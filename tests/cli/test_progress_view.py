@@ -1,4 +1,4 @@
-"""What a person reads while a study runs: the line of a trial."""
+"""The line that a user reads about each trial while a study runs."""
 
 import io
 from dataclasses import replace
@@ -26,11 +26,11 @@ def plan(tmp_path: Path) -> ProbePlan:
 
 
 def told(result: ProbeResult, *objectives: str, bound: str = ">= 10", origin: str | None = None) -> str:
-    """Give the line of a trial."""
+    """Return the line of a trial."""
     console = Console(file=io.StringIO(), width=200)
     asked = Asked(number=7, config=result.config, attempt=1, cold=True, origin=origin)
     verdict = judge(result, *(objectives or ("min_avg_util",)), constraints=[read_constraint("samples_per_s", bound)])
-    ProgressView(ConsoleScreen(console)).told(CASE, asked, result, verdict, incumbent=61.25)
+    ProgressView(ConsoleScreen(console)).probe_ended(CASE, asked, result, verdict, incumbent=61.25)
     return console.file.getvalue().strip()  # pyright: ignore[reportAttributeAccessIssue]
 
 

@@ -50,7 +50,7 @@ def test_without_time_a_recording_says_what_is_left(tuner: Tuner, tmp_path: Path
     tuner("record", "--study", study, "--configs", 1)
     code, out, _ = tuner("record", "--study", study, "--hours", 0)
     assert (code, "walk: 1 config(s) recorded, 2 of 3 left" in out) == (0, True)
-    assert "the time of 0.0 s is over; the same command goes on" in out
+    assert "the time of 0.0 s is over; the same command continues" in out
 
 
 @pytest.mark.parametrize("others", [False, True])
@@ -63,7 +63,7 @@ def test_without_time_a_recording_that_has_not_begun_says_so(tuner: Tuner, tmp_p
     code, out, err = tuner("record", "--study", study, "--hours", 0, "--storage", storage)
     assert (code, err) == (0, "")
     assert out.splitlines()[-3:] == [
-        "the time of 0.0 s is over; the same command goes on",
+        "the time of 0.0 s is over; the same command continues",
         "walk: nothing recorded yet, 3 config(s) left",
         "run: nothing recorded yet, 3 config(s) left",
     ]
@@ -99,7 +99,7 @@ def test_grid_and_sample_exclude_each_other(tuner: Tuner, tmp_path: Path) -> Non
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the table of a recording."""
+    """Return a folder with the table of a recording."""
     folder = tmp_path_factory.mktemp("recording")
     run_in(folder, "record", "--study", study_file(folder, space=LADDER), "--out", "tables")
     return folder / "tables"
@@ -107,7 +107,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def table(tuner: Tuner, tmp_path: Path, tables: Path) -> Path:
-    """That table, copied into the folder where the command line runs."""
+    """Return that table, copied into the folder where the command line runs."""
     shutil.copytree(tables, tmp_path / "tables")
     return Path("tables/walk.parquet")
 

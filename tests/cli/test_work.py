@@ -1,4 +1,4 @@
-"""How a command that probes is asked to stop."""
+"""Signals that ask a probing command to stop."""
 
 import signal
 
@@ -6,7 +6,7 @@ import pytest
 from tests_forks import Forks
 
 TERMINAL = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
-"""As a terminal starts it, however these tests were started."""
+"""Handles SIGHUP as a terminal would start the process, however these tests were started."""
 HEED = """
 import signal, sys
 from rich.console import Console
@@ -22,7 +22,7 @@ sys.exit(0 if asked.is_set() else 3)
 def test_it_is_asked_to_stop_and_writes_to_no_terminal_that_is_gone(processes: Forks, name: str, says: bool) -> None:
     ended = processes.run(TERMINAL + HEED, name)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert ("everything measured is kept" in ended.stdout) is says
+    assert ("all results are kept" in ended.stdout) is says
     assert ("goes on" in ended.stdout) is says
 
 

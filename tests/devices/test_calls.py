@@ -1,4 +1,4 @@
-"""Calls in a thread of their own: what they give, what a call that hangs costs, and when the thread ends."""
+"""Calls in a separate thread: their results, the time that a hanging call costs, and the end of the thread."""
 
 import itertools
 import threading
@@ -17,7 +17,7 @@ AT_ONCE_S = 0.01
 
 @pytest.fixture
 def hang() -> Iterator[Event]:
-    """What a call that hangs waits for."""
+    """Return the event that a hanging call waits for."""
     hang = Event()
     yield hang
     hang.set()
@@ -46,7 +46,7 @@ def test_once_it_returns_calls_are_made_again(hang: Event) -> None:
     with pytest.raises(TimeoutError):
         calls.make("", AT_ONCE_S, hang.wait)
     hang.set()
-    until = itertools.takewhile(lambda _: not made.is_set(), range(1_000_000))  # the thread needs a moment
+    until = itertools.takewhile(lambda _: not made.is_set(), range(1_000_000))  # the thread ends a moment later
     for _ in until:
         with suppress(TimeoutError):
             calls.make("", PATIENCE_S, made.set)

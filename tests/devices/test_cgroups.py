@@ -1,4 +1,4 @@
-"""The limits that control groups put on this process, in files as the kernel and containers lay them out."""
+"""The limits of control groups on this process, in files as the kernel and containers write them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ MEMORY = psutil.virtual_memory().total
 
 
 def system(folder: Path, groups: str, files: Mapping[str, str]) -> Path:
-    """Lay out a root with what a process reads of its control groups; `files` lie below /sys/fs/cgroup."""
+    """Write the files that a process reads about its control groups below a root; `files` lie below /sys/fs/cgroup."""
     for name, text in {
         "proc/self/cgroup": groups,
         **{f"sys/fs/cgroup/{file}": text for file, text in files.items()},

@@ -1,4 +1,4 @@
-"""Which cores workers are pinned to."""
+"""The cores to which workers are pinned."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -15,7 +15,7 @@ from tuner.units import BYTES_PER_MIB
 
 
 class FakeProcess:
-    """A process of a scripted tree, as psutil shows it."""
+    """A process of a scripted tree, with the methods of psutil."""
 
     def __init__(self, pid: int, parent: "FakeProcess | None" = None, *, created_s: float = 0.0) -> None:
         self.pid = pid
@@ -63,7 +63,7 @@ def launcher() -> FakeProcess:
 
 @pytest.fixture
 def ranks(launcher: FakeProcess) -> list[FakeProcess]:
-    """Two ranks below a launcher; both have done more work than it has."""
+    """Return two ranks below a launcher. Both ranks have used more CPU time than the launcher."""
     ranks = [FakeProcess(30, launcher, created_s=1.0), FakeProcess(20, launcher, created_s=2.0)]
     for rank in ranks:
         rank.cpu_s = 5.0

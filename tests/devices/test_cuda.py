@@ -12,7 +12,7 @@ CARDS = ["GPU-1a11", "GPU-1b22", "GPU-2c33"]
 
 
 class FakeCuda:
-    """CUDA's driver library with these cards, or answering every call with `status`."""
+    """CUDA's driver library with these cards. With `status`, every call fails with that status."""
 
     def __init__(self, cards: list[uuid.UUID], status: int = 0) -> None:
         self._cards = cards

@@ -76,7 +76,7 @@ def test_more_memory_in_use_never_frees_a_card(base_mib: float, less_mib: float,
 
 
 class Script:
-    """Cards that are read as scripted: each state up to its time, the last one for ever."""
+    """Cards in scripted states. Each state lasts until its time, the last one for ever."""
 
     def __init__(self, clock: FakeClock, *states: tuple[float, Occupancy]) -> None:
         self._clock = clock
@@ -184,7 +184,7 @@ def test_what_is_left_of_an_earlier_probe_is_waited_for_without_cards_too() -> N
 
 
 class Reading:
-    """A card that cannot be read at first: it fails so often with this error."""
+    """A card that fails so many times with this error before it can be read."""
 
     def __init__(self, error: DeviceError, times: float) -> None:
         self._error = error

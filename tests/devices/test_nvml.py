@@ -86,7 +86,7 @@ def test_a_card_that_is_gone_is_told_from_one_that_may_answer_again(code: int, g
 
 @pytest.fixture
 def hang() -> Iterator[Event]:
-    """What a call that hangs waits for."""
+    """Return the event that a hanging call waits for."""
     hang = Event()
     yield hang
     hang.set()

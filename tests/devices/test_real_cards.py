@@ -1,4 +1,4 @@
-"""Proves on real cards what the other tests show with fakes."""
+"""Shows on real cards what the other tests show with fakes."""
 
 import os
 import subprocess

@@ -61,13 +61,13 @@ TUNER = commands("tuner")
 
 
 def whole(command: Shown) -> bool:
-    """Check whether a command can be run as it stands: it names a study, or needs none."""
+    """Check whether a command can run as shown: it names a study, or needs no study."""
     return "--study" in command.text or command.text == "tuner schema"
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a checkout in MimicKit's form, the database of a real search, and the recorded tables."""
+    """Return a folder with a checkout in MimicKit's form, the database of a real search, and the recorded tables."""
     folder = tmp_path_factory.mktemp("world")
     pi_plus_checkout(folder / "MimicKit")
     (folder / "runs/pi_plus").mkdir(parents=True)
@@ -97,7 +97,7 @@ def test_the_transcript_in_the_readme_is_what_a_run_prints(world: Path, monkeypa
     assert transcript.splitlines()[0] == f"$ {REPLAY}"
     assert trials
     printed = [line for line in result.stdout.splitlines() if line.startswith("  #")]
-    assert printed[: len(trials)] == trials  # what follows is the confirmation of so short a search
+    assert printed[: len(trials)] == trials  # the rest confirms the best, because this search is so short
 
 
 @pytest.mark.parametrize("text", sorted(PARSED))

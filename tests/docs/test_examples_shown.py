@@ -1,4 +1,4 @@
-"""Every study file that README and docs show is accepted, and every example in Python runs."""
+"""Every study file in README and docs is valid, and every Python example runs."""
 
 import contextlib
 import io
@@ -22,17 +22,17 @@ PRINTED = {
     "sampler.md": ["{'num_envs': 4096, 'batch_size': 1} "],
     "tables.md": ["    num_envs agent_variant"],
 }
-"""The beginning of what the examples of each page print, in their order."""
+"""The beginning of each example's output, by page, in the order of the examples."""
 
 EXAMPLES = [
     (piece, begins) for page, begin in PRINTED.items() for piece, begins in zip(of(page, "python"), begin, strict=True)
 ]
 
 ELSEWHERE = {"sessions.md"}
-"""Pages whose example is a trainer: tests/trainers/test_command_session.py runs it."""
+"""Pages whose example is a trainer, which tests/trainers/test_command_session.py runs."""
 
 AROUND: dict[str, object] = {"name": "shown", "trainer": {"name": "reference"}, "space": {"num_envs": {"ladder": [8]}}}
-"""What completes a piece of a study file."""
+"""The keys that complete a part of a study file."""
 
 
 @pytest.mark.parametrize("piece", shown("yaml"), ids=lambda piece: piece.place)
@@ -53,7 +53,7 @@ def test_an_example_in_python_runs(piece: Shown, begins: str, tmp_path: Path, mo
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(piece.text, piece.place, "exec"), {})  # noqa: S102 - our own page
+        exec(compile(piece.text, piece.place, "exec"), {})  # noqa: S102 - the code of our own page
     assert printed.getvalue().startswith(begins)
     assert "None" not in printed.getvalue()
 

@@ -1,4 +1,4 @@
-"""`tuner` itself gives the names of docs/api.md, and loads each only when it is used."""
+"""`tuner` has the names that docs/api.md lists, and loads each name only when it is used."""
 
 import subprocess
 import sys

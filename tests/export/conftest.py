@@ -1,4 +1,4 @@
-"""Study databases as the tuner leaves them, made with optuna itself."""
+"""Study databases as the tuner writes them, made with Optuna itself."""
 
 import shutil
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ FACTS = {
 
 
 class FilledDatabase:
-    """A study database to fill with cases and trials."""
+    """A study database that tests fill with cases and trials."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -38,7 +38,7 @@ class FilledDatabase:
         no_power_cut(self.storage.engine)
 
     def case(self, name: str, *, study: str = "pi_plus", **facts: Any) -> optuna.Study:
-        """Start a case; `facts` replace those of two GPUs."""
+        """Start a case. `facts` replace the facts of a case on two GPUs."""
         known = {"case": name, "method": name.partition("_")[0], **FACTS, **facts}
         directions = [StudyDirection.MAXIMIZE] * len(known["objective"].split(","))
         case = optuna.create_study(storage=self.storage, study_name=f"{study}/{name}", directions=directions)
@@ -56,9 +56,9 @@ class FilledDatabase:
         retry: bool = False,
         **probe: Any,
     ) -> optuna.trial.Trial:
-        """Tell about a finished probe whose devices were busy `utils` percent; `probe` replaces parts of its record.
+        """Add a finished probe whose devices were busy `utils` percent.
 
-        The second objective, where there are two, is samples/s.
+        `probe` replaces parts of its record. A second objective is samples/s.
         """
         trial = case.ask()
         failure = {"kind": status, "rule": "a rule", "detail": detail, "rank": 1, "overshoot_mib": None}
@@ -110,7 +110,7 @@ def _metrics(utils: tuple[float, ...]) -> dict[str, float | None]:
 
 @pytest.fixture
 def database(tmp_path: Path, empty_file: Path) -> Iterator[FilledDatabase]:
-    """An empty study database on SQLite."""
+    """Return an empty study database in SQLite."""
     file = shutil.copy(empty_file, tmp_path / "study.db")
     with _filled(f"sqlite:///{file}") as filled:
         yield filled
@@ -118,7 +118,7 @@ def database(tmp_path: Path, empty_file: Path) -> Iterator[FilledDatabase]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def any_database(request: pytest.FixtureRequest) -> Iterator[FilledDatabase]:
-    """An empty study database on each kind of server."""
+    """Return an empty study database on each kind of server."""
     if request.param == "sqlite":
         yield request.getfixturevalue("database")
     else:
@@ -128,7 +128,7 @@ def any_database(request: pytest.FixtureRequest) -> Iterator[FilledDatabase]:
 
 @pytest.fixture(scope="session")
 def server_with_schema(postgresql_server: str) -> tuple[str, str]:
-    """A server and its database with nothing but a study database's schema, which takes long to make, to be copied."""
+    """Return a server and a database with only the schema, to be copied: making the schema takes long."""
     engine = create_engine(postgresql_server, isolation_level="AUTOCOMMIT", poolclass=NullPool)
     with engine.connect() as connection:
         connection.execute(text("CREATE DATABASE empty_study"))

@@ -39,7 +39,7 @@ def test_the_dashboard_shows_the_studies_until_interrupted(database: "FilledData
 
 
 def _studies(dashboard: subprocess.Popen[str], port: int) -> list[dict[str, Any]]:
-    """Ask as soon as the server has announced itself, again while it is not yet listening."""
+    """Request the list of studies, and repeat the request while the server does not listen yet."""
     announced = any("Listening on http://127.0.0.1" in line for line in dashboard.stderr or ())
     while announced and dashboard.poll() is None:
         with suppress(URLError), urlopen(f"http://127.0.0.1:{port}/api/studies") as answer:

@@ -26,7 +26,7 @@ def test_a_missing_file_is_not_created(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_no_database(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="unable to open database file; see that it is a file"):
+    with pytest.raises(StoreError, match="unable to open database file; check that its folder is writable"):
         connect(f"sqlite:///{tmp_path}")
 
 
@@ -41,7 +41,7 @@ def test_a_database_of_another_schema_is_refused(tmp_path: Path) -> None:
 def test_an_empty_file_holds_no_study_yet(tmp_path: Path) -> None:
     file = tmp_path / "study.db"
     file.touch()
-    with pytest.raises(StoreError, match=r"study\.db holds no study yet; `tuner optimize` makes one there"):
+    with pytest.raises(StoreError, match=r"study\.db holds no study yet; `tuner optimize` creates one there"):
         connect(f"sqlite:///{file}")
 
 
@@ -49,7 +49,7 @@ def test_a_database_that_another_program_holds_is_named_with_what_to_do(empty_fi
     file = shutil.copy(empty_file, tmp_path / "study.db")
     with closing(sqlite3.connect(file)) as holder:
         holder.execute("begin exclusive")
-        with pytest.raises(StoreError, match=r"database is locked; see that .* no other program holds it"):
+        with pytest.raises(StoreError, match=r"database is locked; check that .* no other program locks the file"):
             connect(f"sqlite:///{file}?timeout=0")
 
 

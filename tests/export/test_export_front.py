@@ -1,4 +1,4 @@
-"""Pareto fronts, read from the database and laid out as `pareto.tsv`."""
+"""Pareto fronts from the database, in the form of `pareto.tsv`."""
 
 from typing import TYPE_CHECKING, Any
 

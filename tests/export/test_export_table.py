@@ -1,4 +1,4 @@
-"""The table of a recorded case: its rows, its header, its words."""
+"""The table of a recorded case: rows, header and T4 words."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ CIRCUMSTANCES = Circumstances(
 
 
 def case(database: "FilledDatabase", name: str = "walk") -> "Study":
-    """Start a case that is being recorded."""
+    """Start the recording of a case."""
     return database.case(name, recording=CIRCUMSTANCES.model_dump(mode="json"))
 
 

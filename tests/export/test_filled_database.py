@@ -1,4 +1,4 @@
-"""The made-up records that the exports are tested on have the form of those that the store keeps."""
+"""The invented records of the export tests have the form of the store's records."""
 
 from dataclasses import fields
 from pathlib import Path

@@ -154,7 +154,7 @@ def test_cases_carry_their_facts(database: "FilledDatabase") -> None:
 def test_an_unknown_study_names_those_that_exist(database: "FilledDatabase") -> None:
     database.case("add_pi_plus", study="reference")
     database.case("amp_pi_plus", study="reference")
-    with pytest.raises(StoreError, match=r"holds no study 'pi_pluss'; it holds reference$"):
+    with pytest.raises(StoreError, match=r"has no study 'pi_pluss'; its studies are reference$"):
         _ = reader(database, "pi_pluss").cases
 
 

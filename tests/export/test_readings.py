@@ -1,4 +1,4 @@
-"""The database says of each trial what the search reads off the same trial."""
+"""The export reads the same from the database as the search reads from the trials."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -22,7 +22,7 @@ def reader(database: "FilledDatabase") -> StudyReader:
 
 
 def cells(table, row: int = 0) -> dict[str, str]:
-    """One row as it will stand in the file."""
+    """Return a row as the file shows it."""
     header, *lines = table.to_csv(sep="\t", index=False).splitlines()
     return dict(zip(header.split("\t"), lines[row].split("\t"), strict=True))
 

@@ -84,7 +84,7 @@ def test_another_constraint_is_refused_with_a_way_on(
     result = CliRunner().invoke(app, ["optimize", "--study", "other.yaml", "--replay", str(TABLE)])
     assert isinstance(result.exception, StoreError)
     assert "constraints.samples_per_s: was '>= 0.2 * default', is '>= 0.5 * default'" in str(result.exception)
-    assert "restore them to resume it" in str(result.exception)
+    assert "restore these settings to resume the study" in str(result.exception)
     assert trials_of(replayed) == before
 
 

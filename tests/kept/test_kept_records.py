@@ -1,4 +1,4 @@
-"""What is kept of a probe and of a case comes back as it was; what is damaged counts as missing."""
+"""The records of a probe and of a case survive encoding and decoding. A damaged record counts as missing."""
 
 import json
 from dataclasses import fields, replace

@@ -1,4 +1,4 @@
-"""What is kept of a case's study; what has another form than expected is unknown."""
+"""What a case's study keeps. A fact in an unexpected form counts as unknown."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the search reads of a trial: the same from the probe's record and from the attributes that stand in for it."""
+"""What the search reads of a trial: the record of the probe and the attributes that replace it give the same."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which of several exceptions began a crash: on logs of real launchers, and in single cases."""
+"""The exception that began a crash, among several exceptions: on logs of real launchers, and in single cases."""
 
 from pathlib import Path
 

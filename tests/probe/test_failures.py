@@ -1,4 +1,4 @@
-"""What a trainer itself tells of its failure, beside what its output says."""
+"""The trainer's own report of its failure, beside the failure that its output shows."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ def named(
     for line in lines:
         evidence.feed(line, 1.0)
     for record in told:
-        evidence.tell(record, 2.0)
+        evidence.feed_report(record, 2.0)
     failure = classify(evidence, end, exit_code=exit_code, missing=(), measured=measured, oom_kills=0, seen=seen)
     assert failure is not None
     return failure
@@ -84,7 +84,7 @@ def test_whatever_is_told_is_a_failure(record: dict[str, object]) -> None:
 
 
 def over_s(*lines: tuple[float, str], progress: bool) -> tuple[End, float]:
-    """When a watch of these lines, or records, ends the probe, and why."""
+    """Return when a watch of these lines or records ends the probe, and why."""
     watch = Watch(ProbeSpec(), ProgressReader(LinePatterns(), 0.0), 1)
     waiting = [Line(t_s=t_s, text=text, stream="progress" if progress else "console") for t_s, text in lines]
     for tick in range(10_000):
@@ -112,7 +112,7 @@ def test_breaches_that_follow_each_other_end_the_probe_while_they_go_on() -> Non
 
 
 @pytest.mark.parametrize(
-    ("end", "over"), [(End.EXITED, "it ended as if all were well,"), (End.OUT_OF_TIME, "the time limit came")]
+    ("end", "over"), [(End.EXITED, "the trainer ended with exit code 0,"), (End.OUT_OF_TIME, "the time limit came")]
 )
 def test_a_probe_whose_progress_is_not_understood_shows_what_it_said(end: End, over: str) -> None:
     assert named(lines=["step 1", "step 2"], end=end).detail == (

@@ -1,4 +1,4 @@
-"""Every fault once, with real processes: named for what it is, and nothing left of it."""
+"""Every fault once, with real processes: the probe finds the kind of failure, and no process is left."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the guard does about processes that do not end, in a fake clock's time."""
+"""The guard and processes that do not end, in a fake clock's time."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ GRACE_S = 3.0
 
 
 class Hanging(Descendants):
-    """A process that no signal reaches until a given time."""
+    """A process that ignores signals until a given time."""
 
     def __init__(self, clock: FakeClock, until_s: float) -> None:
         self._clock = clock
@@ -69,7 +69,7 @@ CUT_NAME = "import sys; open('/proc/self/comm', 'wb').write(b'sim-\\xe3\\x83'); 
 
 @contextmanager
 def started(code: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Give a process that has said something; it ends with the block."""
+    """Yield a process that has written a line. The process ends with the block."""
     with subprocess.Popen([sys.executable, "-u", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout
         process.stdout.readline()

@@ -1,4 +1,4 @@
-"""What is quoted of an output that ends in a crash."""
+"""The line of an output that explains a crash."""
 
 import pytest
 

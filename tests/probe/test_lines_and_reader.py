@@ -143,7 +143,7 @@ def test_ranks_count_for_themselves() -> None:
         ({"thin_by": 8}, None),
         ({"thin_from_s": 104.0, "thin_by": 1.0}, None),
         ({"thin_from_s": 104.0, "thin_by": math.inf}, None),
-        ({"thin_from_s": 100.5, "thin_by": 8}, None),  # before the iteration
+        ({"thin_from_s": 100.5, "thin_by": 8}, None),  # begins before the iteration
         ({"thin_from_s": 106.0, "thin_by": 8}, None),
     ],
 )

@@ -1,4 +1,4 @@
-"""What counts as alive, what as dead: scripted trainers in a fake clock's time, one rank or both reporting."""
+"""Live and dead trainers, scripted in a fake clock's time; one rank or both ranks report."""
 
 import json
 from collections.abc import Sequence
@@ -31,12 +31,12 @@ def said(t_s: float, text: str) -> Line:
 
 
 def marked(times_s: Sequence[float]) -> list[Line]:
-    """Rank 0 speaks for all."""
+    """Return lines in which rank 0 reports for all ranks."""
     return [said(t_s, f"it {number}") for number, t_s in enumerate(times_s)]
 
 
 def reported(rank: int, times_s: Sequence[float], first: int = 0) -> list[Line]:
-    """A rank speaks for itself."""
+    """Return lines in which a rank reports only for itself."""
     return [
         Line(
             t_s=t_s, text=json.dumps({"iteration": first + number, "rank": rank, "samples": number}), stream="progress"
@@ -127,7 +127,9 @@ def test_what_one_rank_prints_does_not_count_beside_what_each_reports() -> None:
 def test_a_rank_that_never_reports_asks_whether_one_speaks_for_all() -> None:
     failure = probe(reported(0, every(3.0, 300)), max_seconds=100).failure
     assert failure is not None
-    assert failure.detail.startswith("rank 1 has told no iteration; leave `rank` out where one speaks for all; ")
+    assert failure.detail.startswith(
+        "rank 1 has reported no iteration; leave `rank` out if one rank reports for all ranks; "
+    )
 
 
 @pytest.mark.parametrize("ranks", [(0, 7), (1, 2), (7,)])
@@ -137,7 +139,7 @@ def test_a_rank_that_is_not_in_the_plan_stands_for_nobody_and_is_named(ranks: tu
     assert failure is not None
     assert (failure.kind, failure.rank) == (FailureKind.CRASH, ranks[-1])
     assert failure.detail.startswith(
-        f"rank {ranks[-1]} tells iterations, but the ranks of 2 device(s) are counted from 0"
+        f"rank {ranks[-1]} reports iterations, but the ranks of 2 device(s) are counted from 0"
     )
 
 

@@ -32,7 +32,9 @@ def test_those_who_want_the_same_at_once_each_get_their_own(tmp_path: Path) -> N
 
 def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "walk").touch()
-    with pytest.raises(OutputError, match=f"^{tmp_path}/walk cannot be made: File exists; see what stands in its way"):
+    with pytest.raises(
+        OutputError, match=f"^{tmp_path}/walk cannot be made: File exists; check what stands in its way"
+    ):
         reserved_out_dir(tmp_path / "walk/0007").__enter__()
 
 

@@ -55,9 +55,10 @@ def test_busy_shares_are_taken_between_each_rank_s_own_marks() -> None:
 
 
 def training(iterations: int, rollout: tuple[float, float], updates: tuple[float, float], by: float) -> DeviceSummary:
-    """Summarise iterations that roll out and update for so many seconds at a utilisation in percent each.
+    """Summarise iterations of rollout and updates, each with its seconds and its utilisation in percent.
 
-    Of the updates the `by`-th part is made. Where that is all, a lag of readings would cut a window's edge alone.
+    Of the updates, the `by`-th part is made. If all updates are made, only the window's edges see the lag of the
+    measurements.
     """
     lag_s = LAG_S if by > 1 else 0.0
     marks, samples, now_s = [Mark(iteration=0, t_s=0.0)], [], 0.0
@@ -75,7 +76,7 @@ def training(iterations: int, rollout: tuple[float, float], updates: tuple[float
 
 
 def part(least_s: int, most_s: int) -> st.SearchStrategy[tuple[int, float]]:
-    """Draw seconds, and a utilisation in percent."""
+    """Draw a part of an iteration: its seconds, and its utilisation in percent."""
     return st.tuples(st.integers(least_s, most_s), st.floats(0, 100))
 
 
@@ -106,7 +107,7 @@ def test_a_piece_that_nothing_was_read_in_counts_for_nothing() -> None:
 
 
 def test_busy_shares_take_reports_that_came_at_one_time() -> None:
-    """As those do that the tuner was too busy to read one by one, where their stamps cannot be used."""
+    """Reports get one time if the tuner reads them together and their own time stamps are unusable."""
     reports = [
         Progress(rank=0, iteration=number, t_s=t_s, busy_s=0.5 * t_s)
         for number, t_s in enumerate((1.0, 2.0, 2.0, 3.0, 3.0))

@@ -1,4 +1,4 @@
-"""Real processes: everything a probe starts is ended, whatever it does and however the tuner ends."""
+"""Real processes: whatever a probe does and however the tuner ends, every process that the probe started ends."""
 
 import os
 import re
@@ -29,7 +29,7 @@ def plan(tmp_path: Path, code: str, **env: str) -> ProbePlan:
 
 
 def said(process: Process, word: str) -> list[str]:
-    """Read until a line with `word` comes; give every line so far and those that came along with it."""
+    """Read lines until a line contains `word`. Return all lines so far."""
     texts: list[str] = []
     while not any(word in text for text in texts):
         texts += [line.text for line in process.lines(1.0)]

@@ -17,7 +17,7 @@ PATIENCE_S = 30.0
 
 
 class CountedSource:
-    """Two devices; lets a test wait for readings, and can fail at given ones, counted from 1."""
+    """Two devices. A test can wait for measurements, and can let measurements fail by their number, from 1."""
 
     label = "counted"
     devices = (Device(name="cpu:0", model="fake"), Device(name="cpu:1", model="fake"))

@@ -1,4 +1,4 @@
-"""Single lines that name a failure, as the programs that write them do."""
+"""Single lines that show a kind of failure, as real programs write them."""
 
 import pytest
 

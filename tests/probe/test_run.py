@@ -1,4 +1,4 @@
-"""A whole probe with a scripted trainer: when it ends, and what comes of it."""
+"""A whole probe with a scripted trainer: when the probe ends, and with which result."""
 
 import json
 import math
@@ -73,14 +73,14 @@ def test_the_result_names_the_cards_whatever_the_trainer_calls_them() -> None:
 
 def test_the_trainer_hears_of_its_last_iteration_when_that_begins() -> None:
     _, trainer = probe(iterations(50))
-    assert trainer.told_last_at_s == pytest.approx(30.0 + 6 * 3.0)
-    assert trainer.told_last == 7
+    assert trainer.last_announced_at_s == pytest.approx(30.0 + 6 * 3.0)
+    assert trainer.last_announced == 7
 
 
 def test_iterations_too_short_to_be_sure_of_are_not_called_the_last() -> None:
     result, trainer = probe(iterations(50, step_s=0.5), window_seconds=5)
     assert result.window_s == pytest.approx(5.0, abs=0.1)
-    assert trainer.told_last_at_s is None
+    assert trainer.last_announced_at_s is None
 
 
 def nearly_at(iteration: int) -> Stop:
@@ -91,7 +91,7 @@ def test_a_probe_that_is_nearly_known_ends_with_the_iteration_that_runs() -> Non
     result, trainer = probe(iterations(50), stop=nearly_at(3))
     assert result.ok
     assert (result.iterations, result.stopped) == (4, None)
-    assert trainer.told_last_at_s == pytest.approx(30.0 + 3 * 3.0)
+    assert trainer.last_announced_at_s == pytest.approx(30.0 + 3 * 3.0)
     assert trainer.ended_at_s == pytest.approx(30.0 + 4 * 3.0)
 
 
@@ -132,7 +132,7 @@ def test_what_keeps_the_tuner_waiting_is_no_hang_of_the_trainer() -> None:
 
     def stop(so_far: ProbeResult | None) -> Go:
         if so_far and so_far.iterations == 3:
-            clock.advance(50.0)  # as a database that another program holds
+            clock.advance(50.0)  # like a database that another program locks
         return Go()
 
     result, _ = probe(iterations(20, step_s=0.5), stop=stop, clock=clock)
@@ -154,7 +154,7 @@ def test_the_time_limit_keeps_what_was_measured() -> None:
 
 def test_no_iteration_is_begun_that_the_time_limit_would_cut_off() -> None:
     _, trainer = probe(iterations(8, 30.0, 50.0), max_seconds=200)
-    assert trainer.told_last_at_s == pytest.approx(30.0 + 2 * 50.0)
+    assert trainer.last_announced_at_s == pytest.approx(30.0 + 2 * 50.0)
     assert trainer.ended_at_s == pytest.approx(30.0 + 3 * 50.0)
 
 

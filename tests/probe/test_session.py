@@ -1,4 +1,4 @@
-"""Sessions with a real process that serves them: what is shared, what ends one, and that nothing is left."""
+"""Sessions with a real process: what probes share, what ends a session, and that no process is left."""
 
 import json
 import stat
@@ -30,9 +30,9 @@ from tuner.testing.trainer import scripted_plan
 
 PATIENT = ProbeSpec(iterations=8, window_seconds=0.05, max_seconds=60, grace_seconds=10)
 STRICT = PATIENT.model_copy(update={"grace_seconds": 0.4})
-"""For faults, which a busy machine cannot make look healthy."""
+"""Limits for faults. A busy machine cannot make a fault look healthy within them."""
 DEATHWATCH = STRICT.model_copy(update={"grace_seconds": 1.5})
-"""Time for the guard to notice that a rank has been killed."""
+"""Limits that leave the guard time to notice that a rank was killed."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Bench:
     folder: Path
     sessions: Sessions
     pids: list[int]
-    """Of the root process that served each probe."""
+    """The pid of the root process that served each probe."""
 
     def plan(
         self,
@@ -67,7 +67,7 @@ class Bench:
         )
 
     def tell(self, **record: str) -> None:
-        """Add a record to what the first session has told."""
+        """Append a record to the progress file of the first session."""
         with (self.folder / "0000/session/progress.jsonl").open("a") as progress:
             progress.write(json.dumps(record) + "\n")
 
@@ -86,7 +86,7 @@ class Bench:
 
 @pytest.fixture
 def stop_s() -> float:
-    """Seconds that a trainer may take to stop; a test may set another number."""
+    """The seconds that a trainer may take to stop. A test may set another number."""
     return STOP_S
 
 

@@ -34,7 +34,9 @@ def test_the_less_of_a_share_is_idle_the_better_blocks_that_agree_are_known(busy
     assert errors[1] == pytest.approx(part * errors[0], rel=1e-3)
 
 
-@given(st.lists(st.floats(0, 100), min_size=2, max_size=5))  # of more the correlation is told, and may count for more
+@given(
+    st.lists(st.floats(0, 100), min_size=2, max_size=5)
+)  # with more values, the estimated correlation may count for more
 def test_what_is_idle_never_widens_the_error_of_few_blocks(numbers: list[float]) -> None:
     plain, share = standard_error(blocks(numbers)), standard_error(blocks(numbers), full=FULL_PCT)
     assert plain is not None

@@ -1,4 +1,4 @@
-"""Real recordings, replayed through the real watch, window and classifier."""
+"""Real recordings, replayed through the real watch, window and failure classification."""
 
 from pathlib import Path
 

@@ -10,7 +10,7 @@ from tuner.replay.table import Table
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Made:
-    """A recorded table and what was really measured."""
+    """A recorded table, and the results that were really measured."""
 
     path: Path
     table: Table
@@ -19,7 +19,7 @@ class Made:
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """The whole made-up space, recorded once."""
+    """Record the whole invented space once."""
     folder, prober = tmp_path_factory.mktemp("recorded"), MadeUp()
     recorded(folder, prober)
     path = folder / "walk.parquet"

@@ -1,4 +1,4 @@
-"""What a recorded probe showed before its end."""
+"""The result of a recorded probe before its end."""
 
 from dataclasses import replace
 from itertools import accumulate

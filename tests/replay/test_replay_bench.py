@@ -1,4 +1,4 @@
-"""Studies run against a table: what is the table's, what is the study's, and a whole search in no time."""
+"""Studies on a recorded table: what comes from the table, what comes from the study, and a whole search."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,21 +30,23 @@ if TYPE_CHECKING:
 
 
 class Timed(Quiet):
-    """A watcher that adds up what probes took."""
+    """A watcher that adds up the seconds of the probes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.total_s = 0.0
         self.cold = 0
 
-    def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
-        super().told(case, asked, result, verdict, incumbent=incumbent)
+    def probe_ended(
+        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None
+    ) -> None:
+        super().probe_ended(case, asked, result, verdict, incumbent=incumbent)
         self.total_s += result.total_s
         self.cold += not result.warm
 
 
 def study_file(folder: Path, **changes: Any) -> str:
-    """Write a study whose own space is another one than the table's."""
+    """Write a study whose own space differs from the table's."""
     raw = {"name": "search", "trainer": TRAINER, "space": {"num_envs": {"ladder": [7]}}, "search": {"trials": 10}}
     path = folder / "search.yaml"
     with path.open("w") as file:
@@ -130,7 +132,7 @@ def test_configs_share_the_sessions_that_they_were_recorded_in(made: "Made") -> 
 
 
 def with_holes(table: Table) -> Table:
-    """Keep every third config."""
+    """Return the table with only every third config."""
     return Table(table.header, [row for config in table.configs[::3] if (row := table.find(config))])
 
 
@@ -138,7 +140,9 @@ def test_only_what_a_table_can_answer_is_searched(made: "Made", tmp_path: Path) 
     table = with_holes(made.table)
     searched = list(replay_bench(table, study_file(tmp_path)).space_for(CASE).configs())
     assert searched == [config for config in table.space.configs() if table.find(config)]
-    assert len(table.configs) < len(searched) < len(list(table.space.configs()))  # what must run out of memory is known
+    assert (
+        len(table.configs) < len(searched) < len(list(table.space.configs()))
+    )  # the table also answers configs that must run out of memory
 
 
 @pytest.mark.parametrize(
@@ -156,7 +160,7 @@ def test_no_sampler_asks_a_table_for_what_it_lacks(
     assert all(holes.table.find(config) for config in watcher.launched)
     assert set(watcher.told_status) <= {"ok", "pruned", "gpu_oom"}
     best = reader(tmp_path, "search").best.get("walk")
-    assert best or changes  # of a rung whose default the table lacks a constraint cannot be judged
+    assert best or changes  # without the default of a rung, a constraint on that rung cannot be judged
 
 
 def test_nor_does_a_recovery_or_a_pareto_study(made: "Made", tmp_path: Path) -> None:
@@ -196,7 +200,7 @@ def test_a_pareto_study_runs_each_probe_to_its_end(made: "Made", tmp_path: Path)
     assert outcome.ending is Ending.TARGET
     study = reader(tmp_path, "search")
     assert {trial.probe.iterations for trial in study.trials() if trial.status == "ok"} == {7}
-    (member,) = study.fronts["walk"]  # samples/s are the same for every config
+    (member,) = study.fronts["walk"]  # all configs have the same samples/s
     assert member.value == study.best["walk"].value == pytest.approx(sum(readings(dict(member.config))) / 7)
     assert member.probe.warm is False
 

@@ -1,4 +1,4 @@
-"""A table read back: what it holds, what follows from it, and what is wrong with a bad one."""
+"""Reading a table: its content, what follows from the content, and the errors of a damaged table."""
 
 import json
 import shutil
@@ -75,7 +75,7 @@ def test_the_last_probe_of_a_config_counts(made: "Made") -> None:
 
 @pytest.fixture
 def copied(made: "Made", tmp_path: Path) -> Path:
-    """A copy of the table, to be damaged."""
+    """Return a copy of the table that a test may damage."""
     for path in (made.path, made.path.with_suffix(".json")):
         shutil.copy(path, tmp_path)
     return tmp_path / made.path.name
@@ -171,7 +171,7 @@ def test_a_metric_that_is_newer_than_a_table_is_unknown_in_it(made: "Made", copi
     for config in table.configs:
         before, after = made.table.find(config), table.find(config)
         assert before is not None
-        assert after == before  # as long as no iteration was thin
+        assert after == before  # without a thin iteration, nothing changes
 
 
 def test_a_number_that_is_not_finite_is_unknown(copied: Path) -> None:

@@ -1,4 +1,4 @@
-"""Probes of a table: what they give, what they take, and when they stop."""
+"""Probes of a table: their results, their simulated time, and when they stop."""
 
 import random
 from dataclasses import replace
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 UTIL = "min_avg_util"
 LIMITS = ProbeSpec(iterations=8)
 RUN_S = 0.5 + 2.0 * 8
-"""Of a whole probe: the first iteration, seven that count, and the end."""
+"""The seconds of a whole probe: the first iteration, seven iterations that count, and the end."""
 
 
 def config(num_envs: int, *, workers: int = 0) -> Config:
@@ -119,7 +119,10 @@ def test_a_plain_command_takes_the_time_that_a_thin_probe_left_out(made: "Made")
     thin = replace(row, result=replace(row.result, trained_s=4 * (row.result.window_s or 0.0)))
     replay = Replay(replace(made, table=type(made.table)(made.table.header, [thin])))
     cold = replay.probe(config(16), cold=True)
-    assert (cold.window_s, cold.total_s) == (56.0, READY_S + RUN_S + 42.0 + 6.0)  # seven iterations, and one of warm-up
+    assert (cold.window_s, cold.total_s) == (
+        56.0,
+        READY_S + RUN_S + 42.0 + 6.0,
+    )  # seven iterations, and one warm-up iteration
     assert cold.start_up_s == READY_S + 2.0 + 6.0
     warm = replay.probe(config(16))
     assert (warm.window_s, warm.trained_s, warm.total_s) == (14.0, 56.0, READY_S + RUN_S)

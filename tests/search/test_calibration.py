@@ -1,4 +1,4 @@
-"""What calibration tells: the rungs that follow from what two probes took, and which rung is probed next."""
+"""Calibration: which rung is probed next, and which rungs follow from two probes."""
 
 import pytest
 from hypothesis import given
@@ -42,7 +42,10 @@ def trial(rung: int, facts: dict[str, object], state: TrialState = TrialState.CO
 
 
 def ran(rung: int, *, card_mib: float | None = H200_MIB, base_mib: float = 2560.0, error: float = 0.0) -> FrozenTrial:
-    """Take what pi_plus takes on H200s: 2.5 GiB and 3.47 MiB per environment, and a start of 28 s and 5 ms for each."""
+    """Probe a config with the cost of pi_plus on an H200.
+
+    The memory is 2.5 GiB and 3.47 MiB per environment; the start takes 28 s and 5 ms per environment.
+    """
     cost = {START_S: 28.0 + 0.005 * rung}
     if card_mib is not None:
         cost[MEMORY_SHARE] = (base_mib + 3.47 * rung) / card_mib * (1.0 + error)
@@ -118,13 +121,13 @@ def test_without_a_variant_called_default_the_first_one_is_calibrated() -> None:
 
 
 class Calibrated(Searched):
-    """A study in memory that is calibrated."""
+    """A study in memory with a calibration."""
 
     def __init__(self) -> None:
         super().__init__(SPACE, calibration(SPACE))
 
     def rest(self, **fails_from: int) -> list[object]:
-        """Tell to the end; what fails from a rung on runs out of memory."""
+        """Calibrate to the end. Rungs from `fails_from` on run out of memory."""
         tried: list[object] = []
         while begun := self.begin():
             one, config = begun
@@ -174,7 +177,7 @@ def test_rungs_that_are_fixed_end_it() -> None:
 
 
 def test_what_two_h200s_showed_of_pi_plus_leads_up_to_their_end() -> None:
-    """Peaks and starts of deepmimic_pi_plus_ppo; the first start compiled kernels. 8192 needed 30,424 MiB."""
+    """Memory peaks and starts of deepmimic_pi_plus_ppo. The first start compiled kernels. 8192 needed 30,424 MiB."""
     shown = ((256, 3842.0, 109.35), (512, 4692.0, 27.31))
     trials = [trial(rung, {COST: {MEMORY_SHARE: mib / H200_MIB, START_S: start_s}}) for rung, mib, start_s in shown]
     assert rungs(*trials) == DOUBLINGS[:-1]

@@ -1,4 +1,4 @@
-"""Which configs are recorded, and in which order."""
+"""The configs that a recording measures, and their order."""
 
 from functools import cache
 
@@ -19,7 +19,7 @@ def by_rung(config: Config) -> str:
 
 @cache
 def whole(seed: int) -> list[Config]:
-    """Give the largest sample, which takes longest to choose and holds all configs of the space."""
+    """Return the largest sample, which has all configs of the space and takes longest to choose."""
     return spread(USUAL, 120, seed)
 
 

@@ -1,4 +1,4 @@
-"""Seeds, TPE and random draws in a study in memory: which configs are probed, in which order, and when that ends."""
+"""Seeds, TPE and random draws in an in-memory study: the configs, their order, and the end of the search."""
 
 from collections.abc import Callable, Iterator
 from typing import Literal
@@ -17,11 +17,11 @@ from tuner.study.space import Config, Parameter, Space, config_digest
 from tuner.study.spec import SearchSpec
 
 LAUNCHES = 60
-"""Of the usual space: its 120 configs differ in pairs by the pruner's patience alone."""
+"""The different launches of the usual space. Its 120 configs are 60 pairs that differ only in the pruner's patience."""
 
 
 class Search(Searched):
-    """A study that is searched by drawing."""
+    """A study that is searched by seeds and draws."""
 
     def __init__(
         self, space: Space = USUAL, *, seeds: int = 2, seed: int = 0, kind: Literal["tpe", "random"] = "tpe"
@@ -30,11 +30,11 @@ class Search(Searched):
         super().__init__(space, by_drawing(space, self.spec))
 
     def resume(self) -> None:
-        """Go on with fresh choosers, as a new process would."""
+        """Continue with new choosers, as a new process would."""
         self.strategy = by_drawing(self.space, self.spec, resumed_at=len(self.study.trials))
 
     def rest(self, objective: Callable[[Config], float | None], most: int = 1000) -> Iterator[Config]:
-        """Ask and tell, at most so often, until everything is probed; an objective of None ran out of memory."""
+        """Probe at most so many configs, until the search ends. An objective of None stands for out of memory."""
         for _ in range(most):
             begun = self.begin()
             if begun is None:
@@ -124,7 +124,7 @@ def test_a_retry_that_was_asked_with_another_patience_is_not_due() -> None:
     trial, config = search.ask()
     trial.set_user_attr(RETRY, True)
     search.study.tell(trial, state=TrialState.FAIL)
-    other = given(search.study, USUAL, {**config, PATIENCE: 5 - int(config[PATIENCE])})  # 2 or 3
+    other = given(search.study, USUAL, {**config, PATIENCE: 5 - int(config[PATIENCE])})  # patience is 2 or 3
     search.study.tell(other, 50.0)
     assert launch(search.ask()[1]) != launch(config)
 

@@ -1,4 +1,4 @@
-"""Which configs wait for the default of their rung, in an in-memory study."""
+"""The default of each rung is probed before other configs of the rung, in an in-memory study."""
 
 import pytest
 from optuna.trial import TrialState
@@ -16,7 +16,7 @@ def at(rung: int, variant: str, **others: int) -> Config:
 
 
 class Search(Searched):
-    """A study that is to probe the given configs in their order."""
+    """A study that probes the given configs in their order."""
 
     def __init__(self, *configs: Config, space: Space = USUAL) -> None:
         super().__init__(space, defaults_first(in_order(configs), space))

@@ -1,4 +1,4 @@
-"""The best of the siblings comes first, in an in-memory study; and what their measurements save."""
+"""The siblings' best configs come first, in an in-memory study, and their measurements save probes."""
 
 from typing import Literal
 
@@ -30,7 +30,7 @@ def siblings(**best: Config) -> list[Sibling]:
 
 
 class Search(Searched):
-    """A study that begins with what was best in other cases."""
+    """A study that begins with the best configs of other cases."""
 
     def probe(self, count: int) -> list[Config]:
         asked = []
@@ -127,12 +127,15 @@ LADDER = Space(
 
 
 def memory_share(config: Config, factor: float) -> float:
-    """Need most of the memory at 256 environments, times a factor; `hiutil` needs a little more."""
+    """Return the memory share of a config: most of the memory at 256 environments, times a factor.
+
+    `hiutil` needs a little more.
+    """
     return factor * (0.02 + 0.003 * float(config["num_envs"])) * (1.05 if config["agent_variant"] == "hiutil" else 1.0)
 
 
 def searched(factor: float, elders: list[Sibling]) -> tuple[int, optuna.Study]:
-    """Search a case to its end; give how many probes ran out of memory, and the study."""
+    """Search a case to its end. Return how many probes ran out of memory, and the study."""
     search = Search(LADDER, by_gain(LADDER, Gain(LADDER, siblings=elders), elders))
     failed = 0
     while begun := search.begin():

@@ -5,12 +5,12 @@ from tuner.search.front import counting, dominates, front
 from tuner.search.standing import Reading, Values
 
 FEW = st.integers(0, 5).map(float)
-"""Few values, so that many are equal or dominate each other."""
+"""Few values, so that many values are equal and many dominate each other."""
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Reading]:
-    """Give readings of up to six configs with two or three objectives, some of them not eligible."""
+    """Return trials of up to six configs with two or three objectives. Some trials are not eligible."""
     values = st.tuples(*[FEW] * draw(st.integers(2, 3)))
     one = st.tuples(st.integers(0, 5), st.booleans(), values | st.none())
     return [
@@ -24,7 +24,7 @@ def reading(trial: int, *values: float, launch: int | None = None, warm: bool = 
 
 
 def numbers(*readings: Reading) -> list[int]:
-    """Give the newest trial of each member."""
+    """Return the newest trial of each member."""
     return [one.trials[-1] for one in front(readings)]
 
 

@@ -1,4 +1,4 @@
-"""Straight lines along the ladder: what memory and start-up will be at rungs that were not probed."""
+"""Straight lines along the ladder predict memory and start-up time at rungs that were not probed."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ LADDER = Space((Parameter(name="num_envs", values=(256, 512, 1024, 2048, 4096, 8
 
 
 def mib(config: Config) -> float:
-    """Need what facts say of pi_plus on H200s: 2.5 GiB and 3.47 MiB per environment."""
+    """Return the memory of pi_plus on an H200: 2.5 GiB and 3.47 MiB per environment."""
     return 2560.0 + 3.47 * float(config["num_envs"])
 
 
@@ -47,7 +47,7 @@ def test_a_variant_that_needs_more_is_told_apart() -> None:
 
 
 def heavier(config: Config) -> float:
-    """Need half as much again: what another method may need."""
+    """Return half as much again, as another method may need."""
     return 1.5 * mib(config)
 
 

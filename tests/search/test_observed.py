@@ -1,4 +1,4 @@
-"""What failed probes close: configs that need no less of what ran out."""
+"""Failed probes close the configs that need at least as much memory or time."""
 
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
@@ -21,7 +21,7 @@ MIDDLE: Config = {"num_envs": 64, "batch_size": 2, "update_epochs": 30, "num_wor
 
 
 def failure(kind: str, *facts: str) -> FrozenTrial:
-    """Give a probe of the config in the middle that failed."""
+    """Return a failed probe of the config in the middle."""
     return create_trial(
         state=TrialState.PRUNED,
         params=MIDDLE,

@@ -1,4 +1,4 @@
-"""A list of configs in an in-memory study, probed by one worker or by two."""
+"""A list of configs in an in-memory study, probed by one worker or two workers."""
 
 import optuna
 from optuna.trial import Trial
@@ -36,7 +36,7 @@ class Worker:
 
 
 def asked(count: int, *workers: Worker, study: optuna.Study) -> list[Config]:
-    """Let workers probe in turn, each its trial while the others' run."""
+    """Let workers probe in turn. Each worker keeps its trial open while the others probe."""
     configs: list[Config] = []
     running: list[Trial] = []
     for turn in range(count):
@@ -58,7 +58,7 @@ def test_two_workers_probe_each_config_once_and_start_each_rung_s_session_once()
     workers = Worker(study), Worker(study)
     configs = asked(len(LISTED), *workers, study=study)
     assert sorted(map(str, configs)) == sorted(map(str, LISTED))
-    assert sum(worker.starts for worker in workers) <= len(RUNGS) + 1  # the last rung is shared where it is left over
+    assert sum(worker.starts for worker in workers) <= len(RUNGS) + 1  # the workers share the last rung that is left
 
 
 def test_two_workers_without_sessions_keep_to_rungs_of_their_own_while_there_are_two() -> None:

@@ -1,4 +1,4 @@
-"""The pruners in an in-memory study of made-up utilisations."""
+"""The pruners in an in-memory study with invented utilisations."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ ITERATIONS = 8
 
 
 class Advice(BasePruner):
-    """Advises to stop at the given steps."""
+    """A pruner that wants to stop at the given steps."""
 
     def __init__(self, *steps: int) -> None:
         self._steps = steps
@@ -43,7 +43,7 @@ def make_study(pruner: BasePruner, *, best: float | None = 60.0) -> optuna.Study
 
 
 def stopped_at(study: optuna.Study, values: Sequence[float], patience: int | None = None) -> int | None:
-    """Report one value after the other; give the step, from 1, at which the pruner stops the probe."""
+    """Report one value after the other. Return the step, from 1, at which the pruner stops the probe."""
     if patience is not None:
         study.enqueue_trial({PATIENCE: patience})
     trial = study.ask(PATIENCES if patience is not None else None)
@@ -92,7 +92,7 @@ def test_a_probe_near_the_best_runs_to_its_end() -> None:
 
 def test_a_lucky_reading_of_the_best_is_no_more_to_beat_than_its_mean() -> None:
     study = make_study(GuardedPruner(ALWAYS, patience=1, margin_pct=10))
-    study.tell(study.ask(), 80.0)  # read 60 before
+    study.tell(study.ask(), 80.0)  # the best was 60 before
     assert stopped_at(study, [64.0] * ITERATIONS) is None
     assert stopped_at(study, [56.0] * ITERATIONS) == 1
 
@@ -118,7 +118,7 @@ def test_without_a_complete_trial_no_probe_is_stopped() -> None:
 
 
 def stops(name: str, bad_util: float) -> list[int | None]:
-    """Give where each of six bad probes was stopped after twenty good ones."""
+    """Return where each of six bad probes was stopped, after twenty good ones."""
     study = make_study(build_pruner(PrunerSpec.model_validate({"name": name}), ITERATIONS), best=None)
     for util in range(50, 70):
         trial = study.ask()

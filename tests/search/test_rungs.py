@@ -1,4 +1,4 @@
-"""The rungs of an `auto` ladder, whatever is expected of them."""
+"""The rungs of an `auto` ladder, for any expectation of what is safe and possible."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -13,7 +13,7 @@ from tuner.study.space import doublings
 MOST = 1 << 18
 BOUNDS = st.tuples(st.integers(1, MOST), st.integers(1, MOST)).map(sorted)
 ENDS = st.tuples(st.integers(0, 2 * MOST), st.integers(0, 2 * MOST)).map(sorted)
-"""The last safe number, and the last possible one."""
+"""The largest safe number and the largest possible number."""
 
 
 def up_to(end: int) -> Callable[[int], bool]:

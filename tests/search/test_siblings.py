@@ -1,4 +1,4 @@
-"""Which cases are like which, by their names, and what of their costs counts."""
+"""Which cases are similar, by their names, and which of their costs count."""
 
 import pytest
 from hypothesis import given

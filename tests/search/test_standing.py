@@ -14,7 +14,7 @@ def reading(trial: int, launch: str, value: float | None, *, warm: bool = False,
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Reading]:
-    """Give readings of up to four configs."""
+    """Return trials of up to four configs."""
     one = st.tuples(st.sampled_from("abcd"), st.integers(0, 5).map(float) | st.none(), st.booleans())
     told = enumerate(draw(st.lists(one, max_size=12)))
     return [reading(trial, launch, value, warm=warm) for trial, (launch, value, warm) in told]
@@ -100,7 +100,7 @@ WARM_TWO = [reading(0, "a", 80.0, warm=True), reading(1, "b", 70.0, warm=True)]
 
 
 UNNAMED = replace(failure(2, "a"), failure=None)
-"""As an older version told it."""
+"""A failure without a kind, as an older version stored it."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a study's trials say of how often a config has failed."""
+"""How often a config has failed, according to a study's trials."""
 
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
@@ -14,7 +14,7 @@ KINDS = {
 
 
 def told(failure: str | None, *, num_envs: int = 64, patience: int = 1) -> FrozenTrial:
-    """Give a trial that failed or, without a failure, one that ran."""
+    """Return a trial that failed; without a `failure`, a trial that ran."""
     return create_trial(
         state=TrialState.FAIL if failure else TrialState.COMPLETE,
         value=None if failure else 50.0,

@@ -1,4 +1,4 @@
-"""Which config is to be measured again cold, where some have been read several times."""
+"""Which config is measured again cold, if configs have several measurements."""
 
 from typing import Literal
 
@@ -18,7 +18,7 @@ COLD, IN_SESSION = False, True
 def unconfirmed(
     *told: tuple[int, float | None, bool], direction: Literal["minimize", "maximize"] = "maximize"
 ) -> Config | None:
-    """Return what is to be confirmed after a study was told `num_envs`, value and whether a session served it."""
+    """Return the config to confirm after trials of `num_envs`, value and whether a session served the probe."""
     study = optuna.create_study(direction=direction)
     for rung, value, warm in told:
         trial = given(study, SPACE, {"num_envs": rung})
@@ -33,7 +33,7 @@ def unconfirmed(
     [
         ([85.0], {"num_envs": 8}),
         ([86.0, 84.0], {"num_envs": 8}),
-        ([95.0, 75.0], None),  # known to no more than 10 points
+        ([95.0, 75.0], None),  # their values are known only to within 10 points
         ([92.0, 94.0], None),
     ],
 )

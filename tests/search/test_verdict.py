@@ -30,7 +30,7 @@ TABLE = {
     FailureKind.CRASH: (State.FAIL, False, False),
     FailureKind.INTERRUPTED: (State.FAIL, True, True),
 }
-"""Failure kind → state, whether it is tried again after the first attempt, and after the second."""
+"""Failure kind → state, whether the config is probed again after the first failure, and after the second."""
 
 
 def result(**changes: Any) -> ProbeResult:
@@ -186,7 +186,7 @@ def test_a_probe_is_settled_once_more_would_change_nothing(
 
 
 def test_the_first_iteration_that_may_be_the_last_is_known_before_it_ends() -> None:
-    """Or each session would run one more than it uses: a quarter of a short probe."""
+    """Otherwise each session would run one unused iteration, a quarter of a short probe."""
     limits = ProbeSpec()
     before = limits.min_iterations - limits.warmup_iterations - 1
     told = standard_error([Block(10.0, 97.0), Block(10.0, 97.4)][:before], full=FULL_PCT)

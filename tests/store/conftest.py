@@ -10,7 +10,7 @@ from tuner.store.database import Database
 
 @pytest.fixture
 def url(tmp_path: Path, empty_file: Path) -> str:
-    """The URL of an empty study database."""
+    """Return the URL of an empty study database."""
     return f"sqlite:///{shutil.copy(empty_file, tmp_path / 'study.db')}"
 
 

@@ -1,4 +1,4 @@
-"""What the store keeps for constraints: how far each is missed, and what a default reads."""
+"""What the store keeps about constraints: how far a config misses each bound, and the metrics of a default."""
 
 from dataclasses import replace
 

@@ -46,7 +46,7 @@ def test_a_database_of_another_kind_is_refused_untouched(tmp_path: Path) -> None
         other.commit()
     message = refusal(f"sqlite:///{file}")
     assert "songs.db" in message
-    assert "it holds songs" in message
+    assert "its tables are songs" in message
     with closing(sqlite3.connect(file)) as other:
         assert other.execute("select name from sqlite_master").fetchall() == [("songs",)]
 
@@ -69,7 +69,7 @@ def test_a_file_that_is_no_database_is_refused_untouched(tmp_path: Path) -> None
 def test_a_folder_or_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     message = refusal(f"sqlite:///{tmp_path}")
     assert "unable to open database file" in message
-    assert "whose folder can be written to" in message
+    assert "check that its folder is writable" in message
     (tmp_path / "file").touch()
     assert "file" in refusal(f"sqlite:///{tmp_path / 'file/study.db'}")
 
@@ -135,7 +135,7 @@ def test_a_study_that_is_deleted_while_it_runs_is_a_clear_error(database: Databa
     study = case_study(database)
     asked = ask(study)
     database.storage.delete_study(database.storage.get_study_id_from_name(NAME))
-    with pytest.raises(StoreError, match="has been deleted, in the dashboard or by another program"):
+    with pytest.raises(StoreError, match="was deleted while it ran, in the dashboard or by another program"):
         study.tell(asked, ok(50.0), KeptProbe())
 
 

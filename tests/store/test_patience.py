@@ -1,4 +1,4 @@
-"""How a SQLite file that others hold is waited for."""
+"""Waiting for a SQLite file that another program locks."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ def write(connection: sqlite3.Connection) -> None:
 
 @pytest.mark.parametrize("hold", ["begin exclusive", "select name from songs"], ids=["writer", "reader"])
 def test_a_signal_is_heeded_while_the_file_is_waited_for(file: Path, other: sqlite3.Connection, hold: str) -> None:
-    """The signal's handler is what lets go of the file; one that came after the wait would come too late."""
+    """The signal's handler releases the file. If the handler ran only after the wait, the wait would fail."""
     holding = other.execute(hold)
     holding.fetchone()
 
@@ -73,7 +73,7 @@ def test_the_wait_ends(file: Path, other: sqlite3.Connection, timeout: float) ->
 
 
 def test_what_waiting_cannot_mend_is_refused_at_once(file: Path, other: sqlite3.Connection) -> None:
-    """Two that have read cannot both write: SQLite lets the second one know without a wait."""
+    """If two programs have read, they cannot both write. SQLite refuses the second one without a wait."""
     with patient(file) as connection:
         reading = connection.execute("select name from songs")
         reading.fetchone()

@@ -1,4 +1,4 @@
-"""The store on a PostgreSQL server: asked, told, resumed, taken back, exported, by several workers."""
+"""The store on a PostgreSQL server, with several workers: trials begin, end, are resumed, repeated and exported."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""How a database server that is away for a while is waited for."""
+"""Waiting for a database server that is away for a while."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is left behind by workers that end without a word, and what several workers do at once."""
+"""What workers leave behind that die, and what several workers do at once."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which of the cases in a database count as siblings, and what is kept of a trial that begins with theirs."""
+"""Which cases in a database count as siblings, and what is kept of a trial that begins with a sibling's best config."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -74,7 +74,7 @@ def test_the_best_is_that_of_the_highest_mean_whatever_the_patience() -> None:
 
 
 def searched(database: Database, case: str, *values: float, **changes: Any) -> list[Config]:
-    """Probe a case that reads so much, probe by probe; give the configs."""
+    """Probe a case with this utilisation, probe by probe; return the configs."""
     study = case_study(database, name=f"demo/{case}", known=identity(**changes))
     return [config for value in values for config in probe(study, ok(value))]
 
@@ -84,7 +84,7 @@ def found(database: Database, case: str = "amp_run", **changes: Any) -> list[str
 
 
 def beginning(database: Database, case: str) -> CaseStudy:
-    """Open a case's study as the loop does, but for constraints."""
+    """Open a case's study as the loop does, but without constraints."""
     known = siblings(database, "demo", Case(name=case), identity())
     return CaseStudy(
         database,

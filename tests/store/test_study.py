@@ -1,4 +1,4 @@
-"""One case's study in SQLite: asked, told, resumed, refused."""
+"""One case's study in SQLite: begun, resumed, refused."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -189,7 +189,7 @@ def test_failures_that_no_config_is_to_blame_for_count_only_in_a_row(study: Case
 
 
 class Below(BasePruner):
-    """Stops what reports less than 10, and remembers the steps it was asked about."""
+    """A pruner that stops probes with a value below 10, and remembers the steps."""
 
     def __init__(self) -> None:
         self.steps: list[int | None] = []
@@ -244,7 +244,7 @@ def test_other_settings_are_refused_with_what_changed(
     probe(study, ok(50.0))
     with pytest.raises(StoreError) as refusal:
         case_study(database, known=identity(**changes))
-    for word in (NAME, database.shown_url, *words, "another `name:` to start anew"):
+    for word in (NAME, database.shown_url, *words, "change `name:` in the study file"):
         assert word in str(refusal.value)
     assert "num_envs" not in str(refusal.value)
     assert case_study(database).finished == 1
@@ -305,8 +305,8 @@ def test_telling_a_trial_that_another_worker_took_back_is_a_store_error(
     (trial,) = stored(database)
     database.storage.set_trial_user_attr(trial._trial_id, LEASE, None)
     assert case_study(database).recover(tmp_path) == (0, 1)
-    with pytest.raises(StoreError, match="took this trial back"):
+    with pytest.raises(StoreError, match="another worker ended this trial"):
         study.report(asked, 1, 50.0)
-    with pytest.raises(StoreError, match="took this trial back"):
+    with pytest.raises(StoreError, match="another worker ended this trial"):
         tell(study, asked, ok(50.0))
     assert states(database) == {"FAIL": 1}

@@ -11,7 +11,7 @@ SPACE = "space:\n  num_envs: {ladder: [8, 16]}\n"
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in an empty folder, so that `studies/` there is the test's own."""
+    """Work in an empty folder, so that its `studies/` belongs to the test."""
     monkeypatch.chdir(tmp_path)
     Path("studies").mkdir()
 

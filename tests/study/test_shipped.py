@@ -75,6 +75,6 @@ def test_every_key_is_documented_with_its_default(part: str, model: type[BaseMod
     rows = dict(re.findall(rf"^\| `{part}\.(\w+)` \| (.*?) \|", STUDIES.read_text(encoding="utf-8"), re.MULTILINE))
     assert rows.keys() == model.model_fields.keys()
     for name, field in model.model_fields.items():
-        if field.default is not None:  # what stands for an empty one depends on the rest
+        if field.default is not None:  # an empty default depends on other keys
             default = f"{field.default:g}" if isinstance(field.default, float) else str(field.default).lower()
             assert rows[name].strip("`") == default

@@ -33,7 +33,7 @@ def parameters(draw: st.DrawFn, name: str, earlier: list[Parameter], *, conditio
 
 @st.composite
 def spaces(draw: st.DrawFn, *, seeded_conditions: bool = True) -> Space:
-    """Give a space of up to five parameters; `seeded_conditions`: whether rungs and variants may be conditional."""
+    """Return a space of up to five parameters. `seeded_conditions`: whether rungs and variants may be conditional."""
     names = draw(st.permutations((LADDER, VARIANT, "batch_size", "num_workers", "prefetch_factor")))
     ordered: list[Parameter] = []
     for name in names[: draw(st.integers(1, len(names)))]:
@@ -43,7 +43,7 @@ def spaces(draw: st.DrawFn, *, seeded_conditions: bool = True) -> Space:
 
 
 def every_assignment(space: Space) -> list[Config]:
-    """Give each way to set any of the parameters to one of its values."""
+    """Yield each way to set any of the parameters to one of their values."""
     choices = [[None, *parameter.values] for parameter in space.parameters]
     return [
         {name: value for name, value in zip(space.names, chosen, strict=True) if value is not None}

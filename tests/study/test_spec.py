@@ -204,4 +204,4 @@ def test_default_must_be_searched_where_a_constraint_compares_with_it() -> None:
 
 def test_a_study_is_frozen() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        setattr(study(), "name", "other")  # noqa: B010 - a plain assignment does not type-check
+        setattr(study(), "name", "other")  # noqa: B010 - a plain assignment fails the type check

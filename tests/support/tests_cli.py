@@ -1,4 +1,4 @@
-"""What the command-line tests share: a study of a tiny real trainer."""
+"""Shared by the command-line tests: a study of a tiny real trainer."""
 
 import sys
 from collections.abc import Callable
@@ -26,7 +26,7 @@ for iteration in range(20):
 
 
 def study_file(folder: Path, **changes: object) -> Path:
-    """Write a study of a trainer that reports a busy share growing with num_envs; `changes` replace whole keys."""
+    """Write a study of a trainer whose reported busy share grows with num_envs. `changes` replace whole keys."""
     trainer = folder / "train.py"
     trainer.write_text(TRAINER)
     package = Path(sys.modules["tuner"].__file__ or "").parent
@@ -52,7 +52,7 @@ def study_file(folder: Path, **changes: object) -> Path:
 
 
 def run_in(folder: Path, *arguments: object) -> None:
-    """Run a command line that succeeds in a folder, for tests that share what it leaves there."""
+    """Run a command line in a folder, for tests that share its result. The command must succeed."""
     with pytest.MonkeyPatch.context() as here:
         here.chdir(folder)
         here.setattr("sys.argv", ["tuner", *map(str, arguments)])

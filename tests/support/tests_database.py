@@ -1,4 +1,4 @@
-"""Study databases that spare tests what takes long: making the schema, and waiting for the disk."""
+"""Study databases for fast tests: the schema is copied, and SQLite does not wait for the disk."""
 
 from functools import cache
 from pathlib import Path
@@ -11,7 +11,10 @@ from tuner.store.database import Database
 
 @cache
 def empty_database() -> bytes:
-    """Give a SQLite file with nothing but a study database's schema, which takes long to make and no time to copy."""
+    """Return a SQLite file with only the schema of a study database.
+
+    To copy this file is faster than to make the schema.
+    """
     with TemporaryDirectory() as folder:
         file = Path(folder) / "study.db"
         Database(f"sqlite:///{file}").close()
@@ -19,7 +22,7 @@ def empty_database() -> bytes:
 
 
 def no_power_cut(engine: Engine) -> None:
-    """Let SQLite write without waiting for the disk: what a killed process has written is there all the same."""
+    """Let SQLite write without waiting for the disk. What a killed process has written still survives."""
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", lambda connection, _: connection.execute("pragma synchronous = off"))
-        engine.dispose()  # further connections are made anew
+        engine.dispose()  # the engine must make new connections

@@ -1,4 +1,4 @@
-"""What README and docs show: fenced blocks and inline code, with the place where each stands."""
+"""The fenced blocks and the inline code of README and docs, with their places."""
 
 import shlex
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def of(page: str, language: str) -> list[Shown]:
 
 
 def commands(program: str) -> list[Shown]:
-    """Return every command line of a program: after `$ ` in a console block, or inline. Comments are left out."""
+    """Return all command lines of a program, after `$ ` in a console block or inline, without comments."""
     lines = [(piece, line) for piece in shown("console") for line in piece.text.splitlines()]
     found = [(piece, line[2:]) for piece, line in lines if line.startswith("$ ")]
     found += [(piece, piece.text) for piece in shown("inline")]

@@ -1,4 +1,4 @@
-"""A study of scripted probes, for tests of the loop."""
+"""A study with scripted probes, for tests of the loop."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ CASE = Case(name="walk")
 
 
 class WithSessions(CommandTrainer):
-    """A command whose sessions serve all configs of a rung."""
+    """A command with sessions. All configs of a rung share a session."""
 
     def session_key(self, case: Case, config: Config) -> str:
         return f"{case.name}/{config['num_envs']}"
@@ -67,7 +67,7 @@ def bench(folder: Path, study: StudySpec) -> Workbench:
 
 
 class SmallBuffer(CommandTrainer):
-    """Runs so many environments at most, in the cases named."""
+    """A trainer that can run only so many environments in the named cases."""
 
     most = 0
     only: tuple[str, ...] = ()
@@ -79,14 +79,14 @@ class SmallBuffer(CommandTrainer):
 
 
 def bounded(bench: Workbench, most: int, *only: str) -> Workbench:
-    """Give the bench with a trainer that runs `most` environments at most, in all cases or those named."""
+    """Return the bench with a trainer that runs at most `most` environments, in all cases or in the named ones."""
     trainer = SmallBuffer(bench.spec.trainer)
     trainer.most, trainer.only = most, only
     return replace(bench, trainer=trainer)
 
 
 class Quiet:
-    """A watcher that remembers."""
+    """A watcher that remembers the events."""
 
     def __init__(self) -> None:
         self.told_status: list[str] = []
@@ -108,7 +108,9 @@ class Quiet:
 
     def iteration(self, result: ProbeResult, objective: float | None) -> None: ...
 
-    def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
+    def probe_ended(
+        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None
+    ) -> None:
         self.told_status.append(verdict.status)
 
     def case_ended(self, outcome: CaseOutcome) -> None: ...
@@ -140,7 +142,7 @@ def busy(plan: ProbePlan, stop: Stop) -> ProbeResult:
 
 
 def watched(result: ProbeResult, stop: Stop) -> ProbeResult:
-    """Give a result as it stands after each iteration in turn, until it is stopped."""
+    """Call `stop` with the result after each iteration, and return the result where it stops."""
     for iteration in range(1, result.iterations + 1):
         so_far = replace(result, iterations=iteration)
         if isinstance(answer := stop(so_far), Pruned):

@@ -1,4 +1,4 @@
-"""A private PostgreSQL server for the tests, on a socket of its own that no other server can have taken."""
+"""A private PostgreSQL server for the tests, on its own socket, which no other server can use."""
 
 import os
 import pwd
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 NOBODY = "nobody"
-"""Runs the server where the tests run as root, whom PostgreSQL refuses."""
+"""The user that runs the server if the tests run as root, because PostgreSQL refuses root."""
 
 
 @dataclass(kw_only=True)
@@ -43,17 +43,17 @@ class Server:
 
 @contextmanager
 def private_server() -> Iterator[str]:
-    """Start a server, give the URL of its database, and stop it; skip the test where that is not possible."""
+    """Start a server, yield the URL of its database, and stop the server. Skip the test if there is no PostgreSQL."""
     with stoppable_server() as server:
         yield server.url
 
 
 @contextmanager
 def stoppable_server() -> Iterator[Server]:
-    """Start a server, give it, and stop it; skip the test where that is not possible."""
+    """Start a server, yield it, and stop it. Skip the test if there is no PostgreSQL."""
     pytest.importorskip("psycopg")
     initdb, pg_ctl = _binary("initdb"), _binary("pg_ctl")
-    with tempfile.TemporaryDirectory(prefix="tuner-pg-") as folder:  # tmp_path is closed to other users
+    with tempfile.TemporaryDirectory(prefix="tuner-pg-") as folder:  # other users may not enter tmp_path
         if os.geteuid() == 0:
             shutil.chown(folder, NOBODY)
         server = Server(url=f"postgresql+psycopg://tuner@/postgres?host={folder}", pg_ctl=pg_ctl, folder=folder)

@@ -1,4 +1,4 @@
-"""What the tests of the search share: a study in memory that a strategy searches, as the store does it."""
+"""Shared by the tests of the search: a study in memory that a strategy searches as the store does."""
 
 import optuna
 from optuna.study import Study
@@ -20,7 +20,7 @@ def given(study: Study, space: Space, config: Config) -> Trial:
 
 
 class Searched:
-    """A study in memory and what chooses its configs."""
+    """A study in memory, with its strategy."""
 
     def __init__(self, space: Space, strategy: Strategy, *, price: Price = free) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -35,7 +35,7 @@ class Searched:
 
     @property
     def answer(self) -> Choice | Done:
-        """What the strategy chooses now."""
+        """Return what the strategy chooses now."""
         return self.strategy.choose(self.history, self.price)
 
     @property
@@ -49,7 +49,7 @@ class Searched:
         return choice.config if choice else None
 
     def begin(self) -> tuple[Trial, Config] | None:
-        """Begin a trial of the config that is chosen now; None where the search has ended."""
+        """Begin a trial of the config that the strategy chooses now; None if the search has ended."""
         answer = self.answer
         if isinstance(answer, Done):
             return None
@@ -59,7 +59,7 @@ class Searched:
         return trial, answer.config
 
     def ask(self) -> tuple[Trial, Config]:
-        """Begin a trial in a search that has not ended."""
+        """Begin a trial. The search must not have ended."""
         begun = self.begin()
         assert begun is not None
         return begun

@@ -1,4 +1,4 @@
-"""A real session, asked for one run after another, and what its trainer tells."""
+"""A real session that serves one run after another, and the reports of its trainer."""
 
 import json
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ Message = dict[str, Any]
 
 
 class Served:
-    """One trainer's sessions for one case; each run has a folder of its own."""
+    """The sessions of one trainer for one case. Each run has its own folder."""
 
     def __init__(self, trainer: Trainer, case: str, folder: Path, *, port: int, gpu: bool) -> None:
         self.sessions = Sessions(MonotonicClock())
@@ -37,13 +37,13 @@ class Served:
         return self.sessions(replace(plan, request={**plan.request, "iterations": iterations}))
 
     def run(self, config: Config, *, iterations: int) -> int:
-        """Ask for a run and follow it to its end; give its exit code."""
+        """Request a run and follow it to its end; return its exit code."""
         run = self.ask(config, iterations=iterations)
         follow(run)
         return run.release()
 
     def told(self) -> list[list[Message]]:
-        """Give all that was told of the iterations of each run of the only session so far."""
+        """Return the iteration records of each run of the only session so far."""
         (path,) = self._folder.rglob("progress.jsonl")
         runs: list[list[Message]] = [[]]
         for message in map(json.loads, path.read_text().splitlines()):
@@ -54,7 +54,7 @@ class Served:
         return runs
 
     def printed(self) -> list[str]:
-        """Give what the only session so far has written to its console."""
+        """Return what the only session so far has written to its console."""
         (path,) = self._folder.rglob("session/console.log")
         return path.read_text().splitlines()
 
@@ -70,7 +70,7 @@ def served(trainer: Trainer, case: str, folder: Path, *, gpu: bool = False) -> I
 
 
 def follow(run: RunningTrainer, *, until: int | None = None) -> None:
-    """Read what a run tells, to its end or until a rank tells of iteration `until`."""
+    """Read the records of a run, to its end or until a rank reports iteration `until`."""
     while run.exit_code() is None:
         messages = [json.loads(line.text) for line in run.lines(0.05) if line.stream == "progress"]
         if until is not None and any(message.get("iteration") == until for message in messages):

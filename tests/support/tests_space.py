@@ -1,4 +1,4 @@
-"""A space of the usual shape: a ladder, a variant, choices, a range and conditions."""
+"""A usual space: a ladder, a variant, choices, a range and conditions."""
 
 from tuner.study.space import LADDER, VARIANT, Condition, Parameter, Space
 
@@ -12,4 +12,4 @@ USUAL = Space(
         Parameter(name="pruner_patience", values=(3, 2)),
     )
 )
-"""120 configs: 4 rungs, 3 agents (hiutil has two), 5 loaders (each number of workers has two), 2 patiences."""
+"""120 configs: 4 rungs, 3 agents (two of them hiutil), 5 loaders (two per number of workers), 2 patiences."""

@@ -34,7 +34,7 @@ from tuner.study.spec import SearchSpec
 NAME = "demo/amp_walk"
 CASE = KeptCase(case="amp_walk", method="amp", mode="train", trainer={"name": "command"}, devices=("cuda:0",))
 MANY = 1000
-"""A target out of reach."""
+"""A target that no test reaches."""
 
 OUT_OF_MEMORY = Verdict(state=State.PRUNED, status="gpu_oom", constraint=2.0)
 CRASH = Verdict(state=State.FAIL, status="crash")
@@ -42,7 +42,7 @@ RETRY = Verdict(state=State.FAIL, status="nccl", retry=True)
 
 
 def identity(space: Space = USUAL, **changes: Any) -> dict[str, Any]:
-    """Give what must not change; `changes` replace whole keys."""
+    """Return an identity. `changes` replace whole keys."""
     known = {"space": space.describe(), "trainer": {"name": "command", "command": "train"}, "pruner": {"patience": 3}}
     return known | {"objective": "min_avg_util"} | changes
 
@@ -56,7 +56,7 @@ def case_study(
     name: str = NAME,
     case: KeptCase | None = None,
 ) -> CaseStudy:
-    """Start or resume the case's study; `known` and `case` replace its usual identity and record."""
+    """Start or resume the case's study. `known` and `case` replace its usual identity and record."""
     return CaseStudy(
         database,
         name,
@@ -88,13 +88,13 @@ def ask(study: CaseStudy, target: int = MANY) -> Asked:
 
 
 def tell(study: CaseStudy, asked: Asked, verdict: Verdict, **probe: Any) -> None:
-    """Tell a verdict; `probe` goes into the record."""
+    """Store a verdict. `probe` replaces parts of the record."""
     record = KeptProbe(status=verdict.status, config=asked.config, digest=launch_digest(asked.config), **probe)
     study.tell(asked, verdict, record)
 
 
 def probe(study: CaseStudy, verdict: Verdict, count: int = 1) -> list[Config]:
-    """Ask and tell the same verdict so often; give the configs."""
+    """Probe so many configs with the same verdict; return the configs."""
     configs = []
     for _ in range(count):
         asked = ask(study)
@@ -104,12 +104,12 @@ def probe(study: CaseStudy, verdict: Verdict, count: int = 1) -> list[Config]:
 
 
 def repeats(configs: Sequence[Config]) -> list[Config]:
-    """Give the configs that occur earlier in the list, too."""
+    """Return the configs that occur earlier in the list, too."""
     return [config for position, config in enumerate(configs) if config in configs[:position]]
 
 
 def stored(database: Database, name: str = NAME) -> list[FrozenTrial]:
-    """Give a study's trials as the database has them."""
+    """Return a study's trials from the database."""
     return database.storage.get_all_trials(database.storage.get_study_id_from_name(name))
 
 
@@ -133,7 +133,7 @@ class Worker:
         return json.loads(self._answers.readline())
 
     def kill(self) -> None:
-        """End it as `kill -9` does, and wait for its end."""
+        """End the worker as `kill -9` does, and wait for its end."""
         process = psutil.Process(self.pid)
         process.kill()
         process.wait()

@@ -1,4 +1,4 @@
-"""Where a case stands, for tests of what the command line says."""
+"""The summary of a case, for tests of the closing messages."""
 
 from tuner.export.summary import Best, CaseSummary
 

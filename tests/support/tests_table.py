@@ -1,4 +1,4 @@
-"""A made-up trainer with sessions, recorded through the real loop, store and exporter."""
+"""An invented trainer with sessions, recorded through the real loop, store and exporter."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,9 +23,9 @@ from tuner.trainers.command import CommandTrainer
 from tuner.workbench import Workbench
 
 READY_S, COMMAND_S, ITERATION_S, AFTER_S = 30.0, 40.0, 2.0, 0.5
-"""What a session and a command take to start, each iteration, and the end of a run."""
+"""The seconds that a session and a command take to start, that an iteration takes, and that the end of a run takes."""
 FITS = 64
-"""Environments that fit into memory."""
+"""The most environments that fit into memory."""
 SPACE = {
     "num_envs": {"ladder": [8, 16, 64, 128, 256]},
     "agent_variant": {"choices": ["hiutil", "default"]},
@@ -51,17 +51,17 @@ def workbench(folder: Path, chosen: StudySpec) -> Workbench:
 
 
 def util_pct(config: Config) -> float:
-    """Give the mean over a whole probe: more for more environments, smaller minibatches and more workers."""
+    """Return the mean of a whole probe. More environments, smaller minibatches and more workers raise it."""
     return 60 + 8 * int(config["num_envs"]) ** 0.4 - 10 * int(config.get("batch_size", 3)) + int(config["num_workers"])
 
 
 def readings(config: Config) -> list[float]:
-    """Give the utilisation in each of seven iterations; it varies too much for any probe to end as precise enough."""
+    """Return the utilisation in seven iterations. It varies so much that no probe ends early."""
     return [util_pct(config) + 4 * (-1) ** iteration for iteration in range(7)]
 
 
 class MadeUp:
-    """Probes in sessions; what does not fit runs out of memory when the session starts."""
+    """Probes in sessions. A config that does not fit runs out of memory when the session starts."""
 
     def __init__(self) -> None:
         self.open_session: str | None = None
@@ -152,7 +152,7 @@ def recorded(
     count: int | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> tuple[CaseOutcome, Quiet]:
-    """Record a case, or go on with it, and write its table into `folder`."""
+    """Record a case, or continue its recording, and write its table into `folder`."""
     desk = recording_bench(workbench(folder, chosen or study()))
     recording = plan_recording(desk, CASE, count)
     watcher = Quiet()
@@ -171,6 +171,6 @@ def recorded(
 
 
 def made_up_table(folder: Path) -> Table:
-    """Record the whole space and read the table back."""
+    """Record the whole space and read the table."""
     recorded(folder, MadeUp())
     return Table.load(folder / "walk.parquet")

@@ -1,4 +1,4 @@
-"""The example in docs/sessions.md, as it stands there: a session of two ranks through the command trainer."""
+"""The example in docs/sessions.md, unchanged: a session of two ranks through the command trainer."""
 
 import re
 import shutil

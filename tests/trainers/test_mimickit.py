@@ -25,7 +25,7 @@ def case(name, source=None):
 
 
 def flags(plan):
-    """Give flag → values of a plan's command."""
+    """Return the flags of a plan's command → their values."""
     words: dict[str, list[str]] = {}
     for word in plan.argv[2:]:
         if word.startswith("--"):
@@ -225,5 +225,5 @@ def test_options_are_checked():
 @pytest.mark.parametrize("num_envs", [None, 0, "many", 1.5])
 def test_num_envs_must_be_a_whole_number(tmp_path, num_envs):
     config = {} if num_envs is None else {"num_envs": num_envs}
-    with pytest.raises(TrainerError, match=rf"num_envs as a whole number from 1 up, found {num_envs!r}"):
+    with pytest.raises(TrainerError, match=rf"mimickit needs a whole number above 0 for num_envs, found {num_envs!r}"):
         trainer().plan(case("amp_toy"), config, make_slot(tmp_path))

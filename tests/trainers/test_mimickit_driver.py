@@ -1,4 +1,4 @@
-"""The driver as a process, serving a checkout in which MimicKit and torch are a few lines each."""
+"""The driver as a process, in a checkout in which MimicKit and torch are a few lines each."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from tuner.trainers.mimickit.trainer import DRIVER
 
 
 class Session:
-    """A driver, and the tuner's ends of its pipes."""
+    """A driver process, and the tuner's ends of its pipes."""
 
     def __init__(self, root: Path, devices: tuple[str, ...]) -> None:
         self._root = root
@@ -27,7 +27,7 @@ class Session:
         self._messages: list[dict[str, Any]] = []
         with (root / "console").open("wb") as console:
             self.process = subprocess.Popen(
-                # without `site` nothing is installed, the package `tuner` least of all
+                # -S: without site-packages, and so without the package `tuner`
                 [sys.executable, "-S", DRIVER, "--devices", *devices, "--num_envs", "4", "--master_port", "1"],
                 cwd=root,
                 env={"TUNER_REQUESTS": str(root / "requests"), "TUNER_PROGRESS": str(root / "progress")},
@@ -40,14 +40,14 @@ class Session:
         os.write(self._pipes["requests"], json.dumps(message).encode() + b"\n")
 
     def run(self, agent: str, iterations: int, **more: object) -> None:
-        """Ask for a run; the name of the agent is all that its file holds."""
+        """Request a run. The agent file contains only the agent's name."""
         file = self._root / f"{agent}.yaml"
         file.write_text(agent)
         asked = {"config": {}, "iterations": iterations, "agent_config": str(file), "out_dir": f"out/{agent}"}
         self.send(type="run", **asked, **more)
 
     def next(self) -> dict[str, Any]:
-        """Give the next message; fails with what the driver printed when it has ended."""
+        """Return the next message. If the driver has ended, fail with its output."""
         if not self._messages:
             pipe = self._pipes["progress"]
             readable, _, _ = select.select([pipe, self._exit], [], [])
@@ -56,14 +56,14 @@ class Session:
         return self._messages.pop(0)
 
     def until(self, last: str) -> list[dict[str, Any]]:
-        """Give the messages before the next one of type `last`."""
+        """Return the messages before the next message of type `last`."""
         found = []
         while (message := self.next())["type"] != last:
             found.append(message)
         return found
 
     def marks(self) -> list[tuple[int, int, int]]:
-        """Give rank, iteration and samples of the reports before the next `done`, rank by rank."""
+        """Return rank, iteration and samples of the reports before the next `done`, sorted by rank."""
         return sorted((mark["rank"], mark["iteration"], mark["samples"]) for mark in self.until("done"))
 
     def events(self) -> list[str]:
@@ -109,14 +109,16 @@ def start(root: Path) -> Iterator[Callable[..., Session]]:
 def test_one_environment_serves_agents_one_after_another(start):
     session = start("cpu", "cpu")
     assert session.until("ready") == []
-    assert session.events() == ["built cpu 4"] * 2  # and not searched for garbage, then or later: that would be told
+    assert (
+        session.events() == ["built cpu 4"] * 2
+    )  # a search by the garbage collector, then or later, would be an event
 
     for agent in ("first", "second"):
         session.run(agent, iterations=2)
         assert session.marks() == [(0, 0, 4), (0, 1, 8), (1, 0, 4), (1, 1, 8)]
 
     assert Counter(session.events()) == Counter(
-        {"built cpu 4": 2, "emptied": 4, "tested 0.0 0.0 0": 8}  # tested, but with no rollout
+        {"built cpu 4": 2, "emptied": 4, "tested 0.0 0.0 0": 8}  # tested, but without a rollout
         | {f"trains {agent} out/{agent} False txt": 2 for agent in ("first", "second")}
         | {f"freed {agent}": 2 for agent in ("first", "second")}
     )
@@ -153,7 +155,7 @@ def test_a_stop_ends_a_run_at_the_same_iteration_on_all_ranks(start):
 
 def test_a_stop_ends_a_run_in_the_middle_of_an_iteration(start):
     session = start("cpu", "cpu")
-    session.run("stopped in the second iteration", iterations=2)  # which has no end of its own
+    session.run("stopped in the second iteration", iterations=2)  # a run without an end of its own
     session.until("ready")
     assert session.marks() == [(0, 0, 4), (1, 0, 4)]
     assert session.events().count("freed stopped in the second iteration") == 2
@@ -171,7 +173,7 @@ def test_a_thin_run_begins_with_the_least_share_of_its_epochs_and_tells_when_and
     first, *later = [report for report in reports if report["rank"] == 0]
     assert first["thin_by"] == 2.0
     assert 0 < first["thin_from_s"] <= first["t_s"]
-    assert not any("thin_by" in report for report in later)  # all updates, which take next to no time here
+    assert not any("thin_by" in report for report in later)  # all updates, because they take almost no time here
     epochs = Counter(event for event in session.events() if event.endswith("epochs"))
     assert epochs == {"trains 3 2 epochs": 2, "trains 6 4 epochs": 4}
 

@@ -26,7 +26,7 @@ class Training:
         return Thinning(self.agent, wanted=wanted, now=lambda: self.now_s)
 
     def iterate(self, thin: Thinning) -> dict[str, float]:
-        """Train for an iteration; return the fields that its report gets."""
+        """Train for an iteration; return the fields for its report."""
         self.now_s += self._rest_s
         thin.begin(self._made)
         self.now_s += self._each_s * (self._epochs() or 1)

@@ -1,4 +1,4 @@
-"""A trainer of a module outside the package: the example keeps the contract and runs; what is no trainer is refused."""
+"""A trainer in a module outside the package: the example fulfils the contract and runs. Other classes are refused."""
 
 import sys
 from pathlib import Path

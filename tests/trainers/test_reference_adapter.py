@@ -1,4 +1,4 @@
-"""The reference trainer's plans: what is launched for a case and a config, decided without torch."""
+"""The reference trainer's plans: what is launched for a case and a config. Planning does not load torch."""
 
 import subprocess
 import sys

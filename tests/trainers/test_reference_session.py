@@ -1,4 +1,4 @@
-"""The reference trainer's sessions: real runs of two CPU ranks that start once; on cards, the memory between runs."""
+"""The reference trainer's sessions: real runs of two CPU ranks that start once, and on GPUs the memory between runs."""
 
 import json
 import os
@@ -33,7 +33,7 @@ LOADED: Config = {"num_envs": NUM_ENVS, "update_epochs": 1, "num_workers": 1, "p
 LIGHT: Config = {"num_envs": NUM_ENVS, "update_epochs": 1}
 
 LEFT_MIB = 128
-"""On a card, for kernels that are loaded late; the samples of one iteration alone take more."""
+"""The MiB that kernels may take that CUDA loads late. The samples of one iteration alone take more."""
 
 
 class Outcome:
@@ -64,12 +64,12 @@ class Outcome:
 
 
 def is_tracker(process: psutil.Process) -> bool:
-    """Tell the process that multiprocessing starts once for its own housekeeping."""
+    """Check whether this is the process that multiprocessing starts for its own bookkeeping."""
     return "resource_tracker" in " ".join(process.cmdline())
 
 
 def learned(lines: list[str]) -> list[str]:
-    """Give the lines of iterations, without the time they took."""
+    """Return the lines of iterations, without their times."""
     return [re.sub(r"  [\d.]+ s$", "", line) for line in lines if line.startswith("iteration ")]
 
 

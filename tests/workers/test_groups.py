@@ -1,4 +1,4 @@
-"""How a machine's devices are divided among workers."""
+"""Dividing a machine's devices among workers."""
 
 import pytest
 from hypothesis import given

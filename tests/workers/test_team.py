@@ -1,4 +1,4 @@
-"""Worker processes: what they say, how they end, and that none is left."""
+"""Worker processes: what they write, how they end, and that none is left."""
 
 import os
 import signal
@@ -61,7 +61,7 @@ def test_workers_end_when_they_are_asked_to() -> None:
 
 
 def test_a_worker_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
-    """The parent dies without a word; its worker sees its standard input close, and then writes to a named pipe."""
+    """The parent is killed. Its worker sees the end of its standard input, and then writes to a named pipe."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     waits = f"import sys; print(1, flush=True); sys.stdin.read(); open({str(pipe)!r}, 'w').write('ended')"

@@ -12,7 +12,7 @@ from tuner.cli.console import open_console
 from tuner.cli.introduction import cut_ladders, stand_in
 from tuner.cli.options import RUNS, Devices, Runs, Study, chosen_cases
 from tuner.cli.plan import Settings, first_config
-from tuner.cli.tables import in_words, reading
+from tuner.cli.tables import in_words, with_error
 from tuner.cli.work import EXIT_INTERRUPTED, interruptible
 from tuner.devices.base import open_devices
 from tuner.errors import TunerError
@@ -87,10 +87,12 @@ def _show(console: Console, bench: Workbench, plan: ProbePlan, result: ProbeResu
         console.print(f"  {result.window_s / result.iterations:.3g} s each", markup=False)
     for one, device in zip(result.devices, bench.devices, strict=False):
         util = (
-            "utilisation unknown" if one.util_mean_pct is None else f"{reading(one.util_mean_pct, one.util_se_pct)} %"
+            "utilisation unknown"
+            if one.util_mean_pct is None
+            else f"{with_error(one.util_mean_pct, one.util_se_pct)} %"
         )
         memory = "" if one.mem_peak_mib is None else f", at most {one.mem_peak_mib:.0f} MiB"
         console.print(f"{device.label}: {util}{memory}", markup=False)
     for name in dict.fromkeys((*bench.spec.objectives, "samples_per_s")):
         number = value(result, name)
-        console.print(f"{name}: {'-' if number is None else reading(number, error(result, name))}", markup=False)
+        console.print(f"{name}: {'-' if number is None else with_error(number, error(result, name))}", markup=False)

@@ -74,12 +74,12 @@ def replaying(table: RecordedTable, path: Path) -> str:
     machine = header.machine.get("gpus") or header.machine.get("cpu")
     return (
         f"replaying {path}: {len(table.configs)} config(s) of {header.case}, recorded on {machine} by {header.date}; "
-        "the table gives space and devices; the study gives search, pruner, objective, constraints and limits"
+        "space and devices come from the table; search, pruner, objective, constraints and limits come from the study"
     )
 
 
 def to_be_made(rungs: Sequence[int]) -> str:
-    """Say how the rungs of an `auto` ladder are found. `rungs` are the rungs of its calibration probes."""
+    """Return how the rungs of an `auto` ladder are found. `rungs` are the rungs of its calibration probes."""
     return f"{LADDER} is auto: its rungs are computed from the first probes, at {' and '.join(map(str, rungs[:2]))}"
 
 

@@ -49,7 +49,8 @@ Storage = Annotated[
 ]
 Hours = Annotated[float | None, typer.Option(min=0, help="Stop after this time; the same command continues.")]
 Runs = Annotated[
-    Path, typer.Option(parser=_folder, metavar="PATH", help="Folder of all studies' databases, probes and exports.")
+    Path,
+    typer.Option(parser=_folder, metavar="PATH", help="Folder of the databases, probes and exports of all studies."),
 ]
 Out = Annotated[
     Path | None, typer.Option(parser=_folder, metavar="PATH", help="Folder for the tables; default: runs/STUDY/tables.")

@@ -13,7 +13,7 @@ import typer
 from tuner.cli.introduction import cut_ladders, stand_in, to_be_made
 from tuner.cli.options import DATABASE, RUNS, Cases, Devices, Launcher, Runs, Storage, Study, chosen_cases, database_url
 from tuner.cli.slurm import batch_lines
-from tuner.cli.tables import in_words, reading
+from tuner.cli.tables import in_words, with_error
 from tuner.devices.base import VISIBLE_CARDS
 from tuner.errors import EmptyStoreError, StoreError, StudyError
 from tuner.export.database import connect
@@ -30,9 +30,13 @@ from tuner.workbench import Workbench, open_workbench
 
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", help="NAME=VALUE, once per parameter; all others have the values of the first probe."),
+    typer.Option(
+        "--set", help="NAME=VALUE, once per parameter; other parameters have their values of the first probe."
+    ),
 ]
-Best = Annotated[bool, typer.Option("--best", help="The best config found, without a probe's limits, to train with.")]
+Best = Annotated[
+    bool, typer.Option("--best", help="Print the best config found, to train with, without the limits of a probe.")
+]
 Member = Annotated[
     int | None,
     typer.Option("--trial", min=0, help="With --best: the trial of the Pareto front to print; default: the first."),
@@ -103,7 +107,7 @@ def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member:
     if len(without) == len(cases):
         raise StoreError(f"no best config yet for {', '.join(without)}; `tuner status` shows where the study stands")
     for name in without:
-        typer.echo(f"{name}: left out, it has no best config yet", err=True)
+        typer.echo(f"{name}: left out, because it has no best config yet", err=True)
     records = {record.name: record for record in reader.cases}
     for case in cases:
         if case.name not in reader.best:
@@ -139,7 +143,7 @@ def _front_lines(front: Sequence[TrialRecord], record: CaseRecord, chosen: Trial
 def _measured(record: CaseRecord, trial: TrialRecord) -> str:
     """Return the objectives of a trial, or their means over several trials of one config, as text."""
     known = ((name, trial.metrics.get(name), trial.metrics.get(f"{name}_se")) for name in record.objectives)
-    values = ", ".join(f"{name} {reading(value, error)}" for name, value, error in known if value is not None)
+    values = ", ".join(f"{name} {with_error(value, error)}" for name, value, error in known if value is not None)
     of_several = f", mean of {trial.readings}" if trial.readings > 1 else ""
     return f"trial #{trial.number}: {values}{of_several}"
 
@@ -151,7 +155,7 @@ def _origin(bench: Workbench, case: Case, record: CaseRecord, trial: TrialRecord
     if (there := record.kept.devices or here) != here:
         yield f"measured on {', '.join(there)}, launched here on {', '.join(here)}"
     elif not _is_launched_alike(bench, case, trial):
-        yield "measured with another command, environment or files than it has here: they have changed since"
+        yield "command, environment or files have changed since this config was measured"
 
 
 def _is_launched_alike(bench: Workbench, case: Case, trial: TrialRecord) -> bool:

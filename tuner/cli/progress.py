@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tuner.cli.introduction import ladder, to_be_made
 from tuner.cli.screen import Screen
-from tuner.cli.tables import in_words, reading
+from tuner.cli.tables import in_words, with_error
 from tuner.outcome import CaseOutcome
 from tuner.probe.result import ProbeResult
 from tuner.search.verdict import Verdict
@@ -25,8 +25,8 @@ class ProgressView:
 
     def case_started(self, case: Case, *, finished: int, target: int | None, recovered: Recovered) -> None:
         """Show how many trials of the case are done."""
-        saved = f", {recovered.told} of them saved only now" if recovered.told else ""
-        retried = f", {recovered.taken_back} interrupted trial(s) will be repeated" if recovered.taken_back else ""
+        saved = f", {recovered.stored} of them saved only now" if recovered.stored else ""
+        retried = f", {recovered.to_repeat} interrupted trial(s) will be repeated" if recovered.to_repeat else ""
         of_target = "" if target is None else f" of {target}"
         self._screen.line(f"case {case.name}: {finished}{of_target} trials done{saved}{retried}", style="bold")
 
@@ -48,7 +48,9 @@ class ProgressView:
         number = "" if objective is None else f", {_numbers(result, objective)} so far"
         self._screen.now(f"{self._at}: iteration {result.iterations}{number}: {in_words(result.config)}")
 
-    def told(self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None) -> None:
+    def probe_ended(
+        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None
+    ) -> None:
         """Print the line of a trial that has ended."""
         self.close()
         self.trials += 1
@@ -77,5 +79,5 @@ class ProgressView:
 def _numbers(result: ProbeResult, *objectives: float, error: float | None = None) -> str:
     """Return the objectives as text, the first with its `error`; add samples/s where no objective is samples/s."""
     speed = result.samples_per_s
-    shown = [reading(objectives[0], error), *(f"{one:.1f}" for one in objectives[1:])]
+    shown = [with_error(objectives[0], error), *(f"{one:.1f}" for one in objectives[1:])]
     return ", ".join(shown if speed is None or speed in objectives else [*shown, f"{speed:.0f} samples/s"])

@@ -24,8 +24,10 @@ from tuner.recording import DATABASE, TABLES, plan_recording, record_cases, reco
 from tuner.replay.table import Table
 from tuner.workbench import open_workbench
 
-Grid = Annotated[bool, typer.Option("--grid", help="Every config of the space; the default.")]
-Count = Annotated[int | None, typer.Option("--configs", min=1, help="So many configs that fill the space.")]
+Grid = Annotated[bool, typer.Option("--grid", help="Record every config of the space; the default.")]
+Count = Annotated[
+    int | None, typer.Option("--configs", min=1, help="Record only this many configs, spread over the space.")
+]
 
 
 def record(
@@ -41,7 +43,7 @@ def record(
 ) -> None:
     """Measure every config of a space, or a sample of it, and write tables; the same command resumes."""
     if grid and count is not None:
-        raise StudyError("--grid records every config and --configs a part of them; give one of the two")
+        raise StudyError("--grid records every config, and --configs records a part of them; give only one of them")
     budget = Budget(MonotonicClock(), hours)
     console = open_console()
     searched = open_workbench(study, devices=devices, runs=runs)
@@ -62,7 +64,7 @@ def record(
     if interrupted and not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)
     paths: list[Path] = []
-    with suppress(EmptyStoreError):  # no case begins where no time is left
+    with suppress(EmptyStoreError):  # no case has begun if no time was left
         paths = write()
     tables = {path.stem: Table.load(path) for path in paths if path.suffix == TABLE_SUFFIX}
     for one in recordings:

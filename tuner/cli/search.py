@@ -28,7 +28,7 @@ Trials = Annotated[
 ]
 Replay = Annotated[
     Path | None,
-    typer.Option(dir_okay=False, help="A table of `tuner record` (.parquet) to probe instead, in simulated time."),
+    typer.Option(dir_okay=False, help="Probe a table of `tuner record` (.parquet), in simulated time."),
 ]
 
 

@@ -61,7 +61,7 @@ def in_words(config: Mapping[str, Value]) -> str:
     return " ".join(f"{name}={value}" for name, value in config.items())
 
 
-def reading(value: float, error: float | None) -> str:
+def with_error(value: float, error: float | None) -> str:
     """Return a value as text, with its standard error if that is known."""
     return f"{value:.1f}" if error is None else f"{value:.1f} ± {error:.1f}"
 
@@ -93,7 +93,7 @@ def _best_cells(best: Best) -> list[str]:
 
 def _value(best: Best) -> str:
     of_several = f" (mean of {best.readings})" if best.readings > 1 else ""
-    return f"{reading(best.value, best.error)}{of_several}" if best.value is not None else ""
+    return f"{with_error(best.value, best.error)}{of_several}" if best.value is not None else ""
 
 
 def _number(value: float | None) -> str:

@@ -102,12 +102,12 @@ def interruptible(console: Console, *, led: bool = False) -> Iterator[threading.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if number == signal.SIGHUP:
             fall_silent(sys.stdout, sys.stderr)  # writing to a terminal that is gone raises an error
-        console.print("stopping the probe; everything measured is kept (Ctrl-C again: at once)")
+        console.print("stopping the probe; all results are kept (press Ctrl-C again to stop at once)")
 
-    heeded = [signal.SIGINT, signal.SIGTERM]
+    handled = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # `nohup` ignores SIGHUP
-        heeded.append(signal.SIGHUP)
-    before = {number: signal.signal(number, ask) for number in heeded}
+        handled.append(signal.SIGHUP)
+    before = {number: signal.signal(number, ask) for number in handled}
     try:
         yield asked
     finally:

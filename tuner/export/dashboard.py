@@ -1,4 +1,4 @@
-"""Show a study database in optuna-dashboard, to this machine only: it has no login and lets anyone delete."""
+"""Shows a study database in optuna-dashboard, on this machine only: the dashboard has no login and can delete."""
 
 import importlib.util
 import os
@@ -15,7 +15,7 @@ _URL_VARIABLE = "TUNER_DASHBOARD_STORAGE"
 _PROGRAM = f"""
 import os, signal, sys
 
-signal.signal(signal.SIGINT, signal.SIG_DFL)  # wsgiref swallows a KeyboardInterrupt that falls into a request
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # wsgiref swallows a KeyboardInterrupt during a request
 from optuna_dashboard import run_server
 
 run_server(os.environ.pop({_URL_VARIABLE!r}), host={LOOPBACK!r}, port=int(sys.argv[1]))
@@ -27,11 +27,11 @@ class DashboardError(TunerError):
 
 
 def serve(url: str, port: int, ready: Callable[[], None] = lambda: None) -> NoReturn:
-    """Turn this process into a dashboard of the database at `url`, at http://127.0.0.1:`port`/, until Ctrl-C.
+    """Replace this process by a dashboard of the database at `url`, at http://127.0.0.1:`port`/, until Ctrl-C.
 
-    Being the same process, it leaves nothing behind; the URL goes through the environment, because other users can
-    read command lines. `ready` is called when nothing stands in the way any more.
-    Raises StoreError when the database cannot be read, DashboardError otherwise.
+    So no second process can be left behind. The environment carries the URL, because other users can read command
+    lines. `ready` is called when all checks have passed. Raises StoreError if the database cannot be read, and
+    DashboardError if the dashboard cannot start.
     """
     connect(url)
     if importlib.util.find_spec("optuna_dashboard") is None:
@@ -40,8 +40,8 @@ def serve(url: str, port: int, ready: Callable[[], None] = lambda: None) -> NoRe
     ready()
     sys.stdout.flush()
     sys.stderr.flush()
-    argv = [sys.executable, "-P", "-c", _PROGRAM, str(port)]  # -P: a file here may have the name of a module
-    os.execve(sys.executable, argv, {**os.environ, _URL_VARIABLE: url})  # noqa: S606 - no shell is wanted
+    argv = [sys.executable, "-P", "-c", _PROGRAM, str(port)]  # -P: no file in this folder can replace a module
+    os.execve(sys.executable, argv, {**os.environ, _URL_VARIABLE: url})  # noqa: S606 - needs no shell
 
 
 def _check_free(port: int) -> None:

@@ -1,4 +1,4 @@
-"""The study database as it is read here: Optuna's tables, on SQLite and PostgreSQL, and errors in plain words."""
+"""Optuna's tables in the study database, as the exports read them, on SQLite and PostgreSQL."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,15 +44,14 @@ PROBE_OF_TRIAL = and_(PROBES.c.trial_id == TRIALS.c.trial_id, PROBES.c.key == PR
 RETRIES = PROBES.alias("retries")
 RETRY_OF_TRIAL = and_(RETRIES.c.trial_id == TRIALS.c.trial_id, RETRIES.c.key == RETRY)
 STATE = cast(TRIALS.c.state, String)
-"""Of a trial; the column has an enum type of its own on PostgreSQL."""
+"""The state of a trial as text. On PostgreSQL the column has an enum type."""
 
 
 def connect(url: str, *, filled_by: str = "tuner optimize") -> Engine:
-    """Give an engine on the study database at `url`; no connection stays open between reads.
+    """Return an engine for the study database at `url`. No connection stays open between reads.
 
-    `filled_by` is the command that messages name where there is nothing to read yet.
-    Raises StoreError when it cannot be reached or holds other tables, EmptyStoreError when it holds none; no message
-    shows a password.
+    `filled_by`: the command that messages recommend if there is nothing to read yet. Raises StoreError if the database
+    cannot be reached or has other tables, and EmptyStoreError if it has no tables. No message shows a password.
     """
     engine = engine_at(url)
     file = engine.url.database or ""
@@ -65,21 +64,21 @@ def connect(url: str, *, filled_by: str = "tuner optimize") -> Engine:
 
 def probe_columns(engine: Engine) -> ProbeColumns:
     """Return the fields of a trial's probe record as columns."""
-    as_json = cast if engine.dialect.name == "postgresql" else type_coerce  # elsewhere text reads as JSON
+    as_json = cast if engine.dialect.name == "postgresql" else type_coerce  # SQLite reads text as JSON
     return ProbeColumns(as_json(PROBES.c.value_json, JSON))
 
 
 def engine_at(url: str) -> Engine:
-    """Give an engine without connecting. Raises StoreError for a URL that cannot be used."""
+    """Return an engine without connecting. Raises StoreError if the URL cannot be used."""
     return create_engine(checked_url(url), poolclass=NullPool)
 
 
 def _check_tables(connection: Connection, filled_by: str) -> None:
-    """Raise StoreError unless every table and column that is read here exists."""
+    """Raise StoreError if a table or column that the exports read is missing."""
     inspector = inspect(connection)
     tables = set(inspector.get_table_names())
     if not tables:
-        raise EmptyStoreError(f"{shown(connection.engine.url)} holds no study yet; `{filled_by}` makes one there")
+        raise EmptyStoreError(f"{shown(connection.engine.url)} holds no study yet; `{filled_by}` creates one there")
     for wanted in (STUDIES, FACTS, TRIALS, VALUES, STEPS, PROBES):
         found = {known["name"] for known in inspector.get_columns(wanted.name)} if wanted.name in tables else set()
         if missing := [part.name for part in wanted.c if part.name not in found]:
@@ -91,7 +90,7 @@ def _check_tables(connection: Connection, filled_by: str) -> None:
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """Give a connection to read with. Raises StoreError when the database does not answer."""
+    """Open a connection for reading. Raises StoreError if the database does not answer."""
     try:
         with engine.connect() as connection:
             yield connection

@@ -1,4 +1,4 @@
-"""What the studies of cases keep beside their trials, straight from the database: rungs made, and why a case ended."""
+"""Reads what the study of a case keeps beside its trials: the rungs of its ladder, and why the case ended."""
 
 import json
 
@@ -10,17 +10,17 @@ from tuner.kept.study import KeptStudy
 
 
 def fixed_rungs(engine: Engine, study: str) -> dict[str, tuple[int, ...]]:
-    """Give the rungs of each case that has had its `auto` ladder made; empty where there is no such study."""
+    """Return the rungs of each case whose `auto` ladder has rungs; empty where there is no such study."""
     return {case: kept.rungs for case, kept in _kept(engine, study, RUNGS).items() if kept.rungs}
 
 
 def reasons_to_end(engine: Engine, study: str) -> dict[str, str]:
-    """Say of each case that has ended by itself, and has not gone on since, why nothing was left to probe."""
+    """Return why nothing was left to probe, for each case that has ended by itself and has not gone on since."""
     return {case: kept.ended for case, kept in _kept(engine, study, ENDED).items() if kept.ended}
 
 
 def _kept(engine: Engine, study: str, name: str) -> dict[str, KeptStudy]:
-    """Give an attribute of each case's study that has it, in the order in which the cases were started."""
+    """Return the case → its study, for each study that has this attribute, in the order of their start."""
     prefix = f"{study}/"
     query = (
         select(STUDIES.c.study_name, FACTS.c.value_json)

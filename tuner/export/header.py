@@ -14,18 +14,18 @@ from tuner.study.spec import ProbeSpec
 
 
 class Circumstances(Strict):
-    """How a case is recorded; its study in the database keeps it from the start, so that a table can always be made."""
+    """How a case is recorded. The case's study keeps this from its start, so that a table can be made at any time."""
 
     space: dict[str, ParameterSpec]
-    """In the words of a study file."""
+    """The space as a study file writes it."""
     machine: dict[str, str]
-    """Cards, driver, CPU and memory; nothing that names the machine."""
+    """The cards, driver, CPU and memory, without the name of the machine."""
     devices: tuple[Device, ...] = Field(min_length=1)
-    """Without what names the very card."""
+    """The devices, without the identities of single cards."""
     limits: ProbeSpec
-    """Of each probe."""
+    """The limits of each probe."""
     commit: str | None = None
-    """Of the trainer's checkout, `-dirty` where files differ from it."""
+    """The commit of the trainer's checkout, with `-dirty` if files differ from the commit."""
 
     @field_serializer("space")
     def _without_defaults(self, space: Mapping[str, ParameterSpec]) -> dict[str, Any]:
@@ -33,28 +33,28 @@ class Circumstances(Strict):
 
 
 class Header(Circumstances):
-    """What a table's JSON file holds."""
+    """The content of a table's JSON file."""
 
     schema_version: Literal["1.0.0"] = "1.0.0"
     study: str
     case: str
     files: dict[str, str]
-    """The trainer's own, as the case names them."""
+    """The trainer's own files: name of the option → path."""
     objective: str
     unit: str
-    """Of the objective."""
+    """The unit of the objective."""
     source: str
     """What measured utilisation."""
     trainer: dict[str, str]
-    """What makes its results comparable."""
+    """What makes the trainer's results comparable."""
     tuner: str = __version__
     date: str
-    """When the last row was measured: UTC, ISO 8601."""
+    """When the last row was measured, in UTC (ISO 8601)."""
     rows: int
 
 
 def header(case: CaseRecord, study: str, *, rows: int, date: str) -> Header:
-    """Put the header of a recorded case's table together."""
+    """Return the header for the table of a recorded case."""
     return Header(
         **dict(Circumstances.model_validate(case.kept.recording)),
         study=study,

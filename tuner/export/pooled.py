@@ -1,4 +1,4 @@
-"""What several trials of one config come to."""
+"""Pools the measurements of several trials of one config."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from tuner.probe.result import DeviceSummary
 from tuner.probe.steady import error_of_mean
 
 Rules = Mapping[str, Callable[[Sequence[float]], float]]
-"""Name of a number → what several of them come to."""
+"""Name of a number → the function that pools several such numbers."""
 
 _OF_METRICS: Rules = {metric.name: metric.over for metric in METRICS}
 

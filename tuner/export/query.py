@@ -1,7 +1,7 @@
-"""Read one study straight from the study database.
+"""Reads one study from the study database with SQL.
 
-Optuna's own `trials_dataframe()` builds an object for every trial; here the best is found from narrow rows, the
-database counts, and trials come a page at a time.
+This is faster than Optuna's `trials_dataframe()`, which builds an object for every trial. To find the best, only a few
+columns are read. The database counts the trials, and whole trials are read a page at a time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,11 +40,11 @@ from tuner.study.space import LADDER, Config
 from tuner.urls import shown
 
 PAGE_TRIALS = 1000
-"""Trials fetched at a time: on SQLite a read holds writers up, so none may last longer than a page."""
+"""The number of trials in a page. On SQLite a read makes writers wait, so each read must be short."""
 
 
 class StudyReader:
-    """One study of a database. Cases, best configs and tallies are read once, when first asked for."""
+    """One study of a database. Each property is read once, when it is first used."""
 
     def __init__(self, engine: Engine, study: str) -> None:
         self._engine = engine
@@ -52,7 +52,7 @@ class StudyReader:
 
     @cached_property
     def cases(self) -> list[CaseRecord]:
-        """The cases, in the order in which they were started. Raises EmptyStoreError when there is no such study."""
+        """The cases, in the order of their start. Raises EmptyStoreError if there is no such study."""
         prefix = f"{self.study}/"
         is_facts = and_(FACTS.c.study_id == STUDIES.c.study_id, FACTS.c.key == CASE)
         query = (
@@ -66,7 +66,7 @@ class StudyReader:
             if not rows:
                 names = connection.scalars(select(STUDIES.c.study_name))
                 known = ", ".join(sorted({name.split("/", 1)[0] for name in names})) or "none"
-                raise EmptyStoreError(f"{shown(self._engine.url)} holds no study {self.study!r}; it holds {known}")
+                raise EmptyStoreError(f"{shown(self._engine.url)} has no study {self.study!r}; its studies are {known}")
         return [
             CaseRecord(study_id=number, name=name.removeprefix(prefix), kept=case_of(record) or KeptCase())
             for number, name, record in rows
@@ -74,52 +74,52 @@ class StudyReader:
 
     @cached_property
     def best(self) -> dict[str, TrialRecord]:
-        """What the readings of the best config come to, for each case that has one, as `standing.best` chooses it.
+        """Case → its best config, with the pooled measurements of the config's trials. `standing.best` chooses it.
 
-        Of several objectives it is the one on the front with most of the first.
+        With several objectives, the best is the member of the front with the largest first objective.
         """
         return {name: members[0] for name, members in self._leaders.items()}
 
     @cached_property
     def fronts(self) -> dict[str, list[TrialRecord]]:
-        """The Pareto front of each case with several objectives that has one, most of the first objective first."""
+        """Case → its Pareto front, the largest first objective first; only cases with several objectives."""
         several = {known.name for known in self.cases if len(known.objectives) > 1}
         return {name: members for name, members in self._leaders.items() if name in several}
 
     @cached_property
     def _leaders(self) -> dict[str, list[TrialRecord]]:
-        """The best config or, of several objectives, the front of each case that has one."""
+        """Case → its best config or, with several objectives, its front."""
         leaders: dict[str, list[TrialRecord]] = {}
         for known in self.cases:
-            told = self._readings[known.study_id]
-            chosen = front(told) if len(known.objectives) > 1 else filter(None, [best(told)])
-            if members := [pooled(self._told(one.trials)) for one in chosen]:
+            ended = self._readings[known.study_id]
+            chosen = front(ended) if len(known.objectives) > 1 else filter(None, [best(ended)])
+            if members := [pooled(self._records(one.trials)) for one in chosen]:
                 leaders[known.name] = members
         return leaders
 
     @cached_property
     def _readings(self) -> dict[int, list[Reading]]:
-        """What the trials of each case say of its configs."""
+        """Id of a case's study → what its trials say about their configs."""
         with reading(self._engine) as connection:
             return {study_id: stored_readings(connection, study_id) for study_id in self._names}
 
-    def _told(self, trials: Sequence[int]) -> list[TrialRecord]:
+    def _records(self, trials: Sequence[int]) -> list[TrialRecord]:
         query = _whole_trials().where(TRIALS.c.trial_id.in_(trials)).order_by(TRIALS.c.trial_id)
         with reading(self._engine) as connection:
             return [self._trial(row) for row in connection.execute(query)]
 
     @cached_property
     def vs_default(self) -> dict[str, float]:
-        """The samples/s of each case's best in multiples of what the default of its rung makes, where both are known.
+        """Case → the ratio of its best config's samples/s to those of the default config at the same rung.
 
-        Of a default that was probed more than once the mean counts, of its cold readings where it has some, those that
-        the pruner stopped included.
+        A case is missing where one of the two is unknown. A default with several probes counts with their mean, also
+        the probes that the pruner stopped. Warm probes count only if there is no cold one.
         """
         best = [(known, self.best[known.name]) for known in self.cases if known.name in self.best]
         return {known.name: ratio for known, trial in best if (ratio := self.beside_default(known, trial)) is not None}
 
     def beside_default(self, known: CaseRecord, trial: TrialRecord) -> float | None:
-        """Give a trial's samples/s in multiples of its rung's default's, as `vs_default` does for the best."""
+        """Return the ratio of a trial's samples/s to those of the default config at its rung: see `vs_default`."""
         speed = trial.probe.samples_per_s
         usual = self._usual_speed(known, known.default_at(trial.config.get(LADDER)))
         return speed / usual if speed and usual else None
@@ -140,8 +140,8 @@ class StudyReader:
 
     @cached_property
     def largest_ok(self) -> dict[str, int]:
-        """The largest `num_envs` at which an eligible config has run, for each case that has one."""
-        ran = {trial for told in self._readings.values() for one in eligible(told).values() for trial in one.trials}
+        """Case → the largest `num_envs` at which an eligible config has run, if there is one."""
+        ran = {trial for ended in self._readings.values() for one in eligible(ended).values() for trial in one.trials}
         rung = self._probe.rung
         query = (
             select(TRIALS.c.study_id, TRIALS.c.trial_id, rung)
@@ -154,7 +154,7 @@ class StudyReader:
 
     @cached_property
     def tallies(self) -> dict[str, list[Tally]]:
-        """How many trials of each case ended how and where, and the seconds spent; empty for a case without trials."""
+        """Case → how many of its trials have which state, status and devices, and the seconds that they took."""
         probe = self._probe
         ends = (
             select(
@@ -173,13 +173,14 @@ class StudyReader:
         with reading(self._engine) as connection:
             rows = connection.execute(query.order_by(*kinds)).all()
         tallies: dict[str, list[Tally]] = {name: [] for name in self._names.values()}
-        for study_id, state, told, where, count, spent_s in rows:
-            tally = Tally(state=state, status=status_of(state, told), trials=count, probe_s=spent_s, measured_on=where)
+        for study_id, state, reported, where, count, spent_s in rows:
+            status = status_of(state, reported)
+            tally = Tally(state=state, status=status, trials=count, probe_s=spent_s, measured_on=where)
             tallies[self._names[study_id]].append(tally)
         return tallies
 
     def trials(self, *, page_trials: int = PAGE_TRIALS) -> Iterator[TrialRecord]:
-        """Read every trial, case by case, in the order of their numbers; each query reads at most `page_trials`."""
+        """Yield all trials, case by case, in the order of their numbers. Each query reads at most `page_trials`."""
         with reading(self._engine) as connection:
             for study_id in self._names:
                 of_case = _whole_trials().where(TRIALS.c.study_id == study_id)
@@ -187,7 +188,7 @@ class StudyReader:
 
     @cached_property
     def series(self) -> dict[tuple[str, int], list[float | None]]:
-        """By case and trial number: the objective after each whole iteration of the window, None where unknown."""
+        """Case and trial number → the objective after each whole iteration of the window, None where unknown."""
         query = (
             select(TRIALS.c.study_id, TRIALS.c.number, STEPS.c.step, STEPS.c.intermediate_value)
             .join_from(TRIALS, STEPS, STEPS.c.trial_id == TRIALS.c.trial_id)
@@ -204,7 +205,7 @@ class StudyReader:
 
     @cached_property
     def fields(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The names of all parameters and of all metrics that occur in the study, each as first found."""
+        """The names of all parameters, and of all metrics, that occur in the study, in the order of appearance."""
         parameters: dict[str, None] = {}
         metrics: dict[str, None] = {}
         for trial in self.trials():
@@ -245,6 +246,6 @@ def _pages(connection: Connection, query: Select[Any], page_trials: int) -> Iter
     ordered = query.order_by(TRIALS.c.trial_id).limit(page_trials)
     page = connection.execute(ordered).all()
     while page:
-        connection.rollback()  # let go of locks and snapshot while the page is worked on
+        connection.rollback()  # release locks and snapshot while the caller works on the page
         yield from page
         page = connection.execute(ordered.where(TRIALS.c.trial_id > page[-1].trial_id)).all()

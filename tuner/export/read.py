@@ -10,11 +10,8 @@ if TYPE_CHECKING:
 
 
 def read_tables(folder: Path | str) -> "dict[str, pd.DataFrame]":
-    """Give every table of a run's folder by its name without `.tsv`.
-
-    Raises StoreError when the folder holds none.
-    """
-    import pandas as pd  # noqa: PLC0415 - half a second that most commands do without
+    """Return the tables in a run's folder: name without `.tsv` → table. Raises StoreError if the folder has none."""
+    import pandas as pd  # noqa: PLC0415 - takes half a second, which most commands do not need
 
     tables = {path.stem: pd.read_csv(path, sep="\t") for path in sorted(Path(folder).glob("*.tsv"))}
     if not tables:

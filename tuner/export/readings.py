@@ -1,4 +1,4 @@
-"""What the trials of a case say of its configs, from the database."""
+"""Reads from the database what the trials of a case say about its configs."""
 
 from itertools import groupby
 from operator import attrgetter
@@ -21,7 +21,7 @@ from tuner.search.standing import Reading, counted
 
 
 def stored_readings(connection: Connection, study_id: int) -> list[Reading]:
-    """Give what a study's trials, known by their ids, say of their configs."""
+    """Return what each ended trial of a study says about its config. The number of a trial is its id."""
     probe = probe_columns(connection.engine)
     query = (
         select(

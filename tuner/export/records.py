@@ -1,4 +1,4 @@
-"""What the database tells about a study, as values: its cases, its trials, and how many ended how."""
+"""What the exports read from the database, as values: cases, trials, and counts of trials."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ NO_TRIALS = "no_trials"
 RUNNING = "RUNNING"
 COMPLETE = standing.COMPLETE
 FINISHED = (standing.COMPLETE, standing.PRUNED, standing.FAIL)
-"""The states, as the database spells them, of trials that are over."""
+"""The states of ended trials, as the database spells them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,30 +33,30 @@ class CaseRecord:
         return self.kept.method or self.name.split("_", 1)[0]
 
     def default_at(self, rung: Value | None) -> Config:
-        """Give the config that others of a rung are compared with; an empty one where the study does not say."""
+        """Return the default config of a rung, with which other configs are compared; empty where it is unknown."""
         return next((config for config in self.kept.defaults if config.get(LADDER) == rung), {})
 
     def changes_learning(self, config: Mapping[str, Any]) -> tuple[str, ...]:
-        """Name the parameters of a config that change what is learnt, other than the default of its rung has them."""
+        """Return the parameters that change what is learnt and whose values differ from the default of the rung."""
         default, learning = self.default_at(config.get(LADDER)), self.kept.learning
         return tuple(name for name in config if name in learning and config[name] != default.get(name))
 
     @property
     def objective(self) -> str:
-        """What the study maximises: a metric, or several with commas between."""
+        """The metric that the study maximises; several metrics are separated by commas."""
         return self.kept.objective or "value"
 
     @property
     def objectives(self) -> tuple[str, ...]:
-        """The names of the metrics that the study maximises; `value` of a trial is the first."""
+        """The names of the metrics that the study maximises. A trial's `value` is the first of them."""
         return tuple(self.objective.split(","))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialRecord:
-    """One trial; `probe` is empty as long as the trial runs.
+    """One trial, or several pooled trials of one config. `probe` is empty while the trial runs.
 
-    Where `readings` is above 1 it is the newest of so many of its config, with what these come to for its numbers.
+    If `readings` is above 1, this is the newest of that many trials, with the pooled numbers of all of them.
     """
 
     case: str
@@ -72,7 +72,7 @@ class TrialRecord:
 
     @property
     def config(self) -> Config:
-        """The parameters that were active."""
+        """The parameters of the config that the probe used."""
         return self.probe.config
 
     @property
@@ -82,7 +82,7 @@ class TrialRecord:
 
     @property
     def metrics(self) -> Mapping[str, Any]:
-        """Metric name → number, None where it could not be measured."""
+        """Metric name → number; None where the metric could not be measured."""
         return self.probe.metrics
 
     @property
@@ -92,41 +92,41 @@ class TrialRecord:
 
     @property
     def measured_on(self) -> str | None:
-        """Which devices measured it, whatever the trainer calls them; None where that was not kept."""
+        """The identities of the devices that measured the trial; None where they are unknown."""
         return self.probe.measured_on
 
     @property
     def status(self) -> str | None:
-        """`ok`, `pruned` or a failure kind; None as long as it runs."""
+        """`ok`, `pruned` or a failure kind; None while the trial runs."""
         return status_of(self.state, self.probe.status)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tally:
-    """How many trials of a case ended in one way on the same devices, and the seconds their probes took together."""
+    """How many trials of a case have the same state, status and devices, and how many seconds their probes took."""
 
     state: str
     status: str | None
     trials: int
     probe_s: float = 0.0
     measured_on: str | None = None
-    """As of a `TrialRecord`."""
+    """See `TrialRecord.measured_on`."""
 
 
 def status_of(state: str, reported: str | None) -> str | None:
-    """Give the status of a trial: a finished one whose probe left nothing was interrupted."""
+    """Return the status of a trial. An ended trial whose probe reported nothing was interrupted."""
     return reported or (INTERRUPTED if state in FINISHED else None)
 
 
 def finished(tallies: Iterable[Tally]) -> int:
-    """Count the trials that are over."""
+    """Count the trials that have ended."""
     return sum(tally.trials for tally in tallies if tally.state in FINISHED)
 
 
 def commonest_failure(tallies: Iterable[Tally]) -> str | None:
-    """Give the failure kind of most trials, the first by name among equals.
+    """Return the most frequent failure kind, the first by name among equals.
 
-    The pruner's stops are no failures, an interruption is one only where there is no other.
+    A stop by the pruner is not a failure. An interruption counts only if there is no other failure.
     """
     counts: Counter[str] = Counter()
     for tally in tallies:
@@ -136,6 +136,6 @@ def commonest_failure(tallies: Iterable[Tally]) -> str | None:
 
 
 def status_without_best(tallies: Sequence[Tally]) -> str:
-    """Give the status of a case without a best: its commonest failure, `pruned` where nothing failed, `no_trials`."""
+    """Return the status of a case without a best: its commonest failure, otherwise `pruned` or `no_trials`."""
     pruned = PRUNED if any(tally.status == PRUNED for tally in tallies) else None
     return commonest_failure(tallies) or pruned or NO_TRIALS

@@ -1,4 +1,4 @@
-"""How many decimals a number deserves in a table, by its unit."""
+"""Rounds the numbers of tables, by their units."""
 
 import math
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from tuner.probe.metrics import METRICS
 
 SIGNIFICANT_DIGITS = 6
-"""Of a number without a known unit."""
+"""The significant digits of a number whose unit is unknown."""
 
 _DECIMALS = {"%": 2, "1/s": 2, "s": 2, "W": 1, "MiB": 0, "J": 0}
 _UNITS = {
@@ -22,9 +22,9 @@ _UNITS = {
 
 
 def rounded(name: str, value: Any) -> Any:
-    """Round the measured number called `name` to the decimals of its unit: none for MiB and joules, few for others.
+    """Round the number called `name` to the decimals of its unit.
 
-    Text and whole numbers stay as they are; what is not finite is unknown, None.
+    Text and whole numbers stay as they are. Infinity and NaN become None.
     """
     if not isinstance(value, float):
         return value

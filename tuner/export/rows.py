@@ -1,4 +1,4 @@
-"""One trial as one flat row: column name → value, with what is unknown left out or None."""
+"""Makes one flat row of each trial: column name → value. Unknown values are missing or None."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -18,14 +18,14 @@ _OF_DEVICE: Mapping[str, Callable[[DeviceSummary], float | None]] = {
     "max_mem": lambda device: device.mem_peak_mib,
     "max_power": lambda device: device.power_max_w,
 }
-"""Columns that repeat for each device → the number in the device's summary."""
+"""Column that repeats for each device → the number from the device's summary."""
 
 _BEFORE_DEVICES = ("case", "method", "status", "variant", LADDER, "elapsed_s", "iteration", "samples", "samples_per_s")
 _FILES = ("agent_config", "base_agent", "out_dir")
 
 
 def best_columns(devices: int, parameters: Sequence[str], metrics: Sequence[str]) -> list[str]:
-    """Name the columns of `best_by_case.tsv`: a fixed part, then searched parameters, then what else was measured."""
+    """Return the columns of `best_by_case.tsv`: a fixed part, then the searched parameters, then other measurements."""
     average, *maxima = _OF_DEVICE
     averages = [f"{average}{rank}" for rank in range(devices)]
     extremes = [f"{maximum}{rank}" for maximum in maxima for rank in range(devices)]
@@ -37,7 +37,7 @@ def best_columns(devices: int, parameters: Sequence[str], metrics: Sequence[str]
 
 
 def trial_columns(parameters: Sequence[str], metrics: Sequence[str]) -> list[str]:
-    """Name the columns of `trials.tsv`."""
+    """Return the columns of `trials.tsv`."""
     columns = ["case", "method", "trial", "state", "status", "failure", "detail", "launched", "value", *parameters]
     columns += ["iterations", "samples", "samples_per_s", *metrics, "started_at", "completed_at"]
     columns += ["start_up_s", "window_s", "total_s", "measured", "measured_on"]
@@ -45,21 +45,21 @@ def trial_columns(parameters: Sequence[str], metrics: Sequence[str]) -> list[str
 
 
 def front_columns(objectives: Sequence[str], parameters: Sequence[str]) -> list[str]:
-    """Name the columns of `pareto.tsv`."""
-    readings = [name for objective in objectives for name in (objective, f"{objective}_se")]
-    columns = ["case", "method", "trial", *parameters, *readings, "samples_per_s", "samples_per_s_vs_default"]
+    """Return the columns of `pareto.tsv`."""
+    values = [name for objective in objectives for name in (objective, f"{objective}_se")]
+    columns = ["case", "method", "trial", *parameters, *values, "samples_per_s", "samples_per_s_vs_default"]
     return list(
         dict.fromkeys([*columns, "changes_learning", "headroom_pct", "measured", "readings", "out_dir", "digest"])
     )
 
 
 def front_row(case: CaseRecord, trial: TrialRecord, vs_default: float | None) -> Row:
-    """Describe a member of a case's front, whose samples/s are `vs_default` times those of its rung's default."""
+    """Return the row of a front's member. Its samples/s are `vs_default` times those of its rung's default."""
     return trial_row(case, trial) | _beside_default(case, trial, vs_default) | {"readings": trial.readings}
 
 
 def best_row(case: CaseRecord, trial: TrialRecord, vs_default: float | None) -> Row:
-    """Describe the best config of a case, whose samples/s are `vs_default` times those of its rung's default."""
+    """Return the row of a case's best config. Its samples/s are `vs_default` times those of its rung's default."""
     probe = trial.probe
     return {
         **trial.config,
@@ -87,7 +87,7 @@ def best_row(case: CaseRecord, trial: TrialRecord, vs_default: float | None) -> 
 
 
 def trial_row(case: CaseRecord, trial: TrialRecord) -> Row:
-    """Describe any trial, whatever became of it."""
+    """Return the row of any trial, with or without a result."""
     probe = trial.probe
     failure = probe.failure
     return {
@@ -140,7 +140,7 @@ def _device_columns(devices: Sequence[DeviceSummary]) -> Row:
 
 
 def _way(trial: TrialRecord) -> str | None:
-    """Tell how it was measured: `warm` in a session, `cold` with the trainer's plain command."""
+    """Return how the trial was measured: `warm` in a session, `cold` by the trainer's plain command."""
     return ("warm" if trial.probe.warm else "cold") if trial.probe.launched else None
 
 

@@ -1,4 +1,4 @@
-"""What a person wants to see of a study at a glance, one row per case."""
+"""Summarises a study for people, with one row per case."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,42 +24,42 @@ class Best:
 
     trial: int
     value: float | None
-    """Of the objective."""
+    """The objective."""
     error: float | None
     """The standard error of `value`."""
     readings: int
-    """So many trials of the config `value` is the mean of; `trial` is the newest."""
+    """The number of trials of the config. `value` is their mean, and `trial` is the newest of them."""
     config: Config
-    """What is launched."""
+    """The config without the pruner's patience."""
     samples_per_s: float | None
     vs_default: float | None
-    """Samples/s in multiples of what the default variant makes at the same rung, where that was measured."""
+    """The ratio of samples/s to the default config at the same rung; None where the default was not measured."""
     changes_learning: tuple[str, ...]
-    """Parameters other than the default's that change what is learnt."""
+    """The parameters that change what is learnt and whose values differ from the default's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaseSummary:
-    """Where one case stands; the counts are of trials."""
+    """The state of one case. The counts are numbers of trials."""
 
     case: str
     status: str
-    """`ok` where there is a best, else the commonest failure, `pruned` or `no_trials`."""
+    """`ok` if there is a best; otherwise the commonest failure, `pruned` or `no_trials`."""
     objective: str
-    """What the best has most of; of several, the first-named."""
+    """The first objective."""
     best: Best | None
     ok: int
     pruned: int
-    """Stopped by the pruner."""
+    """The trials that the pruner stopped."""
     failed: int
     interrupted: int
     running: int
     measured_on: Mapping[str, int]
-    """Which devices gave numbers → of how many trials, as far as that was kept."""
+    """Devices → the number of trials that they measured, as far as the devices are known."""
 
 
 def summarise(study: StudyReader) -> list[CaseSummary]:
-    """Summarise every case of a study, in the order in which they were started."""
+    """Summarise all cases of a study, in the order of their start."""
     return [_summary(case, _best(study, case), study.tallies[case.name]) for case in study.cases]
 
 

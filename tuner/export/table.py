@@ -1,7 +1,8 @@
-"""Write recorded cases as tables: a Parquet file with a row per probe, and a JSON header, after Kernel Tuner's T4.
+"""Writes recorded cases as tables: a Parquet file with a row per probe, and a JSON header, after Kernel Tuner's T4.
 
-T4 is a schema for results of auto-tuners, shared by several of them: each config has its values, its times, what was
-measured, and in `invalidity` one of six words for whether it counts. `docs/tables.md` describes the columns.
+T4 is a schema for results of auto-tuners that several auto-tuners share. Each config has its values, its times and its
+measurements. Its `invalidity` is one of six words, which say whether the config counts. `docs/tables.md` describes the
+columns.
 """
 
 import json
@@ -28,7 +29,7 @@ HEADER_SUFFIX, TABLE_SUFFIX = ".json", ".parquet"
 
 _TEXT, _WHOLE, _NUMBER, _FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 METRIC_COLUMNS = [name for one in METRICS for name in ((one.name, f"{one.name}_se") if one.error_of else (one.name,))]
-"""Of each metric its number, and its standard error where it has one."""
+"""The columns of each metric: its number, and its standard error if the metric has one."""
 _COLUMNS = {
     "trial": _WHOLE,
     "started_at": _TEXT,
@@ -55,11 +56,10 @@ _INVALIDITY = {OK: "correct", NO_READING: "correctness", **{kind: kind.invalidit
 
 
 def export_tables(url: str, study: str, folder: Path) -> list[Path]:
-    """Write CASE.parquet and CASE.json for each case that was recorded and has rows; give the files' paths.
+    """Write CASE.parquet and CASE.json for each recorded case that has rows; return the files' paths.
 
-    A row stands for each trial that has ended, those aside that were interrupted: they are asked again.
-    Raises StoreError when the study cannot be read, EmptyStoreError when none of its cases has been begun, OutputError
-    when a file cannot be written.
+    Each ended trial is a row, except interrupted trials, whose configs are probed again. Raises StoreError if the study
+    cannot be read, EmptyStoreError if no case has been begun, and OutputError if a file cannot be written.
     """
     reader = StudyReader(connect(url, filled_by="tuner record"), study)
     ended: dict[str, list[TrialRecord]] = {}
@@ -74,19 +74,19 @@ def export_tables(url: str, study: str, folder: Path) -> list[Path]:
 
 
 def columns(space: Mapping[str, ParameterSpec]) -> pa.Schema:
-    """Give the columns of a table over `space`: the parameters, then what is the same for all tables.
+    """Return the columns of a table over `space`: the parameters, then the columns that all tables have.
 
-    Raises StudyError when a parameter has the name of another column, or words and numbers for values.
+    Raises StudyError if a parameter has the name of another column, or has both words and numbers as values.
     """
     if taken := sorted(space.keys() & _COLUMNS.keys()):
-        raise StudyError(f"{', '.join(taken)}: a table has a column of that name already; rename the parameter")
+        raise StudyError(f"{', '.join(taken)}: each table already has a column of that name; rename the parameter")
     return pa.schema({name: _type(name, parameter) for name, parameter in space.items()} | _COLUMNS)
 
 
 def _type(name: str, parameter: ParameterSpec) -> pa.DataType:
     kinds = {type(value) for value in parameter.values}
     if str in kinds and len(kinds) > 1:
-        raise StudyError(f"{name}: the values of a table's column are words or numbers, not both")
+        raise StudyError(f"{name}: a column of a table cannot hold both words and numbers; use values of one kind")
     return _TEXT if str in kinds else _NUMBER if float in kinds else _WHOLE
 
 
@@ -127,6 +127,6 @@ def _row(trial: TrialRecord, series: list[float | None]) -> dict[str, Any]:
 
 
 def _invalidity(trial: TrialRecord) -> str:
-    """Say in T4's words whether the config counts: `correct`, or what was wrong with it."""
+    """Return whether the config counts, in T4's words: `correct`, or what was wrong."""
     word = _INVALIDITY.get(trial.status or "", "runtime")
     return "constraints" if word == "runtime" and not trial.probe.launched else word

@@ -1,4 +1,4 @@
-"""The tables of a study. Cells hold what is written: numbers rounded, whole numbers whole, the unknown empty."""
+"""Makes the tables of a study. Their cells are as they are written: numbers are rounded, unknown values are empty."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CHUNK_TRIALS = 5000
-"""Rows of `trials.tsv` that are in memory at a time."""
+"""How many rows of `trials.tsv` are in memory at a time."""
 
 _UTIL = "min_avg_util"
 _SUMMARY = (
@@ -112,10 +112,7 @@ def _method_row(study: StudyReader, method: str) -> dict[str, Any]:
 
 
 def safe_num_envs(study: StudyReader, cases: Sequence[str]) -> int | None:
-    """Give the largest `num_envs` that no case is known not to hold: the least of the largest that ran in each.
-
-    None where a case has had no success.
-    """
+    """Return a `num_envs` that runs in all cases: the smallest of the cases' largest. None if a case has no success."""
     known = [study.largest_ok.get(name) for name in cases]
     return None if None in known else min((rung for rung in known if rung is not None), default=None)
 

@@ -1,4 +1,4 @@
-"""Write a study's exports into a folder: each file is either the old one or the whole new one, never a part."""
+"""Writes a study's exports into a folder. A reader finds either the whole old file or the whole new file."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Exporter = Callable[[StudyReader], Iterable[str]]
-"""Gives a file's text, in pieces."""
+"""Returns a file's text, in pieces."""
 
 _REMEDIES = {
     errno.ENOSPC: "free some disk space",
@@ -30,10 +30,10 @@ _REMEDIES = {
 
 
 def export_study(url: str, study: str, folder: Path) -> list[Path]:
-    """Write every export of `study` into `folder` and give the files' paths.
+    """Write all exports of `study` into `folder` and return the files' paths.
 
-    Nothing is replaced before everything is written. Raises StoreError when the database or the study cannot be read,
-    OutputError when a file cannot be written.
+    Old files are replaced only when all new files are complete. Raises StoreError if the database or the study cannot
+    be read, and OutputError if a file cannot be written.
     """
     reader = StudyReader(connect(url), study)
     several = any(len(case.objectives) > 1 for case in reader.cases)
@@ -42,16 +42,16 @@ def export_study(url: str, study: str, folder: Path) -> list[Path]:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make `folder` where it is missing and see that it takes files. Raises OutputError where it does not."""
+    """Create `folder` if it is missing, and check that it is writable. Raises OutputError if it is not."""
     with _explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=folder).close()
 
 
 def write_files(folder: Path, files: Mapping[str, Iterable[bytes]]) -> list[Path]:
-    """Write files, name → pieces of content, into `folder`, which is made where it is missing; give their paths.
+    """Write files, name → pieces of content, into `folder` and return their paths. A missing folder is created.
 
-    Nothing is replaced before everything is written. Raises OutputError when a file cannot be written.
+    Old files are replaced only when all new files are complete. Raises OutputError if a file cannot be written.
     """
     prepare_folder(folder)
     with ExitStack() as stack:
@@ -64,7 +64,7 @@ def write_files(folder: Path, files: Mapping[str, Iterable[bytes]]) -> list[Path
 
 @contextmanager
 def _staged(path: Path, pieces: Iterable[bytes]) -> Iterator[Path]:
-    """Write the pieces beside `path` and give that file, which is gone afterwards."""
+    """Write the pieces to a temporary file beside `path`. If the caller does not move the file, it is deleted."""
     temporary = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
         with _explained(path), temporary.open("xb") as file:
@@ -98,6 +98,6 @@ EXPORTERS: dict[str, Exporter] = {
     "method_summary.tsv": lambda study: _tsv([method_summary(study)]),
     "trials.tsv": lambda study: _tsv(trial_tables(study)),
 }
-"""File name → what writes it."""
+"""File name → the function that writes the file."""
 OF_SEVERAL_OBJECTIVES: dict[str, Exporter] = {"pareto.tsv": lambda study: _tsv([pareto(study)])}
-"""What is written besides for a study with several objectives."""
+"""The additional files of a study with several objectives."""

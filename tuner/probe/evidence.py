@@ -67,11 +67,11 @@ class Evidence:
         return any(clue.certain for clue in self._each()) or len(self._clues.get(SESSION, ())) > MOST_BREACHES
 
     @property
-    def told(self) -> bool:
+    def reported(self) -> bool:
         """Whether the trainer itself reported that it cannot go on."""
         return bool(self._clues.get(TOLD))
 
-    def tell(self, failed: Mapping[str, Any], t_s: float) -> None:
+    def feed_report(self, failed: Mapping[str, Any], t_s: float) -> None:
         """Add the trainer's own `failed` record: its detail counts as output, and its kind comes before all rules."""
         lines = map(plain, str(failed.get("detail") or "")[:MAX_LINE_BYTES].splitlines())
         texts = [line.rstrip() for line in lines if line.strip()] or ["no detail"]
@@ -110,12 +110,12 @@ class Evidence:
         """
         named = self._named()
         kinds = [clue for clue in self._clues.get(TOLD, ()) if clue.kind]
-        told = min(kinds, key=lambda clue: clue.kind not in OUT_OF_MEMORY, default=None)
-        if told is None or told.kind is None:
+        report = min(kinds, key=lambda clue: clue.kind not in OUT_OF_MEMORY, default=None)
+        if report is None or report.kind is None:
             return named
-        if named is not None and named.kind is told.kind:
-            return replace(named, rank=told.rank if named.rank is None else named.rank)
-        return Failure(kind=told.kind, rule=TOLD, detail=told.text, rank=told.rank)
+        if named is not None and named.kind is report.kind:
+            return replace(named, rank=report.rank if named.rank is None else named.rank)
+        return Failure(kind=report.kind, rule=TOLD, detail=report.text, rank=report.rank)
 
     def _named(self) -> Failure | None:
         for kind, rule in _RULES:
@@ -152,12 +152,12 @@ class Evidence:
     @property
     def cause(self) -> Cause | None:
         """The exception that began a crash; None where all exceptions followed from something else."""
-        return (self._reported if self.told else self._printed).root
+        return (self._reported if self.reported else self._printed).root
 
     def last_words(self) -> str:
         """Return the line that best explains an unknown crash."""
-        if told := self._clues.get(TOLD):
-            return last_words(self._reported, [clue.text for clue in told])
+        if reports := self._clues.get(TOLD):
+            return last_words(self._reported, [clue.text for clue in reports])
         return last_words(self._printed, [clue.text for clue in self._tail])
 
     def _rank(self, clues: Sequence[_Clue]) -> int | None:

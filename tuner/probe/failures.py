@@ -68,7 +68,7 @@ def classify(
         return STOPPED
     if (end is End.HANG and evidence.fatal_t_s is not None) or (end is End.OUT_OF_TIME and evidence.certain):
         end = End.FATAL  # the other ranks kept on writing lines
-    if end is End.EXITED and evidence.told:
+    if end is End.EXITED and evidence.reported:
         end = End.FATAL  # whatever its exit code
     named = evidence.failure()
     out_of_memory = evidence.certain and named is not None and named.kind in OUT_OF_MEMORY
@@ -120,14 +120,14 @@ def _unexplained(
         detail = f"no new iteration; {said}"
         return Failure(kind=FailureKind.HANG, rule="silence", detail=detail)
     if end is End.ENOUGH:
-        detail = "the iterations are too short to be told apart; raise probe.iterations"
+        detail = "the iterations are too short to be distinguished; raise probe.iterations"
         return Failure(kind=FailureKind.CRASH, rule="no window", detail=detail)
     if end is End.OUT_OF_TIME:
         detail = f"the time limit came {too_early}"
         return Failure(kind=FailureKind.TOO_SLOW, rule="time limit", detail=detail)
     if finished:
         lack = f"without {', '.join(missing)}" if missing else too_early
-        return Failure(kind=FailureKind.CRASH, rule="incomplete", detail=f"it ended as if all were well, {lack}")
+        return Failure(kind=FailureKind.CRASH, rule="incomplete", detail=f"the trainer ended with exit code 0, {lack}")
     rank = evidence.cause.rank if evidence.cause else None
     code = "" if end is End.FATAL else f"exit code {exit_code}: "
     return Failure(kind=FailureKind.CRASH, rule="exit", detail=f"{code}{last_words}", rank=rank)

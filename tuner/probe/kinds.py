@@ -172,7 +172,7 @@ class FailureKind(StrEnum):
                 r"[Nn]o such option: |[Uu]nrecognized options?: |Could not override '",
             ),
         ),
-        remedy="mend the command of the study file",
+        remedy="correct the command in the study file",
     )
     INVALID_CONFIG = _Row(
         word="invalid_config",
@@ -218,7 +218,7 @@ class FailureKind(StrEnum):
     NO_PROGRESS = _Row(
         word="no_progress",
         blame=Blame.SETUP,
-        remedy="mend the `progress` patterns or the `progress_file` of the study file, or have the trainer call "
+        remedy="correct the `progress` patterns or the `progress_file` of the study file, or have the trainer call "
         "`report()` of tuner/progress.py; where only the start takes so long, raise `probe.start_up_silence_seconds`",
     )
     IDLE_DEVICE = _Row(

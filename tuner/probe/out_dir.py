@@ -36,6 +36,6 @@ def _made(wanted: Path) -> Path:
             folder = wanted.with_name(f"{wanted.name}-{number}")
     except OSError as error:
         raise OutputError(
-            f"{error.filename} cannot be made: {error.strerror}; see what stands in its way and that there is room, "
+            f"{error.filename} cannot be made: {error.strerror}; check what stands in its way, and the free space, "
             "then resume"
         ) from error

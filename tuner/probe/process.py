@@ -133,7 +133,7 @@ def prepare(plan: ProbePlan) -> None:
     except OSError as error:
         raise OutputError(
             f"{error.filename or plan.slot.out_dir} cannot be written: {error.strerror}; "
-            "see that its folder may be written to and has room, then resume"
+            "check that its folder is writable and has free space, then run the command again"
         ) from error  # an error after a file was opened, such as a full disk, has no file name
 
 

@@ -23,13 +23,13 @@ def laggard(progress: Iterable[Progress], ranks: int) -> Laggard | None:
     Where a rank of the plan is silent and a rank that the plan does not have reports, the latter is returned.
     """
     reached = dict.fromkeys(range(ranks), -1)
-    told = {one.rank: one.iteration for one in progress if one.rank is not None}
-    reached |= {rank: iteration for rank, iteration in told.items() if rank in reached}
+    reported = {one.rank: one.iteration for one in progress if one.rank is not None}
+    reached |= {rank: iteration for rank, iteration in reported.items() if rank in reached}
     slowest = min(reached, key=reached.__getitem__)
-    if stray := sorted(told.keys() - reached.keys()) if reached[slowest] < 0 else []:
-        text = f"rank {stray[-1]} tells iterations, but the ranks of {ranks} device(s) are counted from 0"
+    if stray := sorted(reported.keys() - reached.keys()) if reached[slowest] < 0 else []:
+        text = f"rank {stray[-1]} reports iterations, but the ranks of {ranks} device(s) are counted from 0"
         return Laggard(rank=stray[-1], text=text, is_stray=True)
     if reached[slowest] >= max(reached.values()) - 1:
         return None
-    silent = "has told no iteration; leave `rank` out where one speaks for all"
+    silent = "has reported no iteration; leave `rank` out if one rank reports for all ranks"
     return Laggard(rank=slowest, text=f"rank {slowest} {'fell behind' if reached[slowest] >= 0 else silent}")

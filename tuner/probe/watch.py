@@ -92,7 +92,7 @@ class Watch:
     def _hear(self, message: Mapping[str, Any], t_s: float) -> None:
         match message.get("type"):
             case "failed":
-                self.evidence.tell(message, t_s)
+                self.evidence.feed_report(message, t_s)
             case "unread":
                 self._unread, self._unusable = str(message.get("detail")), not message.get("missing")
 

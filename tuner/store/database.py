@@ -18,14 +18,14 @@ from tuner.store.reconnect import AWAY_S, wait_while_away
 from tuner.urls import checked_url, remedy, shown
 
 LOCK_S = 120.0
-"""That others are waited for who hand out trials, which takes each a few seconds at most: then one of them hangs."""
+"""How long a worker waits for the lock. A worker needs the lock for seconds; one that holds it longer hangs."""
 _BUSY_S = 60
-"""That SQLite waits for other programs to let go of the file: a backup or a browser must not cost a running probe."""
+"""How long SQLite waits until other programs release the file: a backup must not cost the result of a probe."""
 _DELETED = "Record does not exist."
-"""Optuna's word, in a KeyError, for a study or a trial that is gone."""
+"""The text of Optuna's KeyError for a study or a trial that is gone."""
 _ADVISORY_LOCK = 0x74756E65  # "tune": one lock for all studies of a PostgreSQL database
 _LOCK_NOT_AVAILABLE = "55P03"
-"""PostgreSQL's error code for a `lock_timeout` that is over."""
+"""PostgreSQL's error code when `lock_timeout` has passed."""
 
 
 class Database:
@@ -39,11 +39,11 @@ class Database:
         away_s: float = AWAY_S,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Open the database at an SQLAlchemy URL, creating it where it is SQLite and missing.
+        """Open the database at an SQLAlchemy URL. A missing SQLite file is created.
 
-        `lock_s` is how long its lock is waited for at most, `away_s` a server that has gone after it was opened;
-        `sleep` waits so many seconds.
-        Raises StoreError when it is out of reach, in memory alone, or holds something else.
+        `lock_s`: how long to wait for the lock. `away_s`: how long to wait for a server that goes away later. `sleep`
+        waits for a number of seconds. Raises StoreError if the database cannot be reached, exists only in memory, or
+        holds other tables than Optuna's.
         """
         self._lock_s, self._away_s, self._sleep = lock_s, away_s, sleep
         self._opened = False
@@ -58,16 +58,16 @@ class Database:
         self._be_patient(self.storage.engine)
 
     def close(self) -> None:
-        """Let go of the database's connections."""
+        """Close all connections to the database."""
         self.storage.remove_session()
         self.storage.engine.dispose()
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the one lock under which trials are asked for and taken back.
+        """Hold the lock of the database: only the worker that holds it begins trials, or ends those of other workers.
 
-        SQLite: a file lock beside the database. PostgreSQL: an advisory lock. Other servers: none.
-        Raises StoreError where another worker does not let go of it.
+        SQLite has a file lock beside the database, PostgreSQL an advisory lock, other servers have none.
+        Raises StoreError if another worker does not release the lock.
         """
         if self._url.get_backend_name() == "sqlite":
             with self._file_lock():
@@ -84,7 +84,7 @@ class Database:
         try:
             return FileLock(file).acquire(timeout=self._lock_s)
         except Timeout as error:
-            raise self._held(f"`fuser {file}` names those who have it open") from error
+            raise self._lock_error(f"`fuser {file}` names the processes that have the lock file open") from error
 
     def _take_advisory_lock(self, connection: Connection) -> None:
         """Take the lock until the connection's transaction ends."""
@@ -94,12 +94,13 @@ class Database:
         except OperationalError as error:
             if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
                 raise
-            raise self._held("the server's pg_locks and pg_stat_activity name it (locktype advisory)") from error
+            who = "the server's pg_locks and pg_stat_activity name the process (locktype advisory)"
+            raise self._lock_error(who) from error
 
-    def _held(self, who: str) -> StoreError:
+    def _lock_error(self, who: str) -> StoreError:
         return StoreError(
             f"database {self.shown_url}: another worker has held its lock for {self._lock_s:.0f} s; {who}; "
-            "end the one that hangs, then run again to resume"
+            "end the process that hangs, then run the command again to resume"
         )
 
     @contextmanager
@@ -112,14 +113,15 @@ class Database:
             raise StoreError(f"database {self.shown_url}: {reason}; {remedy(self._url)}") from error
         except optuna.exceptions.UpdateFinishedTrialError as error:
             raise StoreError(
-                f"database {self.shown_url}: another worker took this trial back and asks it again; run again to resume"
+                f"database {self.shown_url}: another worker ended this trial and will probe its config again; run the "
+                "command again to resume"
             ) from error
         except KeyError as error:
             if error.args != (_DELETED,):
                 raise
             raise StoreError(
-                f"database {self.shown_url}: the study has been deleted, in the dashboard or by another program, while "
-                "it ran; run again to begin anew"
+                f"database {self.shown_url}: the study was deleted while it ran, in the dashboard or by another "
+                "program; run the command again to begin anew"
             ) from error
 
     def _make_folder(self) -> None:
@@ -132,7 +134,7 @@ class Database:
         if tables and not {"studies", "trials", "version_info"} <= tables:
             found = ", ".join(sorted(tables)[:5])
             raise StoreError(
-                f"database {self.shown_url} is not an Optuna study database (it holds {found}); name another"
+                f"database {self.shown_url} is not an Optuna study database (its tables are {found}); name another"
             )
         try:
             return RDBStorage(self._url.render_as_string(hide_password=False), self._engine_options)
@@ -150,7 +152,7 @@ class Database:
         return {"connect_args": {"factory": PatientConnection, **usual}}
 
     def _be_patient(self, engine: Engine) -> None:
-        """Wait for a server that goes away once it has been there; one that is not there at first is refused."""
+        """Wait for a server that goes away after it has answered once. At the first connection, do not wait."""
         if self._opened and self._url.get_backend_name() != "sqlite":
             wait_while_away(engine, self._away_s, self._sleep)
 

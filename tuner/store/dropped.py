@@ -1,4 +1,4 @@
-"""Trials whose process is gone: what one had measured but could not tell is told, the others are asked again."""
+"""Ends trials whose process is gone: a result that lies in a file is stored, the other configs are probed again."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from tuner.search.verdict import State, Verdict
 from tuner.store.leases import Lease
 from tuner.store.records import attributes, dropped_probe
 
-UNTOLD = "result.json"
-"""File in a probe's folder: what no database took of it."""
+RESULT_FILE = "result.json"
+"""The file in a probe's folder with a result that could not be stored in the database."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Untold:
-    """What came of a trial, and whose it was."""
+class Unstored:
+    """The result of a trial that could not be stored, and the process that ran the trial."""
 
     number: int
     lease: Lease
@@ -31,77 +31,78 @@ class Untold:
     record: KeptProbe
 
     def of(self, trial: FrozenTrial) -> bool:
-        """Tell whether it is this trial's: one of another database may have its number."""
+        """Check whether the result is of this trial. A trial in another database may have the same number."""
         lease = Lease.read(kept(trial).lease)
         return trial.number == self.number and lease is not None and lease.same(self.lease)
 
 
 class Recovered(NamedTuple):
-    """How many trials were no longer run by anybody."""
+    """How many trials had lost their process."""
 
-    told: int
-    """Of these, what they had measured has now been told."""
-    taken_back: int
-    """These will be asked again."""
+    stored: int
+    """The trials whose result was in a file and is now stored."""
+    to_repeat: int
+    """The trials whose configs will be probed again."""
 
 
-_FILE = TypeAdapter(Untold)
+_FILE = TypeAdapter(Unstored)
 _DROPPED = Verdict(state=State.FAIL, status=INTERRUPTED, retry=True)
-"""The verdict on a probe whose process is gone."""
+"""The verdict on a probe whose process is gone and left no result."""
 
 
 def set_aside(error: StoreError, number: int, verdict: Verdict, record: KeptProbe, folder: Path) -> StoreError:
-    """Write what came of this process's trial into its probe's folder, below the study's; give the error that names it.
+    """Write the result of a trial of this process to a file in the probe's folder; return an error that names the file.
 
-    Where nothing was launched, or the file cannot be written, the error is given as it is.
+    `folder` is the study's folder. The error is returned unchanged if nothing was launched or the file cannot be
+    written.
     """
     if not record.out_dir:
         return error
-    untold = Untold(number=number, lease=Lease.mine(), verdict=verdict, record=record)
-    file = folder / record.out_dir / UNTOLD
+    unstored = Unstored(number=number, lease=Lease.mine(), verdict=verdict, record=record)
+    file = folder / record.out_dir / RESULT_FILE
     try:
         file.parent.mkdir(parents=True, exist_ok=True)  # a probe that leaves no file leaves no folder
-        file.write_bytes(_FILE.dump_json(untold, indent=2))
+        file.write_bytes(_FILE.dump_json(unstored, indent=2))
     except OSError:
         return error
     return StoreError(
-        f"{error}\nwhat the last probe measured is kept in {file}; the next run tells it, if its trial is still open"
+        f"{error}\nthe result of the last probe is kept in {file}; the next run stores it if the trial is still open"
     )
 
 
 def recover(study: Study, probes: Path) -> Recovered:
-    """End the trials whose process is gone; below `probes` lie their folders."""
+    """End the trials whose process is gone. `probes`: the folder that holds the probes' folders."""
     running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-    dropped = [trial for trial in running if not _is_held(trial)]
-    untold = dict(_read(probes)) if dropped else {}
-    told = 0
+    dropped = [trial for trial in running if not _is_running(trial)]
+    unstored = dict(_read(probes)) if dropped else {}
+    stored = 0
     for trial in dropped:
         open_trial = Trial(study, trial._trial_id)
-        file = next((file for file, one in untold.items() if one.of(trial)), None)
+        file = next((file for file, one in unstored.items() if one.of(trial)), None)
         if file is None:
             tell_probe(study, open_trial, _DROPPED, dropped_probe(trial.params))
         else:
-            tell_probe(study, open_trial, untold[file].verdict, untold[file].record)
+            tell_probe(study, open_trial, unstored[file].verdict, unstored[file].record)
             file.unlink(missing_ok=True)
-            told += 1
-    return Recovered(told=told, taken_back=len(dropped) - told)
+            stored += 1
+    return Recovered(stored=stored, to_repeat=len(dropped) - stored)
 
 
 def tell_probe(study: Study, trial: Trial, verdict: Verdict, probe: KeptProbe) -> None:
-    """Keep what is known of the probe and report the verdict to Optuna."""
+    """Store the record of the probe, and report the verdict to Optuna."""
     for name, fact in attributes(verdict, probe).items():
         trial.set_user_attr(name, fact)
     tell(study, trial, verdict)
 
 
-def _is_held(trial: FrozenTrial) -> bool:
+def _is_running(trial: FrozenTrial) -> bool:
     lease = Lease.read(kept(trial).lease)
     return lease is not None and lease.held()
 
 
-def _read(probes: Path) -> Iterator[tuple[Path, Untold]]:
-    for file in probes.glob(f"*/{UNTOLD}"):
+def _read(probes: Path) -> Iterator[tuple[Path, Unstored]]:
+    for file in probes.glob(f"*/{RESULT_FILE}"):
         try:
             yield file, _FILE.validate_json(file.read_bytes())
         except (OSError, ValidationError):
-            continue  # cut off, or another version's
+            continue  # the file is incomplete, or of another version

@@ -1,4 +1,4 @@
-"""Who runs a trial, and whether that process is still there."""
+"""Says which process runs a trial, and whether that process still lives."""
 
 import os
 import platform
@@ -11,9 +11,9 @@ import psutil
 from pydantic import TypeAdapter, ValidationError
 
 BEAT_S = 30.0
-"""Between two signs of life."""
+"""The seconds between two signs of life."""
 STALE_S = 600.0
-"""A lease from another host counts as dropped after this long without a sign of life."""
+"""A process on another host counts as gone after this many seconds without a sign of life."""
 _START_TOLERANCE_S = 1.0
 
 
@@ -22,14 +22,14 @@ class Lease:
     """The process that runs a trial; `started` and `beat` are Unix times in seconds."""
 
     host: str
-    """As `this_host` gives it; without its second word where an older version wrote the lease."""
+    """The name that `this_host` returns. A lease of an older version has only its first word."""
     pid: int
     started: float
     beat: float
 
     @classmethod
     def mine(cls) -> "Lease":
-        """Give a lease of this process, beating now."""
+        """Return a lease of this process with a sign of life now."""
         pid = os.getpid()
         return cls(host=this_host(), pid=pid, started=psutil.Process(pid).create_time(), beat=time.time())
 
@@ -45,20 +45,19 @@ class Lease:
             return None
 
     def write(self) -> dict[str, Any]:
-        """Give the lease as JSON values."""
+        """Return the lease as values of JSON."""
         return asdict(self)
 
     def same(self, other: "Lease") -> bool:
-        """Tell whether both are of one process."""
+        """Check whether both leases are of the same process."""
         is_near = abs(self.started - other.started) < _START_TOLERANCE_S
         return is_near and (self.host, self.pid) == (other.host, other.pid)
 
     def held(self) -> bool:
-        """Tell whether the process lives: on this host by pid and start time, elsewhere by its last sign of life.
+        """Check whether the process lives: on this host by pid and start time, elsewhere by its last sign of life.
 
-        Containers may share a host's name and not its pids: another one counts as elsewhere.
-
-        A process that has ended but that its parent never waited for does not live.
+        Another container counts as elsewhere, because it may have the host's name but its own process ids. A zombie
+        does not live.
         """
         if self.host not in {this_host(), platform.node()}:
             return time.time() - self.beat < STALE_S
@@ -74,7 +73,7 @@ _LEASE = TypeAdapter(Lease)
 
 
 def this_host() -> str:
-    """Name this host and, where the system tells it, the namespace in which its pids count (pid_namespaces(7))."""
+    """Return the name of this host, and the namespace of its process ids where known (pid_namespaces(7))."""
     try:
         return f"{platform.node()} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:

@@ -1,4 +1,4 @@
-"""A case's study in the database: begun, or resumed with the settings that it was begun with."""
+"""Begins the study of a case in the database, or resumes it with unchanged settings."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -16,11 +16,11 @@ from tuner.store.database import Database
 
 
 def check_study(database: Database, name: str, identity: dict[str, Any]) -> None:
-    """Raise StoreError where the study called `name` has been begun with another identity; begin none."""
+    """Raise StoreError if the study called `name` exists and has another identity. This begins no study."""
     with database.reported():
         try:
             study_id = database.storage.get_study_id_from_name(name)
-        except KeyError:  # there is none yet
+        except KeyError:  # there is no such study yet
             return
         known = KeptStudy(database.storage.get_study_user_attrs(study_id)).identity
     if known is not None:
@@ -30,9 +30,9 @@ def check_study(database: Database, name: str, identity: dict[str, Any]) -> None
 def open_study(
     database: Database, name: str, *, objectives: Sequence[str], pruner: BasePruner, identity: dict[str, Any]
 ) -> optuna.Study:
-    """Give the study called `name`, which maximises each of the objectives; Optuna's own sampler is still in it.
+    """Return the study called `name`, which maximises each of the objectives. It still has Optuna's default sampler.
 
-    Raises StoreError naming what differs from the identity that it was begun with.
+    Raises StoreError that names what differs from the identity with which the study was begun.
     """
     study = optuna.create_study(
         study_name=name,
@@ -52,20 +52,20 @@ def open_study(
 
 
 def _name_values(study: optuna.Study, objectives: Sequence[str]) -> None:
-    """Name the values of each trial, which the dashboard otherwise numbers."""
+    """Name the values of each trial, because the dashboard otherwise shows numbers for names."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study.set_metric_names(list(objectives))
 
 
 def _check_identity(known: dict[str, Any], now: dict[str, Any], *, study: str, shown_url: str) -> None:
-    """Raise StoreError naming what differs from the settings that the study was started with."""
+    """Raise StoreError if the settings differ from those with which the study was started; it names the differences."""
     if changed := list(_changes(without_idle_pruner(known), now)):
         raise StoreError(
             f"study {study} in {shown_url} was started with other settings:\n"
             + "\n".join(changed)
-            + "\nrestore them to resume it, or give another --runs folder (and --storage, where you name one) "
-            "or the study file another `name:` to start anew"
+            + "\nrestore these settings to resume the study; to start anew, choose another --runs folder (and another "
+            "--storage if you use it), or change `name:` in the study file"
         )
 
 

@@ -1,4 +1,4 @@
-"""SQLite connections that wait for a locked file in slices, because Python hears no Ctrl-C while SQLite waits."""
+"""SQLite connections that wait for a locked file in short slices. While SQLite waits, Python hears no Ctrl-C."""
 
 import sqlite3
 import time
@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 SLICE_S = 0.5
-"""SQLite waits so long at a time."""
+"""How long SQLite waits at a time."""
 
 Answer = TypeVar("Answer")
 
 
 class PatientConnection(sqlite3.Connection):
-    """Waits for others to let go of the file as long as its `timeout` says.
+    """Waits up to `timeout` seconds until other programs release the file.
 
-    What SQLite refuses at once, because no waiting would help, is refused here, too. `executemany`, which Optuna does
-    not use, waits for one slice.
+    If SQLite refuses a call at once, because waiting would not help, this connection refuses it, too. `executemany`,
+    which Optuna does not use, waits for one slice.
     """
 
     def __init__(self, database: str, timeout: float = 5.0, **options: Any) -> None:
@@ -23,15 +23,15 @@ class PatientConnection(sqlite3.Connection):
         self.patience_s = timeout
 
     def cursor(self, factory: Any = None) -> Any:
-        """Give a cursor that waits alike."""
+        """Return a cursor that waits in the same way."""
         return super().cursor(factory or (lambda _: _PatientCursor(self)))
 
     def commit(self) -> None:
-        """Commit; those who still read are waited for."""
+        """Commit; wait for programs that still read."""
         self.patiently(super().commit)
 
     def patiently(self, call: Callable[..., Answer], *arguments: Any) -> Answer:
-        """Make a call again each time SQLite has given it up after a slice."""
+        """Repeat a call each time SQLite has given up after a slice."""
         end_s = time.monotonic() + self.patience_s
         while True:
             begun_s = time.monotonic()

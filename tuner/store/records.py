@@ -1,4 +1,4 @@
-"""What is kept of a trial: the record of its probe, and the few facts that the record does not hold."""
+"""Makes what the database keeps of a trial: the record of its probe, and a few facts outside the record."""
 
 from collections.abc import Iterable
 from dataclasses import fields
@@ -51,7 +51,7 @@ def attributes(verdict: Verdict, probe: KeptProbe) -> dict[str, Any]:
 
 
 def usual_s(trials: Iterable[FrozenTrial]) -> float | None:
-    """Return the median of the seconds that complete probes took; None where none is known."""
+    """Return the median of the seconds that complete probes took; None where no probe's time is known."""
     complete = (kept(one).total_s for one in trials if one.state == TrialState.COMPLETE)
     known = [total_s for total_s in complete if total_s is not None]
     return median(known) if known else None

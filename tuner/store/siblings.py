@@ -1,4 +1,4 @@
-"""The other cases of a study that one may learn from."""
+"""Finds the cases of a study from which another case may learn."""
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
@@ -17,9 +17,9 @@ from tuner.study.cases import Case
 
 
 def siblings(database: Database, study: str, case: Case, identity: Mapping[str, Any]) -> list[Sibling]:
-    """Give up to `NEAREST` other cases of a study that are like this one and have a best config, the likest first.
+    """Return up to `NEAREST` similar cases of a study that have a best config, the most similar one first.
 
-    They were measured on the same devices, by the same trainer, towards the same objective. Raises StoreError.
+    The same devices have measured them with the same trainer and the same objective. Raises StoreError.
     """
     prefix, mine = f"{study}/", comparable(identity)
     with database.reported():
@@ -41,13 +41,10 @@ def siblings(database: Database, study: str, case: Case, identity: Mapping[str, 
 
 
 def sibling(case: str, trials: Iterable[FrozenTrial]) -> Sibling | None:
-    """Read a case's trials; None where none of them may be the best.
-
-    Of several objectives the first counts.
-    """
-    told = list(trials)
-    known = best(readings(told))
+    """Return what a case's trials show, by the first objective; None where no config may be the best."""
+    known_trials = list(trials)
+    known = best(readings(known_trials))
     if known is None:
         return None
-    costs = [(trial.params, cost) for trial in told if (cost := kept(trial).cost)]
-    return Sibling(case=case, best=told[known.trials[-1]].params, costs=costs)
+    costs = [(trial.params, cost) for trial in known_trials if (cost := kept(trial).cost)]
+    return Sibling(case=case, best=known_trials[known.trials[-1]].params, costs=costs)

@@ -1,4 +1,4 @@
-"""One case's study: ask for the next config, follow its probe, tell what came of it, take back what was dropped."""
+"""The study of one case: it chooses the next config, reports a running probe, and stores the result."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -46,23 +46,23 @@ class Asked:
     number: int
     config: Config
     attempt: int
-    """How often in a row its config will have failed by itself where it fails now."""
+    """1 + the number of failures in a row that this config has had just before."""
     cold: bool
-    """Whether the trainer's plain command is to measure it, because a session has failed or shown it to be the best."""
+    """Whether the trainer's plain command measures the config: a session has failed, or has found the best config."""
     confirms: bool = False
-    """Whether it measures again what a session has shown to be the best: to the end, whatever comes of it."""
+    """Whether the trial measures the best config of the sessions again. Nothing ends such a probe early."""
     origin: str | None = None
-    """The case in which this config is the best, where it comes from there."""
+    """The other case in which this config is the best, if the config comes from another case."""
 
 
 class CaseStudy:
-    """The study of one case, resumed where it exists.
+    """The study of one case. A study that exists in the database is resumed.
 
-    `strategy` makes what chooses configs from the number of trials so far. `objectives` are named in the order in which
-    they are told; of several the best is a Pareto front, and no probe is pruned. `identity` is what must not change
-    while the study goes on: space, trainer, pruner, objective, what measures. `confirm`: whether the best is to be
-    measured again by the trainer's plain command where a session has measured it.
-    Raises StoreError naming what differs from the study in the database.
+    `strategy` makes the strategy from the number of trials so far. `objectives` are the names of a trial's values, in
+    their order. With several objectives, the best is a Pareto front and no probe is pruned. `identity` holds the
+    settings that must not change while the study goes on: space, trainer, pruner, objective, source of utilisation.
+    `confirm`: whether the trainer's plain command measures the best again if a session has measured it.
+    Raises StoreError that names what differs from the study in the database.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class CaseStudy:
 
     @property
     def finished(self) -> int:
-        """How many trials have ended, but for those that are asked again or confirm another."""
+        """How many trials have ended, without those that will be repeated and those that confirm another trial."""
         with self._database.reported():
             return finished(self._study.get_trials(deepcopy=False))
 
@@ -103,7 +103,7 @@ class CaseStudy:
 
     @property
     def incumbent(self) -> float | None:
-        """The best mean of an eligible config so far, as `standing.incumbent` gives it; None of several objectives."""
+        """The best mean of an eligible config so far: see `standing.incumbent`. None with several objectives."""
         if self._several:
             return None
         with self._database.reported():
@@ -112,13 +112,13 @@ class CaseStudy:
 
     @property
     def has_run(self) -> bool:
-        """Whether a probe has given a number."""
+        """Whether a probe has measured the objective."""
         with self._database.reported():
             return bool(self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
 
     @property
     def failing_streak(self) -> int:
-        """How many of the last ended trials failed through no fault of their config, one after another."""
+        """How many trials in a row, counted back from the last ended one, failed without fault of their config."""
         with self._database.reported():
             ended = [trial for trial in self._study.get_trials(deepcopy=False) if trial.state.is_finished()]
         failed = (trial.state == TrialState.FAIL and has_failed(trial) for trial in reversed(ended))
@@ -131,7 +131,7 @@ class CaseStudy:
             return KeptStudy(self._study.user_attrs).rungs
 
     def fix_rungs(self, make: Callable[[Sequence[FrozenTrial]], tuple[int, ...]]) -> tuple[int, ...]:
-        """Give the rungs of an `auto` ladder: what the study holds or, for good, what `make` gives for its trials."""
+        """Return the rungs of an `auto` ladder. If the study has none, `make` makes them from the trials, for good."""
         with self._database.reported(), self._database.lock():
             if (rungs := self.rungs) is None:
                 rungs = make(self._study.get_trials(deepcopy=False))
@@ -139,12 +139,12 @@ class CaseStudy:
         return rungs
 
     def frontier(self) -> Frontier:
-        """Give what the study knows about where memory ends."""
+        """Return what the study knows about where memory ends."""
         with self._database.reported():
             return frontier(self._study.get_trials(deepcopy=False))
 
     def metrics_of(self, config: Config) -> Mapping[str, float | None]:
-        """Give the metrics of the newest probe that came to a number for this config, empty where none has."""
+        """Return the metrics of the newest complete probe of this config; empty where there is none."""
         with self._database.reported():
             complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         same = [trial for trial in complete if same_launch(trial.params, config)]
@@ -152,18 +152,18 @@ class CaseStudy:
         return probe.metrics if probe else {}
 
     def recover(self, probes: Path) -> Recovered:
-        """End the trials whose process is gone: see `tuner.store.dropped`. Below `probes` lie their folders."""
+        """End the trials whose process is gone: see `tuner.store.dropped`. `probes` holds the probes' folders."""
         with self._database.reported(), self._database.lock():
             return recover(self._study, probes)
 
     def ask(
         self, target: int | None, price: Price = free, has_time: Callable[[float | None], bool] = lambda _: True
     ) -> Asked | None:
-        """Give the next config, leased to this process; `price` says what probing one costs now.
+        """Begin a trial of the next config, with a lease of this process. None where there is nothing to probe.
 
-        None, too, where `has_time` says no to the seconds that the case's probes take as a rule.
-        Once `target` trials have ended or are running, or when nothing is left to probe, that is the config which a
-        session has shown to be the best, to be confirmed; None when that has been done.
+        The search ends once `target` trials have ended or are running, or when nothing is left to probe. The best
+        config of the sessions, if any, is then confirmed. `price` says what a probe of a config costs now. `has_time`
+        gets the median seconds of the case's probes, None where unknown, and says whether a probe may begin.
         """
         with self._database.reported(), self._database.lock():
             history = History(self._study, self._space)
@@ -178,7 +178,7 @@ class CaseStudy:
             return self._asked(trial, choice, history)
 
     def _choice(self, history: History, target: int | None, price: Price) -> Choice | None:
-        """Choose a config to search with or, once the search has ended and nobody probes any more, to confirm."""
+        """Choose the next config of the search. Once the search has ended and no probe runs, choose one to confirm."""
         busy = running(history.trials)
         if target is None or finished(history.trials) + busy < target:
             answer = self._strategy.choose(history, price)
@@ -203,9 +203,10 @@ class CaseStudy:
         )
 
     def end(self, *, keep: bool = True) -> str | None:
-        """Return the reason why nothing is left to probe; None while something is.
+        """Return why nothing is left to probe; None while something is.
 
-        The study keeps it until the next trial is asked for, unless others still probe or `keep` says otherwise.
+        With `keep`, the study keeps the reason until its next trial begins. While other workers still probe, it does
+        not.
         """
         with self._database.reported(), self._database.lock():
             answer = self._strategy.choose(History(self._study, self._space), free)
@@ -215,9 +216,9 @@ class CaseStudy:
         return why
 
     def report(self, asked: Asked, iteration: int, value: float) -> bool:
-        """Report the objective so far after an iteration; tell whether the pruner would stop the probe.
+        """Report the objective so far after an iteration; return whether the pruner would stop the probe.
 
-        Of several objectives Optuna takes no reports.
+        Optuna takes no reports in studies with several objectives.
         """
         if self._several:
             return False
@@ -227,13 +228,13 @@ class CaseStudy:
             return trial.should_prune()
 
     def beat(self, asked: Asked) -> None:
-        """Give a sign of life now and then, for workers on other hosts."""
+        """Renew the lease every `BEAT_S` seconds, so that workers on other hosts know that this process lives."""
         if time.monotonic() - self._beat_s >= BEAT_S:
             self._beat_s = time.monotonic()
             with self._database.reported():
                 self._trials[asked.number].set_user_attr(LEASE, Lease.mine().write())
 
     def tell(self, asked: Asked, verdict: Verdict, probe: KeptProbe) -> None:
-        """Tell the verdict and keep the record; what is told survives anything that follows."""
+        """Store the verdict and the record of the probe."""
         with self._database.reported():
             tell_probe(self._study, self._trials.pop(asked.number), verdict, probe)

@@ -1,4 +1,4 @@
-"""A trainer whose output is scripted and appears in the time of a fake clock."""
+"""A trainer with scripted output. A fake clock decides when each line appears."""
 
 import math
 from collections.abc import Sequence
@@ -12,27 +12,30 @@ from tuner.testing.clock import FakeClock
 
 
 class ScriptedTrainer:
-    """Writes its lines at their times and moves the clock while the prober waits; a `Launch` and its result in one."""
+    """Writes its lines at their times, and moves the clock while the prober waits.
+
+    It is both a `Launch` and the `RunningTrainer` that the `Launch` returns.
+    """
 
     pid = 1
 
     def __init__(
         self, clock: FakeClock, lines: Sequence[Line], *, exit_at_s: float | None = None, exit_code: int = 0
     ) -> None:
-        """`exit_at_s` None: it runs until it is ended."""
+        """With `exit_at_s` None, the trainer runs until the tuner ends it."""
         self._clock = clock
         self._rest = sorted(lines, key=lambda line: line.t_s)
         self._exit_at_s = exit_at_s
         self._exit_code = exit_code
         self._origin_s = clock.now()
         self.plans: list[ProbePlan] = []
-        """The plans that it was launched with."""
+        """The plans with which the trainer was launched."""
         self.ended_at_s: float | None = None
-        """When the tuner ended it; None where it exited by itself."""
-        self.told_last: int | None = None
-        """The iteration that the tuner announced as the last; None where it announced none."""
-        self.told_last_at_s: float | None = None
-        """When the tuner announced it."""
+        """When the tuner ended the trainer; None if the trainer exited by itself."""
+        self.last_announced: int | None = None
+        """The iteration that the tuner announced as the last; None before that."""
+        self.last_announced_at_s: float | None = None
+        """When the tuner announced the last iteration."""
 
     def __call__(self, plan: ProbePlan) -> "ScriptedTrainer":
         """Start now, which is time 0 of the script."""
@@ -52,7 +55,7 @@ class ScriptedTrainer:
         return due
 
     def exit_code(self) -> int | None:
-        """The scripted exit code once its time has come."""
+        """Return the exit code once the trainer has ended; -15 if the tuner ended it."""
         if self.ended_at_s is not None:
             return -15
         if self._exit_at_s is not None and self._now_s() >= self._exit_at_s:
@@ -60,15 +63,15 @@ class ScriptedTrainer:
         return None
 
     def last_iteration(self, iteration: int) -> None:
-        """Note which iteration is announced as the last, and when."""
-        self.told_last, self.told_last_at_s = iteration, self._now_s()
+        """Record which iteration is announced as the last, and when."""
+        self.last_announced, self.last_announced_at_s = iteration, self._now_s()
 
     def release(self) -> int:
-        """Note when it is ended: a script serves one probe."""
+        """End the trainer: a script serves one probe."""
         return self.end()
 
     def end(self) -> int:
-        """Note when it is ended."""
+        """Record when the tuner ended the trainer."""
         code = self.exit_code()
         if code is None:
             self.ended_at_s = self._now_s()
@@ -91,7 +94,7 @@ class ReplayedRecorder:
         self._origin_s = 0.0
 
     def start(self, pid: int, origin_s: float) -> None:
-        """Set time 0."""
+        """Set `origin_s` as time 0 of the recording."""
         self._origin_s = origin_s
 
     def samples(self) -> list[DeviceSample]:
@@ -100,11 +103,11 @@ class ReplayedRecorder:
 
     @property
     def lost(self) -> str | None:
-        """Say that a card is lost from `lost_at_s` on."""
+        """Why the devices cannot be read from `lost_at_s` on; None before."""
         return "cuda:1 is lost" if self._now_s() >= self._lost_at_s else None
 
     def stop(self) -> None:
-        """Nothing to stop."""
+        """Do nothing."""
 
     def _now_s(self) -> float:
         return self._clock.now() - self._origin_s

@@ -26,8 +26,8 @@ def make_slot(out_dir: Path, *, gpu: bool = False, ranks: int = 2, port: int = 4
 def check_trainer(trainer: Trainer, *, case: str, configs: Sequence[Config], out_dir: Path) -> None:
     """Check `trainer` against the contract of `tuner.trainers.base.Trainer`.
 
-    `case` is one of its trainable cases, `configs` are at least two that differ, `out_dir` is a fresh absolute path.
-    Raises AssertionError with the first promise that does not hold.
+    `case` is one of its trainable cases, `configs` are at least two different configs, and `out_dir` is an absolute
+    path that does not exist. Raises AssertionError with the first rule that the trainer breaks.
     """
     _check_words(trainer)
     found = _check_cases(trainer, case)
@@ -35,57 +35,62 @@ def check_trainer(trainer: Trainer, *, case: str, configs: Sequence[Config], out
     slot = make_slot(out_dir)
     plans = [_check_plan(trainer, found, config, slot) for config in configs]
     digests = {plan.digest for plan in plans}
-    _holds(len(digests) == len(configs) >= 2, "configs that differ have plans whose digests differ")
+    _holds(len(digests) == len(configs) >= 2, "different configs have plans with different digests")
     for gpu in (False, True):
         both, first = (trainer.plan(found, configs[0], make_slot(out_dir, gpu=gpu, ranks=ranks)) for ranks in (2, 1))
-        _holds(both.digest != first.digest, "each device counts in the digest")
+        _holds(both.digest != first.digest, "the digest depends on every device")
     _check_sessions(trainer, found, plans)
     _holds(not out_dir.exists(), "planning writes nothing")
 
 
 def _check_words(trainer: Trainer) -> None:
     _holds(bool(trainer.name), "a trainer has a name")
-    _holds(not trainer.accepts & trainer.declines.keys(), "no parameter is both accepted and declined")
-    _holds(trainer.accepts | trainer.declines.keys() >= set(STANDARD), "standard parameters are accepted or declined")
+    _holds(not trainer.accepts & trainer.declines.keys(), "a parameter is not both accepted and declined")
+    _holds(
+        trainer.accepts | trainer.declines.keys() >= set(STANDARD), "each standard parameter is accepted or declined"
+    )
     _holds(all(trainer.declines.values()), "each decline has a reason")
-    _holds(trainer.learning <= trainer.accepts, "what changes learning is among what it accepts")
-    _holds(trainer.fingerprint() == trainer.fingerprint(), "the fingerprint stays")
-    _holds(trainer.fingerprint().get("name") == trainer.name, "the fingerprint holds the name")
-    _holds(_is_text(trainer.fingerprint()), "the fingerprint is text")
+    _holds(trainer.learning <= trainer.accepts, "`learning` contains only accepted parameters")
+    _holds(trainer.fingerprint() == trainer.fingerprint(), "`fingerprint` always returns the same")
+    _holds(trainer.fingerprint().get("name") == trainer.name, "the fingerprint contains the trainer's name")
+    _holds(_is_text(trainer.fingerprint()), "keys and values of the fingerprint are text")
 
 
 def _check_cases(trainer: Trainer, name: str) -> Case:
     cases = {case.name: case for case in trainer.cases()}
-    _holds(trainer.cases() == list(cases.values()), "case names are unique and cases stay")
-    _holds(name in cases and cases[name].trainable, f"{name} is a trainable case")
-    _holds(_is_text(cases[name].options), "case options are text")
+    _holds(trainer.cases() == list(cases.values()), "`cases` always returns the same cases, with unique names")
+    _holds(name in cases and cases[name].trainable, f"`cases` returns the trainable case {name}")
+    _holds(_is_text(cases[name].options), "keys and values of a case's options are text")
     return cases[name]
 
 
 def _check_ladder_end(trainer: Trainer, case: Case) -> None:
     end = trainer.ladder_end(case)
-    _holds(end is None or end.num_envs >= 1, "a ladder ends at 1 environment or more")
+    _holds(end is None or end.num_envs >= 1, "a ladder does not end below 1 environment")
     _holds(end is None or bool(end.reason), "the end of a ladder has a reason")
-    _holds(end == trainer.ladder_end(case), "the end of a ladder stays")
+    _holds(end == trainer.ladder_end(case), "`ladder_end` always returns the same")
 
 
 def _check_plan(trainer: Trainer, case: Case, config: Config, slot: Slot) -> ProbePlan:
     before = dict(config)
     plan = trainer.plan(case, config, slot)
     moved = trainer.plan(case, config, _moved(slot))
-    _holds(plan == trainer.plan(case, config, slot), "planning twice gives equal plans")
-    _holds(plan.digest == moved.digest, "out dir and port do not count in the digest")
-    _holds(plan.config == before == config and plan.slot == slot, "the plan holds its config and slot")
-    _holds(bool(plan.argv) and all(isinstance(word, str) for word in plan.argv), "the command is words")
-    _holds(_is_text(plan.env) and plan.env.items() >= slot.variables.items(), "the slot's variables are set")
-    _holds(plan.cwd.is_absolute(), "the working folder is absolute")
+    _holds(plan == trainer.plan(case, config, slot), "`plan` always returns the same plan")
+    _holds(plan.digest == moved.digest, "the digest does not depend on out dir and port")
+    _holds(plan.config == before == config and plan.slot == slot, "the plan contains the given config and slot")
+    _holds(bool(plan.argv) and all(isinstance(word, str) for word in plan.argv), "the command is a list of words")
+    _holds(_is_text(plan.env) and plan.env.items() >= slot.variables.items(), "the plan sets the slot's variables")
+    _holds(plan.cwd.is_absolute(), "the path of the working folder is absolute")
     for path in (*plan.files, *plan.expected):
         _holds(path.is_relative_to(slot.out_dir), f"{path} lies in the out dir")
-    _holds(slot.console not in plan.files and slot.progress not in plan.files, "the tuner's own files are left to it")
+    _holds(
+        slot.console not in plan.files and slot.progress not in plan.files,
+        "the plan does not write the tuner's own files",
+    )
     _holds(bool(plan.session_key), "a plan has a session key")
     training = trainer.plan(case, config, replace(slot, to_train=True))
-    _holds(training.files == plan.files, "a config is trained with the files that it was probed with")
-    _holds(set(training.argv) <= set(plan.argv), "a command to train with has nothing that a probe's has not")
+    _holds(training.files == plan.files, "training uses the same files as the probe")
+    _holds(set(training.argv) <= set(plan.argv), "the command to train with has only words of the probe's command")
     return plan
 
 
@@ -94,17 +99,20 @@ def _check_sessions(trainer: Trainer, case: Case, plans: Sequence[ProbePlan]) ->
     for cold in plans:
         config, key = cold.config, trainer.session_key(case, cold.config)
         warm = trainer.warm_plan(case, config, cold.slot)
-        _holds(cold.request is None, "a cold plan asks nothing of a session")
+        _holds(cold.request is None, "a cold plan has no request")
         _holds((key is None) == (warm is None), "a config has a session key if and only if it has a warm plan")
         if key is None or warm is None:
             continue
         request, moved = warm.request or {}, trainer.warm_plan(case, config, _moved(cold.slot))
-        _holds(moved is not None and moved.digest == warm.digest, "nor do they in that of a warm plan")
-        _holds(warm.session_key == key, "the warm plan holds the session key")
+        _holds(
+            moved is not None and moved.digest == warm.digest,
+            "a warm plan's digest does not depend on out dir and port",
+        )
+        _holds(warm.session_key == key, "the warm plan has the key that `session_key` returns")
         _holds(started.setdefault(key, warm.argv) == warm.argv, "configs with equal keys start the same command")
-        _holds({"config", "iterations"} <= request.keys(), "a request holds config and iterations")
-        _holds(request["config"].items() <= config.items(), "a request's config is that of the probe")
-        _holds(not warm.progress.patterns, "a session tells progress by messages alone")
+        _holds({"config", "iterations"} <= request.keys(), "a request contains config and iterations")
+        _holds(request["config"].items() <= config.items(), "a request's values are those of the config")
+        _holds(not warm.progress.patterns, "a session reports progress only by messages")
         _holds(warm.digest != cold.digest, "warm and cold plans have different digests")
 
 

@@ -14,9 +14,9 @@ The tuner ends a probe itself. A command that is run by hand ends at this limit.
 
 
 def device_names(devices: Sequence[Device]) -> tuple[str, ...]:
-    """Name the devices as torch does inside the probe, one per rank.
+    """Return the names by which torch knows the devices inside the probe, one per rank.
 
-    CUDA_VISIBLE_DEVICES shows a trainer only its own GPUs, so these count from `cuda:0`. CPU shares are all `cpu`.
+    CUDA_VISIBLE_DEVICES shows a trainer only its own GPUs, so they are `cuda:0`, `cuda:1`, …. CPU ranks are all `cpu`.
     """
     return tuple(f"cuda:{rank}" if device.is_gpu else "cpu" for rank, device in enumerate(devices))
 

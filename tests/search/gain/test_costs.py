@@ -1,4 +1,4 @@
-"""What probes are expected to take, after what they took."""
+"""The expected cost of probes, from the measured costs."""
 
 import numpy as np
 from optuna.trial import FrozenTrial, create_trial

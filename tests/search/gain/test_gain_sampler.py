@@ -1,4 +1,4 @@
-"""The sampler that weighs gain against seconds, in an in-memory study."""
+"""The sampler `gain` in an in-memory study."""
 
 from collections.abc import Callable
 
@@ -133,7 +133,7 @@ def test_after_a_first_probe_that_failed_it_goes_down_and_not_straight_up_again(
 
 
 def tell(search: Search, state: TrialState, facts: dict[str, object]) -> Config:
-    """Let a probe end so; give its config."""
+    """Probe a config with this result; return the config."""
     trial = search.study.ask()
     config = suggest(trial, search.space)
     for name, fact in facts.items():
@@ -176,7 +176,7 @@ def test_readings_are_repeated_only_where_they_can_tell_rivals_apart() -> None:
 
 
 def test_what_may_not_run_does_not_stop_the_search_from_being_sure_of_the_rest() -> None:
-    """Beyond memory much is uncertain, and however good it might be, it is no reason to end or to go on."""
+    """Configs beyond memory are very uncertain. Their possible value neither ends the search nor prolongs it."""
     search = Search(fits=FITS, value=lambda config: float(config["num_envs"]) / 20.0)
     search.run()
     best = search.sampler.best(search.study)
@@ -207,7 +207,7 @@ def test_what_is_believed_to_be_the_best_is_measured_cold_once() -> None:
 
 @pytest.mark.parametrize(("variant", "left"), [("hiutil", False), ("default", True)])
 def test_of_equals_one_that_was_measured_cold_is_enough(variant: str, left: bool) -> None:
-    """Epochs change nothing here, variants a lot."""
+    """Here epochs change nothing, and variants change a lot."""
     search = Search(warm=True)
     search.run()
     best = search.sampler.best(search.study)
@@ -220,7 +220,7 @@ def test_of_equals_one_that_was_measured_cold_is_enough(variant: str, left: bool
 
 
 def test_what_another_host_adds_to_all_readings_makes_none_of_them_the_best() -> None:
-    """The first host reads all 8 points higher; on the second the best is read for the first time."""
+    """The first host measures all values 8 points too high. The best config is measured first on the second host."""
     search, rung = Search(), 1024
     told = ((20, 90.0, "a"), (30, 88.0, "a"), (20, 82.0, "b"), (40, 85.0, "b"))
     kinds = {one.name: distribution(one) for one in SPACE.parameters}
@@ -248,7 +248,9 @@ def test_patience_is_drawn_beside_and_conditions_hold() -> None:
 
 
 def test_the_smallest_is_looked_for_where_the_study_minimises() -> None:
-    space = Space(SPACE.parameters[:2])  # epochs change nothing, and so little of so small values is hard to be sure of
+    space = Space(
+        SPACE.parameters[:2]
+    )  # epochs change nothing, and differences between such small values need many measurements
     search = Search(space)
     search.study = optuna.create_study(direction="minimize")
     search.resume()

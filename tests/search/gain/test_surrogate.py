@@ -1,4 +1,4 @@
-"""What readings say about configs that were read, and about those that were not."""
+"""Predictions for configs that have been measured, and for configs that have not."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What one more reading may gain, and how sure the best is."""
+"""The expected gain of one more measurement, and the certainty of the best config."""
 
 import numpy as np
 from hypothesis import given

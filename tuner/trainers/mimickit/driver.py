@@ -32,7 +32,7 @@ LOOK_S = 1.0
 
 
 def main() -> None:
-    """Start the other ranks, which end with this process, and be rank 0, which talks to the tuner."""
+    """Start the other ranks, which end with this process, then work as rank 0, which talks to the tuner."""
     sys.path[0] = str(Path("mimickit").absolute())  # as in `python mimickit/run.py`; the other ranks inherit it
     progress = load("../../progress.py")
     pipes = [_start(rank) for rank in range(1, len(_devices(sys.argv)))]  # first, so that all import at once
@@ -69,7 +69,7 @@ def _start(rank: int) -> Connection:
 
 
 def follow(rank: int, argv: Sequence[str], pipe: Connection) -> None:
-    """Be a rank other than 0: import MimicKit, wait for the check on rank 0, and serve the requests it passes on."""
+    """Work as a rank other than 0: import MimicKit, wait for the check on rank 0, then serve rank 0's requests."""
     with suppress(Exception):  # rank 0 imports the same and reports what is wrong
         import_module("run")
     pipe.recv()

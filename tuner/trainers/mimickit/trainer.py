@@ -26,10 +26,10 @@ DRIVER = Path(__file__).with_name("driver.py")
 
 
 class Options(Strict):
-    """What `trainer.options` may hold."""
+    """The keys that `trainer.options` may have."""
 
     engine_config: str = ""
-    """Replaces the simulator that the case's argument file names; relative to the root."""
+    """The engine file that replaces the one named in the case's argument file; relative to the root."""
 
 
 class MimicKitTrainer(Trainer):
@@ -107,7 +107,7 @@ class MimicKitTrainer(Trainer):
         )
 
     def session_key(self, case: Case, config: Config) -> str:
-        """Name the environment: configs that differ in their agent alone share it. Raises as `plan` does."""
+        """Return a key of the environment. Configs that differ only in their agent share it. Raises as `plan` does."""
         return "/".join((self.name, case.name, self._engine(case), str(_num_envs(config))))
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
@@ -128,7 +128,7 @@ class MimicKitTrainer(Trainer):
         )
 
     def ladder_end(self, case: Case) -> LadderEnd | None:
-        """Give what the replay buffer of the case's agent file holds; None where the file cannot be used."""
+        """Return how many environments fit into the replay buffer of the case's agent; None if its file is unusable."""
         base_agent = case.options["agent_config"]
         try:
             return agent.ladder_end(Checkout.at(self._spec.root).read(base_agent), base_agent)
@@ -136,11 +136,11 @@ class MimicKitTrainer(Trainer):
             return None
 
     def fingerprint(self) -> dict[str, str]:
-        """Say what makes results comparable: MimicKit, and the simulator where the study sets one."""
+        """Return what comparable results share: MimicKit, and the simulator if the study sets it."""
         return {"name": self.name, "engine_config": self._options.engine_config}
 
     def _env_arguments(self, case: Case, config: Config, slot: Slot) -> tuple[str, ...]:
-        """Give the arguments that say what is built before an agent, on each device."""
+        """Return the arguments for what MimicKit builds before an agent, on each device."""
         return (
             *("--arg_file", case.options["arg_file"]),
             *("--engine_config", self._engine(case)),
@@ -157,5 +157,5 @@ class MimicKitTrainer(Trainer):
 def _num_envs(config: Config) -> int:
     num_envs = config.get(LADDER)
     if not isinstance(num_envs, int) or num_envs < 1:
-        raise TrainerError(f"mimickit needs {LADDER} as a whole number from 1 up, found {num_envs!r}; give it a ladder")
+        raise TrainerError(f"mimickit needs a whole number above 0 for {LADDER}, found {num_envs!r}; give it a ladder")
     return num_envs

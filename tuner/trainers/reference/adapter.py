@@ -20,7 +20,7 @@ from tuner.trainers.reference.settings import RunSettings, run_settings
 
 
 class Options(Strict):
-    """What `trainer.options` may hold."""
+    """The keys that `trainer.options` may have."""
 
     hidden_units: PositiveInt | None = None
     """The units of each hidden layer; the default depends on the device."""

@@ -15,10 +15,10 @@ LONGEST_PAUSE = timedelta(days=1)
 
 
 class Orders:
-    """Gives every rank the same answers; each answer is a collective that all ranks enter.
+    """Returns the same answers on every rank. Each answer is a collective that all ranks enter.
 
-    The answers pass through CPU memory in a process group of their own, because a rank may wait long for the next run
-    and must not keep its GPU busy meanwhile.
+    The answers go through CPU memory in a separate process group: a rank may wait long for the next run, and must not
+    keep its GPU busy meanwhile.
     """
 
     def __init__(self, *, leads: bool) -> None:

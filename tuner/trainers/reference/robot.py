@@ -1,4 +1,4 @@
-"""The robot: 22 hinge joints in four limbs, as many as pi_plus has, and what an agent sees of them."""
+"""The robot: 22 hinge joints in four limbs, as many as pi_plus has, and the features of a pose."""
 
 import torch
 from torch import Tensor

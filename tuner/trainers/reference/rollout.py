@@ -52,7 +52,7 @@ def _act(env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator | N
 
 
 def lambda_returns(reward: Tensor, value: Tensor, alive: Tensor, last_value: Tensor) -> Tensor:
-    """Return the TD(λ) return of each step, [steps, num_envs]; less the value it is the GAE advantage.
+    """Return the TD(λ) return of each step, [steps, num_envs]. Minus the value, it is the GAE advantage.
 
     `alive` is 0 where a step ended the episode, `last_value` the value after the last step, [num_envs].
     Source: Sutton and Barto, Reinforcement Learning, second edition, section 12.1; Schulman et al. 2016.

@@ -1,7 +1,6 @@
-"""A session: processes that start once and train whatever the tuner asks, run after run.
+"""A session: processes that start once and then serve the runs that the tuner requests.
 
-`python -m tuner.trainers.reference.serve --help`; what the tuner and the trainer say to each other is described in
-`docs/sessions.md`.
+`python -m tuner.trainers.reference.serve --help` shows the arguments. `docs/sessions.md` describes the messages.
 """
 
 import gc
@@ -19,7 +18,7 @@ from tuner.trainers.reference.training import fresh_clips, iterations
 
 
 def serve(team: TeamSettings, width: int) -> None:
-    """Serve runs whose hidden layers are `width` wide, until the tuner has no more of them.
+    """Serve runs whose hidden layers are `width` wide, until the tuner requests no more runs.
 
     Raises the error of the first rank that fails, which also ends the other ranks.
     """
@@ -48,7 +47,7 @@ def _train(rank: Rank, settings: RunSettings, stopped: Callable[[], bool]) -> No
 
 
 def _free(device: torch.device) -> None:
-    """Return back all memory of the run that is over, and count allocator retries from 0 again."""
+    """Free all memory of the run that has ended, and count allocator retries from 0 again."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()

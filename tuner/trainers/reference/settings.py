@@ -1,4 +1,4 @@
-"""What the ranks and their runs need to know; free of torch, so that a plan can be made without it."""
+"""The settings of ranks and runs. This file does not import torch, because planning needs the settings too."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,33 +12,34 @@ PREFETCH_FACTOR = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TeamSettings:
-    """What all runs of a started trainer share."""
+    """The settings that all runs of a started trainer share."""
 
     method: Method
     devices: tuple[str, ...]
-    """One rank each, `cuda:0` or `cpu`."""
+    """The device of each rank, such as `cuda:0` or `cpu`."""
     master_port: int
     num_envs: int
-    """Per device."""
+    """Environments per device."""
     seed: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunSettings:
-    """What one run is asked for."""
+    """The settings of one run."""
 
     agent: AgentSettings
     num_workers: int
-    """Processes that prepare clips, per device; 0: the rank prepares them itself."""
+    """The processes that prepare clips, per device. With 0 the rank prepares its clips itself."""
     prefetch_factor: int | None
-    """Batches that each of them prepares ahead; None where there are none."""
+    """The batches that each of these processes prepares ahead; None without such processes."""
     iterations: int
 
 
 def run_settings(config: Mapping[str, Value], *, hidden_units: int, iterations: int) -> RunSettings:
-    """Return the run that a config asks for.
+    """Return the settings of the run for a config.
 
-    Raises TrainerError for a value that the trainer cannot use, ConfigRefusedError for values that contradict.
+    Raises TrainerError for a value that the trainer cannot use, and ConfigRefusedError for values that contradict each
+    other.
     """
     num_workers = whole(config, "num_workers", default=0, least=0)
     prefetch_factor = whole(config, "prefetch_factor", default=PREFETCH_FACTOR)

@@ -1,4 +1,4 @@
-"""The processes that train together, one per device: how they start, prepare and meet."""
+"""Starts and connects the processes that train together, one per device."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from tuner.trainers.reference.settings import TeamSettings
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rank:
-    """One of these processes, with its device."""
+    """One of the processes, with its device."""
 
     number: int
     device: torch.device
@@ -23,15 +23,15 @@ class Rank:
 
     @property
     def leads(self) -> bool:
-        """Whether this one writes and listens for all."""
+        """Whether this rank writes files and reads requests for all ranks."""
         return self.number == 0
 
 
 def start(task: Callable[..., None], team: TeamSettings, *rest: object) -> None:
-    """Run `task(number, team, *rest)` on every rank; the first one that fails ends the others and is raised.
+    """Run `task(number, team, *rest)` on every rank. If a rank fails, the others end and its error is raised.
 
-    Ranks on a CPU are forked, which spares each the import of torch; those on GPUs cannot share a parent that may have
-    touched CUDA, and are spawned.
+    Ranks on a CPU are forked, so that they need not import torch. Ranks on GPUs are spawned, because CUDA does not
+    survive a fork.
     """
     start_processes(
         task,
@@ -42,11 +42,11 @@ def start(task: Callable[..., None], team: TeamSettings, *rest: object) -> None:
 
 
 def prepare(number: int, team: TeamSettings) -> Rank:
-    """Set up this process as a rank."""
+    """Prepare this process as a rank."""
     device = torch.device(team.devices[number])
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    torch.set_num_threads(1)  # several threads would wait for each other longer than layers of this size take
+    torch.set_num_threads(1)  # for layers of this size, threads would wait for each other longer than they compute
     # A discriminator's last layer has gradients of shape [1, n], whose memory order is the same however it is written.
     warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
     return Rank(number=number, device=device, team=team)
@@ -54,7 +54,7 @@ def prepare(number: int, team: TeamSettings) -> Rank:
 
 @contextmanager
 def process_group(rank: Rank) -> Iterator[None]:
-    """Wait for the other ranks; collectives work inside."""
+    """Wait for the other ranks. Collectives work inside this context."""
     on_gpu = rank.device.type == "cuda"
     distributed.init_process_group(
         "nccl" if on_gpu else "gloo",

@@ -1,4 +1,4 @@
-"""Training on one rank: its own environments and clips, teaching one agent together with the other ranks."""
+"""Training on one rank: it has its own environments and clips, and trains one agent together with the other ranks."""
 
 import time
 from collections.abc import Iterator
@@ -23,14 +23,14 @@ class Mark:
 
     iteration: int
     samples: int
-    """So far in this run; so is `busy_s`."""
+    """The samples so far in this run. `busy_s` also counts from the beginning of the run."""
     busy_s: float
     took_s: float
     tracking_reward: float
     policy_loss: float
 
     def line(self, ranks: int) -> str:
-        """Put it in a line, with the samples of all ranks."""
+        """Return the mark as a line of text, with the samples of all ranks."""
         return (
             f"iteration {self.iteration}  samples {self.samples * ranks}  "
             f"tracking reward {self.tracking_reward:.3f}  policy loss {self.policy_loss:.3f}  {self.took_s:.2f} s\n"
@@ -39,7 +39,7 @@ class Mark:
 
 @contextmanager
 def fresh_clips(rank: Rank, settings: RunSettings) -> Iterator[ClipStream]:
-    """Begin a run: random numbers from the seed on, and clips, whose workers start at once and end with the run."""
+    """Begin a run: set the seed, and yield clips, whose workers start at once and end with the run."""
     torch.manual_seed(rank.team.seed + rank.number)
     stream = ClipStream(
         MotionClips(frames=frames_needed(STEPS_PER_ITERATION), seed=rank.team.seed),
@@ -55,7 +55,7 @@ def fresh_clips(rank: Rank, settings: RunSettings) -> Iterator[ClipStream]:
 
 
 def iterations(rank: Rank, networks: Networks, clips: ClipStream, settings: RunSettings) -> Iterator[Mark]:
-    """Train the networks one iteration after the other, telling the tuner of each."""
+    """Train the networks one iteration after the other, and report each iteration to the tuner."""
     env, meter = TrackingEnv(rank.device), busy_meter(rank.device)
     learners = networks.learners(
         update_epochs=settings.agent.update_epochs, minibatch=settings.agent.batch_size * rank.team.num_envs

@@ -1,1 +1,1 @@
-"""Stands in for the entry point of a MimicKit checkout."""
+"""Replaces the entry point of a MimicKit checkout."""
