@@ -76,6 +76,11 @@ def test_variables_before_the_program_are_no_words() -> None:
             "torchrun --standalone --nproc-per-node {ranks} train.py --lr 1 --num_workers {num_workers}",
         ),
         (
+            "python -m pkg.train --num-envs 8",
+            {"num_workers": "num_workers"},
+            "python -m pkg.train --num-envs 8 --num-workers {num_workers}",
+        ),
+        (
             "python train.py --max_iterations 10 --max_steps 5000 --n 3 --set '{a}'",
             {"n": "n"},
             "python train.py --max_iterations {iterations} --max_steps 5000 --n {n} --set '{{a}}'",

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain
 from pathlib import PurePath
 
 RANKS = (
@@ -133,8 +133,7 @@ def template(words: Sequence[str], searched: Mapping[str, str]) -> Template:
 
 def _spelled(flag: str, words: Sequence[str]) -> str:
     """Return a flag with dashes between its words where the script's other flags are spelled so."""
-    program = script(words)
-    own = [one.name for one in settings(words[words.index(program) :])] if program else []
+    own = [one.name for one in settings(words[_program(words) or 0 :])]
     dashes = any("-" in name for name in own) and not any("_" in name for name in own)
     return flag.replace("_", "-") if dashes else flag
 
@@ -181,9 +180,17 @@ def _with_port(words: Sequence[str], replaced: list[tuple[str, str]]) -> Sequenc
 
 def script(words: Sequence[str]) -> str | None:
     """Return the path of the Python script that a command line names, by `-m` too; None where it names none."""
-    modules = [word for before, word in pairwise(words) if before == "-m" and word not in _LAUNCHERS]
-    named = [word for word in words if word.endswith(".py")]
-    return next(iter([*named, *(f"{module.replace('.', '/')}.py" for module in modules)]), None)
+    place = _program(words)
+    if place is None:
+        return None
+    return words[place] if words[place].endswith(".py") else f"{words[place].replace('.', '/')}.py"
+
+
+def _program(words: Sequence[str]) -> int | None:
+    """Return the position of the word that names a Python script or module, other than a launcher of torch."""
+    modules = (place for place in range(1, len(words)) if words[place - 1] == "-m" and words[place] not in _LAUNCHERS)
+    scripts = (place for place, word in enumerate(words) if word.endswith(".py"))
+    return next(chain(scripts, modules), None)
 
 
 def _is_flag(word: str) -> bool:
