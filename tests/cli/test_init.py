@@ -78,7 +78,7 @@ def test_a_try_says_what_to_change(tuner: Tuner, train: list[str]) -> None:
     assert code == 2
     assert "9 line(s), 0 matched `progress`" in out
     assert "no line matched `progress`" in err
-    assert "mend the `progress` patterns" in err
+    assert "`progress` patterns of the study file" in err
 
 
 def test_a_file_is_overwritten_only_by_force(tuner: Tuner, train: list[str]) -> None:

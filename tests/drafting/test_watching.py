@@ -69,7 +69,7 @@ def test_a_command_that_ends_well_after_some_iterations_is_understood(tmp_path: 
 @pytest.mark.parametrize(
     ("lines", "exit_code", "words"),
     [
-        (TRACEBACK, 1, ["failed after", "exit code 1: ValueError: no such robot", "mend it", "console.log"]),
+        (TRACEBACK, 1, ["failed after", "exit code 1: ValueError: no such robot", "correct it", "console.log"]),
         (("train.py: error: unrecognized arguments: --envs",), 2, ["unrecognized arguments: --envs"]),
         (("Name of the run:", "EOFError: EOF when reading a line"), 1, ["needs a terminal", "by options"]),
         (("the input device is not a TTY",), 1, ["needs a terminal"]),
