@@ -9,6 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 from tests_cli import Tuner
 
+from tuner.probe.kinds import FailureKind
 from tuner.study.load import load
 
 TRAINER = """
@@ -78,7 +79,7 @@ def test_a_try_says_what_to_change(tuner: Tuner, train: list[str]) -> None:
     assert code == 2
     assert "9 line(s), 0 matched `progress`" in out
     assert "no line matched `progress`" in err
-    assert "`progress` patterns of the study file" in err
+    assert f"; {FailureKind.NO_PROGRESS.remedy}" in err
 
 
 def test_a_file_is_overwritten_only_by_force(tuner: Tuner, train: list[str]) -> None:
