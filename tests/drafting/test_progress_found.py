@@ -91,10 +91,11 @@ def test_lines_that_no_preset_knows_are_understood(
     [
         ["waiting for a lock"] * 20,
         [f"worker {n % 2} is ready" for n in range(6)],
+        [f"layer {n % 7} done" for n in range(70)],
         [f"loading shard {n}" for n in range(2)],
         [f"time elapsed {n}" for n in range(9)],
     ],
-    ids=["no number", "no growth", "too few", "time alone"],
+    ids=["no number", "no growth", "a cycle", "too few", "time alone"],
 )
 def test_lines_without_progress_are_not_understood(texts: list[str]) -> None:
     assert find_progress(lines(*texts)) is None

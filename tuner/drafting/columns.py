@@ -13,8 +13,11 @@ RECURS = 3
 MOST_LINES = 4_000
 """The most lines that are looked at: the last ones."""
 _FORMS = 400
-_STEADY = 0.7
-"""The share of steps between neighbouring lines that must be equal, so that a number counts as a counter."""
+_STEADY, _GROWING = 0.7, 0.9
+"""The shares of steps between neighbouring lines that are equal, and that are upwards, in a counter.
+
+A counter may start again at each epoch. A number that starts again more often numbers ranks, workers or layers.
+"""
 
 _CLOCK = r"\d{4}-\d\d-\d\d|\d{1,2}(?::\d\d){1,2}(?:[.,]\d+)?"
 _NUMERAL = r"[-+]?(?:\d{1,3}(?:[,_]\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?(?:[kKMGB](?![A-Za-z]))?"
@@ -58,7 +61,7 @@ class Column:
             return None
         steps = [later - value for value, later in pairwise(self.values) if later != value]
         grown = [step for step in steps if step > 0]
-        if len(grown) < RECURS - 1 or len(grown) < _STEADY * len(steps):
+        if len(grown) < RECURS - 1 or len(grown) < _GROWING * len(steps):
             return None
         step, times = Counter(grown).most_common(1)[0]
         return step if times >= _STEADY * len(grown) or len(set(self.values)) >= 2 * RECURS else None

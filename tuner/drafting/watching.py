@@ -13,8 +13,10 @@ from tuner.probe.result import DeviceSample
 from tuner.units import duration
 
 POLL_S = 0.1
-LOOK_S = 1.0
-"""The seconds between two looks at all lines so far."""
+LOOK_S, LOOK_SHARE = 1.0, 4.0
+"""The least seconds between two looks at the lines so far, and the least multiple of the time that a look takes."""
+MOST_LINES = 20_000
+"""The most lines that are kept: the last ones."""
 ENOUGH_ITERATIONS, ENOUGH_S, ENOUGH_UNKNOWN_S = 5, 5.0, 10.0
 """A command is understood once it has reported so many iterations over so many seconds.
 
@@ -67,6 +69,7 @@ def _follow(
     while True:
         exited = trainer.exit_code() is not None  # first, so that the last lines are read below
         lines += trainer.lines(0.0 if exited else POLL_S)
+        del lines[:-MOST_LINES]
         now_s = now()
         over = exited or now_s >= limit_s
         if now_s < look_s and not over:
@@ -74,7 +77,7 @@ def _follow(
         found = find_progress(lines, likely, last=over)
         if over or (found is not None and _is_enough(found)):
             return found
-        look_s = now_s + LOOK_S
+        look_s = now() + max(LOOK_S, LOOK_SHARE * (now() - now_s))
 
 
 def _is_enough(found: Found) -> bool:
