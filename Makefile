@@ -41,7 +41,7 @@ $(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed
-	$(PIP) --editable '.[dev,dashboard,postgresql,notebook,slurm]'
+	$(PIP) --editable '.[dev,dashboard,postgresql,notebook,report,slurm]'
 	touch $@
 
 clean:

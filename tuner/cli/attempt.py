@@ -12,10 +12,10 @@ from tuner.cli.console import open_console
 from tuner.cli.introduction import cut_ladders, stand_in
 from tuner.cli.options import RUNS, Devices, Runs, Study, chosen_cases
 from tuner.cli.plan import Settings, first_config
-from tuner.cli.tables import in_words, with_error
 from tuner.cli.work import EXIT_INTERRUPTED, interruptible
 from tuner.devices.base import open_devices
 from tuner.errors import TunerError
+from tuner.export.words import in_words, with_error
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import error, value
 from tuner.probe.out_dir import reserved_out_dir

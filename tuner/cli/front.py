@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator
 
 from rich.table import Table
 
-from tuner.cli.tables import CONFIG, in_words
+from tuner.cli.tables import CONFIG
 from tuner.export.query import StudyReader
 from tuner.export.records import CaseRecord, TrialRecord
 from tuner.export.rows import Row, front_row
+from tuner.export.words import in_words
 
 _SPEED = "samples_per_s"
 _HEADS = {

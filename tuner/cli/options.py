@@ -90,7 +90,7 @@ def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
     return select(bench.trainer.cases(), [part for part in asked if part] or bench.spec.cases)
 
 
-def in_words(options: Mapping[str, object]) -> list[str]:
+def as_words(options: Mapping[str, object]) -> list[str]:
     """Return options as words of a command line; an option that is None or empty is left out, a list repeats it."""
     return [
         word

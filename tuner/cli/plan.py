@@ -13,13 +13,13 @@ import typer
 from tuner.cli.introduction import cut_ladders, stand_in, to_be_made
 from tuner.cli.options import DATABASE, RUNS, Cases, Devices, Launcher, Runs, Storage, Study, chosen_cases, database_url
 from tuner.cli.slurm import batch_lines
-from tuner.cli.tables import in_words, with_error
 from tuner.devices.base import VISIBLE_CARDS
 from tuner.errors import EmptyStoreError, StoreError, StudyError
 from tuner.export.database import connect
 from tuner.export.facts import fixed_rungs
 from tuner.export.query import StudyReader
 from tuner.export.records import CaseRecord, TrialRecord
+from tuner.export.words import in_words, with_error
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
 from tuner.search.calibration import calibration_configs

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tuner.cli.introduction import ladder, to_be_made
 from tuner.cli.screen import Screen
-from tuner.cli.tables import in_words, with_error
+from tuner.export.words import in_words, with_error
 from tuner.outcome import CaseOutcome
 from tuner.probe.result import ProbeResult
 from tuner.search.verdict import Verdict

@@ -14,7 +14,7 @@ from rich.console import Console
 from sqlalchemy import make_url
 
 from tuner.cli.introduction import load_shown
-from tuner.cli.options import STORAGE_VARIABLE, database_url, in_words
+from tuner.cli.options import STORAGE_VARIABLE, as_words, database_url
 from tuner.errors import StoreError, StudyError, TunerError
 from tuner.export.write import prepare_folder
 from tuner.store.database import Database
@@ -87,7 +87,7 @@ def submit_workers(
     with closing(Database(url)):  # makes the schema, and finds a wrong password before any job starts
         pass
     os.environ[STORAGE_VARIABLE] = url  # sbatch hands the environment on, and no list of processes shows it
-    job = RunWorker(in_words({**options, "runs": runs.resolve()}), spec.slurm.requeue)
+    job = RunWorker(as_words({**options, "runs": runs.resolve()}), spec.slurm.requeue)
     jobs = _submitted(spec, resources, folder / "slurm", count, job)
     console.print(f"submitted {count} worker(s): job {', '.join(jobs)}; logs in {folder / 'slurm'}", markup=False)
     console.print(

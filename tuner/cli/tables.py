@@ -1,7 +1,7 @@
 """The table of a study's cases, and how tables are printed on a terminal of any width."""
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -9,7 +9,7 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 
 from tuner.export.summary import Best, CaseSummary
-from tuner.study.space import Value
+from tuner.export.words import in_words, with_error
 
 CONFIG = "config"
 """The heading of the config column. If a table is too wide, this column is printed below the table."""
@@ -54,16 +54,6 @@ def _take_out_configs(table: Table) -> list[str]:
         return []
     table.columns.remove(config)
     return [f"{row}: {words}" for row, words in zip(table.columns[0].cells, config.cells, strict=True) if words]
-
-
-def in_words(config: Mapping[str, Value]) -> str:
-    """Return a config as one line of NAME=VALUE."""
-    return " ".join(f"{name}={value}" for name, value in config.items())
-
-
-def with_error(value: float, error: float | None) -> str:
-    """Return a value as text, with its standard error if that is known."""
-    return f"{value:.1f}" if error is None else f"{value:.1f} ± {error:.1f}"
 
 
 def summary_table(rows: Iterable[CaseSummary]) -> Table:

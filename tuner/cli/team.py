@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from tuner.cli.introduction import introduction
-from tuner.cli.options import STORAGE_VARIABLE, in_words
+from tuner.cli.options import STORAGE_VARIABLE, as_words
 from tuner.cli.search import Search
 from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, interruptible
 from tuner.devices.base import open_devices
@@ -83,7 +83,7 @@ def _plans(url: str, groups: Sequence[str], options: Mapping[str, object], *, pi
     pinned = _cores(groups) if pin else [[] for _ in groups]
     plans: list[WorkerPlan] = []
     for number, (group, cores) in enumerate(zip(groups, pinned, strict=True), start=1):
-        words = in_words({**options, "devices": group, "cores": ",".join(map(str, cores))})
+        words = as_words({**options, "devices": group, "cores": ",".join(map(str, cores))})
         plans.append(
             WorkerPlan(
                 name=f"worker {number}" + (f" ({group})" if group else ""),

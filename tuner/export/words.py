@@ -1,0 +1,15 @@
+"""A config and a value as text for a person."""
+
+from collections.abc import Mapping
+
+from tuner.study.space import Value
+
+
+def in_words(config: Mapping[str, Value]) -> str:
+    """Return a config as one line of NAME=VALUE."""
+    return " ".join(f"{name}={value}" for name, value in config.items())
+
+
+def with_error(value: float, error: float | None) -> str:
+    """Return a value as text, with its standard error if that is known."""
+    return f"{value:.1f}" if error is None else f"{value:.1f} ± {error:.1f}"
