@@ -101,7 +101,8 @@ def _complaint(lines: Sequence[Line], exit_code: int | None, seconds: float, pla
         failure = evidence.failure()
         why = failure.detail if failure else evidence.last_words()
         return (
-            f"the command failed after {took} with exit code {exit_code}: {why}; correct it, then run init again ({log})"
+            f"the command failed after {took} with exit code {exit_code}: {why}; correct it, then run init again "
+            f"({log})"
         )
     if exit_code == 0:
         return (
