@@ -14,8 +14,7 @@ from tuner.kept.names import IDENTITY
 from tuner.outcome import Ending
 from tuner.recording import plan_recording, recording_bench
 from tuner.replay.table import Table
-from tuner.search.trials import PATIENCE
-from tuner.study.space import Config, config_digest
+from tuner.study.space import PATIENCE, Config, config_digest
 from tuner.testing.clock import FakeClock
 
 FITTING = 3 * 3 * 2

@@ -12,7 +12,8 @@ from tuner.errors import DeviceError, StudyError, TrainerError
 from tuner.study.cases import Case
 from tuner.study.spec import StudySpec
 from tuner.trainers.mimickit.trainer import MimicKitTrainer
-from tuner.workbench import Workbench, not_searched, open_workbench
+from tuner.trainers.parameters import not_searched
+from tuner.workbench import Workbench, open_workbench
 
 WALK, RUN = Case(name="walk"), Case(name="run")
 SPACE = {"num_envs": {"ladder": [8, 16]}, "pruner_patience": {"choices": [3, 2]}}

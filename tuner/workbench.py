@@ -11,13 +11,12 @@ from tuner.errors import StudyError
 from tuner.probe.metrics import check_metrics
 from tuner.probe.plan import Device
 from tuner.probe.protocols import DeviceSource
-from tuner.search.trials import PATIENCE
 from tuner.study.cases import Case
 from tuner.study.load import DeviceKind, load, narrowed
 from tuner.study.space import LADDER, Config, Space, every
 from tuner.study.spec import StudySpec
 from tuner.trainers.base import LadderEnd, Trainer
-from tuner.trainers.parameters import check_values, split_parameters
+from tuner.trainers.parameters import check_values, not_searched
 from tuner.trainers.registry import open_trainer
 
 
@@ -152,15 +151,3 @@ def launch_variables(spec: StudySpec, source: DeviceSource) -> dict[str, str]:
         **nccl_variables(spec.environment.nccl_p2p, links(source.devices)),
         **spec.environment.variables,
     }
-
-
-def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
-    """Return the study's parameters that have no effect → why.
-
-    Raises TrainerError for a parameter that this trainer does not know.
-    """
-    _, declined = split_parameters(trainer, spec.space)
-    idle = {name: f"no config has {condition}" for name, condition in spec.build_space().idle.items()}
-    if PATIENCE in spec.space and spec.pruner.name != "hyperband_patient":
-        idle[PATIENCE] = "no probe is pruned" if spec.pruner.name == "none" else f"the pruner is {spec.pruner.name}"
-    return idle | declined

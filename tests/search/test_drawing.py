@@ -12,8 +12,8 @@ from tests_space import USUAL
 from tuner.kept.names import MEMORY, RETRY
 from tuner.search.frontier import Frontier
 from tuner.search.searching import by_drawing
-from tuner.search.trials import PATIENCE, distribution, frontier
-from tuner.study.space import Config, Parameter, Space, config_digest
+from tuner.search.trials import distribution, frontier
+from tuner.study.space import PATIENCE, Config, Parameter, Space, config_digest
 from tuner.study.spec import SearchSpec
 
 LAUNCHES = 60

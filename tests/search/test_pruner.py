@@ -14,8 +14,8 @@ from tests_space import USUAL
 from tuner.search.pruner import GuardedPruner, build_pruner
 from tuner.search.sampler import StrategySampler
 from tuner.search.searching import by_drawing
-from tuner.search.trials import PATIENCE, suggest
-from tuner.study.space import config_digest
+from tuner.search.trials import suggest
+from tuner.study.space import PATIENCE, config_digest
 from tuner.study.spec import PrunerSpec, SearchSpec
 
 PATIENCES: dict[str, BaseDistribution] = {PATIENCE: CategoricalDistribution((1, 2, 3, 4))}

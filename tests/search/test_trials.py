@@ -4,8 +4,8 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuner.kept.names import FAILURE
-from tuner.search.trials import PATIENCE, distribution, failures_in_a_row
-from tuner.study.space import Parameter
+from tuner.search.trials import distribution, failures_in_a_row
+from tuner.study.space import PATIENCE, Parameter
 
 KINDS = {
     one.name: distribution(one)

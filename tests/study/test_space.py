@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests_space import USUAL
 
-from tuner.study.space import LADDER, VARIANT, Condition, Config, Parameter, Space, config_digest, doublings
+from tuner.study.parameter import doublings
+from tuner.study.space import LADDER, VARIANT, Condition, Config, Parameter, Space, config_digest
 
 configs = st.dictionaries(st.text(max_size=5), st.integers() | st.floats(allow_nan=False) | st.text(max_size=5))
 

@@ -10,7 +10,7 @@ from tuner.study.load import DeviceKind, narrowed, unmatched
 from tuner.study.spec import StudySpec
 from tuner.trainers.base import Trainer
 from tuner.trainers.dependencies import Dependencies, Imported, conflicts, import_all
-from tuner.trainers.parameters import check_values, split_parameters
+from tuner.trainers.parameters import check_values, not_searched
 from tuner.trainers.registry import open_trainer
 
 
@@ -43,15 +43,16 @@ def check_parameters(trainer: Trainer, spec: StudySpec, cases: Iterable[Case]) -
 
     Raises TrainerError for a parameter that the trainer does not know, and for a value that it cannot use.
     """
-    spaces = [narrowed(spec, case.name, kind).build_space() for case in cases for kind in get_args(DeviceKind)]
-    searched, declined = split_parameters(trainer, dict.fromkeys(name for space in spaces for name in space.names))
-    idle = {name: f"no config has {condition}" for name, condition in spaces[0].idle.items()}
-    idle = {name: why for name, why in idle.items() if all(name in space.idle for space in spaces)}
-    left_out = [f"{name} left out: {why}" for name, why in {**idle, **declined}.items()]
-    kept = [name for name in searched if name not in idle]
-    found = fine if kept else problem
-    yield found("parameters", "; ".join([", ".join(kept) or "none is searched", *left_out]))
-    check_values(trainer, (one for space in spaces for one in space.parameters if one.name in kept))
+    specs = [narrowed(spec, case.name, kind) for case in cases for kind in get_args(DeviceKind)]
+    idle = [not_searched(one, trainer) for one in specs]
+    searched = dict.fromkeys(
+        name for one, left in zip(specs, idle, strict=True) for name in one.space if name not in left
+    )
+    never = {name: why for left in idle for name, why in left.items() if name not in searched}
+    found = fine if searched else problem
+    reasons = (f"{name} left out: {why}" for name, why in never.items())
+    yield found("parameters", "; ".join([", ".join(searched) or "none is searched", *reasons]))
+    check_values(trainer, (one for part in specs for one in part.build_space().parameters if one.name in searched))
 
 
 def check_imports(dependencies: Dependencies, imported: Sequence[Imported]) -> Iterator[Finding]:

@@ -11,7 +11,8 @@ from tuner.study.load import load, stands_in, unmatched
 from tuner.study.space import LADDER
 from tuner.study.spec import StudySpec
 from tuner.trainers.base import LadderEnd
-from tuner.workbench import Workbench, not_searched
+from tuner.trainers.parameters import not_searched
+from tuner.workbench import Workbench
 
 
 def load_shown(console: Console, study: str) -> StudySpec:

@@ -10,10 +10,9 @@ from tuner.probe.metrics import check_metrics
 from tuner.probe.plan import Device, ProbePlan, Slot
 from tuner.probe.result import DeviceSample
 from tuner.replay.table import Table
-from tuner.search.trials import PATIENCE
 from tuner.study.cases import Case
 from tuner.study.load import load, narrowed
-from tuner.study.space import Config, config_digest
+from tuner.study.space import PATIENCE, Config, config_digest
 from tuner.trainers.base import STANDARD, Trainer
 from tuner.workbench import Workbench
 

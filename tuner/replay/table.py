@@ -19,7 +19,7 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import OBJECTIVES
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.search.frontier import Frontier, out_of_memory
-from tuner.search.trials import PATIENCE
+from tuner.search.trials import launched
 from tuner.study.parameter import ParameterSpec
 from tuner.study.space import Config, Space, Value, config_digest
 from tuner.study.spec import StudySpec
@@ -95,10 +95,10 @@ class Table:
         A config that needs at least as much memory as a config that ran out of memory gets that config's result. The
         pruner's patience is ignored, because no probe depends on it.
         """
-        launched = {name: value for name, value in config.items() if name != PATIENCE}
-        if row := self._by_config.get(config_digest(launched)):
+        known = launched(config)
+        if row := self._by_config.get(config_digest(known)):
             return row
-        beyond = self._frontier.beyond(launched)
+        beyond = self._frontier.beyond(known)
         return self._by_config[config_digest(beyond.config)] if beyond else None
 
     def holds(self, config: Config) -> bool:

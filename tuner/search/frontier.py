@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tuner.probe.result import Failure
-from tuner.study.space import LADDER, Config, Value
+from tuner.study.space import LADDER, PATIENCE, Config, Value
 from tuner.units import MIB_PER_GIB
 
 GROWING = (LADDER, "batch_size")
 """Larger values of these parameters need more device memory: environments, and environments per minibatch."""
-MEMORYLESS = frozenset({"update_epochs", "num_workers", "prefetch_factor", "pruner_patience"})
+MEMORYLESS = frozenset({"update_epochs", "num_workers", "prefetch_factor", PATIENCE})
 """Parameters that do not change the need for device memory.
 
 The effect of any other parameter, such as a command's own, is unknown. Only configs that agree in it are compared.

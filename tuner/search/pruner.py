@@ -5,7 +5,8 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from tuner.search.standing import incumbent
-from tuner.search.trials import PATIENCE, readings
+from tuner.search.trials import readings
+from tuner.study.space import PATIENCE
 from tuner.study.spec import PrunerSpec
 
 

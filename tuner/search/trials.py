@@ -1,6 +1,6 @@
 """What the search reads of a study's trials: configs, failures, measurements, and where memory ends."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
@@ -10,10 +10,7 @@ from tuner.kept.trial import KeptTrial
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.standing import Reading, broken, counted, is_failure
 from tuner.search.verdict import SAYS_NOTHING
-from tuner.study.space import Config, Parameter, Space, Value, config_digest
-
-PATIENCE = "pruner_patience"
-"""The parameter that only the pruner reads. Configs that differ only in this parameter launch the same probe."""
+from tuner.study.space import PATIENCE, Config, Parameter, Space, Value, config_digest
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:
@@ -110,6 +107,6 @@ def launch_digest(config: Config) -> str:
     return config_digest(launched(config))
 
 
-def launched(config: Config) -> Config:
+def launched(config: Mapping[str, Value]) -> Config:
     """Return a config without the pruner's patience, which changes nothing about the launch."""
     return {name: value for name, value in config.items() if name != PATIENCE}

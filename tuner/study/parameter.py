@@ -1,5 +1,6 @@
 """One parameter of a study file: a ladder (a list of rungs, or `auto`), a list of choices, or a range."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -18,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from tuner.study.space import LADDER, Condition, Parameter, Value, doublings
+from tuner.study.space import LADDER, Condition, Parameter, Value
 
 AUTO = "auto"
 """The word that a study file writes instead of rungs.
@@ -28,6 +29,11 @@ The tuner then computes the rungs from two calibration probes, and the study kee
 
 MOST_VALUES = 1_000
 """The most values that one parameter may have. The limit bounds the work of a search, which visits all values."""
+
+
+def doublings(first: int, last: int) -> tuple[int, ...]:
+    """Return `first`, twice `first`, and so on below `last`, and `last` itself."""
+    return (*itertools.takewhile(lambda rung: rung < last, (first << power for power in itertools.count())), last)
 
 
 def _not_bool(given: object) -> object:

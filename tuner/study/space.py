@@ -19,12 +19,10 @@ VARIANT = "agent_variant"
 DEFAULT = "default"
 """The variant that changes nothing."""
 
+PATIENCE = "pruner_patience"
+"""The name of the parameter that only the pruner reads. Configs that differ in nothing else launch the same probe."""
+
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
-
-
-def doublings(first: int, last: int) -> tuple[int, ...]:
-    """Return `first`, twice `first`, and so on below `last`, and `last` itself."""
-    return (*itertools.takewhile(lambda rung: rung < last, (first << power for power in itertools.count())), last)
 
 
 def config_digest(config: Mapping[str, Value]) -> str:

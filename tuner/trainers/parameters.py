@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 
 from tuner.errors import TrainerError
-from tuner.study.space import Parameter
+from tuner.study.space import PATIENCE, Parameter
+from tuner.study.spec import StudySpec
 from tuner.trainers.base import STANDARD, Trainer
 from tuner.trainers.command_options import LAUNCH_FACTS
 
-OWN = frozenset({"pruner_patience"})
+OWN = frozenset({PATIENCE})
 """The parameters that the tuner itself reads, whatever the trainer."""
 
 
@@ -34,6 +35,18 @@ def split_parameters(trainer: Trainer, names: Iterable[str]) -> tuple[tuple[str,
             f"or name one of: {', '.join(placeholders)}"
         )
     return tuple(name for name in wanted if name in known), declined
+
+
+def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
+    """Return the study's parameters that have no effect → why.
+
+    Raises TrainerError for a parameter that this trainer does not know.
+    """
+    _, declined = split_parameters(trainer, spec.space)
+    idle = {name: f"no config has {condition}" for name, condition in spec.build_space().idle.items()}
+    if PATIENCE in spec.space and spec.pruner.name != "hyperband_patient":
+        idle[PATIENCE] = "no probe is pruned" if spec.pruner.name == "none" else f"the pruner is {spec.pruner.name}"
+    return idle | declined
 
 
 def check_values(trainer: Trainer, parameters: Iterable[Parameter]) -> None:

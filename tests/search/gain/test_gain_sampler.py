@@ -13,8 +13,8 @@ from tuner.search.choosing import Price, free
 from tuner.search.frontier import Frontier
 from tuner.search.gain.sampler import GainSampler
 from tuner.search.sampler import ask_for
-from tuner.search.trials import PATIENCE, distribution, frontier, suggest
-from tuner.study.space import Config, Parameter, Space
+from tuner.search.trials import distribution, frontier, suggest
+from tuner.study.space import PATIENCE, Config, Parameter, Space
 from tuner.study.spec import CERTAINTY
 
 SPACE = Space(

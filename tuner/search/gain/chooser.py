@@ -8,8 +8,8 @@ from tuner.search.gain.pool import Pool
 from tuner.search.history import History
 from tuner.search.observed import Observed
 from tuner.search.siblings import Sibling
-from tuner.search.trials import PATIENCE, launched
-from tuner.study.space import Config, Space
+from tuner.search.trials import launched
+from tuner.study.space import PATIENCE, Config, Space
 from tuner.study.spec import CERTAINTY, ProbeSpec
 
 
