@@ -26,9 +26,9 @@ def test_lines_of_all_workers_are_shown_with_their_names() -> None:
     hello = """import os; print('{"line": "hello"}'); print("plain"); print(os.environ["WORD"])"""
     codes, events, ends = run(script("one", hello, WORD="a"), script("two", hello + "; raise SystemExit(2)", WORD="b"))
     assert codes == [0, 2]
-    said = [{"line": "hello"}, {"error": "plain"}]
-    assert [event for name, event in events if name == "one"] == [*said, {"error": "a"}]
-    assert [event for name, event in events if name == "two"] == [*said, {"error": "b"}]
+    said = [{"line": "hello"}, {"complaint": "plain"}]
+    assert [event for name, event in events if name == "one"] == [*said, {"complaint": "a"}]
+    assert [event for name, event in events if name == "two"] == [*said, {"complaint": "b"}]
     assert not any(end.died or end.again for _, end in ends)
 
 

@@ -121,7 +121,7 @@ class _TeamView:
         elif "now" in event:
             self._now[worker] = event["now"] or ""
             self._refresh()
-        elif text := event.get("error"):
+        elif text := event.get("complaint"):
             self._errors.setdefault(worker, []).append(text)
 
     def ended(self, worker: str, end: Exit) -> None:

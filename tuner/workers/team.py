@@ -20,7 +20,7 @@ END_S = 90.0
 """The seconds that a worker gets to end its probe when the team ends."""
 
 Event = Mapping[str, Any]
-"""A line of a worker's output: an object that `tuner.cli.screen.JsonScreen` writes, or `{"error": text}`."""
+"""A line of a worker's output: an object that `tuner.cli.screen.JsonScreen` writes, or `{"complaint": text}`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,4 +156,4 @@ def _event(line: str) -> Event:
         event = json.loads(line)
         if isinstance(event, dict):
             return event
-    return {"error": line.rstrip()}
+    return {"complaint": line.rstrip()}
