@@ -26,6 +26,8 @@ _DELETED = "Record does not exist."
 _ADVISORY_LOCK = 0x74756E65  # "tune": one lock for all studies of a PostgreSQL database
 _LOCK_NOT_AVAILABLE = "55P03"
 """PostgreSQL's error code when `lock_timeout` has passed."""
+_COMPATIBLE: set[str] = set()
+"""Versions of the schema that Optuna has accepted in this process."""
 
 
 class Database:
@@ -137,12 +139,28 @@ class Database:
                 f"database {self.shown_url} is not an Optuna study database (its tables are {found}); name another"
             )
         try:
-            return RDBStorage(self._url.render_as_string(hide_password=False), self._engine_options)
+            return self._compatible(self._storage(skip_compatibility_check=True))
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             raise StoreError(
                 f"database {self.shown_url} has another schema: {reason}; name another database"
             ) from error
+
+    def _compatible(self, quick: RDBStorage) -> RDBStorage:
+        """Let Optuna check a version of the schema that is new to this process.
+
+        The check takes five times as long as all other work of opening a database.
+        Raises RuntimeError where Optuna refuses the version.
+        """
+        if quick.get_current_version() in _COMPATIBLE:
+            return quick
+        quick.engine.dispose()
+        checked = self._storage()
+        _COMPATIBLE.add(checked.get_current_version())
+        return checked
+
+    def _storage(self, **options: bool) -> RDBStorage:
+        return RDBStorage(self._url.render_as_string(hide_password=False), self._engine_options, **options)
 
     @property
     def _engine_options(self) -> dict[str, Any]:
