@@ -19,6 +19,8 @@ from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 
+pytestmark = pytest.mark.early
+
 
 def optimised(
     folder: Path,

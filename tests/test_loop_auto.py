@@ -21,6 +21,8 @@ from tuner.purpose import RECOVER
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 
+pytestmark = pytest.mark.early
+
 LADDER = {"ladder": "auto", "min": 8, "max": 4096}
 VARIANTS = {"choices": ["hiutil", "default"]}
 AUTO = spec(space={"num_envs": LADDER, "agent_variant": VARIANTS})

@@ -23,6 +23,8 @@ from tuner.purpose import RECOVER
 from tuner.study.space import Config, Value
 from tuner.study.spec import StudySpec
 
+pytestmark = pytest.mark.early
+
 BOTH = "util,samples_per_s"
 FRONT = [(8, "hiutil"), (16, "hiutil"), (32, "hiutil"), (64, "hiutil"), (64, "default")]
 """The front of the probes that `trading` returns, the highest utilisation first."""

@@ -19,6 +19,8 @@ from tuner.purpose import RECOVER
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 
+pytestmark = pytest.mark.early
+
 Probed = list[tuple[Config, bool]]
 
 

@@ -10,7 +10,7 @@ from tuner.search.design import in_sessions, spread
 from tuner.study.space import Config, Parameter, Space, Value
 
 LADDER_ONLY = Space((Parameter(name="num_envs", values=tuple(range(1, 10))),))
-counts, seeds = st.integers(1, 120), st.integers(0, 3)
+counts, seeds = st.integers(1, 60), st.integers(0, 3)
 
 
 def by_rung(config: Config) -> str:

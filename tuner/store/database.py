@@ -139,7 +139,7 @@ class Database:
                 f"database {self.shown_url} is not an Optuna study database (its tables are {found}); name another"
             )
         try:
-            return self._compatible(self._storage(skip_compatibility_check=True))
+            return self._compatible(self._storage(checked=False))
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             raise StoreError(
@@ -155,12 +155,13 @@ class Database:
         if quick.get_current_version() in _COMPATIBLE:
             return quick
         quick.engine.dispose()
-        checked = self._storage()
+        checked = self._storage(checked=True)
         _COMPATIBLE.add(checked.get_current_version())
         return checked
 
-    def _storage(self, **options: bool) -> RDBStorage:
-        return RDBStorage(self._url.render_as_string(hide_password=False), self._engine_options, **options)
+    def _storage(self, *, checked: bool) -> RDBStorage:
+        url = self._url.render_as_string(hide_password=False)
+        return RDBStorage(url, self._engine_options, skip_compatibility_check=not checked)
 
     @property
     def _engine_options(self) -> dict[str, Any]:
