@@ -35,7 +35,7 @@ class Example:
 
 EXAMPLES = {
     "Stable-Baselines3": Example(
-        command="python examples/sb3_ppo.py --n-envs 4 --n-steps 64 --batch-size 64", module="stable_baselines3"
+        command="python examples/sb3_ppo.py --n-envs 4 --n-steps 32 --batch-size 32", module="stable_baselines3"
     ),
     "Lightning, DDP": Example(
         command="python examples/lightning_ddp.py --devices 2 --batch-size 8 --num-workers 0", module="lightning"
@@ -45,10 +45,12 @@ EXAMPLES = {
         module="transformers",
     ),
     "Hugging Face, accelerate": Example(
-        command="accelerate launch --num_processes 2 examples/huggingface_gpt2.py --per_device_train_batch_size 4",
+        command="accelerate launch --num_processes 2 examples/huggingface_gpt2.py --per_device_train_batch_size 2",
         module="accelerate",
     ),
-    "rsl_rl": Example(command="python examples/rsl_rl_ppo.py --num_envs 64", module="rsl_rl"),
+    "rsl_rl": Example(
+        command="python examples/rsl_rl_ppo.py --num_envs 16 --num_steps 8 --num_mini_batches 1", module="rsl_rl"
+    ),
     "CleanRL style": Example(command="python examples/cleanrl_ppo.py --num-envs 4 --num-steps 64", module="tyro"),
     "skrl": Example(command="python examples/skrl_ppo.py --num_envs 16 --rollouts 32", module="skrl"),
     "torchrun, plain": Example(

@@ -41,6 +41,7 @@ def study_text(name: str, draft: Draft, watched: Watched, devices: str, uses: Se
             *_env(draft.env, found.preset),
             *_learning(draft),
             f"devices: {text(devices)}  # {_seen(uses)}",
+            "objective: min_avg_util  # or samples_per_s, if samples are counted",
             "space:",
             *(f"  {parameter}: {_flow(values)}" for parameter, values in draft.space().items()),
             f"# The first iteration came after {found.reports[0].t_s:.0f} s{_each(found.iteration_s)}.",
