@@ -125,13 +125,13 @@ class _TeamView:
             self._errors.setdefault(worker, []).append(text)
 
     def ended(self, worker: str, end: Exit) -> None:
-        """Say how a worker ended, if it died."""
+        """Print how a worker ended, if it died."""
         self._now.pop(worker, None)
         self._refresh()
         said = "\n".join(self._errors.pop(worker, []))
         if end.died:
             how = f"was ended by signal {-end.code}" if end.code < 0 else f"ended with code {end.code}"
-            then = "it is started again and takes its trial back" if end.again else "the next run takes its trial back"
+            then = "it is started again and repeats its trial" if end.again else "the next run repeats its trial"
             self._console.print(f"{worker} {how}; {then}", style="red", markup=False)
             if said:
                 self._console.print(said, markup=False)

@@ -42,7 +42,7 @@ class Found:
 
 
 def find_progress(lines: Sequence[Line], likely: Sequence[str] = (), *, last: bool = False) -> Found | None:
-    """Return how these lines tell progress; None where fewer than three iterations can be told.
+    """Return how these lines show progress; None if fewer than three iterations can be recognised.
 
     `likely` names presets that are tried before the others. If no more lines come (`last`), one iteration is enough
     for a likely preset.

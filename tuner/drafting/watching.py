@@ -86,7 +86,7 @@ def _is_enough(found: Found) -> bool:
 
 
 def _complaint(lines: Sequence[Line], exit_code: int | None, seconds: float, plan: ProbePlan) -> str:
-    """Say why a command cannot be understood, and what to do."""
+    """Return why a command cannot be understood, and what the user can do."""
     texts = [line.text for line in lines if line.stream == "console"]
     took, log = duration(seconds), f"all its output is in {plan.slot.console}"
     if terminal := next((text for text in texts if _TERMINAL.search(text)), None):

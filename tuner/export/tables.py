@@ -35,7 +35,7 @@ _SUMMARY = (
 
 
 def best_by_case(study: StudyReader) -> "pd.DataFrame":
-    """Give one row per case: its best config, or, without one, its commonest failure as the status."""
+    """Return a row per case: its best config, or the commonest failure as its status if no config may be the best."""
     rows = []
     for case in study.cases:
         tallies, best = study.tallies[case.name], study.best.get(case.name)
@@ -48,7 +48,7 @@ def best_by_case(study: StudyReader) -> "pd.DataFrame":
 
 
 def pareto(study: StudyReader) -> "pd.DataFrame":
-    """Give one row per member of the Pareto front of each case, most of the first objective first."""
+    """Return a row per member of each case's Pareto front, the largest first objective first."""
     cases = {case.name: case for case in study.cases}
     objectives = dict.fromkeys(name for case in study.cases for name in case.objectives)
     rows = [
@@ -60,7 +60,7 @@ def pareto(study: StudyReader) -> "pd.DataFrame":
 
 
 def case_manifest(study: StudyReader) -> "pd.DataFrame":
-    """Give one row per case: what the trainer launches for it."""
+    """Return a row per case: the files and the mode with which the trainer launches it."""
     rows = [
         {
             **case.kept.files,
@@ -76,13 +76,13 @@ def case_manifest(study: StudyReader) -> "pd.DataFrame":
 
 
 def method_summary(study: StudyReader) -> "pd.DataFrame":
-    """Give one row per method, its utilisations taken over the best configs of its cases."""
+    """Return a row per method. Its utilisations are those of the best configs of its cases."""
     methods = dict.fromkeys(case.method for case in study.cases)
     return _table([_method_row(study, method) for method in methods], _SUMMARY)
 
 
 def trial_tables(study: StudyReader, *, most_rows: int = CHUNK_TRIALS) -> "Iterator[pd.DataFrame]":
-    """Yield every trial of every case, in tables of at most `most_rows` rows with the same columns."""
+    """Yield all trials of all cases, in tables of at most `most_rows` rows with the same columns."""
     cases = {case.name: case for case in study.cases}
     columns = trial_columns(*study.fields)
     rows = (trial_row(cases[trial.case], trial) for trial in study.trials())

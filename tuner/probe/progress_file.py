@@ -72,14 +72,14 @@ class ProgressFileReader:
         return report if row.unix_s is None else {**report, "t_s": self._clock.now() - self._unix_s() + row.unix_s}
 
     def _complain(self, row: Row, column: str, value: object) -> None:
-        """Say what is wrong with a value; a row may leave a column empty."""
+        """Report a value that cannot be used. A row may leave a column empty."""
         if column not in row.values:
             self._say("column", f"it has no column {column!r}; found: {', '.join(row.values) or 'no columns'}")
         elif value not in (None, ""):
             self._say("number", f"row {row.number}: {value!r} in column {column!r} is no number")
 
     def _say(self, what: str, detail: str, *, missing: bool = False) -> None:
-        """Say something once."""
+        """Add a complaint of this kind, if it is the first one."""
         if what not in self._said:
             self._said.add(what)
             detail = plain(quoted(f"progress_file {self._name}: {detail}"))

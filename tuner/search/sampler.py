@@ -15,7 +15,7 @@ from tuner.study.space import Config, Space
 
 
 class StrategySampler(BaseSampler):
-    """Gives each trial the config that a strategy chooses. Parameters outside the space are drawn at random."""
+    """Assigns to each trial the config that a strategy chooses. Parameters outside the space are drawn at random."""
 
     def __init__(self, space: Space, strategy: Strategy, *, price: Price = free) -> None:
         """The sampler calls `price` before each trial: see `Price`."""
@@ -67,7 +67,7 @@ class StrategySampler(BaseSampler):
 
 
 class GivenSampler(StrategySampler):
-    """Gives each trial the same config, without a look at the study's trials."""
+    """Assigns the same config to each trial, without reading the study's trials."""
 
     def __init__(self, space: Space, config: Config) -> None:
         super().__init__(space, Strategy(choosers=()))

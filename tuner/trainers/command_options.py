@@ -42,9 +42,9 @@ class FileOptions(Strict):
     iteration: str | None = None
     """The column, key or tag of the iteration; without it, each row is one iteration."""
     samples: str | None = None
-    """… of the total number of samples so far, of all ranks."""
+    """The column of the total number of samples so far, of all ranks."""
     samples_per_s: str | None = None
-    """… of the speed since the row before, in samples per second of all ranks."""
+    """The column of the speed since the row before, in samples per second of all ranks."""
 
     @field_validator("path")
     @classmethod
@@ -69,7 +69,7 @@ class FileOptions(Strict):
 
 
 class Options(Strict):
-    """What `trainer.options` may hold."""
+    """The keys that `trainer.options` may have."""
 
     command: tuple[str, ...] = Field(min_length=1)
     """A list of words, or one text in shell quoting; no shell runs it."""
@@ -77,7 +77,7 @@ class Options(Strict):
     progress: tuple[str, ...] = ()
     """Regular expressions for printed lines, or the name of a preset; `LinePatterns` describes their groups."""
     block_seconds: Seconds | None = None
-    """Blocks of this length stand for iterations, where a trainer reports none; they start at its first line."""
+    """The length of the blocks that count as iterations if the trainer reports none. They begin at its first line."""
     progress_file: FileOptions | None = None
     """A file to read progress from, for a trainer that prints none."""
     expected: tuple[str, ...] = ()
@@ -85,13 +85,13 @@ class Options(Strict):
     cwd: str = ""
     """The folder to run in, relative to `trainer.root`, which is relative to the folder where `tuner` is started."""
     env: Variables = Field(default_factory=dict)
-    """Environment variables; placeholders as in the command."""
+    """Environment variables. Their values may have placeholders."""
     samples_per_iteration: str = ""
     """The samples that all ranks together collect in an iteration, as arithmetic with placeholders."""
     session: tuple[str, ...] = ()
     """The command line that serves a session; without it, every probe runs `command`."""
     learning: tuple[Name, ...] | None = None
-    """Parameters that change what is learnt; by default the standard ones among those of the command."""
+    """The parameters that change what is learnt; by default, the standard ones in the command."""
     labels: dict[Name, Labels] = Field(default_factory=dict)
     """Case → its method and robot; without them, the name says both, as in `amp_pi_plus`."""
 

@@ -80,7 +80,7 @@ class Team:
     ) -> list[int]:
         """Show every event until all workers have ended; return the last exit code of each.
 
-        `ended` hears of each end. A worker that died is started again, and takes its open trial back. Once
+        `ended` is called at each end. A worker that died is started again, and repeats its open trial. Once
         `interrupted` returns True, all workers are asked to end.
         """
         while not all(worker.ended for worker in self._workers):
