@@ -54,7 +54,7 @@ def run_team(
 ) -> None:
     """Run one worker for each group of devices until all have ended; then show the study and end the command.
 
-    `options` are passed on to each worker. Raises TunerError with what the workers said could be mended.
+    `options` are passed on to each worker. Raises TunerError with the errors of workers that the user can fix.
     """
     bench = search.bench
     prepare_folder(bench.folder)

@@ -114,7 +114,7 @@ def incumbent(readings: Iterable[Reading]) -> float | None:
 
 
 def broken(readings: Sequence[Reading]) -> set[int]:
-    """Return the trials that failed because the trainer was broken at first, and has been mended since.
+    """Return the trials that failed because the trainer was broken at first, and has been fixed since.
 
     These are the failures before the first complete trial, if there are at least `BROKEN_AFTER`.
     """
