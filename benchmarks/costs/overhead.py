@@ -35,6 +35,7 @@ from tuner.devices.base import describe_machine
 from tuner.job import Job
 from tuner.loop import optimise
 from tuner.probe.clock import MonotonicClock
+from tuner.probe.marks import Mark, marks
 from tuner.probe.plan import LinePatterns, ProbePlan, Slot
 from tuner.probe.port import reserved_port
 from tuner.probe.process import Launcher, Process
@@ -44,7 +45,6 @@ from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.probe.run import run
 from tuner.probe.stop import Answer, Enough, Go, Stop
-from tuner.probe.window import Mark, marks
 from tuner.store.database import Database
 from tuner.study.cases import select
 from tuner.study.spec import StudySpec

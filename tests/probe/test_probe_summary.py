@@ -4,10 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner.probe.marks import Mark, marks
 from tuner.probe.plan import Device
+from tuner.probe.readings import NVML_PAST_S
 from tuner.probe.result import DeviceSample, DeviceSummary, Progress, Thin
-from tuner.probe.summary import LAG_S, busy_shares, summarise
-from tuner.probe.window import Mark, Window, find_window, marks
+from tuner.probe.summary import busy_shares, summarise
+from tuner.probe.window import Window, find_window
 
 
 def at(times_s: list[float]) -> list[Mark]:
@@ -50,7 +52,7 @@ def test_busy_shares_are_taken_between_each_rank_s_own_marks() -> None:
     assert window is not None
     shares = busy_shares(reports, window, 2)
     assert shares is not None
-    assert [share.mean_pct for share in shares] == [50.0, 80.0]
+    assert [share.mean for share in shares] == [50.0, 80.0]
     assert busy_shares(reports, window, 3) is None
 
 
@@ -60,7 +62,7 @@ def training(iterations: int, rollout: tuple[float, float], updates: tuple[float
     Of the updates, the `by`-th part is made. If all updates are made, only the window's edges see the lag of the
     measurements.
     """
-    lag_s = LAG_S if by > 1 else 0.0
+    lag_s = NVML_PAST_S / 2 if by > 1 else 0.0
     marks, samples, now_s = [Mark(iteration=0, t_s=0.0)], [], 0.0
     for iteration in range(1, iterations + 1):
         from_s = now_s + rollout[0]
@@ -91,14 +93,6 @@ def test_a_thin_window_tells_what_the_whole_one_does(
     assert thin.window_s == pytest.approx(iterations * (rollout[0] + updates[0] / by))
 
 
-def test_readings_lag_behind_what_they_tell_of() -> None:
-    marks = (Mark(iteration=0, t_s=10.0), Mark(iteration=1, t_s=14.0, thin=Thin(12.0, 4.0)))
-    known = {10.1: 99.0, 11.0: 50.0, 12.1: 60.0, 12.3: 100.0, 14.1: 90.0, 14.3: 20.0}
-    samples = [DeviceSample(t_s=t_s, device=0, util_pct=util) for t_s, util in known.items()]
-    (summary,) = summarise(samples, Window(marks), [Device(name="cuda:0", model="x")], "nvml")
-    assert summary.util_mean_pct == pytest.approx((2 * 55 + 8 * 95) / 10)
-
-
 def test_a_piece_that_nothing_was_read_in_counts_for_nothing() -> None:
     marks = (Mark(iteration=0, t_s=10.0), Mark(iteration=1, t_s=14.0, thin=Thin(10.1, 4.0)))
     samples = [DeviceSample(t_s=t_s, device=0, util_pct=80.0) for t_s in (12.0, 13.0)]
@@ -114,7 +108,7 @@ def test_busy_shares_take_reports_that_came_at_one_time() -> None:
     ]
     shares = busy_shares(reports, Window(tuple(marks(reports, 1))), 1)
     assert shares is not None
-    assert [share.mean_pct for share in shares] == [50.0]
+    assert [share.mean for share in shares] == [50.0]
 
 
 def test_busy_shares_of_a_thin_window_are_those_of_training() -> None:
@@ -123,4 +117,4 @@ def test_busy_shares_of_a_thin_window_are_those_of_training() -> None:
     window = Window(tuple(marks(reports, 1)))
     shares = busy_shares(reports, window, 1)
     assert shares is not None
-    assert [share.mean_pct for share in shares] == [50.0]
+    assert [share.mean for share in shares] == [50.0]

@@ -1,56 +1,17 @@
 """A whole probe with a scripted trainer: when the probe ends, and with which result."""
 
 import json
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from tests_probe import PATTERN, READINGS, iterations, probe
 
 from tuner.probe.kinds import Blame, FailureKind
-from tuner.probe.plan import Device, LinePatterns
-from tuner.probe.protocols import Line
-from tuner.probe.result import DeviceSample, Failure, ProbeResult
-from tuner.probe.run import run
-from tuner.probe.stop import Answer, Enough, Go, Interrupted, LastIteration, Pruned, Stop, never
-from tuner.study.spec import ProbeSpec
+from tuner.probe.plan import LinePatterns
+from tuner.probe.result import Failure, ProbeResult
+from tuner.probe.stop import Answer, Enough, Go, Interrupted, LastIteration, Pruned, Stop
 from tuner.testing.clock import FakeClock
-from tuner.testing.devices import Recording, ReplayedSource
-from tuner.testing.trainer import ReplayedRecorder, ScriptedTrainer, scripted_plan
-
-DEVICES = tuple(Device(name=f"cuda:{index}", model="x", uuid=f"GPU-0000000{index}-1111") for index in range(2))
-PATTERN = LinePatterns(patterns=(r"it (?P<iteration>\S+)",))
-READINGS = tuple(
-    DeviceSample(t_s=tick / 10, device=device, util_pct=50.0 + 20 * device)
-    for tick in range(6000)
-    for device in range(2)
-)
-
-
-def probe(
-    lines: Sequence[tuple[float, str]],
-    *,
-    patterns: LinePatterns = PATTERN,
-    exit_at_s: float | None = None,
-    exit_code: int = 0,
-    stop: Stop = never,
-    lost_at_s: float = math.inf,
-    clock: FakeClock | None = None,
-    readings: tuple[DeviceSample, ...] = READINGS,
-    **limits: float,
-) -> tuple[ProbeResult, ScriptedTrainer]:
-    clock = clock or FakeClock()
-    recording = Recording(devices=DEVICES, samples=READINGS, marks_s=(), total_s=600.0, exit_code=0)
-    recorder = ReplayedRecorder(ReplayedSource(recording), readings, clock, lost_at_s)
-    script = [Line(t_s=t_s, text=text) for t_s, text in lines]
-    trainer = ScriptedTrainer(clock, script, exit_at_s=exit_at_s, exit_code=exit_code)
-    plan = scripted_plan(Path("out"), DEVICES, ProbeSpec.model_validate(limits), patterns)
-    return run(plan, launch=trainer, recorder=recorder, clock=clock, stop=stop), trainer
-
-
-def iterations(count: int, start_s: float = 30.0, step_s: float = 3.0) -> list[tuple[float, str]]:
-    return [(start_s + step_s * number, f"it {number}") for number in range(count)]
 
 
 def kind(result: ProbeResult) -> FailureKind | None:
@@ -272,19 +233,8 @@ def test_a_value_known_well_enough_ends_the_probe_as_a_result() -> None:
     assert trainer.ended_at_s == pytest.approx(30.0 + 4 * 3.0)
 
 
-def on_cpu(records: Sequence[tuple[float, dict[str, float]]]) -> ProbeResult:
-    clock = FakeClock()
-    devices = tuple(Device(name=f"cpu:{rank}", model="x") for rank in range(2))
-    recording = Recording(devices=devices, samples=READINGS, marks_s=(), total_s=600.0, exit_code=0)
-    script = [Line(t_s=t_s, text=json.dumps(record), stream="progress") for t_s, record in records]
-    trainer = ScriptedTrainer(clock, script)
-    recorder = ReplayedRecorder(ReplayedSource(recording), READINGS, clock)
-    plan = scripted_plan(Path("out"), devices, ProbeSpec(), LinePatterns())
-    return run(plan, launch=trainer, recorder=recorder, clock=clock, stop=never)
-
-
-def reports(*, busy: Callable[[int, int], bool]) -> list[tuple[float, dict[str, float]]]:
-    return [
+def reported(*, busy: Callable[[int, int], bool]) -> ProbeResult:
+    reports = [
         (
             3.0 * iteration + 3,
             {"iteration": iteration, "rank": rank} | ({"busy_s": 1.5 * iteration} if busy(iteration, rank) else {}),
@@ -292,21 +242,22 @@ def reports(*, busy: Callable[[int, int], bool]) -> list[tuple[float, dict[str, 
         for iteration in range(8)
         for rank in range(2)
     ]
+    return probe([(t_s, json.dumps(report)) for t_s, report in reports], on_cpu=True)[0]
 
 
 def test_on_the_cpu_a_rank_s_own_busy_share_stands_for_utilisation() -> None:
-    result = on_cpu(reports(busy=lambda iteration, rank: True))
+    result = reported(busy=lambda iteration, rank: True)
     assert [(device.source, device.util_mean_pct) for device in result.devices] == [("busy_share", 50.0)] * 2
     assert result.busy_spread_pct == 0.0
 
 
 def test_without_busy_times_the_process_s_share_is_read() -> None:
-    result = on_cpu(reports(busy=lambda iteration, rank: False))
+    result = reported(busy=lambda iteration, rank: False)
     assert [(device.source, device.util_mean_pct) for device in result.devices] == [("nvml", 50.0), ("nvml", 70.0)]
 
 
 def test_two_kinds_of_utilisation_are_never_mixed() -> None:
-    result = on_cpu(reports(busy=lambda iteration, rank: iteration < 7))
+    result = reported(busy=lambda iteration, rank: iteration < 7)
     assert [(device.source, device.util_mean_pct) for device in result.devices] == [("busy_share", None)] * 2
 
 

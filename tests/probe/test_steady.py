@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.probe.steady import FULL_PCT, Block, error_of_mean, known_well_enough, standard_error
+from tuner.probe.steady import FULL_PCT, OF_SM, Block, error_of_mean, known_well_enough, standard_error
 
 values = st.lists(st.floats(0, 100), min_size=2, max_size=30)
 
@@ -14,9 +14,21 @@ def blocks(numbers: list[float], seconds: float = 3.0) -> list[Block]:
     return [Block(seconds, number) for number in numbers]
 
 
-@pytest.mark.parametrize("count", [0, 1])
-def test_too_few_blocks_say_nothing(count: int) -> None:
-    assert standard_error(blocks([50.0] * count)) is None
+def test_no_blocks_say_nothing() -> None:
+    assert standard_error([]) is None
+
+
+@pytest.mark.parametrize(("value", "error"), [(20.0, 3.0), (50.0, 6.0), (90.0, 1.2), (100.0, 0.0)])
+def test_a_block_alone_is_known_as_well_as_iterations_usually_scatter(value: float, error: float) -> None:
+    assert standard_error(blocks([value]), full=FULL_PCT) == pytest.approx(error)
+
+
+@given(st.floats(0.1, 100))
+def test_a_block_alone_is_known_worse_than_two_that_agree(value: float) -> None:
+    alone, two = (standard_error(blocks([value] * count)) for count in (1, 2))
+    assert alone is not None
+    assert two is not None
+    assert alone > 2 * two
 
 
 @given(st.floats(0.1, 100), st.integers(2, 20))
@@ -84,6 +96,20 @@ def test_few_windows_lie_further_off_than_three_errors(count: int) -> None:
     windows = [correlated(source, count, 0.3) for _ in range(3000)]
     off = [abs(fmean(window) - MEAN) / (standard_error(blocks(window)) or 0.0) for window in windows]
     assert sum(one > 3.0 for one in off) < 0.02 * len(off)
+
+
+@pytest.mark.parametrize("count", [3, 4, 7])
+@pytest.mark.parametrize(("mean", "spread"), [(21.6, 0.9), (85.9, 1.2)])
+def test_nine_of_ten_windows_of_sm_hold_the_mean_of_the_whole_run(mean: float, spread: float, count: int) -> None:
+    """With the usual numbers of utilisation, 75 to 81 % of those at 21.6 % do."""
+    held: list[bool] = []
+    for seed in range(100):
+        run = [number - MEAN + mean for number in correlated(random.Random(seed), 60, 0.55, spread)]
+        for begin in range(0, 60 - count, count):
+            window = run[begin : begin + count]
+            error = standard_error(blocks(window), full=FULL_PCT, varies=OF_SM) or 0.0
+            held.append(abs(fmean(window) - fmean(run)) <= 2 * error)
+    assert fmean(held) > 0.9
 
 
 def test_more_blocks_narrow_the_error() -> None:

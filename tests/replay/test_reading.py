@@ -85,7 +85,7 @@ def test_the_error_is_that_of_the_readings_behind_the_means(values: list[float])
 
 
 def test_short_iterations_count_together() -> None:
-    assert error_of([50.0, 51.0, 50.0, 51.0], 0.2, full=FULL_PCT) is None
+    assert error_of([50.0, 51.0, 50.0, 51.0], 0.2, full=FULL_PCT) == standard_error([Block(0.6, 50.0)], full=FULL_PCT)
     assert error_of([50.0, 51.0, 50.0, 51.0, 50.0, 51.0, 50.0, 51.0, 50.0], 0.2, full=FULL_PCT) is not None
 
 

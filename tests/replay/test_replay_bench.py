@@ -206,7 +206,7 @@ def test_a_pareto_study_runs_each_probe_to_its_end(made: "Made", tmp_path: Path)
 
 
 def test_a_clear_loser_ends_early(made: "Made", tmp_path: Path) -> None:
-    searched(made, replay_bench(made.table, study_file(tmp_path)), tmp_path)
+    searched(made, replay_bench(made.table, study_file(tmp_path, probe={"min_iterations": 4})), tmp_path)
     study = reader(tmp_path, "search")
     assert any(trial.probe.iterations in range(7) for trial in study.trials() if trial.status == "ok")
 

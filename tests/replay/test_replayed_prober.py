@@ -141,7 +141,7 @@ def test_stop_is_asked_after_each_iteration_as_it_was(replay: Replay) -> None:
     assert [value(so_far, UTIL) for so_far in seen] == pytest.approx(means)
     assert [so_far.iterations for so_far in seen] == [1, 2, 3, 4, 5, 6, 7]
     assert [so_far.total_s for so_far in seen] == [READY_S + 2.5 + 2.0 * count for count in range(1, 8)]
-    assert [error(so_far, UTIL) is None for so_far in seen] == [True, *[False] * 6]
+    assert all((error(so_far, UTIL) or 0.0) > 0.0 for so_far in seen)
 
 
 @pytest.mark.parametrize(("answer", "stopped"), [(Pruned("cannot win"), "cannot win"), (Enough(), None)])

@@ -6,7 +6,7 @@ import pytest
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.probe.steady import FULL_PCT, Block, standard_error
-from tuner.probe.stop import Answer, Enough, Go, LastIteration
+from tuner.probe.stop import Answer, Enough, Go, LastIteration, More
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.verdict import State, Verdict, foregone, judge, settled
 from tuner.study.constraints import read_constraint
@@ -167,10 +167,12 @@ def with_error(error_pct: float | None, *, iterations: int = 6, window_s: float 
         (with_error(0.9), None, Enough()),
         (with_error(1.05), None, LastIteration()),
         (with_error(1.2), None, Go()),
-        (with_error(None), None, Go()),
+        (with_error(3.2), None, Go()),
+        (with_error(3.5), None, More()),
+        (with_error(None), None, More()),
         (with_error(5.0), 80.0, Enough()),
         (with_error(5.0), 78.0, LastIteration()),
-        (with_error(5.0), 65.0, Go()),
+        (with_error(5.0), 65.0, More()),
         (with_error(0.1, iterations=3), None, LastIteration()),
         (with_error(0.1, iterations=2), None, Go()),
         (with_error(0.1, window_s=4.9), None, LastIteration()),
@@ -187,7 +189,7 @@ def test_a_probe_is_settled_once_more_would_change_nothing(
 
 def test_the_first_iteration_that_may_be_the_last_is_known_before_it_ends() -> None:
     """Otherwise each session would run one unused iteration, a quarter of a short probe."""
-    limits = ProbeSpec()
+    limits = ProbeSpec(min_iterations=4)
     before = limits.min_iterations - limits.warmup_iterations - 1
     told = standard_error([Block(10.0, 97.0), Block(10.0, 97.4)][:before], full=FULL_PCT)
     assert settled(with_error(told, iterations=before), ["min_avg_util"], limits) == LastIteration()

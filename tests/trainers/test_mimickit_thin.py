@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.trainers.mimickit.thin import LEAST_S, LEAST_SHARE_OF_REST, MOST_SHARE, Thinning
+from tuner.trainers.mimickit.thin import LEAST_S, LEAST_SHARE_OF_REST, MOST_FOR_ONE, MOST_SHARE, Thinning
 
 
 class Training:
@@ -50,9 +50,9 @@ def test_enough_is_a_share_of_all_epochs_alike_and_takes_no_longer_than_asked_fo
 
     assert took_s * by == pytest.approx(updates_s)
     assert told.get("thin_from_s", began_s) == pytest.approx(began_s)
-    wanted_s = max(LEAST_S, LEAST_SHARE_OF_REST * rest_s)
+    wanted_s = max(LEAST_S, LEAST_SHARE_OF_REST * rest_s, updates_s / MOST_FOR_ONE)
     if by > 1:
-        assert by >= 1 / MOST_SHARE
+        assert 1 / MOST_SHARE <= by <= MOST_FOR_ONE
         assert took_s >= min(wanted_s, updates_s) * (1 - 1e-9)
         assert took_s <= wanted_s + updates_s * 2 / actor
     else:

@@ -59,7 +59,7 @@ class ProgressView:
         reason = result.failure.detail if result.failure else result.stopped
         unfit = f"not eligible as best, {verdict.ineligible}" if verdict.ineligible else None
         unread = f"no {', '.join(verdict.unread)}" if verdict.unread else None
-        why = "".join(f": {text}" for text in (reason, unfit, unread) if text)
+        why = "".join(f": {text}" for text in (reason, unfit, unread, *result.notes) if text)
         took = duration(result.total_s) + (", by the plain command" if asked.confirms else "")
         took += f", from {asked.origin}" if asked.origin else ""
         self._screen.line(f"  #{asked.number} {in_words(asked.config)}: {verdict.status}{number}{best}{why} ({took})")

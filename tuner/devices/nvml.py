@@ -118,7 +118,7 @@ class NvmlSource:
 
     label = "nvml"
 
-    def __init__(self, nvml: Nvml, uuids: Sequence[str], gpm_interval_s: float = 0.5) -> None:
+    def __init__(self, nvml: Nvml, uuids: Sequence[str], gpm_interval_s: float = 0.2) -> None:
         self._cards = [_Card(nvml, f"cuda:{position}", uuid) for position, uuid in enumerate(uuids)]
         self._gpm_interval_s = gpm_interval_s
         self._gpm_interval: int | None = None

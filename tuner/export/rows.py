@@ -6,7 +6,7 @@ from typing import Any
 
 from tuner.export.records import CaseRecord, TrialRecord
 from tuner.export.rounding import rounded
-from tuner.kept.probe import OK
+from tuner.kept.probe import OK, KeptProbe
 from tuner.probe.result import DeviceSummary
 from tuner.study.space import LADDER, VARIANT
 
@@ -99,7 +99,7 @@ def trial_row(case: CaseRecord, trial: TrialRecord) -> Row:
         "state": trial.state,
         "status": trial.status,
         "failure": failure and failure.kind,
-        "detail": " ".join(((failure and failure.detail) or probe.stopped or probe.ineligible or "").split()),
+        "detail": " ".join(_detail(probe).split()),
         "launched": probe.launched,
         "value": rounded(case.objectives[0], trial.value),
         "iterations": probe.iterations,
@@ -110,6 +110,11 @@ def trial_row(case: CaseRecord, trial: TrialRecord) -> Row:
         "out_dir": probe.out_dir,
         "digest": probe.digest,
     }
+
+
+def _detail(probe: KeptProbe) -> str:
+    why = (probe.failure and probe.failure.detail) or probe.stopped or probe.ineligible
+    return "; ".join([why] if why else probe.notes)
 
 
 def _beside_default(case: CaseRecord, trial: TrialRecord, vs_default: float | None) -> Row:

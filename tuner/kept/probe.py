@@ -39,6 +39,7 @@ class KeptProbe:
     devices: tuple[DeviceSummary, ...] = ()
     failure: Failure | None = None
     stopped: str | None = None
+    notes: tuple[str, ...] = ()
     host: Mapping[str, str] = field(default_factory=dict)
     warm: bool | None = None
     ready_s: float | None = None

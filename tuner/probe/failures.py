@@ -120,7 +120,7 @@ def _unexplained(
         detail = f"no new iteration; {said}"
         return Failure(kind=FailureKind.HANG, rule="silence", detail=detail)
     if end is End.ENOUGH:
-        detail = "the iterations are too short to be distinguished; raise probe.iterations"
+        detail = f"the window is too short {too_early}"
         return Failure(kind=FailureKind.CRASH, rule="no window", detail=detail)
     if end is End.OUT_OF_TIME:
         detail = f"the time limit came {too_early}"

@@ -138,6 +138,8 @@ class ProbeResult:
     failure: Failure | None = None
     stopped: str | None = None
     """Why a pruner stopped the probe; None where no pruner did."""
+    notes: tuple[str, ...] = ()
+    """What a reader of the numbers should know, such as a change of level within the window."""
     host: Mapping[str, str] = field(default_factory=dict)
     """The `name` and `system` of the machine, and the `devices` that measured, as `Device.identity` names them."""
     warm: bool = False

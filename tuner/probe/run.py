@@ -1,6 +1,7 @@
 """One probe from launch to result: start the trainer, watch it, end it, summarise."""
 
 import platform
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,9 +11,8 @@ from tuner.probe.plan import ProbePlan
 from tuner.probe.protocols import Clock, Launch, Recorder, RunningTrainer
 from tuner.probe.reader import ProgressReader
 from tuner.probe.result import DeviceSummary, ProbeResult
-from tuner.probe.steady import standard_error
-from tuner.probe.stop import Enough, Interrupted, LastIteration, Pruned, Stop, remembering
-from tuner.probe.summary import BusyShare, busy_shares, summarise
+from tuner.probe.stop import Answer, Enough, Interrupted, LastIteration, More, Pruned, Stop, remembering
+from tuner.probe.summary import Measure, busy_shares, rate, summarise
 from tuner.probe.watch import Watch
 from tuner.probe.window import Window, find_window
 
@@ -79,7 +79,7 @@ class _Probe:
             end,
             exit_code=exit_code,
             missing=[path.name for path in self._plan.expected if not path.exists()],
-            measured=result.window_s is not None,
+            measured=(result.window_s or 0.0) >= self._plan.slot.limits.window_seconds,
             oom_kills=_kernel_oom_kills() - oom_kills,
             seen=len(self._watch.marks),
             behind=self._watch.behind(),
@@ -101,18 +101,15 @@ class _Probe:
             now_s = self._now_s()  # before `stop`, because `stop` may wait for a database while the trainer goes on
             advanced = self._watch.feed(lines, now_s)
             answer = stop(self._measured(ran_out=False) if advanced else None)
-            match answer:
-                case Interrupted():
-                    return End.INTERRUPTED, None
-                case Enough():
-                    return End.ENOUGH, None
-                case Pruned(why):
-                    return End.STOPPED, why
+            if ended := _ended_by(answer):
+                return ended
+            if advanced and self._watch.has_enough and answer != More():
+                return End.ENOUGH, None
             if over := self._watch.over(now_s):
                 return over, None
             if self._recorder.lost is not None:
                 return End.LOST, None
-            if answer == LastIteration() or (advanced and self._watch.next_is_last()):
+            if answer == LastIteration() or (advanced and self._watch.next_is_last(more=answer == More())):
                 trainer.last_iteration(self._watch.marks[-1].iteration + 1)
             if exited:
                 return End.EXITED, None
@@ -120,8 +117,14 @@ class _Probe:
     def _measured(self, *, ran_out: bool) -> ProbeResult:
         """Return the result as far as the marks and samples so far show it."""
         marks = self._watch.marks
-        warmup_iterations = self._plan.slot.limits.warmup_iterations
-        window = find_window(marks, warmup_iterations=warmup_iterations, ran_out=ran_out)
+        limits = self._plan.slot.limits
+        window = find_window(
+            marks,
+            warmup_iterations=limits.warmup_iterations,
+            ran_out=ran_out,
+            least_s=limits.window_seconds,
+            least_iterations=max(1, min(limits.min_iterations, limits.iterations) - limits.warmup_iterations),
+        )
         known = replace(
             self._blank,
             total_s=self._now_s(),
@@ -132,19 +135,21 @@ class _Probe:
         if window is None:
             return known
         shares = busy_shares(self._watch.progress, window, len(self._plan.slot.devices))
+        speed = rate(window)
         return replace(
             known,
             window_s=window.seconds,
             trained_s=window.trained_s,
             iterations=window.iterations,
-            samples_per_s=window.samples_per_s,
-            samples_per_s_se=standard_error(window.rates()),
+            samples_per_s=speed.mean,
+            samples_per_s_se=speed.error,
             busy_spread_pct=_spread(shares) if shares else None,
             alloc_retries=self._alloc_retries(),
             devices=self._summaries(window, shares),
+            notes=tuple(_notes(window, shares)),
         )
 
-    def _summaries(self, window: Window, shares: list[BusyShare] | None) -> tuple[DeviceSummary, ...]:
+    def _summaries(self, window: Window, shares: list[Measure] | None) -> tuple[DeviceSummary, ...]:
         """Summarise the devices.
 
         On the CPU the busy share that a rank reports replaces the measured utilisation of its process. Utilisation is
@@ -155,13 +160,13 @@ class _Probe:
         reported = any(one.busy_s is not None for one in self._watch.progress)
         if not reported or any(device.is_gpu for device in source.devices):
             return summaries
-        known = shares or [BusyShare(None, None)] * len(summaries)
+        known = shares or [Measure()] * len(summaries)
         return tuple(
             replace(
                 summary,
                 source="busy_share",
-                util_mean_pct=share.mean_pct,
-                util_se_pct=share.error_pct,
+                util_mean_pct=share.mean,
+                util_se_pct=share.error,
                 util_max_pct=None,
             )
             for summary, share in zip(summaries, known, strict=True)
@@ -172,9 +177,32 @@ class _Probe:
         return sum(latest.values()) if latest else None
 
 
-def _spread(shares: list[BusyShare]) -> float:
-    known = [share.mean_pct for share in shares if share.mean_pct is not None]
-    return max(known) - min(known)
+def _notes(window: Window, shares: list[Measure] | None) -> Iterator[str]:
+    """Yield what a reader of the window's numbers should know."""
+    if (level := window.last_level) is not None:
+        before_s, after_s = (one.trained_s / one.iterations for one in (window.before_change, level))
+        yield f"iterations changed from {before_s:.3g} s to {after_s:.3g} s, and the error holds the difference"
+    if window.counts_own_samples:
+        yield "samples/s is unknown: `samples` is not the total since the start"
+    if shares and any(share.mean is None for share in shares):
+        yield "utilisation is unknown: a rank reports more `busy_s` than the time that has passed"
+
+
+def _ended_by(answer: Answer) -> tuple[End, str | None] | None:
+    """Return how an answer ends the probe and, where it was pruned, why; None where the probe goes on."""
+    match answer:
+        case Interrupted():
+            return End.INTERRUPTED, None
+        case Enough():
+            return End.ENOUGH, None
+        case Pruned(why):
+            return End.STOPPED, why
+    return None
+
+
+def _spread(shares: list[Measure]) -> float | None:
+    known = [share.mean for share in shares if share.mean is not None]
+    return max(known) - min(known) if known else None
 
 
 def _without_number(result: ProbeResult, marks: int) -> ProbeResult:

@@ -6,31 +6,52 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, stdev
 
-LEAST_BLOCKS = 2
-"""The fewest blocks from which a standard error is estimated.
-
-One block has no spread. Two blocks suffice, as three recorded tables show. There the mean of two blocks differed from
-the mean of the later blocks by 1.0 to 1.1 times the estimated error (root mean square).
-"""
 CLEARLY_WORSE = 4.0
 """A probe clearly loses when it is this many of its standard errors below the best so far."""
-USUAL_CORRELATION, USUAL_WEIGHT = 0.3, 10
-"""The usual correlation of neighbouring iterations, and its weight in blocks.
+CORRELATION_WEIGHT = 10
+"""The weight of `Usual.correlation` in blocks.
 
-Long recordings on two H200s show correlations of 0.15 to 0.4. The few blocks of one probe would give mostly noise, so
-the estimate is a mean of the usual correlation and the probe's own, weighted by blocks.
+The few blocks of one probe would give mostly noise, so the estimate is a mean of the usual correlation and the probe's
+own, weighted by blocks.
 """
-USUAL_SCATTER, USUAL_IDLE_SCATTER, SCATTER_WEIGHT = 0.015, 0.12, 2
-"""The usual standard deviation of an iteration's mean, as a share of the mean and as a share of the idle rest.
+USUAL_IDLE_SCATTER, SCATTER_WEIGHT = 0.12, 2
+"""The usual standard deviation of an iteration's mean, as a share of the idle rest; and the weight of the usual one.
 
-The smaller of the two standard deviations applies. The third number is its weight in blocks: three blocks with equal
+The smaller of this standard deviation and `Usual.scatter` applies. Its weight is in blocks: three blocks with equal
 values do not prove that a run is steady. On two H200s, iterations scatter by an eighth of the idle rest at every
 utilisation from 36 to 98 % (`benchmarks/results/scatter.md`). So a busier device scatters less.
+"""
+LONE_SCATTER = 0.15
+"""The standard deviation of a block that stands alone, as a share of its mean.
+
+On two H200s, iterations scatter by 15 % of the mean at low utilisation (`benchmarks/results/scatter.md`). Where
+`USUAL_IDLE_SCATTER` gives less, this smaller number applies.
 """
 FULL_PCT = 100.0
 """The busy share of a device that is never idle, in percent."""
 MAX_CORRELATION = 0.8
 """The largest correlation that is used. Larger estimates are noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """How much a quantity usually varies from iteration to iteration."""
+
+    scatter: float
+    """The standard deviation of an iteration's mean, as a share of the mean."""
+    correlation: float
+    """The correlation of neighbouring iterations."""
+
+
+OF_UTILISATION = Usual(0.015, 0.3)
+"""Of utilisation and samples/s. Long recordings on two H200s show correlations of 0.15 to 0.4."""
+OF_SM = Usual(0.042, 0.45)
+"""Of the share of multiprocessors with work.
+
+In a run of 210 s on two H200s, windows of one, four and eight iterations had standard deviations of 4.2, 3.2 and 2.3 %
+of the mean. A first-order autoregression with a correlation of 0.55 gives 4.2, 3.1 and 2.5 %. Of windows cut from such
+a series, 92 to 99 % hold the whole mean within twice the error with the correlation given here.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +62,11 @@ class Block:
     value: float
 
 
-def standard_error(blocks: Sequence[Block], *, full: float = math.inf) -> float | None:
-    """Estimate the standard error of the time-weighted mean of blocks. Returns None for less than `LEAST_BLOCKS`.
+def standard_error(blocks: Sequence[Block], *, full: float = math.inf, varies: Usual = OF_UTILISATION) -> float | None:
+    """Estimate the standard error of the time-weighted mean of blocks. Returns None where there is no block.
 
-    `full` is the largest possible value of a block, for example `FULL_PCT` for a busy share.
+    `full` is the largest possible value of a block, for example `FULL_PCT` for a busy share. `varies` says how much the
+    quantity usually varies. A single block has no scatter of its own, so its error is the usual scatter of such blocks.
 
     The estimate is the ratio estimator's error (Cochran, Sampling Techniques, 1977, section 6.3) with four changes:
 
@@ -53,25 +75,40 @@ def standard_error(blocks: Sequence[Block], *, full: float = math.inf) -> float 
     - A standard deviation of n blocks is too small on average by the factor sqrt((n - 1.5) / (n - 1)). The estimate is
       corrected for this factor (Gurland and Tripathi, 1971).
     - The lag-1 correlation r of the blocks is corrected for its bias of -(1 + 4 r) / n (Kendall, 1954). It is then
-      shrunk towards `USUAL_CORRELATION` and limited to 0 … `MAX_CORRELATION`.
+      shrunk towards `Usual.correlation` and limited to 0 … `MAX_CORRELATION`.
     - Correlated blocks count as n (1 - r) / (1 + r) independent blocks. This is the effective sample size of a
       first-order autoregression (von Storch and Zwiers, Statistical Analysis in Climate Research, 1999, section 6.6).
     """
     count = len(blocks)
-    if count < LEAST_BLOCKS:
-        return None
+    if count < 2:
+        return lone_error(blocks[0].value, full=full) if blocks else None
     seconds = fmean(block.seconds for block in blocks)
     mean = sum(block.seconds * block.value for block in blocks) / (count * seconds)
     residuals = [block.seconds / seconds * (block.value - mean) for block in blocks]
-    usual = min(USUAL_SCATTER * mean, USUAL_IDLE_SCATTER * (full - mean))
+    usual = min(varies.scatter * mean, USUAL_IDLE_SCATTER * (full - mean))
     squares = sum(residual**2 for residual in residuals) + SCATTER_WEIGHT * usual**2
     if squares == 0.0:
         return 0.0
     variance = squares / (count + SCATTER_WEIGHT - 1.5) / count
     lagged = sum(one * other for one, other in pairwise(residuals)) / squares
-    correlation = (USUAL_CORRELATION * USUAL_WEIGHT + count * lagged + 1) / (USUAL_WEIGHT + count - 4)
+    correlation = varies.correlation * CORRELATION_WEIGHT + count * lagged + 1
+    correlation /= CORRELATION_WEIGHT + count - 4
     correlation = min(max(correlation, 0.0), MAX_CORRELATION)
     return math.sqrt(variance * (1 + correlation) / (1 - correlation))
+
+
+def lone_error(value: float, *, full: float = math.inf) -> float:
+    """Return the usual scatter of a block that stands alone; see `LONE_SCATTER`."""
+    return min(LONE_SCATTER * value, USUAL_IDLE_SCATTER * max(full - value, 0.0))
+
+
+def with_change(error: float, mean: float, later: float) -> float:
+    """Return the standard error of a mean over a window in which the level changes.
+
+    `later` is the mean after the change. If the last level lasts, the mean of the window is off by the difference, so
+    the difference counts like an error of its own.
+    """
+    return math.hypot(error, later - mean)
 
 
 def error_of_mean(values: Sequence[float], errors: Sequence[float | None]) -> float | None:

@@ -12,6 +12,11 @@ class Go:
 
 
 @dataclass(frozen=True, slots=True)
+class More:
+    """The value is far from known: the probe goes on beyond its usual iterations, as long as it has time."""
+
+
+@dataclass(frozen=True, slots=True)
 class LastIteration:
     """The value will be known well enough after the iteration that runs now; a session need not start another."""
 
@@ -33,7 +38,7 @@ class Interrupted:
     """The user wants to stop, or the time is over: the probe ends and its value does not count."""
 
 
-Answer = Go | LastIteration | Enough | Pruned | Interrupted
+Answer = Go | More | LastIteration | Enough | Pruned | Interrupted
 Stop = Callable[[ProbeResult | None], Answer]
 """A probe calls this function after every iteration with the result so far, and with None at every other poll."""
 
@@ -55,7 +60,7 @@ def remembering(stop: Stop) -> Stop:
         given = stop(so_far)
         if so_far is None:
             return given
-        if announced and isinstance(given, Go | LastIteration):
+        if announced and isinstance(given, Go | More | LastIteration):
             return Enough()
         announced = isinstance(given, LastIteration)
         return given

@@ -3,20 +3,21 @@
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import hypot
 from operator import attrgetter
 from statistics import fmean
 
+from tuner.probe.marks import Mark
 from tuner.probe.plan import Device
+from tuner.probe.readings import NVML_PAST_S, level, readings
 from tuner.probe.result import DeviceSample, DeviceSummary, Progress
-from tuner.probe.steady import FULL_PCT, Block, standard_error
-from tuner.probe.window import Mark, Window
+from tuner.probe.steady import FULL_PCT, OF_SM, OF_UTILISATION, Block, Usual, standard_error, with_change
+from tuner.probe.window import Window
 
-LAG_S = 0.2
-"""The average age in seconds of a measured value: the time by which it lags behind the device.
-
-NVML's utilisation is a mean over 0.2 s that ended up to 0.2 s earlier. A GPM value is a mean over the last 0.5 s. The
-lag decides whether a measurement belongs to the thin part of an iteration. Without thin parts, no lag is applied.
-"""
+CLOCK_SHARE = 0.02
+"""Reported busy seconds may exceed the elapsed seconds by this share: two clocks are read one after the other."""
+AROUND_S = 60.0
+"""How long before a window the reading may lie from which the window's first reading began."""
 
 _TIME_S = attrgetter("t_s")
 
@@ -29,35 +30,31 @@ def summarise(
     `samples` are sorted by time.
     """
     return tuple(
-        _summary([one for one in samples if one.device == position], window, device.name, source)
+        _summary([one for one in samples if one.device == position], window, device, source)
         for position, device in enumerate(devices)
     )
 
 
-def _summary(samples: Sequence[DeviceSample], window: Window, name: str, source: str) -> DeviceSummary:
+def _summary(samples: Sequence[DeviceSample], window: Window, device: Device, source: str) -> DeviceSummary:
     inside = _between(samples, window.first.t_s, window.last.t_s)
-    spans = window.spans()
 
-    def mean(field: str) -> float | None:
-        return _mean(samples, window, attrgetter(field))
+    def measure(field: str, past_s: float | None = None, varies: Usual = OF_UTILISATION) -> Measure:
+        return _measure(samples, window, attrgetter(field), past_s, varies)
 
-    def error(field: str) -> float | None:
-        means = [(span.trained_s, _mean(samples, span, attrgetter(field))) for span in spans]
-        return standard_error([Block(span_s, mean) for span_s, mean in means if mean is not None], full=FULL_PCT)
-
-    power_w = mean("power_w")
+    util, sm = measure("util_pct", NVML_PAST_S if device.is_gpu else None), measure("sm_pct", varies=OF_SM)
+    power_w = measure("power_w", NVML_PAST_S).mean
     return DeviceSummary(
-        device=name,
+        device=device.name,
         source=source,
         window_s=window.seconds,
-        util_mean_pct=mean("util_pct"),
-        util_se_pct=error("util_pct"),
+        util_mean_pct=util.mean,
+        util_se_pct=util.error,
         util_max_pct=_most(one.util_pct for one in inside),
-        sm_mean_pct=mean("sm_pct"),
-        sm_se_pct=error("sm_pct"),
-        occupancy_mean_pct=mean("occupancy_pct"),
-        tensor_mean_pct=mean("tensor_pct"),
-        dram_mean_pct=mean("dram_pct"),
+        sm_mean_pct=sm.mean,
+        sm_se_pct=sm.error,
+        occupancy_mean_pct=measure("occupancy_pct").mean,
+        tensor_mean_pct=measure("tensor_pct").mean,
+        dram_mean_pct=measure("dram_pct").mean,
         mem_peak_mib=_most(one.mem_used_mib for one in samples),
         mem_total_mib=_most(one.mem_total_mib for one in samples),
         power_mean_w=power_w,
@@ -67,51 +64,112 @@ def _summary(samples: Sequence[DeviceSample], window: Window, name: str, source:
 
 
 @dataclass(frozen=True, slots=True)
-class BusyShare:
-    """The busy share that one rank reports for a window, in percent, and its standard error."""
+class Measure:
+    """The mean of a quantity over a window, and its standard error; None where it is unknown."""
 
-    mean_pct: float | None
-    error_pct: float | None
+    mean: float | None = None
+    error: float | None = None
 
 
-def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> list[BusyShare] | None:
-    """Return each rank's busy share over the window, as the rank itself reports it.
+def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> list[Measure] | None:
+    """Return each rank's busy share over the window in percent, as the rank itself reports it.
 
-    Returns None unless every rank reports its busy seconds at each mark that begins or ends a span of the window.
+    Returns None unless every rank reports its busy seconds at each mark that begins or ends a span of the window. A
+    share above 100 % is unknown, because the reported seconds cannot be right.
     """
-    shares: list[BusyShare] = []
+    shares: list[Measure] = []
     inside = [one for one in progress if window.first.iteration <= one.iteration <= window.last.iteration]
     for rank in range(ranks):
         own = [one for one in inside if one.rank == rank]
         if len(own) < 2 or own[-1].t_s <= own[0].t_s:
             return None
         busy_s = {one.iteration: one.busy_s for one in own if one.busy_s is not None}
-        times = Window(tuple(Mark(iteration=one.iteration, t_s=one.t_s, thin=one.thin) for one in own))
+        begins = window.marks[window.level_from].iteration if window.level_from else None
+        level_from = next((place for place, one in enumerate(own) if one.iteration == begins), 0)
+        times = Window(tuple(Mark(iteration=one.iteration, t_s=one.t_s, thin=one.thin) for one in own), level_from)
         spans = times.spans()
         if not {times.first.iteration, *(span.last.iteration for span in spans)} <= busy_s.keys():
             return None
-        blocks = [Block(span.trained_s, _busy_pct(busy_s, span)) for span in spans]
-        shares.append(BusyShare(_busy_pct(busy_s, times), standard_error(blocks, full=FULL_PCT)))
+        shares.append(_busy_share(busy_s, times, spans))
     return shares
 
 
-def _busy_pct(busy_s: Mapping[int, float], window: Window) -> float:
-    more_s = busy_s[window.last.iteration] - busy_s[window.first.iteration]
-    return min(100.0, 100.0 * more_s / window.trained_s)
+def _busy_share(busy_s: Mapping[int, float], times: Window, spans: Sequence[Window]) -> Measure:
+    share = _busy_pct(busy_s, times)
+    if share is None or share > FULL_PCT * (1 + CLOCK_SHARE):
+        return Measure()
+    blocks = [Block(span.trained_s, _busy_pct(busy_s, span) or 0.0) for span in spans]
+    error = standard_error(blocks, full=FULL_PCT)
+    return Measure(min(share, FULL_PCT), _with_change(error, share, times, lambda level: _busy_pct(busy_s, level)))
+
+
+def _busy_pct(busy_s: Mapping[int, float], window: Window) -> float | None:
+    begin_s, end_s = (busy_s.get(mark.iteration) for mark in (window.first, window.last))
+    if begin_s is None or end_s is None or window.seconds <= 0:
+        return None
+    return FULL_PCT * (end_s - begin_s) / window.trained_s
+
+
+def _with_change(
+    error: float | None, mean: float | None, window: Window, mean_of: Callable[[Window], float | None]
+) -> float | None:
+    """Return the error of a mean; where the window's level changes, the difference to the last level counts too.
+
+    Where nothing is known of the last level, the mean may be wrong by its whole size.
+    """
+    if error is None or mean is None or window.last_level is None:
+        return error
+    return with_change(error, mean, mean_of(window.last_level) or 0.0)
+
+
+def rate(window: Window) -> Measure:
+    """Return the samples of all ranks per second of training."""
+    mean = window.samples_per_s
+    return Measure(mean, _with_change(standard_error(window.rates()), mean, window, lambda level: level.samples_per_s))
+
+
+def _measure(
+    samples: Sequence[DeviceSample],
+    window: Window,
+    read: Callable[[DeviceSample], float | None],
+    past_s: float | None,
+    varies: Usual,
+) -> Measure:
+    """Return the mean over the window, with each piece weighted by the seconds of training that it stands for.
+
+    The error also holds what the ends of the pieces add. These ends are alike in each iteration, so iterations do not
+    average them out.
+    """
+    mean, edge_error = _mean(samples, window, read, past_s)
+    means = [(span.trained_s, _mean(samples, span, read, past_s)[0]) for span in window.spans()]
+    blocks = [Block(span_s, known) for span_s, known in means if known is not None]
+    error = standard_error(blocks, full=FULL_PCT, varies=varies)
+    error = _with_change(error, mean, window, lambda level: _mean(samples, level, read, past_s)[0])
+    return Measure(mean, None if error is None else hypot(error, edge_error))
 
 
 def _mean(
-    samples: Sequence[DeviceSample], window: Window, read: Callable[[DeviceSample], float | None]
-) -> float | None:
-    """Return the mean over the window, with each piece weighted by the seconds of training that it stands for."""
+    samples: Sequence[DeviceSample],
+    window: Window,
+    read: Callable[[DeviceSample], float | None],
+    past_s: float | None,
+) -> tuple[float | None, float]:
+    """Return the mean over a window, and the standard error that the ends of its pieces add.
+
+    In a window of a single piece, every reading counts alike: its ends are few and no second stands for many.
+    """
     pieces = window.pieces()
-    lag_s = LAG_S if len(pieces) > 1 else 0.0
-    means: list[tuple[float, float]] = []
-    for piece in pieces:
-        if known := _known(map(read, _between(samples, piece.begin_s + lag_s, piece.end_s + lag_s))):
-            means.append((piece.trained_s, fmean(known)))
-    trained_s = sum(weight_s for weight_s, _ in means)
-    return sum(weight_s / trained_s * mean for weight_s, mean in means) if means else None
+    if len(pieces) == 1:
+        known = _known(map(read, _between(samples, window.first.t_s, window.last.t_s)))
+        return (fmean(known) if known else None), 0.0
+    around = _between(samples, window.first.t_s - AROUND_S, window.last.t_s)
+    known = readings(around, read, past_s)
+    levels = [(piece, found) for piece in pieces if (found := level(known, piece)) is not None]
+    trained_s = sum(piece.trained_s for piece, _ in levels)
+    if not trained_s:
+        return None, 0.0
+    mean = sum(piece.trained_s * found.mean for piece, found in levels) / trained_s
+    return mean, sum(piece.trained_s * found.edge_error for piece, found in levels) / trained_s
 
 
 def _between(samples: Sequence[DeviceSample], begin_s: float, end_s: float) -> Sequence[DeviceSample]:

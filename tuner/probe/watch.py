@@ -10,12 +10,12 @@ from typing import Any
 
 from tuner.probe.evidence import Evidence
 from tuner.probe.failures import End
+from tuner.probe.marks import Mark, counted, marks
 from tuner.probe.protocols import Line
 from tuner.probe.ranks import Laggard, laggard
 from tuner.probe.reader import ProgressReader, record
 from tuner.probe.result import Progress
 from tuner.probe.unmatched import Unmatched
-from tuner.probe.window import Mark, counted, marks
 from tuner.study.spec import ProbeSpec
 
 STALL_FACTOR = 20
@@ -106,30 +106,34 @@ class Watch:
         while (end_s := self._first_line_s + (len(self.marks) + 1) * self._block_s) <= now_s:
             self.marks.append(Mark(iteration=len(self.marks), t_s=end_s))
 
+    @property
+    def has_enough(self) -> bool:
+        """Whether the window is long enough and has all iterations of a usual probe."""
+        return self._is_long and len(self.marks) >= self._limits.iterations
+
     def over(self, now_s: float) -> End | None:
-        """Return why the probe is over at `now_s`, or None while it should go on."""
-        if self._has_enough():
-            return End.ENOUGH
+        """Return why the probe is over at `now_s`, whatever it measures; None while it may go on."""
         if self._rank_is_dead(now_s):
             return End.FATAL
         if now_s >= self._limits.longest_start_s and self.unmatched:
             return End.UNMATCHED
         if now_s >= self._limits.max_seconds:
             return End.HANG if self._stalled(now_s, HICCUP_FACTOR) else End.OUT_OF_TIME
-        if self._measures and self.evidence.fatal_t_s is None and not self._time_for(1):
+        if self._is_long and self.evidence.fatal_t_s is None and not self._time_for(1):
             return End.ENOUGH
         return End.HANG if self._stalled(now_s, STALL_FACTOR) else None
 
-    def next_is_last(self) -> bool:
+    def next_is_last(self, *, more: bool = False) -> bool:
         """Return whether the iteration that runs now is the last that the probe needs or has time for.
 
-        The running iteration is assumed to take at least half as long as the median iteration.
+        The running iteration is assumed to take at least half as long as the median iteration. `more` says that the
+        probe needs more iterations than usual.
         """
         if self._block_s is not None or not self._measures:
             return False
-        return self._are_enough(len(self.marks) + 1, self._window_s + self._median_iteration_s() / 2) or (
-            not self._time_for(2)
-        )
+        window_s = self._window_s + self._median_iteration_s() / 2
+        enough = len(self.marks) + 1 >= self._limits.iterations and window_s >= self._limits.window_seconds
+        return (enough and not more) or not self._time_for(2)
 
     @property
     def unmatched(self) -> Sequence[str]:
@@ -154,12 +158,6 @@ class Watch:
         """Return the rank that the others wait for, if there is one."""
         return laggard(self.progress, self._ranks)
 
-    def _has_enough(self) -> bool:
-        return self._measures and self._are_enough(len(self.marks), self._window_s)
-
-    def _are_enough(self, iterations: int, window_s: float) -> bool:
-        return iterations >= self._limits.iterations and window_s >= self._limits.window_seconds
-
     def _time_for(self, more: int) -> bool:
         """Return whether `more` iterations are expected to end before the time limit."""
         return self._last_mark_s + more * self._median_iteration_s() <= self._limits.max_seconds
@@ -168,6 +166,10 @@ class Watch:
     def _measures(self) -> bool:
         """Whether an iteration after the warm-up has been completed."""
         return len(self.marks) > self._limits.warmup_iterations
+
+    @property
+    def _is_long(self) -> bool:
+        return self._measures and self._window_s >= self._limits.window_seconds
 
     @property
     def _window_s(self) -> float:

@@ -1,11 +1,11 @@
 """The window: the whole iterations of a probe that are evaluated, and how much training they stand for. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from operator import attrgetter
 
-from tuner.probe.result import Progress, Thin
+from tuner.probe.level import last_level
+from tuner.probe.marks import Mark
 from tuner.probe.steady import Block
 
 LEAST_SPAN_S = 0.5
@@ -13,24 +13,12 @@ LEAST_SPAN_S = 0.5
 
 Utilisation is measured every tenth of a second or less often, so a shorter span would contain too few values.
 """
+OWN_COUNT = 10
+"""A count of samples is no total if it begins at more than this many times what its growth explains."""
 
 
 GROW_IN_A_ROW, GROWN = 6, 0.02
 """Printed speeds count as averages since the start if so many or more grow in a row, by more than this share."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Mark:
-    """The moment at which every rank had finished an iteration."""
-
-    iteration: int
-    t_s: float
-    samples: int | None = None
-    """The number of samples of all ranks together so far."""
-    samples_per_s: float | None = None
-    """The speed of all ranks together since the mark before, as the trainer prints it."""
-    thin: Thin | None = None
-    """The part of the iteration that was shortened on all ranks at the same time, if there was one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +41,18 @@ class Window:
     """The whole iterations from the first mark to the last mark."""
 
     marks: tuple[Mark, ...]
+    level_from: int = 0
+    """The position of the mark at which the iterations change to their last level; 0 where they do not change."""
+
+    @property
+    def last_level(self) -> "Window | None":
+        """The part after the last change of level; None where the iterations do not change."""
+        return Window(self.marks[self.level_from :]) if self.level_from else None
+
+    @property
+    def before_change(self) -> "Window":
+        """The part up to the last change of level, or the whole window where there is none."""
+        return Window(self.marks[: self.level_from + 1]) if self.level_from else self
 
     @property
     def first(self) -> Mark:
@@ -89,6 +89,27 @@ class Window:
         """
         return self._counted_rate() or (None if self._speeds_grow else self._printed_rate())
 
+    @property
+    def counts_own_samples(self) -> bool:
+        """Whether the trainer seems to report the samples of each iteration, not the total since its start.
+
+        A total of N iterations is about N times what an iteration adds. A count of each iteration's own starts far
+        above this, however slowly it grows.
+        """
+        return self._grown is not None and not self._counts_total
+
+    @property
+    def _grown(self) -> int | None:
+        before, after = self.first.samples, self.last.samples
+        return None if before is None or after is None else after - before
+
+    @property
+    def _counts_total(self) -> bool:
+        if not self._grown:
+            return False
+        iterations = max(self.first.iteration, 0) + 1
+        return (self.first.samples or 0) <= OWN_COUNT * iterations * self._grown / self.iterations
+
     def pieces(self) -> list[Piece]:
         """Split the window where a thin part begins or ends. A window without thin parts is one piece."""
         pieces: list[Piece] = []
@@ -99,11 +120,14 @@ class Window:
                 begin_s = mark.t_s
         return pieces if begin_s == self.last.t_s else [*pieces, Piece(begin_s, self.last.t_s, 1.0)]
 
-    def spans(self) -> list["Window"]:
-        """Split the window at marks into spans of at least `LEAST_SPAN_S`. The last span includes the rest."""
+    def spans(self, known: Callable[[Mark], bool] = lambda _: True) -> list["Window"]:
+        """Split the window at marks into spans of at least `LEAST_SPAN_S`. The last span includes the rest.
+
+        Only marks that are `known` split the window.
+        """
         cuts = [0]
         for place, mark in enumerate(self.marks):
-            if mark.t_s - self.marks[cuts[-1]].t_s >= LEAST_SPAN_S:
+            if mark.t_s - self.marks[cuts[-1]].t_s >= LEAST_SPAN_S and known(mark):
                 cuts.append(place)
         ends = [*cuts[:-1], len(self.marks) - 1] if len(cuts) > 1 else [0, len(self.marks) - 1]
         return [Window(self.marks[begin : end + 1]) for begin, end in pairwise(ends)]
@@ -112,14 +136,16 @@ class Window:
         """Return the samples per second of each span, or nothing when `samples_per_s` is unknown."""
         if self.samples_per_s is None:
             return []
-        rate = Window._counted_rate if self._counted_rate() else Window._printed_rate
-        return [Block(span.trained_s, found) for span in self.spans() if (found := rate(span)) is not None]
+        if not self._counts_total:
+            return [
+                Block(span.trained_s, found) for span in self.spans() if (found := span._printed_rate()) is not None
+            ]
+        spans = self.spans(lambda mark: mark.samples is not None)
+        return [Block(span.trained_s, (span._grown or 0) / span.trained_s) for span in spans]
 
     def _counted_rate(self) -> float | None:
-        """Return the rate by the totals at both ends; 0 means that the trainer reports each iteration's own samples."""
-        if self.first.samples is None or self.last.samples is None:
-            return None
-        return (self.last.samples - self.first.samples) / self.trained_s
+        """Return the rate by the totals at both ends; None where the samples are no total."""
+        return (self._grown or 0) / self.trained_s if self._counts_total else None
 
     def _printed_rate(self) -> float | None:
         speeds = [(later.t_s - mark.t_s, later.samples_per_s) for mark, later in pairwise(self.marks)]
@@ -137,71 +163,29 @@ class Window:
         return len(speeds) >= GROW_IN_A_ROW and grow and speeds[-1] > (1 + GROWN) * speeds[0]
 
 
-def marks(progress: Sequence[Progress], ranks: int) -> list[Mark]:
-    """Return a mark for each iteration that all ranks have finished.
-
-    If ranks report for themselves, an iteration is finished once all `ranks` have reported it. Its mark has the time of
-    the last report. Reports without a rank are then ignored.
-    """
-    by_rank = [report for report in progress if report.rank is not None and report.rank < ranks]
-    if not by_rank:
-        return [
-            Mark(
-                iteration=report.iteration,
-                t_s=report.t_s,
-                samples=report.samples,
-                samples_per_s=report.samples_per_s,
-                thin=report.thin,
-            )
-            for report in progress
-            if report.rank is None
-        ]
-    whole: list[Mark] = []
-    waiting: dict[int, list[Progress]] = {}
-    for report in by_rank:
-        closed = waiting.setdefault(report.iteration, [])
-        closed.append(report)
-        if len(closed) == ranks:
-            counts = [one.samples for one in closed if one.samples is not None]
-            speeds = [one.samples_per_s for one in closed if one.samples_per_s is not None]
-            whole.append(
-                Mark(
-                    iteration=report.iteration,
-                    t_s=max(one.t_s for one in closed),
-                    samples=sum(counts) if len(counts) == ranks else None,
-                    samples_per_s=sum(speeds) if len(speeds) == ranks else None,
-                    thin=_thin_on_all([one.thin for one in closed]),
-                )
-            )
-    return whole
+def _trained_s(before: Mark, mark: Mark) -> float:
+    """Return the seconds of training that one iteration stands for."""
+    more_s = 0.0 if mark.thin is None else (mark.thin.by - 1) * (mark.t_s - mark.thin.from_s)
+    return mark.t_s - before.t_s + more_s
 
 
-def counted(marks: Sequence[Mark], samples_per_iteration: float | None) -> list[Mark]:
-    """Return the marks with samples counted by their iterations, if the trainer counts no samples itself.
-
-    The iteration of a mark is the number that the trainer prints. Iterations between two marks therefore count, too.
-    """
-    if samples_per_iteration is None or any(mark.samples is not None for mark in marks):
-        return list(marks)
-    return [replace(mark, samples=round(mark.iteration * samples_per_iteration)) for mark in marks]
-
-
-def _thin_on_all(parts: Sequence[Thin | None]) -> Thin | None:
-    """Return the part that is thin on all ranks. It begins when the last rank reaches its thin part.
-
-    Until then the other ranks wait for the last one.
-    """
-    known = [thin for thin in parts if thin is not None]
-    return max(known, key=attrgetter("from_s")) if len(known) == len(parts) else None
-
-
-def find_window(marks: Sequence[Mark], *, warmup_iterations: int, ran_out: bool) -> Window | None:
+def find_window(
+    marks: Sequence[Mark], *, warmup_iterations: int, ran_out: bool, least_s: float = 0.0, least_iterations: int = 1
+) -> Window | None:
     """Return the window from the end of warm-up to the last mark, or None when it would be empty.
 
     If the trainer ended by itself (`ran_out`), the last iteration includes work at the end of training (in MimicKit, a
     test rollout). The window then leaves out that iteration.
+
+    If the iterations change to another level, the window begins after the change. If what follows is shorter than
+    `least_s` or `least_iterations`, the window is the whole one, and its `level_from` says where the change is.
     """
     inside = marks[warmup_iterations - 1 : len(marks) - 1 if ran_out else None]
     if len(inside) < 2 or inside[-1].t_s <= inside[0].t_s:
         return None
-    return Window(tuple(inside))
+    whole = Window(tuple(inside))
+    level = replace(whole, level_from=last_level([_trained_s(*pair) for pair in pairwise(inside)]))
+    settled = level.last_level
+    if settled is None or settled.seconds < least_s or settled.iterations < least_iterations:
+        return level
+    return settled

@@ -7,7 +7,7 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import error, full, value
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import STOPPED, Failure, ProbeResult, unlaunched
-from tuner.probe.stop import Answer, Enough, Interrupted, Pruned, Stop, remembering
+from tuner.probe.stop import Answer, Enough, Interrupted, More, Pruned, Stop, remembering
 from tuner.replay.reading import cut_short, error_of, made_whole, restated
 from tuner.replay.table import Recorded, Table
 from tuner.study.spec import ProbeSpec
@@ -106,4 +106,5 @@ def _ended(so_far: ProbeResult, answer: Answer, limits: ProbeSpec) -> ProbeResul
             return replace(so_far, stopped=why)
     done = so_far.iterations + limits.warmup_iterations
     long_enough = (so_far.window_s or 0.0) >= limits.window_seconds
-    return so_far if answer == Enough() or (done >= limits.iterations and long_enough) else None
+    usual = done >= limits.iterations and long_enough and answer != More()
+    return so_far if answer == Enough() or usual else None

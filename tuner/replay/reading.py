@@ -78,6 +78,8 @@ def error_of(series: Sequence[float | None], iteration_s: float, *, full: float)
     for count, mean in enumerate(series, start=1):
         if mean is not None and (count - cuts[-1][0]) * iteration_s >= LEAST_SPAN_S:
             cuts.append((count, count * mean))
+    if len(cuts) == 1 and series and series[-1] is not None:
+        cuts.append((len(series), len(series) * series[-1]))
     return standard_error(
         [
             Block((count - before) * iteration_s, (total - total_before) / (count - before))

@@ -11,7 +11,7 @@ from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.metrics import error, measured, target_error, value
 from tuner.probe.result import Failure, ProbeResult
 from tuner.probe.steady import known_well_enough
-from tuner.probe.stop import Enough, Go, LastIteration
+from tuner.probe.stop import Enough, Go, LastIteration, More
 from tuner.search.frontier import Frontier, out_of_memory
 from tuner.study.constraints import Constraint
 from tuner.study.space import Config
@@ -20,6 +20,8 @@ from tuner.study.spec import ProbeSpec
 _NOTHING_KNOWN: Mapping[str, float | None] = MappingProxyType({})
 HOST_ATTEMPTS = 2
 """A config is probed at most this many times if the machine seems at fault: the config may be to blame after all."""
+USABLE_FACTOR = 3.0
+"""A probe does not end with its usual iterations while its error is this many times `probe.target_error_pct`."""
 SAYS_NOTHING = {kind for kind in FailureKind if kind.says_nothing}
 """Failures that say nothing about the config. The config is probed again until it has been measured."""
 
@@ -128,14 +130,19 @@ def _failed(result: ProbeResult, failure: Failure, attempt: int) -> Verdict:
 
 def settled(
     so_far: ProbeResult, objectives: Sequence[str], limits: ProbeSpec, incumbent: float | None = None
-) -> Enough | LastIteration | Go:
+) -> Enough | LastIteration | More | Go:
     """Return whether a live probe may end: now, after one more iteration, or neither.
 
-    A probe may end once it has run long enough, and each objective is precise or clearly below the incumbent.
+    A probe may end once it has run long enough, and each objective is precise or clearly below the incumbent. A probe
+    that is far from this after one more iteration needs more iterations than usual.
     """
     if _settled(so_far, objectives, limits, incumbent, more=0):
         return Enough()
-    return LastIteration() if _settled(so_far, objectives, limits, incumbent, more=1) else Go()
+    if _settled(so_far, objectives, limits, incumbent, more=1):
+        return LastIteration()
+    read = [one for one in objectives if value(so_far, one) is not None]
+    usable = all(_known(so_far, one, limits, incumbent, more=1, factor=USABLE_FACTOR) for one in read)
+    return Go() if usable else More()
 
 
 def _settled(
@@ -146,15 +153,18 @@ def _settled(
     window_s = (so_far.window_s or 0.0) * iterations / max(so_far.iterations, 1)
     if window_s < limits.window_seconds or iterations + limits.warmup_iterations < limits.min_iterations:
         return False
-    narrower = math.sqrt(so_far.iterations / iterations)
-    return all(_known(so_far, one, limits, incumbent, narrower) for one in objectives)
+    return all(_known(so_far, one, limits, incumbent, more=more) for one in objectives)
 
 
-def _known(so_far: ProbeResult, objective: str, limits: ProbeSpec, incumbent: float | None, narrower: float) -> bool:
+def _known(
+    so_far: ProbeResult, objective: str, limits: ProbeSpec, incumbent: float | None, *, more: int, factor: float = 1.0
+) -> bool:
+    """Return whether an objective is known within `factor` target errors after `more` iterations like those so far."""
     number, spread = value(so_far, objective), error(so_far, objective)
     if number is None or spread is None:
         return False
-    target = target_error(so_far, objective, limits.target_error_pct)
+    narrower = math.sqrt(so_far.iterations / (so_far.iterations + more))
+    target = factor * target_error(so_far, objective, limits.target_error_pct)
     return known_well_enough(number, spread * narrower, target=target, best=incumbent)
 
 

@@ -41,9 +41,9 @@ class TrainerSpec(Strict):
 class ProbeSpec(Strict):
     """The limits of one probe."""
 
-    iterations: PositiveInt = Field(default=8, description="the most iterations of a probe, including warm-up")
+    iterations: PositiveInt = Field(default=8, description="the iterations of a usual probe, including warm-up")
     min_iterations: PositiveInt = Field(
-        default=4, description="the iterations that a probe runs before it may end because it is precise enough"
+        default=8, description="the iterations that a probe runs before it may end because it is precise enough"
     )
     window_seconds: Seconds = Field(
         default=5.0,

@@ -1,6 +1,7 @@
 """A trainer with scripted output. A fake clock decides when each line appears."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -82,7 +83,7 @@ class ScriptedTrainer:
 
 
 class ReplayedRecorder:
-    """Returns recorded samples up to the clock's time."""
+    """Returns recorded samples, which are sorted by time, up to the clock's time."""
 
     def __init__(
         self, source: DeviceSource, samples: Sequence[DeviceSample], clock: FakeClock, lost_at_s: float = math.inf
@@ -99,7 +100,8 @@ class ReplayedRecorder:
 
     def samples(self) -> list[DeviceSample]:
         """Return the samples recorded so far."""
-        return [sample for sample in self._samples if sample.t_s <= min(self._now_s(), self._lost_at_s)]
+        end_s = min(self._now_s(), self._lost_at_s)
+        return list(self._samples[: bisect_right(self._samples, end_s, key=lambda sample: sample.t_s)])
 
     @property
     def lost(self) -> str | None:

@@ -18,6 +18,8 @@ LEAST_PARTS = 2
 
 The first iteration runs a single part. Two different numbers of parts show whether updates grow with the parts.
 """
+MOST_FOR_ONE = 10
+"""A second of updates stands for at most this many seconds of training: what its two ends add counts as often."""
 MOST_SHARE = 2 / 3
 """An iteration that needs more than this share of its updates runs all of them."""
 
@@ -63,7 +65,8 @@ class Thinning:
     def enough(self) -> int:
         """Return how many parts the next iteration should run."""
         wanted_s = max(LEAST_S, LEAST_SHARE_OF_REST * self._rest_s)
-        parts = max(LEAST_PARTS, math.ceil(self._taken * wanted_s / (self._ended_s - self._began_s)))
+        least = max(LEAST_PARTS, math.ceil(self._parts / MOST_FOR_ONE))
+        parts = max(least, math.ceil(self._taken * wanted_s / (self._ended_s - self._began_s)))
         return parts if self._goes_by_parts and parts <= MOST_SHARE * self._parts else self._parts
 
     def told(self) -> dict[str, float]:

@@ -1,0 +1,180 @@
+"""Compares thin probes of each config with one long window of the trainer's plain command, on the same host.
+
+    python -m benchmarks.probes.agreement --study all_cases --devices 0,1 --out agreement.tsv \\
+      --config deepmimic_pi_plus_ppo:num_envs=8192,agent_variant=hiutil --config amp_humanoid:num_envs=6250
+
+For each config the script makes `--thin` probes in a session, and then measures one window of at least `--seconds` with
+the plain command. It appends a row to `--out` after each probe. A row that is there already is not measured again, so
+the same command goes on where it was stopped. With `--minutes` it begins no probe that would probably end later.
+
+The goals, over at least six configs: utilisation differs by at most 0.5 points in the mean, and each config by at most
+1 point or its claimed error. Multiprocessors differ by at most 1 and 2 points.
+"""
+
+import csv
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from math import hypot
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.probes.probing import Bench, chosen, window_of
+from tuner.devices.base import describe_machine
+from tuner.probe.metrics import error, value
+from tuner.probe.result import ProbeResult
+from tuner.probe.steady import error_of_mean
+from tuner.prober import open_prober
+from tuner.study.cases import select
+from tuner.workbench import Workbench, open_workbench
+
+THIN, PLAIN = "thin", "plain"
+MANY = 10_000
+METRICS = ("min_avg_util", "min_avg_sm")
+USUAL_S = {THIN: 90.0, PLAIN: 120.0}
+"""How long a probe without its window usually takes, in seconds. `--minutes` counts on this."""
+COLUMNS = (
+    *("case", "setting", "way", "number", "outcome"),
+    *(name for metric in METRICS for name in (metric, f"{metric}_se")),
+    *("samples_per_s", "window_s", "trained_s", "iterations", "total_s"),
+)
+Row = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One probe to make: a config of a case, how it is measured, and which of its repetitions it is."""
+
+    case: str
+    setting: str
+    way: str
+    number: int
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What names the probe in the file of rows."""
+        return (self.case, self.setting, self.way, str(self.number))
+
+
+def tasks(configs: Sequence[str], thin: int) -> Iterator[Task]:
+    """Yield the probes of each config: first the thin ones, then the plain one."""
+    for text in configs:
+        case, _, setting = text.partition(":")
+        yield from (Task(case, setting, THIN, number) for number in range(thin))
+        yield Task(case, setting, PLAIN, 0)
+
+
+def recorded(out: Path) -> list[Row]:
+    """Return the rows that an earlier command has written."""
+    if not out.exists():
+        return []
+    with out.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t"))
+
+
+def row(task: Task, result: ProbeResult) -> Row:
+    """Return the row of a probe; an unknown number is an empty text."""
+    numbers = {name: number for metric in METRICS for name, number in _reading(result, metric)}
+    numbers |= {name: getattr(result, name) for name in COLUMNS if name in ("samples_per_s", "window_s", "trained_s")}
+    numbers |= {"iterations": result.iterations, "total_s": result.total_s}
+    outcome = f"{result.failure.kind}: {result.failure.detail}" if result.failure else "; ".join(("ok", *result.notes))
+    texts = {name: "" if number is None else f"{number:.2f}" for name, number in numbers.items()}
+    return dict(zip(COLUMNS, task.key, strict=False)) | {"outcome": " ".join(outcome.split())} | texts
+
+
+def _reading(result: ProbeResult, metric: str) -> Iterator[tuple[str, float | None]]:
+    yield metric, value(result, metric)
+    yield f"{metric}_se", error(result, metric)
+
+
+def append(out: Path, one: Row) -> None:
+    """Write a row to the file, below the names of the columns."""
+    is_new = not out.exists()
+    with out.open("a", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, delimiter="\t")
+        if is_new:
+            writer.writeheader()
+        writer.writerow(one)
+
+
+def differences(rows: Sequence[Row], metric: str) -> Iterator[list[str]]:
+    """Yield the cells of each config that was measured in both ways, and of the mean of all."""
+    found: list[float] = []
+    for case, setting in dict.fromkeys((one["case"], one["setting"]) for one in rows):
+        same = [one for one in rows if (one["case"], one["setting"]) == (case, setting) and one[metric]]
+        thin, plain = ([one for one in same if one["way"] == way] for way in (THIN, PLAIN))
+        if not thin or not plain:
+            continue
+        values = [float(one[metric]) for one in thin]
+        thin_error = error_of_mean(values, [float(one[f"{metric}_se"]) for one in thin]) or 0.0
+        cold, cold_error = float(plain[-1][metric]), float(plain[-1][f"{metric}_se"])
+        claimed = fmean(float(one[f"{metric}_se"]) for one in thin)
+        off = fmean(values) - cold
+        found.append(off)
+        yield [
+            f"{case} {setting}",
+            metric,
+            f"{fmean(values):.2f} ± {thin_error:.2f} ({len(values)})",
+            f"{claimed:.2f}",
+            f"{cold:.2f} ± {cold_error:.2f}",
+            f"{off:+.2f}",
+            f"{abs(off) / hypot(thin_error, cold_error):.1f}" if thin_error or cold_error else "",
+        ]
+    if found:
+        yield ["mean of all", metric, "", "", "", f"{fmean(found):+.2f}", ""]
+
+
+def measure(bench: Workbench, task: Task, probing: Bench, seconds: float) -> ProbeResult:
+    """Make one probe."""
+    (config,) = chosen(bench.space_for(probing.case), [task.setting] if task.setting else [])
+    if task.way == THIN:
+        return probing.probe(config, warm=True, limits=probing.limits.model_copy(update={"thin": True}))
+    long = {"iterations": MANY, "max_seconds": probing.limits.max_seconds + seconds}
+    return probing.probe(config, limits=probing.limits.model_copy(update=long), stop=window_of(seconds))
+
+
+def main(
+    configs: Annotated[list[str], typer.Option("--config", help="CASE:num_envs=N,…, once per config")],
+    study: Annotated[str, typer.Option()] = "pi_plus",
+    devices: Annotated[str | None, typer.Option()] = None,
+    thin: Annotated[int, typer.Option(min=1, help="thin probes of each config")] = 5,
+    seconds: Annotated[float, typer.Option(min=1, help="the plain command's window")] = 150.0,
+    minutes: Annotated[float | None, typer.Option(help="begin no probe that would end later")] = None,
+    out: Annotated[Path, typer.Option(help="the file of rows")] = Path("agreement.tsv"),
+) -> None:
+    began_s = time.monotonic()
+    bench = open_workbench(study, devices=devices)
+    console = Console(width=200)
+    console.print(describe_machine(bench.source))
+    rows = recorded(out)
+    done = {tuple(one[name] for name in COLUMNS[:4]) for one in rows}
+    with TemporaryDirectory() as folder, closing(open_prober(bench)) as prober:
+        places = (Path(folder).resolve() / str(number) for number in range(MANY))
+        for task in tasks(configs, thin):
+            if task.key in done:
+                continue
+            expected_s = USUAL_S[task.way] + (seconds if task.way == PLAIN else 0.0)
+            if minutes is not None and time.monotonic() - began_s + expected_s > 60 * minutes:
+                console.print(f"no time for {' '.join(task.key)}; the same command goes on here")
+                break
+            (case,) = select(bench.trainer.cases(), [task.case])
+            rows.append(row(task, measure(bench, task, Bench(bench, case, prober, next(places)), seconds)))
+            append(out, rows[-1])
+            print(*rows[-1].values(), sep=" | ", flush=True)
+    table = Table("config", "metric", "thin", "a probe claims", "plain", "apart", "in errors", box=box.MARKDOWN)
+    for metric in METRICS:
+        for cells in differences(rows, metric):
+            table.add_row(*cells)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,52 @@
+"""Probes of a scripted trainer on two cards, in the time of a fake clock."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner.probe.plan import Device, LinePatterns
+from tuner.probe.protocols import Line
+from tuner.probe.result import DeviceSample, ProbeResult
+from tuner.probe.run import run
+from tuner.probe.stop import Stop, never
+from tuner.study.spec import ProbeSpec
+from tuner.testing.clock import FakeClock
+from tuner.testing.devices import Recording, ReplayedSource
+from tuner.testing.trainer import ReplayedRecorder, ScriptedTrainer, scripted_plan
+
+DEVICES = tuple(Device(name=f"cuda:{index}", model="x", uuid=f"GPU-0000000{index}-1111") for index in range(2))
+CPU_RANKS = tuple(Device(name=f"cpu:{rank}", model="x") for rank in range(2))
+PATTERN = LinePatterns(patterns=(r"it (?P<iteration>\S+)",))
+READINGS = tuple(
+    DeviceSample(t_s=tick / 10, device=device, util_pct=50.0 + 20 * device)
+    for tick in range(6000)
+    for device in range(2)
+)
+
+
+def probe(
+    lines: Sequence[tuple[float, str]],
+    *,
+    patterns: LinePatterns = PATTERN,
+    exit_at_s: float | None = None,
+    exit_code: int = 0,
+    stop: Stop = never,
+    lost_at_s: float = math.inf,
+    clock: FakeClock | None = None,
+    readings: tuple[DeviceSample, ...] = READINGS,
+    on_cpu: bool = False,
+    **limits: float,
+) -> tuple[ProbeResult, ScriptedTrainer]:
+    """Probe a trainer that writes these lines; `on_cpu` runs it on two CPU ranks and reads the lines as reports."""
+    clock = clock or FakeClock()
+    devices = CPU_RANKS if on_cpu else DEVICES
+    recording = Recording(devices=devices, samples=READINGS, marks_s=(), total_s=600.0, exit_code=0)
+    recorder = ReplayedRecorder(ReplayedSource(recording), readings, clock, lost_at_s)
+    script = [Line(t_s=t_s, text=text, stream="progress" if on_cpu else "console") for t_s, text in lines]
+    trainer = ScriptedTrainer(clock, script, exit_at_s=exit_at_s, exit_code=exit_code)
+    plan = scripted_plan(Path("out"), devices, ProbeSpec.model_validate(limits), patterns)
+    return run(plan, launch=trainer, recorder=recorder, clock=clock, stop=stop), trainer
+
+
+def iterations(count: int, start_s: float = 30.0, step_s: float = 3.0) -> list[tuple[float, str]]:
+    return [(start_s + step_s * number, f"it {number}") for number in range(count)]
