@@ -26,8 +26,11 @@ def tuner(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
     return run
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    """Processes of their own, each a fork of one that has loaded the command line."""
+    """Processes of their own, each a fork of one that has loaded the command line.
+
+    That one ends with the file: other files check that nothing of theirs still runs.
+    """
     with forks(tmp_path_factory.mktemp("forks")) as ready:
         yield ready
