@@ -56,7 +56,7 @@ def test_seeds_come_first_and_no_config_twice(tmp_path: Path) -> None:
     assert len({tuple(config.items()) for config in watcher.launched}) == len(watcher.launched) == 5
 
 
-def test_a_later_case_that_cannot_be_searched_is_told_before_the_first_probe(tmp_path: Path) -> None:
+def test_a_later_case_that_cannot_be_searched_is_reported_before_the_first_probe(tmp_path: Path) -> None:
     template = {"command": "train {num_envs} {agent_variant} {first} {second} {out_dir}", "cases": ["walk", "run"]}
     huge = {name: {"range": [1, 1000]} for name in ("first", "second")}
     small = {name: {"choices": [1]} for name in huge}
@@ -159,7 +159,7 @@ def test_a_trainer_that_cannot_be_started_stops_the_case_and_leaves_no_trial_ope
     assert states(tmp_path) == {"FAIL": 1}
 
 
-def test_an_objective_that_nothing_tells_stops_the_case_with_its_name(tmp_path: Path) -> None:
+def test_an_objective_that_nothing_measures_stops_the_case_with_its_name(tmp_path: Path) -> None:
     outcome, watcher = optimised(tmp_path, busy, study=spec(objective="samples_per_s"))
     assert (outcome.ending, len(watcher.launched)) == (Ending.UNREAD, 3)
     assert "samples_per_s" in (outcome.why or "")
@@ -170,7 +170,7 @@ def test_three_crashes_in_a_row_stop_the_case(tmp_path: Path) -> None:
     assert (outcome.ending, len(watcher.launched)) == (Ending.CRASHES, 3)
 
 
-def test_configs_that_a_broken_trainer_crashed_on_are_probed_once_it_is_mended(tmp_path: Path) -> None:
+def test_configs_on_which_a_broken_trainer_crashed_are_probed_once_it_is_fixed(tmp_path: Path) -> None:
     study = spec(search={"trials": 9, "seeds_per_variant": 2, "sampler": "tpe"})
     _, broken = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.CRASH), study=study, trials=9)
     assert len(broken.launched) == 3
@@ -197,7 +197,7 @@ def test_a_machine_that_keeps_failing_stops_the_case_after_two_configs(tmp_path:
 @pytest.mark.parametrize(
     ("kind", "ending"), [(FailureKind.MISSING_DEPENDENCY, Ending.SETUP), (FailureKind.GPU_BUSY, Ending.HOST)]
 )
-def test_what_says_nothing_of_a_config_costs_it_no_place_in_the_search(
+def test_a_failure_that_says_nothing_about_a_config_does_not_use_up_a_trial(
     tmp_path: Path, kind: FailureKind, ending: Ending
 ) -> None:
     runs = [optimised(tmp_path, lambda plan, stop: failed(plan, kind)) for _ in range(3)]
@@ -208,7 +208,7 @@ def test_what_says_nothing_of_a_config_costs_it_no_place_in_the_search(
     assert len(watcher.launched) == 5
 
 
-def test_an_interrupted_probe_is_told_and_asked_again(tmp_path: Path) -> None:
+def test_an_interrupted_probe_is_recorded_and_repeated(tmp_path: Path) -> None:
     asked: list[bool] = []
 
     def interruptible(plan: ProbePlan, stop: Stop) -> ProbeResult:
@@ -242,7 +242,7 @@ def test_the_live_pruner_sees_each_iteration(tmp_path: Path) -> None:
     assert "pruned" in watcher.told_status
 
 
-def test_an_error_of_the_tuner_s_own_loses_nothing_that_was_told(tmp_path: Path) -> None:
+def test_an_error_of_the_tuner_itself_loses_no_stored_result(tmp_path: Path) -> None:
     launched: list[Config] = []
 
     def full_disk(plan: ProbePlan, stop: Stop) -> ProbeResult:

@@ -93,7 +93,7 @@ def out_of_memory(plan: ProbePlan, stop: Stop) -> ProbeResult:
 
 
 @pytest.mark.parametrize("probe", [cut, out_of_memory])
-def test_as_long_as_no_probe_has_come_to_a_number_one_begins(
+def test_a_probe_begins_while_no_probe_time_is_known(
     tmp_path: Path, probe: Callable[[ProbePlan, Stop], ProbeResult]
 ) -> None:
     for _ in range(2):

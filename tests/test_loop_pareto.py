@@ -160,7 +160,7 @@ def test_each_member_that_a_session_measured_is_measured_again_cold(tmp_path: Pa
     assert (again.ending, more) == (Ending.ALREADY, [])
 
 
-def test_what_only_a_session_shows_gives_way_to_the_next(tmp_path: Path) -> None:
+def test_a_best_that_the_plain_command_does_not_confirm_is_replaced_by_the_next(tmp_path: Path) -> None:
     def flattering(plan: ProbePlan, stop: Stop) -> ProbeResult:
         flattered = plan.request is not None and plan.config == {"num_envs": 8, "agent_variant": "default"}
         return replace(measured(plan, 99.0), samples_per_s=9e9) if flattered else reading(plan)

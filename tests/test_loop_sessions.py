@@ -74,7 +74,7 @@ def test_a_study_that_asks_for_it_has_no_sessions(tmp_path: Path) -> None:
     assert [warm for _, warm in probed] == [False] * 5
 
 
-def test_a_reading_that_only_a_session_shows_is_not_the_best(tmp_path: Path) -> None:
+def test_a_value_that_only_a_session_has_measured_is_not_the_best(tmp_path: Path) -> None:
     def flattering(plan: ProbePlan, stop: Stop) -> ProbeResult:
         top = plan.config == {"num_envs": 64, "agent_variant": "hiutil"}
         return measured(plan, 20.0 if top and plan.request is None else float(plan.config["num_envs"]))

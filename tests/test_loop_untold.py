@@ -49,7 +49,7 @@ def broken_off(folder: Path, probe: Callable[[ProbePlan, Stop], ProbeResult]) ->
     return str(caught.value).splitlines()
 
 
-def test_what_could_not_be_told_is_kept_in_the_probe_s_folder_and_named(tmp_path: Path) -> None:
+def test_a_result_that_cannot_be_stored_is_kept_in_the_probe_s_folder_and_named(tmp_path: Path) -> None:
     reason, kept = broken_off(tmp_path, busy)
     file = tmp_path / "demo/probes/walk/0000/result.json"
     assert "no such table: trials" in reason
@@ -68,7 +68,7 @@ def now_held_by(lease: Lease, database: Path) -> None:
 
 
 @pytest.mark.parametrize("told_by_another", [False, True])
-def test_the_next_run_tells_it_where_the_trial_is_still_open(tmp_path: Path, told_by_another: bool) -> None:
+def test_the_next_run_stores_the_result_if_the_trial_is_still_open(tmp_path: Path, told_by_another: bool) -> None:
     def away(plan: ProbePlan, stop: Stop) -> ProbeResult:
         shutil.move(tmp_path / "study.db", tmp_path / "there.db")
         (tmp_path / "study.db").write_bytes(empty_database())

@@ -27,7 +27,7 @@ def test_ctrl_c_while_it_loads_ends_it_without_a_word() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
 
 
-def test_where_ctrl_c_is_not_heeded_it_goes_on() -> None:
+def test_where_ctrl_c_is_ignored_the_command_goes_on() -> None:
     ended = started("import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)" + WHILE_LOADING)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("tuner ")

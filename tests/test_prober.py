@@ -144,9 +144,7 @@ def test_cards_that_do_not_answer_between_two_runs_cost_the_session_and_no_resul
     assert probe().ok
 
 
-def test_a_card_that_is_lost_between_two_probes_is_told_as_a_failure(
-    prober: RealProber, probe: Probe, card: Card
-) -> None:
+def test_a_card_that_is_lost_between_two_probes_is_a_failure(prober: RealProber, probe: Probe, card: Card) -> None:
     card.answers = [DeviceLostError("cuda:0 is gone")]
     lost = probe()
     assert lost.failure is not None

@@ -66,7 +66,7 @@ def test_a_report_is_one_record_without_what_is_unknown(other: Tuner) -> None:
     assert second == {"type": "iteration", "iteration": 4, "alloc_retries": 0}
 
 
-def test_without_a_tuner_nothing_is_told(other: Tuner) -> None:
+def test_without_a_tuner_nothing_is_reported(other: Tuner) -> None:
     other.run("report(iteration=3)\nfailed('x')", TUNER_PROGRESS="")
     with pytest.raises(FileNotFoundError):
         other.told()
@@ -149,7 +149,7 @@ def test_a_long_request_is_read_in_pieces(other: Tuner) -> None:
     assert said == "1000000\n"
 
 
-def test_why_a_session_cannot_go_on_is_told(other: Tuner) -> None:
+def test_why_a_session_cannot_go_on_is_reported(other: Tuner) -> None:
     other.run("failed('it exploded', kind='gpu_oom', rank=1)\nfailed('why')")
     assert other.told() == [
         {"type": "failed", "detail": "it exploded", "kind": "gpu_oom", "rank": 1},

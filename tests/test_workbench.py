@@ -92,7 +92,7 @@ def test_patience_is_searched_only_where_the_pruner_has_it(tmp_path: Path, prune
     assert not_searched(bench.spec, bench.trainer) == ({"pruner_patience": why} if why else {})
 
 
-def test_a_parameter_whose_condition_nothing_meets_is_said(tmp_path: Path) -> None:
+def test_a_parameter_whose_condition_nothing_meets_is_reported(tmp_path: Path) -> None:
     epochs, workers = ({"choices": [20], "when": {"num_envs": rungs}} for rungs in ([7, 9], [8, 9]))
     space = {**SPACE, "update_epochs": epochs, "num_workers": workers}
     bench = opened(tmp_path, trainer={"name": "reference"}, space=space)
@@ -107,7 +107,7 @@ def test_several_objectives_go_without_a_pruner(tmp_path: Path) -> None:
     assert bench.space_for(WALK).names == ("num_envs",)
 
 
-def test_what_the_trainer_declines_is_not_searched_and_said_why() -> None:
+def test_a_parameter_that_the_trainer_declines_is_not_searched_and_reported() -> None:
     raw = {
         "name": "demo",
         "trainer": {"name": "mimickit", "root": "nowhere", "python": "python3"},
@@ -123,7 +123,7 @@ def test_a_parameter_that_the_trainer_does_not_know_is_refused(tmp_path: Path) -
         bench.space_for(WALK)
 
 
-def test_a_space_of_which_nothing_is_left_says_why(tmp_path: Path) -> None:
+def test_an_empty_space_is_refused_with_the_reason(tmp_path: Path) -> None:
     bench = opened(tmp_path, space={"num_workers": {"choices": [0, 2]}})
     with pytest.raises(StudyError, match=r"left out \(num_workers: the command has no \{num_workers\} placeholder\)"):
         bench.space_for(WALK)

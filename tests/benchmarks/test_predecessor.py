@@ -115,7 +115,7 @@ def test_a_run_that_the_time_limit_ended_is_no_success() -> None:
     assert (found.result.ok, found.succeeded, found.outcome) == (True, False, "fewer than 8 iterations")
 
 
-def test_the_variant_that_reads_highest_wins() -> None:
+def test_the_variant_with_the_highest_value_wins() -> None:
     low, high = attempt({VARIANT: "hiutil"}, util_pct=40.0), attempt({VARIANT: DEFAULT}, util_pct=60.0)
     failed = attempt({VARIANT: DEFAULT}, util_pct=99.0, iterations=0)
     unread = replace(low, samples=())

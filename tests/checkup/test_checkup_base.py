@@ -41,7 +41,7 @@ def test_one_problem_does_not_hide_the_others(tmp_path: Path) -> None:
     assert "storage" in subjects(found)
 
 
-def test_a_fallback_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fallback_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MIMICKIT_ROOT", raising=False)
     first = next(findings("pi_plus", "cpu:2", tmp_path))  # the next ones load torch
     assert (first.subject, first.text) == ("study", "reference stands in for pi_plus, whose trainer.root is empty")

@@ -37,7 +37,7 @@ def test_without_a_gpu_it_says_so_and_counts_cores(ranks: int, level: Level) -> 
     assert f"no GPU: {ranks} CPU rank(s) share 2 core(s)" in devices.text
 
 
-def test_a_free_card_has_its_memory_told() -> None:
+def test_the_memory_of_a_free_card_is_reported() -> None:
     (memory,) = check_occupancy([FREE])
     assert (memory.subject, memory.level, memory.text) == (
         "cuda:0 (GPU-a) memory",
@@ -62,7 +62,7 @@ def test_a_small_quiet_process_is_worth_a_warning() -> None:
     assert "pid 10 (300 MiB)" in process.text
 
 
-def test_memory_that_the_driver_does_not_tell_is_worth_a_warning() -> None:
+def test_memory_that_the_driver_does_not_report_is_a_warning() -> None:
     assert levels(check_occupancy([replace(FREE, mem_used_mib=None)])) == [Level.WARNING]
 
 
@@ -80,12 +80,12 @@ def test_clocks_that_are_held_back_are_worth_a_warning(clocks: Clocks, level: Le
     assert words in finding.text
 
 
-def test_pairs_that_are_alike_are_told_together() -> None:
+def test_pairs_with_the_same_connection_are_reported_together() -> None:
     (alike,) = check_links([NVLINK, replace(NVLINK, second=2)])
     assert (alike.level, alike.text) == (Level.OK, "P2P over NVLink: every pair")
 
 
-def test_each_kind_of_link_is_told_with_its_pairs() -> None:
+def test_each_kind_of_link_is_reported_with_its_pairs() -> None:
     found = list(check_links([NVLINK, PCIE, APART]))
     assert levels(found) == [Level.OK, Level.OK, Level.WARNING]
     assert found[1].text == "P2P over PCIe: cuda:0-cuda:2"
@@ -104,13 +104,13 @@ def test_each_kind_of_link_is_told_with_its_pairs() -> None:
         ("on", APART, Level.WARNING, "auto suits these cards better"),
     ],
 )
-def test_nccl_settings_are_told_with_the_reason(policy: str, link: Link, level: Level, words: str) -> None:
+def test_nccl_settings_are_reported_with_the_reason(policy: str, link: Link, level: Level, words: str) -> None:
     (finding,) = check_nccl([link], EnvironmentSpec.model_validate({"nccl_p2p": policy}), {"PATH": "/bin"})
     assert finding.level is level
     assert words in finding.text
 
 
-def test_nccl_variables_from_elsewhere_are_told() -> None:
+def test_nccl_variables_from_elsewhere_are_reported() -> None:
     environment = EnvironmentSpec(variables={"NCCL_DEBUG": "WARN", "OMP_NUM_THREADS": "1"})
     _, study, inherited = check_nccl([NVLINK], environment, {"NCCL_P2P_DISABLE": "1"})
     assert study.text == "NCCL_DEBUG=WARN from the study"

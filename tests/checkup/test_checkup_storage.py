@@ -61,7 +61,7 @@ def test_a_database_out_of_reach_is_refused_without_its_password(url: str) -> No
 @pytest.mark.parametrize(
     ("needed_gib", "wished_gib", "level"), [(0, 0, Level.OK), (0, 1e9, Level.WARNING), (1e8, 1e9, Level.PROBLEM)]
 )
-def test_room_is_told_where_the_folder_will_be(
+def test_free_space_is_reported_where_the_folder_will_be(
     tmp_path: Path, needed_gib: float, wished_gib: float, level: Level
 ) -> None:
     found = check_room("disk", tmp_path / "runs" / "demo", needed_gib=needed_gib, wished_gib=wished_gib)

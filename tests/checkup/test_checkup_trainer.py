@@ -32,7 +32,7 @@ def missing(module: str) -> Imported:
     return Imported(module=module, error=f"ModuleNotFoundError: No module named '{module}'")
 
 
-def test_versions_are_told_with_the_python_that_has_them() -> None:
+def test_versions_are_reported_with_the_python_that_has_them() -> None:
     (found,) = check_imports(NEEDED, [NEWTON, Imported(module="scipy")])
     assert (found.level, found.text) == (Level.OK, "/envs/mk/bin/python imports newton 1.0.0, scipy")
 

@@ -37,7 +37,7 @@ def test_optimize_makes_the_rungs_and_every_command_keeps_them(tuner: Tuner, stu
     assert tuner("recover", "--study", study)[0] == tuner("export", "--study", study)[0] == 0
 
 
-def test_a_plan_reads_the_database_asked_for(tuner: Tuner, study: Path, tmp_path: Path) -> None:
+def test_a_plan_uses_the_database_of_the_option(tuner: Tuner, study: Path, tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path / 'elsewhere.db'}"
     tuner("optimize", "--study", study, "--n-trials", 2, "--storage", storage)
     assert FIRST in tuner("plan", "--study", study)[1]
@@ -58,7 +58,7 @@ def test_a_recording_makes_rungs_of_its_own_and_is_replayed(tuner: Tuner, study:
     assert (code, err, FIRST in out) == (0, "", False)
 
 
-def test_what_stops_calibration_is_said_and_the_tables_are_written(tuner: Tuner, study: Path) -> None:
+def test_the_error_that_stops_calibration_is_shown_and_the_tables_are_written(tuner: Tuner, study: Path) -> None:
     (study.parent / "train.py").write_text("import trimesh_that_is_not_there\n")
     code, out, err = tuner("optimize", "--study", study)
     assert (code, "missing_dependency" in err, "trimesh_that_is_not_there" in err) == (2, True, True)

@@ -10,7 +10,7 @@ from tuner.cli.tables import print_tables, summary_table
 from tuner.export.summary import CaseSummary
 
 
-def test_a_best_read_several_times_says_so() -> None:
+def test_a_best_with_several_measurements_says_so() -> None:
     rows = [summary(BEST), summary(replace(BEST, readings=3)), summary(replace(BEST, error=0.34)), summary(None)]
     table = summary_table(rows)
     assert table.columns[2].header == "best min_avg_util"

@@ -51,7 +51,7 @@ def test_a_best_at_the_end_of_the_ladder_is_pointed_out(tuner: Tuner, tmp_path: 
     assert "walk: the best is at the largest rung, 16" in out
 
 
-def test_constraints_are_said_and_kept(tuner: Tuner, tmp_path: Path) -> None:
+def test_constraints_are_shown_and_kept(tuner: Tuner, tmp_path: Path) -> None:
     study = study_file(tmp_path, constraints={"samples_per_s": ">=0.5 * default", "min_avg_util": "<= 60"})
     code, out, _ = tuner("optimize", "--study", study, "--n-trials", 2)
     assert code == 0
@@ -165,7 +165,7 @@ def test_cases_marks_those_the_study_asks_for(tuner: Tuner, tmp_path: Path) -> N
     assert "walk" in marked[0]
 
 
-def test_the_version_is_told_without_a_command(tuner: Tuner) -> None:
+def test_the_version_is_shown_without_a_command(tuner: Tuner) -> None:
     assert tuner("--version") == (0, f"tuner {version('tuner')}\n", "")
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests_cli import Tuner, study_file
 
 
-def test_a_sound_machine_is_told_in_plain_lines(tuner: Tuner, tmp_path: Path) -> None:
+def test_findings_on_a_sound_machine_are_plain_lines(tuner: Tuner, tmp_path: Path) -> None:
     code, out, err = tuner("doctor", "--study", study_file(tmp_path))
     assert (code, err) == (0, "")
     lines = out.splitlines()

@@ -58,7 +58,7 @@ def test_a_case_measured_on_several_sets_of_cards_says_so(measured_on: dict[str,
     assert notes([replace(summary(BEST), measured_on=measured_on)])[1:] == lines
 
 
-def test_a_case_without_a_best_is_told_what_to_do() -> None:
+def test_for_a_case_without_a_best_the_hint_says_what_to_do() -> None:
     failed = [replace(summary(None), status=status, ok=0) for status in ("gpu_oom", "interrupted", "no_trials")]
     assert without_success([summary(BEST), *failed, replace(summary(None), status="ineligible")]) == [
         "walk: no config has run (gpu_oom); `tuner recover` searches for a config that runs",
@@ -66,13 +66,13 @@ def test_a_case_without_a_best_is_told_what_to_do() -> None:
     ]
 
 
-def test_a_case_whose_set_up_is_at_fault_is_told_what_to_mend() -> None:
+def test_for_a_case_with_a_faulty_set_up_the_hint_says_what_to_fix() -> None:
     (line,) = without_success([replace(summary(None), status="missing_dependency", ok=0)])
     assert line.startswith("walk: no config has run (missing_dependency); install it into the trainer's environment")
     assert "recover" not in line
 
 
-def test_a_trainer_that_refuses_its_files_has_said_itself_what_to_mend() -> None:
+def test_a_trainer_that_refuses_its_files_says_itself_what_to_fix() -> None:
     failure = Failure(kind=FailureKind.MISSING_ASSET, rule="trainer", detail="a.yaml is no agent file; name another")
     outcome = CaseOutcome(case=Case(name="walk"), ending=Ending.SETUP, probed=1, failure=failure)
     assert complaint(outcome) == "case walk: missing_asset: a.yaml is no agent file; name another"
@@ -103,7 +103,9 @@ SMALL = "its buffer is small; buy another"
         (100, 32, None),
     ],
 )
-def test_a_best_at_the_top_is_told_what_lies_beyond(tmp_path: Path, most: int, top: int, hint: str | None) -> None:
+def test_for_a_best_at_the_largest_rung_the_hint_says_what_lies_beyond(
+    tmp_path: Path, most: int, top: int, hint: str | None
+) -> None:
     desk = bounded(bench(tmp_path, spec()), most)
     lines = at_the_top(
         desk, CASES[:1], [summary(replace(BEST, config={"num_envs": top})), replace(summary(BEST), case="other")]

@@ -20,6 +20,6 @@ def introduced(folder: Path, most: int, *only: str) -> list[str]:
     return shown.get().splitlines()
 
 
-def test_rungs_that_are_left_out_are_said_once_for_all_cases_with_the_same_reason(tmp_path: Path) -> None:
+def test_rungs_that_are_left_out_are_shown_once_for_all_cases_with_the_same_reason(tmp_path: Path) -> None:
     assert introduced(tmp_path, 40, "walk", "fly")[-1] == f"walk, fly: num_envs up to 40: {SMALL}"
     assert not [line for line in introduced(tmp_path, 64) if SMALL in line]

@@ -71,7 +71,7 @@ def test_the_best_is_printed_with_where_it_comes_from_and_without_a_probes_end(t
     assert " --last 4000\n" in tuner("plan", "--study", study)[1]
 
 
-def test_a_case_without_a_best_is_left_out_and_said(tuner: Tuner, study: Path) -> None:
+def test_a_case_without_a_best_is_left_out_and_named(tuner: Tuner, study: Path) -> None:
     code, out, err = tuner("plan", "--study", study, "--best", "--cases", "*")
     assert (code, err) == (0, "run: left out, because it has no best config yet\n")
     assert "# run" not in out

@@ -49,11 +49,11 @@ def test_an_objective_that_was_not_measured_is_named(plan: ProbePlan) -> None:
     assert told(measured(plan, 61.25), "min_avg_sm") == "#7 num_envs=32: no_reading: no min_avg_sm (20.0 s)"
 
 
-def test_an_objective_is_not_said_twice(plan: ProbePlan) -> None:
+def test_an_objective_is_not_shown_twice(plan: ProbePlan) -> None:
     assert "ok 15000.4 (" in told(replace(measured(plan, 61.25), samples_per_s=15000.4), "samples_per_s")
 
 
-def test_each_of_several_objectives_is_said(plan: ProbePlan) -> None:
+def test_each_of_several_objectives_is_shown(plan: ProbePlan) -> None:
     result = replace(measured(plan, 60.0), samples_per_s=15000.4)
     assert "ok 60.0, 15000.4 (" in told(result, "min_avg_util", "samples_per_s")
     assert "ok 15000.4, 60.0 (" in told(result, "samples_per_s", "min_avg_util")

@@ -140,7 +140,7 @@ def test_workers_share_a_study(tuner: Tuner, tmp_path: Path, table: Path) -> Non
     assert not any("interrupted" in row for row in rows)
 
 
-def test_an_error_of_all_workers_is_said_once(tuner: Tuner, tmp_path: Path, table: Path) -> None:
+def test_an_error_of_all_workers_is_shown_once(tuner: Tuner, tmp_path: Path, table: Path) -> None:
     study = study_file(tmp_path)
     (tmp_path / "runs/demo-replay").mkdir(parents=True)
     (tmp_path / "runs/demo-replay/probes").write_text("no folder")

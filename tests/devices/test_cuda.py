@@ -38,12 +38,12 @@ def no_library(name: str) -> Any:
     raise OSError(f"{name}: cannot open shared object file")
 
 
-def test_cuda_tells_its_cards_in_its_own_order():
+def test_cuda_lists_its_cards_in_its_own_order():
     cards = [uuid.UUID(int=7), uuid.UUID(int=3)]
     assert cuda_uuids(lambda name: FakeCuda(cards)) == [f"GPU-{card}" for card in cards]
 
 
-def test_cuda_without_devices_tells_none():
+def test_cuda_without_devices_lists_none():
     assert cuda_uuids(lambda name: FakeCuda([], status=100)) == []
 
 
@@ -52,7 +52,7 @@ def test_a_cuda_that_is_missing_or_broken_does_not_answer(load: Any):
     assert cuda_uuids(load) is None
 
 
-def test_a_process_of_its_own_gives_the_same_answer():
+def test_a_separate_process_returns_the_same_answer():
     assert cuda_uuids_apart() == cuda_uuids()
 
 

@@ -65,7 +65,7 @@ def test_samples_are_allocated_once_and_freed_with_the_reader(card: FakeGpu):
     assert nvml.gpm_samples == []
 
 
-def test_tells_cards_with_gpm_from_others(card: FakeGpu):
+def test_cards_with_gpm_are_distinguished_from_others(card: FakeGpu):
     other = FakeGpu(uuid="GPU-b")
     nvml = FakeNvml(card, other)
     assert has_gpm(card, nvml)

@@ -58,7 +58,7 @@ def test_a_card_that_was_held_when_the_study_opened_is_not_taken_for_free() -> N
     assert rules(hidden, hidden) == ["memory"]
 
 
-def test_what_the_driver_does_not_tell_is_no_obstacle() -> None:
+def test_what_the_driver_does_not_report_is_no_obstacle() -> None:
     unknown = Occupancy(device=replace(FREE.device, mem_total_mib=None))
     assert rules(unknown, unknown) == []
 

@@ -31,7 +31,7 @@ def test_names_cards_by_position_and_finds_them_by_uuid():
     assert source.devices[0].mem_total_mib == 24_564
 
 
-def test_reads_utilisation_memory_and_power_in_the_named_units():
+def test_utilisation_memory_and_power_are_measured_in_the_named_units():
     source = NvmlSource(Nvml(FakeNvml(*two_cards())), ["GPU-a", "GPU-b"])
     first, second = source.sample(3.5)
     assert (first.t_s, first.device, first.util_pct, first.mem_used_mib, first.power_w) == (3.5, 0, 0.0, 615.0, 126.5)
@@ -73,7 +73,7 @@ def test_a_lost_card_is_an_error_that_names_it():
         (pynvml.NVML_ERROR_TIMEOUT, False),
     ],
 )
-def test_a_card_that_is_gone_is_told_from_one_that_may_answer_again(code: int, gone: bool):
+def test_a_lost_card_is_distinguished_from_a_card_that_may_answer_again(code: int, gone: bool):
     card, other = two_cards()
     source = NvmlSource(Nvml(FakeNvml(card, other)), ["GPU-a", "GPU-b"])
     card.errors = {"nvmlDeviceGetPowerUsage": code}
@@ -116,7 +116,7 @@ def test_a_card_that_is_not_there_is_an_error_that_names_it():
 
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED])
-def test_a_machine_without_a_driver_is_told_apart(code: int):
+def test_a_machine_without_a_driver_is_recognised(code: int):
     with pytest.raises(NoDriverError):
         Nvml(FakeNvml(init_error=code))
 

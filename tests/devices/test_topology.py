@@ -23,7 +23,7 @@ def test_asks_about_every_pair_of_cards():
     )
 
 
-def test_what_the_driver_does_not_tell_is_unknown():
+def test_what_the_driver_does_not_report_is_unknown():
     cards = [FakeGpu(uuid=f"GPU-{letter}", errors={"nvmlDeviceGetP2PStatus": 3}) for letter in "ab"]
     library = FakeNvml(*cards)
     found = links(NvmlSource(Nvml(library), ["GPU-a", "GPU-b"]).devices, lambda: Nvml(library))

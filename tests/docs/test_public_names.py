@@ -34,5 +34,5 @@ def test_nothing_is_loaded_before_it_is_used() -> None:
     assert run.stdout == "set() True False\n"
 
 
-def test_type_checkers_are_told_that_the_package_is_typed() -> None:
+def test_the_package_is_marked_as_typed() -> None:
     assert resources.files("tuner").joinpath("py.typed").is_file()

@@ -91,7 +91,7 @@ def test_placeholders_take_the_place_of_values(command: str, searched: dict[str,
     assert template(shlex.split(command), searched).words == tuple(shlex.split(expected))
 
 
-def test_what_was_replaced_is_told() -> None:
+def test_replaced_words_are_reported() -> None:
     told = template(["train", "--devices", "2", "--n=3"], {"n": "n", "m": "m"}).replaced
     assert told == (("--devices 2", "--devices {ranks}"), ("--n=3", "--n={n}"), ("", "--m {m}"))
 

@@ -57,7 +57,7 @@ def test_real_output_is_recognised(file: str, likely: tuple[str, ...], preset: s
         ("healthy/ok_cpu2.log", (r"\|\s+Iteration\s+\|\s*(?P<iteration>\d+)", r"\|\s+Samples\s+\|\s*(?P<samples>\d+)")),
     ],
 )
-def test_the_form_of_real_lines_alone_gives_patterns(file: str, patterns: tuple[str, ...]) -> None:
+def test_patterns_are_found_by_the_form_of_real_lines_alone(file: str, patterns: tuple[str, ...]) -> None:
     assert find_patterns([line.text for line in recorded(file)]) == patterns
 
 

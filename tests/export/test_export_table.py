@@ -86,7 +86,7 @@ def test_the_header_says_how_it_was_recorded(tmp_path: Path) -> None:
         ("nccl", True, "runtime"),
     ],
 )
-def test_invalidity_is_told_in_the_words_of_t4(
+def test_invalidity_uses_the_words_of_t4(
     database: "FilledDatabase", tmp_path: Path, status: str, launched: bool, word: str
 ) -> None:
     database.add(case(database), {"num_envs": 8}, status=status, utils=(50.0,), launched=launched)

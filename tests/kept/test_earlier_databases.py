@@ -54,11 +54,11 @@ def real(tmp_path: Path) -> Path:
     return Path(shutil.copy(REAL / "study.db", tmp_path / "runs/pi_plus"))
 
 
-def test_the_replayed_database_gives_the_same_tables(replayed: Path, tmp_path: Path) -> None:
+def test_the_replayed_database_has_the_same_tables(replayed: Path, tmp_path: Path) -> None:
     assert_exports_are_as_in(REPLAYED, replayed, "earlier", tmp_path)
 
 
-def test_the_real_database_gives_the_same_tables(real: Path, tmp_path: Path) -> None:
+def test_the_real_database_has_the_same_tables(real: Path, tmp_path: Path) -> None:
     assert_exports_are_as_in(REAL, real, "pi_plus", tmp_path)
 
 

@@ -20,7 +20,7 @@ TOOK = {START_S: 30.0, RUN_S: 40.0, MEMORY_SHARE: 0.25}
     ],
     ids=["record", "attributes", "damaged record"],
 )
-def test_a_probe_that_gave_a_number(attributes: dict[str, Any]) -> None:
+def test_a_probe_with_a_number(attributes: dict[str, Any]) -> None:
     trial = KeptTrial(attributes)
     assert (trial.warm, trial.measured_on, trial.cost, trial.failure, trial.ran) == (True, "GPU-a", TOOK, None, False)
 

@@ -63,7 +63,7 @@ def test_the_cause_counts_wherever_it_is_printed() -> None:
     assert root("[rank1]: ValueError: 3", f"[rank0]: {CLOSED}") == "[rank1]: ValueError: 3"
 
 
-def test_what_several_ranks_raise_is_told_by_the_first_of_them() -> None:
+def test_of_errors_of_several_ranks_the_first_is_reported() -> None:
     assert root("[rank2]: ValueError: 3", "[rank0]: RuntimeError: a peer has gone") == "[rank2]: ValueError: 3"
 
 
@@ -90,7 +90,7 @@ def test_the_last_line_of_a_traceback_is_an_exception_whatever_its_name(prefix: 
     assert root(*(prefix + line for line in lines)) == f"{prefix}gym.error.NameNotFound: no such thing"
 
 
-def test_a_child_is_told_from_the_process_that_waits_for_it() -> None:
+def test_a_child_is_distinguished_from_the_process_that_waits_for_it() -> None:
     child = ["Process ForkServerProcess-1:", HEADER, FRAME, "gym.error.NameNotFound: no such thing"]
     parent = [HEADER, FRAME, "RuntimeError: a worker has gone"]
     assert root(*child, *parent) == "gym.error.NameNotFound: no such thing"

@@ -40,26 +40,26 @@ def named(
     return failure
 
 
-def test_a_kind_that_is_told_wins_over_what_is_printed() -> None:
+def test_a_reported_kind_wins_over_the_printed_lines() -> None:
     failure = named({"detail": "MimicKit has no x", "kind": "missing_dependency", "rank": 1}, lines=[OOM, NCCL])
     assert (failure.kind, failure.rule, failure.rank) == (FailureKind.MISSING_DEPENDENCY, "told", 1)
     assert failure.detail == "MimicKit has no x"
 
 
-def test_memory_wins_among_kinds_that_are_told() -> None:
+def test_memory_wins_among_reported_kinds() -> None:
     failure = named(
         {"detail": "a peer is gone", "kind": "nccl"}, {"detail": "it is full", "kind": "gpu_oom", "rank": 1}
     )
     assert (failure.kind, failure.detail, failure.rank) == (FailureKind.GPU_OOM, "it is full", 1)
 
 
-def test_what_is_printed_tells_more_of_the_same_kind() -> None:
+def test_printed_lines_add_details_to_a_reported_kind() -> None:
     failure = named({"detail": "it is full", "kind": "gpu_oom", "rank": 1}, lines=[OOM])
     assert (failure.kind, failure.overshoot_mib, failure.rank) == (FailureKind.GPU_OOM, 2048.0, 1)
 
 
 @pytest.mark.parametrize("kind", [None, "interrupted", "no such kind", 7, ["gpu_oom"]])
-def test_without_a_kind_the_rules_judge_what_is_told(kind: object) -> None:
+def test_without_a_kind_the_rules_judge_the_report(kind: object) -> None:
     traceback = f"Traceback (most recent call last):\n  File x\n{OOM}\n"
     failure = named({"detail": NCCL, "kind": kind, "rank": 0}, {"detail": traceback, "kind": kind, "rank": 1})
     assert (failure.kind, failure.rule, failure.rank) == (FailureKind.GPU_OOM, "device memory", 1)
@@ -79,7 +79,7 @@ def test_what_no_rule_knows_is_a_crash_in_the_trainer_s_own_words(end: End, meas
         st.sampled_from(["detail", "kind", "rank"]), st.none() | st.integers() | st.text() | st.lists(st.text())
     )
 )
-def test_whatever_is_told_is_a_failure(record: dict[str, object]) -> None:
+def test_any_report_is_a_failure(record: dict[str, object]) -> None:
     assert named(record).detail
 
 
@@ -97,7 +97,7 @@ def over_s(*lines: tuple[float, str], progress: bool) -> tuple[End, float]:
     raise AssertionError("it never ended")
 
 
-def test_a_failure_that_is_told_ends_the_probe_after_the_grace_time() -> None:
+def test_a_reported_failure_ends_the_probe_after_the_grace_time() -> None:
     failed = json.dumps({"type": "failed", "detail": "x"})
     assert over_s((10.0, failed), progress=True) == (End.FATAL, pytest.approx(10.0 + GRACE_S))
 

@@ -24,7 +24,7 @@ def words_of(lines: list[str]) -> str:
 
 
 @pytest.mark.parametrize("prefix", ["[rank1]: ", ""])
-def test_an_exception_without_a_message_is_told_by_the_statement_that_raised_it(prefix: str) -> None:
+def test_an_exception_without_a_message_is_shown_with_the_statement_that_raised_it(prefix: str) -> None:
     lines = TRACEBACK.replace("[rank1]: ", prefix).splitlines()
     assert words_of([*lines, "a peer has gone"]) == prefix + STATEMENT
 
@@ -40,7 +40,7 @@ def test_an_exception_without_a_message_is_told_by_the_statement_that_raised_it(
         ([], "no output"),
     ],
 )
-def test_the_last_exception_speaks_or_else_the_last_line(lines: list[str], words: str) -> None:
+def test_the_last_exception_is_quoted_or_else_the_last_line(lines: list[str], words: str) -> None:
     assert words_of(lines) == words
 
 

@@ -100,13 +100,13 @@ def test_a_record_is_a_mark_at_its_own_time() -> None:
 
 
 @pytest.mark.parametrize("stamp_s", [99.0, 1e9, None], ids=["before", "after", "none"])
-def test_a_stamp_outside_the_probe_gives_way_to_the_time_of_reading(stamp_s: float | None) -> None:
+def test_a_time_stamp_outside_the_probe_is_replaced_by_the_time_of_reading(stamp_s: float | None) -> None:
     mark = ProgressReader(LinePatterns(), 100.0).feed(record(iteration=2, t_s=stamp_s))
     assert mark is not None
     assert mark.t_s == 9.0
 
 
-def test_a_stamp_that_stands_still_gives_way_to_the_time_of_reading() -> None:
+def test_a_time_stamp_that_stands_still_is_replaced_by_the_time_of_reading() -> None:
     reader = ProgressReader(LinePatterns(), 100.0)
     found = [reader.feed(record(iteration=number, t_s=104.0)) for number in range(2)]
     assert [mark.t_s for mark in found if mark] == [4.0, 9.0]

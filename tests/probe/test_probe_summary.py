@@ -83,7 +83,7 @@ def part(least_s: int, most_s: int) -> st.SearchStrategy[tuple[int, float]]:
 
 
 @given(st.integers(1, 4), part(1, 6), part(8, 40), st.integers(2, 8))
-def test_a_thin_window_tells_what_the_whole_one_does(
+def test_a_thin_window_measures_the_same_as_a_whole_window(
     iterations: int, rollout: tuple[int, float], updates: tuple[int, float], by: int
 ) -> None:
     whole, thin = (training(iterations, rollout, updates, each) for each in (1, by))

@@ -173,7 +173,7 @@ time.sleep(1000)
 """
 
 
-def test_the_guard_tells_of_a_killed_process_that_nobody_collects(tmp_path: Path) -> None:
+def test_the_guard_reports_a_killed_process_that_nobody_collects(tmp_path: Path) -> None:
     process = Process(plan(tmp_path, KILLED_CHILD), MonotonicClock())
     told = said(process, "[tuner]")
     pid = told[0].split()[1]

@@ -110,7 +110,7 @@ def test_rows_without_all_columns_do_not_count(tmp_path: Path) -> None:
         ("jsonl", '{"step": [3], "seen": 4}\n', "row 1: [3] in column 'step' is no number"),
     ],
 )
-def test_rows_that_cannot_be_used_are_said_once(
+def test_rows_that_cannot_be_used_are_reported_once(
     tmp_path: Path, form: Literal["csv", "jsonl"], text: str, said: str
 ) -> None:
     bench = Bench(tmp_path, form).write(text)
@@ -125,7 +125,7 @@ def test_a_line_that_does_not_fit_is_skipped(tmp_path: Path) -> None:
     assert [one for _ in range(6) for one in bench.iterations()] == [(3, 5)]
 
 
-def test_what_is_no_file_is_said(tmp_path: Path) -> None:
+def test_a_path_that_is_no_file_is_reported(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.path.mkdir()
     assert "Is a directory" in bench.said()[0]
@@ -141,7 +141,7 @@ def test_the_first_match_that_appears_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(find_spec("tensorboard") is not None, reason="tensorboard is installed")
-def test_without_tensorboard_it_is_said_how_to_install_it(tmp_path: Path) -> None:
+def test_without_tensorboard_the_message_says_how_to_install_it(tmp_path: Path) -> None:
     with pytest.raises(TrainerError, match=r"pip install 'tuner\[tensorboard\]'"):
         Bench(tmp_path, "tensorboard")
 

@@ -101,7 +101,7 @@ def test_what_keeps_the_tuner_waiting_is_no_hang_of_the_trainer() -> None:
     assert result.iterations == 19
 
 
-def test_too_slow_is_told_apart_from_a_hang() -> None:
+def test_too_slow_is_distinguished_from_a_hang() -> None:
     result, _ = probe([(float(t_s), "busy") for t_s in range(500)], max_seconds=400)
     assert kind(result) is FailureKind.TOO_SLOW
     assert result.total_s == pytest.approx(400.0, abs=1.1)
@@ -296,7 +296,7 @@ def test_a_gpu_that_works_a_little_is_not_idle() -> None:
     assert probe(iterations(50), readings=starved)[0].ok
 
 
-def test_a_window_too_short_to_tell_calls_no_device_idle() -> None:
+def test_in_a_very_short_window_no_device_counts_as_idle() -> None:
     idle = tuple(replace(one, util_pct=0.0) if one.device == 1 else one for one in READINGS)
     result, _ = probe(iterations(50, step_s=0.1), readings=idle, window_seconds=0.5)
     assert result.ok

@@ -148,7 +148,7 @@ def test_readings_that_differ_by_more_than_their_errors_are_known_no_better_than
     assert error_of_mean(numbers, [None] * len(numbers)) == pytest.approx(scatter)
 
 
-def test_a_reading_alone_is_known_as_well_as_it_says() -> None:
+def test_a_single_measurement_has_its_own_error() -> None:
     assert error_of_mean([60.0], [0.5]) == 0.5
     assert error_of_mean([60.0], [None]) is None
     assert error_of_mean([], []) is None

@@ -46,7 +46,7 @@ def test_the_other_card_s_utilisation_after_a_rank_has_died_is_no_result() -> No
     assert result.total_s - recording.error_s < 6.0
 
 
-def test_a_healthy_probe_reads_what_its_iterations_show() -> None:
+def test_a_healthy_probe_measures_what_its_iterations_show() -> None:
     recording = load_recording(RECORDINGS / "ok_hiutil_e1024.json")
     result = replay(DATA / "healthy/ok_hiutil_e1024.log", PROGRESS, recording=recording, exit_code=0)
     assert result.failure is None

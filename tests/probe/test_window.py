@@ -44,7 +44,7 @@ def test_a_rank_that_never_reports_keeps_iterations_open() -> None:
     assert marks([Progress(rank=0, iteration=number, t_s=number) for number in range(5)], ranks=2) == []
 
 
-def test_a_count_of_each_iteration_s_own_tells_no_rate() -> None:
+def test_a_count_that_begins_anew_in_each_iteration_gives_no_rate() -> None:
     window = Window(tuple(Mark(iteration=number, t_s=3.0 * number, samples=64) for number in range(5)))
     assert (window.samples_per_s, window.rates()) == (None, [])
 
@@ -107,7 +107,7 @@ def test_an_unknown_speed_leaves_the_rate_unknown() -> None:
     assert at_speeds(None, 5.0, 5.0).samples_per_s == 5.0
 
 
-def test_averages_since_a_slow_start_tell_no_rate() -> None:
+def test_averages_since_a_slow_start_give_no_rate() -> None:
     since_start = [64 * number / (10.0 + number) for number in range(1, 9)]
     assert (at_speeds(*since_start).samples_per_s, at_speeds(*since_start).rates()) == (None, [])
     assert at_speeds(*since_start[:6]).samples_per_s is not None

@@ -114,7 +114,7 @@ def test_the_table_is_a_trainer_and_a_source(made: "Made", tmp_path: Path) -> No
     check_device_source(TableSource(made.table))
 
 
-def test_a_table_that_does_not_tell_what_changes_learning_has_the_usual_parameters(made: "Made") -> None:
+def test_a_table_without_learning_parameters_has_the_usual_ones(made: "Made") -> None:
     assert TableTrainer(made.table).learning == {"agent_variant", "batch_size"}
 
 

@@ -39,7 +39,7 @@ def test_patience_does_not_count(made: "Made") -> None:
     assert made.table.find({**config, "pruner_patience": 3}) == made.table.find(config)
 
 
-def test_what_needs_no_less_than_a_config_that_ran_out_of_memory_does_so(made: "Made") -> None:
+def test_a_config_that_needs_at_least_as_much_memory_as_one_that_ran_out_also_runs_out(made: "Made") -> None:
     row = made.table.find({"num_envs": 4 * FITS, "agent_variant": "default", "num_workers": 1})
     assert row is not None
     assert row.result.failure is not None

@@ -67,7 +67,7 @@ def at(iteration: int, answer: Answer) -> Stop:
     return lambda so_far: answer if so_far and so_far.iterations == iteration else Go()
 
 
-def test_a_probe_replayed_as_it_was_recorded_gives_the_same(made: "Made") -> None:
+def test_a_probe_replayed_as_it_was_recorded_has_the_same_result(made: "Made") -> None:
     replay = Replay(made)
     for result in made.results:
         again = replay.probe(result.config)
@@ -145,7 +145,7 @@ def test_stop_is_asked_after_each_iteration_as_it_was(replay: Replay) -> None:
 
 
 @pytest.mark.parametrize(("answer", "stopped"), [(Pruned("cannot win"), "cannot win"), (Enough(), None)])
-def test_a_probe_ends_where_it_is_told_to(replay: Replay, answer: Answer, stopped: str | None) -> None:
+def test_a_probe_ends_where_stop_says_so(replay: Replay, answer: Answer, stopped: str | None) -> None:
     result = replay.probe(config(64), at(3, answer))
     assert (result.stopped, result.failure, result.iterations) == (stopped, None, 3)
     assert replay.prober.spent_s == result.total_s == READY_S + 2.5 + 6.0

@@ -92,7 +92,7 @@ def test_what_sessions_read_too_high_is_taken_off_by_its_share() -> None:
     assert numbers(*both, reading(4, 84.0, 980.0, warm=True)) == [4, 1, 3]
 
 
-def test_one_config_alone_tells_half_of_what_sessions_read_too_high() -> None:
+def test_one_config_alone_shows_half_of_what_sessions_measure_too_high() -> None:
     one = reading(0, 80.0, 100.0, launch=1, warm=True), reading(1, 60.0, 100.0, launch=1)
     known = counting([*one, reading(2, 80.0, 0.0, warm=True)])
     assert [standing.values for standing in known] == [(60.0, 100.0), (70.0, 0.0)]

@@ -46,7 +46,7 @@ def test_more_of_what_needs_memory_stays_beyond_and_is_worse(
 
 
 @given(failures, configs)
-def test_beyond_means_no_less_of_anything_that_needs_memory(known: OutOfMemory, config: Config) -> None:
+def test_a_config_beyond_the_frontier_needs_at_least_as_much_of_everything(known: OutOfMemory, config: Config) -> None:
     beyond = Frontier([known]).beyond(config)
     dominates = (
         config["agent_variant"] == known.config["agent_variant"]
@@ -60,7 +60,7 @@ def test_beyond_means_no_less_of_anything_that_needs_memory(known: OutOfMemory, 
 
 
 @given(st.lists(failures), configs)
-def test_another_variant_tells_nothing(known: list[OutOfMemory], config: Config) -> None:
+def test_another_variant_shows_nothing(known: list[OutOfMemory], config: Config) -> None:
     others = [one for one in known if one.config["agent_variant"] != config["agent_variant"]]
     assert Frontier(others).beyond(config) is None
 

@@ -20,7 +20,7 @@ def grown(*rungs: int, error: float = 0.03) -> Growth:
     return Growth(LADDER, known, [mib(config) for config in known], error=error, variants=0.1)
 
 
-def test_two_rungs_tell_the_others() -> None:
+def test_two_rungs_predict_the_others() -> None:
     mean, deviation = grown(512, 4096).expect(list(LADDER.configs()))
     expected = [mib(config) for config in LADDER.configs()]
     assert mean == pytest.approx(expected, rel=0.05)
@@ -39,7 +39,7 @@ def test_far_from_what_was_measured_it_is_less_sure() -> None:
     assert list(deviation) == sorted(deviation)
 
 
-def test_a_variant_that_needs_more_is_told_apart() -> None:
+def test_a_variant_that_needs_more_gets_its_own_line() -> None:
     known = [{**config, "num_envs": 32} for config in USUAL.configs()]
     heavy = [1000.0 * (1.0 + 0.2 * (config["agent_variant"] == "hiutil")) for config in known]
     mean, _ = Growth(USUAL, known, heavy, error=0.01, variants=0.3).expect(known)
@@ -63,7 +63,7 @@ def test_a_line_begins_with_that_of_another_case() -> None:
 
 
 @pytest.mark.parametrize("rung", range(6))
-def test_one_measurement_of_its_own_tells_the_factor(rung: int) -> None:
+def test_one_measurement_of_the_case_itself_shows_the_factor(rung: int) -> None:
     configs = list(LADDER.configs())
     own: Amounts = ([configs[rung]], [heavier(configs[rung])])
     growth = inherited(LADDER, [(configs, list(map(mib, configs))), own], error=0.03, variants=0.1)
@@ -76,7 +76,7 @@ def test_one_measurement_of_its_own_tells_the_factor(rung: int) -> None:
     assert np.abs(mean - expected).max() < np.abs(alone[0] - expected).max()
 
 
-def test_two_measurements_of_its_own_outweigh_the_other_case() -> None:
+def test_two_measurements_of_the_case_itself_outweigh_the_other_case() -> None:
     configs = list(LADDER.configs())
     misled: Amounts = (configs, [20_000.0 - value for value in map(mib, configs)])
     own: Amounts = ([configs[1], configs[5]], [heavier(configs[1]), heavier(configs[5])])

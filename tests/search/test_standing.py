@@ -63,7 +63,7 @@ def test_a_config_that_once_could_not_be_the_best_is_none() -> None:
     assert best([reading(0, "a", None), reading(1, "a", 80.0)]) is None
 
 
-def test_what_a_cold_reading_says_no_session_gainsays() -> None:
+def test_a_cold_measurement_overrules_sessions() -> None:
     told = [reading(0, "a", 80.0, warm=True), reading(1, "b", 70.0, warm=True), reading(2, "a", None)]
     cold, warm = ways(told)
     assert (list(cold), list(warm)) == ([], ["b"])
@@ -145,6 +145,6 @@ def test_out_of_memory_in_a_session_rules_out_what_sessions_read_before() -> Non
 
 
 @pytest.mark.parametrize(("failures", "found"), [(BROKEN_AFTER - 1, False), (BROKEN_AFTER, True)])
-def test_what_a_broken_trainer_failed_on_is_not_held_against_it(failures: int, found: bool) -> None:
+def test_failures_of_a_broken_trainer_do_not_count_against_configs(failures: int, found: bool) -> None:
     told = [failure(trial, "a") for trial in range(failures)]
     assert bool(best([*told, reading(10, "a", 80.0, warm=True)])) is found

@@ -70,7 +70,7 @@ def test_a_measured_probe_is_complete_with_its_objective(objective: str, value: 
     assert judge(result(), objective) == Verdict(state=State.COMPLETE, status="ok", value=value)
 
 
-def test_several_objectives_are_told_in_their_order() -> None:
+def test_several_objectives_are_reported_in_their_order() -> None:
     verdict = judge(result(), "samples_per_s", "min_avg_util")
     assert verdict == Verdict(state=State.COMPLETE, status="ok", value=900.0, others=(58.5,))
     assert verdict.values == [900.0, 58.5]

@@ -14,7 +14,7 @@ def study(database: Database) -> CaseStudy:
     return case_study(database)
 
 
-def test_constraints_are_told_with_how_far_they_are_missed(database: Database, study: CaseStudy) -> None:
+def test_constraints_are_stored_with_how_far_they_are_missed(database: Database, study: CaseStudy) -> None:
     missed = {"samples_per_s": 0.25, "headroom_pct": -0.5}
     tell(study, ask(study), replace(ok(50.0), ineligible="too few samples", missed=missed))
     tell(study, ask(study), ok(40.0))

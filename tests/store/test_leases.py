@@ -30,7 +30,7 @@ def test_a_lease_survives_writing_and_reading() -> None:
         {"host": "here", "pid": "one", "started": 0.0, "beat": 0.0},
     ],
 )
-def test_what_is_no_lease_reads_as_none(attribute: object) -> None:
+def test_an_attribute_that_is_no_lease_is_read_as_none(attribute: object) -> None:
     assert Lease.read(attribute) is None
 
 
@@ -45,13 +45,13 @@ def test_the_lease_of_a_process_that_has_ended_is_dropped() -> None:
     assert not lease.held()
 
 
-def test_a_pid_that_was_given_to_another_process_is_not_the_one_that_held() -> None:
+def test_a_pid_that_another_process_has_got_does_not_keep_the_lease() -> None:
     lease = Lease.mine()
     assert not replace(lease, started=lease.started - 60).held()
 
 
 @pytest.mark.parametrize(("silent_s", "held"), [(0.0, True), (STALE_S / 2, True), (STALE_S + 60, False)])
-def test_another_host_s_lease_is_held_while_it_gives_signs_of_life(silent_s: float, held: bool) -> None:
+def test_another_host_s_lease_is_valid_while_it_shows_signs_of_life(silent_s: float, held: bool) -> None:
     assert Lease(host="elsewhere", pid=1, started=0.0, beat=time.time() - silent_s).held() is held
 
 
@@ -61,7 +61,7 @@ def test_a_container_of_the_same_name_is_another_host(silent_s: float, held: boo
     assert lease.held() is held
 
 
-def test_a_lease_of_an_older_version_goes_by_its_pid() -> None:
+def test_a_lease_of_an_older_version_is_identified_by_its_pid() -> None:
     lease = replace(Lease.mine(), host=platform.node())
     assert lease.held()
     assert not replace(lease, started=lease.started - 60).held()

@@ -44,7 +44,7 @@ def write(connection: sqlite3.Connection) -> None:
 
 
 @pytest.mark.parametrize("hold", ["begin exclusive", "select name from songs"], ids=["writer", "reader"])
-def test_a_signal_is_heeded_while_the_file_is_waited_for(file: Path, other: sqlite3.Connection, hold: str) -> None:
+def test_a_signal_is_handled_during_the_wait_for_the_file(file: Path, other: sqlite3.Connection, hold: str) -> None:
     """The signal's handler releases the file. If the handler ran only after the wait, the wait would fail."""
     holding = other.execute(hold)
     holding.fetchone()
@@ -72,7 +72,7 @@ def test_the_wait_ends(file: Path, other: sqlite3.Connection, timeout: float) ->
         write(connection)
 
 
-def test_what_waiting_cannot_mend_is_refused_at_once(file: Path, other: sqlite3.Connection) -> None:
+def test_an_error_that_waiting_cannot_remove_is_raised_at_once(file: Path, other: sqlite3.Connection) -> None:
     """If two programs have read, they cannot both write. SQLite refuses the second one without a wait."""
     with patient(file) as connection:
         reading = connection.execute("select name from songs")

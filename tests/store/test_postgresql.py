@@ -50,7 +50,7 @@ def test_workers_side_by_side_share_the_work_and_what_they_drop_is_taken_back(se
             assert ask(study).config == dropped[0]
 
 
-def test_a_study_is_asked_told_resumed_and_refused(server: str) -> None:
+def test_a_study_begins_ends_and_resumes_trials_and_refuses_other_settings(server: str) -> None:
     name = "other/amp_walk"
     with opened(server) as database:
         study = case_study(database, name=name)

@@ -117,7 +117,7 @@ def test_two_that_ask_in_turn_get_different_configs(study: CaseStudy, other: Cas
     assert not repeats(configs)
 
 
-def test_an_exhausted_space_gives_nothing_more(database: Database) -> None:
+def test_an_exhausted_space_has_no_more_configs(database: Database) -> None:
     study = case_study(database, space=Space((Parameter(name="num_envs", values=(8, 16)),)))
     assert len(probe(study, ok(50.0), 2)) == 2
     assert study.ask(MANY) is None
@@ -154,7 +154,7 @@ def test_a_case_has_not_ended_while_others_probe_or_where_the_end_is_not_to_be_k
     assert why_it_ended(database) is None
 
 
-def test_memory_s_end_is_learnt_and_told_to_others(study: CaseStudy, other: CaseStudy) -> None:
+def test_where_memory_ends_is_learnt_and_shared_with_other_workers(study: CaseStudy, other: CaseStudy) -> None:
     (largest,) = probe(study, OUT_OF_MEMORY)
     for one in (study, other):
         beyond = one.frontier().beyond(largest)

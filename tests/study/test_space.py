@@ -98,7 +98,7 @@ def test_rungs_that_were_made_end_there_too_and_nothing_is_added_below() -> None
     ]
 
 
-def test_a_config_of_another_case_comes_to_the_nearest_rung_of_a_ladder_that_was_made() -> None:
+def test_a_config_of_another_case_moves_to_the_nearest_rung_of_an_auto_ladder() -> None:
     auto = Space((Parameter(name=LADDER, values=(32, 64), bounds=(32, 65536)),))
     assert [auto.nearest({LADDER: rung}) for rung in (40, 64, 60000)] == [{LADDER: 32}, {LADDER: 64}, {LADDER: 64}]
     written = Space((Parameter(name=LADDER, values=(32, 64)),))
@@ -227,7 +227,7 @@ def test_conditions(condition: Condition, config: Config, holds: bool) -> None:
 
 
 @given(spaces())
-def test_a_description_survives_json_and_tells_values_and_conditions(space: Space) -> None:
+def test_a_description_survives_json_and_contains_values_and_conditions(space: Space) -> None:
     described = space.describe()
     assert json.loads(json.dumps(described)) == described
     assert list(described) == list(space.names)

@@ -51,7 +51,7 @@ def test_what_a_script_in_place_of_python_prints_is_no_answer(tmp_path: Path) ->
     assert [(one.version, one.missing) for one in answers] == [("1.2", False), (None, True)]
 
 
-def test_a_missing_module_is_told_from_a_broken_one() -> None:
+def test_a_missing_module_is_distinguished_from_a_broken_one() -> None:
     nowhere, lacking, rude = imported("nowhere", "lacking", "rude")
     assert (nowhere.missing, lacking.missing, rude.missing) == (True, False, False)
     assert lacking.error == "ModuleNotFoundError: No module named 'nowhere'"

@@ -161,7 +161,7 @@ def test_an_interpreter_without_a_path_is_left_to_the_path(tmp_path):
 
 
 @pytest.mark.parametrize("width", [9, 20])
-def test_the_printed_table_tells_iteration_and_samples(width):
+def test_the_printed_table_shows_iteration_and_samples(width):
     rows = [
         f"| {key:>{width}} | {value:>15} |" for key, value in (("Iteration", 7), ("Wall_Time", 0.1), ("Samples", 512))
     ]

@@ -23,7 +23,7 @@ def test_the_first_occurrence_of_a_key_wins_whatever_lies_between_words(data, or
 
 
 @given(st.text("-# ab\n\r\t", max_size=40))
-def test_any_text_gives_words_of_its_own_and_no_comments(text):
+def test_any_text_is_parsed_into_its_own_words_without_comments(text):
     table = parse(text)
 
     words = [f"--{key}" for key in table] + [value for values in table.values() for value in values]

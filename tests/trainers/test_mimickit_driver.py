@@ -164,7 +164,7 @@ def test_a_stop_ends_a_run_in_the_middle_of_an_iteration(start):
     assert [mark[:2] for mark in session.marks()] == [(rank, iteration) for rank in (0, 1) for iteration in range(3)]
 
 
-def test_a_thin_run_begins_with_the_least_share_of_its_epochs_and_tells_when_and_what_it_stands_for(start):
+def test_a_thin_run_begins_with_the_smallest_share_of_its_epochs_and_reports_it(start):
     session = start("cpu", "cpu")
     session.run("counted", iterations=3, thin=True)
     session.until("ready")
@@ -207,7 +207,7 @@ def test_a_rank_alone_needs_no_other(start):
     assert session.marks() == [(0, 0, 4), (0, 1, 8)]
 
 
-def test_a_gpu_is_waited_for_and_tells_how_often_its_allocator_tried_again(start):
+def test_a_gpu_is_waited_for_and_its_allocator_s_retries_are_reported(start):
     session = start("cuda:0")
     session.until("ready")
     session.run("first", iterations=1)
@@ -263,7 +263,7 @@ def test_a_module_that_has_moved_is_named(root, start):
     assert_refused(start("cpu"), f"MimicKit in {root}: no module learning.agent_builder, ")
 
 
-def test_a_package_that_mimickit_misses_is_told_as_in_a_plain_run(root, start):
+def test_a_package_that_mimickit_lacks_is_reported_as_in_a_plain_run(root, start):
     path = root / "mimickit" / "learning" / "base_agent.py"
     path.write_text("import util_of_others\n" + path.read_text())
     session = start("cpu")

@@ -133,7 +133,7 @@ def test_the_clipped_loss_gains_nothing_beyond_the_clip() -> None:
 
 
 @pytest.mark.parametrize("kind", [Discriminator, DifferenceDiscriminator])
-def test_a_discriminator_learns_to_tell_two_kinds_apart(kind: type[Discriminator]) -> None:
+def test_a_discriminator_learns_to_distinguish_two_kinds(kind: type[Discriminator]) -> None:
     discriminator = kind(SMALL)
     shown = torch.randn(128, kind.inputs)
     wanted = torch.randn(128, kind.inputs) + 0.5

@@ -75,7 +75,7 @@ def test_a_port_in_use_ends_the_run(ended: Ended) -> None:
     assert not (ended.folder / "none/log.txt").exists()
 
 
-def test_the_trainer_reads_what_the_adapter_plans(tmp_path: Path) -> None:
+def test_the_trainer_accepts_the_adapter_s_plans(tmp_path: Path) -> None:
     devices = (Device(name="cpu:0", model="cpu"), Device(name="cpu:1", model="cpu"))
     slot = Slot(devices=devices, out_dir=tmp_path, port=29500, limits=ProbeSpec())
     config = {"num_envs": 96, "agent_variant": "hiutil", "num_workers": 2, "prefetch_factor": 4}

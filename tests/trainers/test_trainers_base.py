@@ -59,7 +59,7 @@ def test_a_placeholder_must_be_a_parameter_of_the_study_or_a_standard_one():
 
 
 @pytest.mark.parametrize("name", TRAINERS)
-def test_a_trainer_tells_what_changes_learning(name):
+def test_a_trainer_says_what_changes_learning(name):
     accepted = open_trainer(SPECS[name]).accepts
 
     assert open_trainer(SPECS[name]).learning == accepted & {"agent_variant", "update_epochs", "batch_size"}

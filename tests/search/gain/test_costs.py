@@ -39,7 +39,7 @@ def test_what_hardly_fits_is_unlikely_to_run() -> None:
     assert expected.runs[4] < 0.01
 
 
-def test_a_start_that_takes_too_long_costs_what_is_waited_for_it() -> None:
+def test_a_start_that_takes_too_long_costs_the_longest_start() -> None:
     expected = costs(probed(256, **{START_S: 40.0, RUN_S: 20.0}), probed(1024, **{START_S: 100.0, RUN_S: 20.0}))
     assert expected.slow[4] > 0.99
     assert abs(expected.seconds(free)[4] - LIMITS.start_up_silence_seconds) < 1.0

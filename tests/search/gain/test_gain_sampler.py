@@ -165,7 +165,7 @@ def test_a_new_process_goes_on_where_another_one_ended() -> None:
     assert one.asked == other.asked
 
 
-def test_readings_are_repeated_only_where_they_can_tell_rivals_apart() -> None:
+def test_measurements_are_repeated_only_to_separate_rivals() -> None:
     alike, apart = Search(value=lambda config: 60.0), Search()
     for search in (alike, apart):
         search.run()
@@ -175,7 +175,7 @@ def test_readings_are_repeated_only_where_they_can_tell_rivals_apart() -> None:
     assert max(map(apart.asked.count, losers)) == 1
 
 
-def test_what_may_not_run_does_not_stop_the_search_from_being_sure_of_the_rest() -> None:
+def test_configs_that_may_not_run_do_not_prevent_certainty_about_the_others() -> None:
     """Configs beyond memory are very uncertain. Their possible value neither ends the search nor prolongs it."""
     search = Search(fits=FITS, value=lambda config: float(config["num_envs"]) / 20.0)
     search.run()
@@ -206,7 +206,7 @@ def test_what_is_believed_to_be_the_best_is_measured_cold_once() -> None:
 
 
 @pytest.mark.parametrize(("variant", "left"), [("hiutil", False), ("default", True)])
-def test_of_equals_one_that_was_measured_cold_is_enough(variant: str, left: bool) -> None:
+def test_among_equal_configs_one_cold_measurement_is_enough(variant: str, left: bool) -> None:
     """Here epochs change nothing, and variants change a lot."""
     search = Search(warm=True)
     search.run()
@@ -219,7 +219,7 @@ def test_of_equals_one_that_was_measured_cold_is_enough(variant: str, left: bool
     assert (search.sampler.unconfirmed(search.study) == best) is left
 
 
-def test_what_another_host_adds_to_all_readings_makes_none_of_them_the_best() -> None:
+def test_an_offset_of_another_host_does_not_decide_about_the_best() -> None:
     """The first host measures all values 8 points too high. The best config is measured first on the second host."""
     search, rung = Search(), 1024
     told = ((20, 90.0, "a"), (30, 88.0, "a"), (20, 82.0, "b"), (40, 85.0, "b"))
@@ -300,7 +300,7 @@ def test_what_a_broken_trainer_failed_on_is_open_again_once_something_runs(crash
 
 
 @pytest.mark.parametrize("fails_first", [False, True])
-def test_rivals_are_told_apart_by_more_readings_though_one_of_them_failed_at_first(fails_first: bool) -> None:
+def test_more_measurements_separate_rivals_even_if_one_of_them_failed_at_first(fails_first: bool) -> None:
     rungs = Space((Parameter(name="num_envs", values=(64, 128)),))
     search = Search(rungs, value=lambda config: 60.0)
     kinds = {one.name: distribution(one) for one in rungs.parameters}

@@ -53,7 +53,7 @@ def test_what_one_variant_gains_at_a_rung_it_is_expected_to_gain_at_the_next() -
     assert mean[place(512, "default")] < 51.0
 
 
-def test_where_readings_jump_by_more_than_their_errors_a_config_among_them_may_jump_too() -> None:
+def test_if_measurements_jump_by_more_than_their_errors_an_unmeasured_config_may_jump_too() -> None:
     unread = (512, "default")
     smooth = {
         (rung, variant): 30.0 + 5.0 * step + 2.0 * (variant == "default")
@@ -78,7 +78,7 @@ def test_draws_are_spread_as_the_beliefs_are() -> None:
     assert draws.std(axis=1) == pytest.approx(deviation, rel=0.1)
 
 
-def test_a_rung_between_two_that_were_read_may_lie_far_off_the_line_however_alike_all_else_reads() -> None:
+def test_a_rung_between_two_measured_rungs_may_lie_far_off_the_line() -> None:
     variants = ("hiutil", "default")
     ends = {(rung, variant): value for rung, value in ((64, 40.0), (4096, 80.0)) for variant in variants}
     mean, deviation = after(ends).believe(ALL)
@@ -87,7 +87,7 @@ def test_a_rung_between_two_that_were_read_may_lie_far_off_the_line_however_alik
     assert mean[between] + 2.0 * deviation[between] > 70.0
 
 
-def test_between_rungs_that_read_alike_one_may_lie_some_points_off() -> None:
+def test_a_rung_between_two_similar_rungs_may_differ_by_some_points() -> None:
     alike = {(rung, "hiutil"): 40.0 for rung in (64, 256, 512, 4096)}
     _, deviation = after(alike).believe(ALL)
     assert (deviation[[place(rung, "hiutil") for rung in (128, 1024, 2048)]] > 1.2).all()

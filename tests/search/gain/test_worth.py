@@ -20,7 +20,7 @@ def test_half_of_a_normal_variable_lies_below_its_mean() -> None:
 
 
 @given(mean=st.floats(-10, 10), deviation=st.floats(0.1, 10))
-def test_what_exceeds_is_no_less_than_the_mean_and_never_negative(mean: float, deviation: float) -> None:
+def test_expected_improvement_is_at_least_the_mean_and_at_least_0(mean: float, deviation: float) -> None:
     assert float(expected_improvement(np.array(mean), np.array(deviation))) >= max(mean, 0.0) - 1e-6
 
 
@@ -32,7 +32,7 @@ def test_a_config_that_is_less_certain_is_worth_more(means: list[float]) -> None
     assert (sure >= -1e-9).all()
 
 
-def test_one_more_reading_of_a_best_without_rivals_gains_nothing() -> None:
+def test_one_more_measurement_of_a_best_without_rivals_gains_nothing() -> None:
     gain = knowledge_gradient(np.array([60.0, 10.0]), np.array([1.0, 1.0]), 1.0, [0])
     assert gain[0] == 0.0
     assert gain[1] < 1e-6
