@@ -21,6 +21,7 @@ _OF_DEVICE: Mapping[str, Callable[[DeviceSummary], float | None]] = {
 """Column that repeats for each device → the number from the device's summary."""
 
 _BEFORE_DEVICES = ("case", "method", "status", "variant", LADDER, "elapsed_s", "iteration", "samples", "samples_per_s")
+"""The first columns of `best_by_case.tsv`, by the predecessor's names. Other tables say `total_s` and `iterations`."""
 _FILES = ("agent_config", "base_agent", "out_dir")
 
 

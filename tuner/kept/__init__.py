@@ -1,1 +1,8 @@
-"""What the study database keeps of a trial and of a case: the names, the typed records, one encoder and one decoder."""
+"""What the study database keeps of a trial and of a case: the names, the typed records, one encoder and one decoder.
+
+Databases of earlier versions still open. Only this room knows what those versions wrote in another way:
+
+- The constraint `ineligible` had the misleading name `eligible`: `names.INELIGIBLE_BEFORE`.
+- The record of a case had neither `files` nor `robot`: `case.decode` and `case.known_case`.
+- An identity held the settings of the pruner called `none`, which nothing reads: `identity.without_idle_pruner`.
+"""
