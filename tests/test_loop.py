@@ -197,7 +197,7 @@ def test_a_machine_that_keeps_failing_stops_the_case_after_two_configs(tmp_path:
 @pytest.mark.parametrize(
     ("kind", "ending"), [(FailureKind.MISSING_DEPENDENCY, Ending.SETUP), (FailureKind.GPU_BUSY, Ending.HOST)]
 )
-def test_a_failure_that_says_nothing_about_a_config_does_not_use_up_a_trial(
+def test_a_config_keeps_its_place_after_a_failure_that_says_nothing_about_it(
     tmp_path: Path, kind: FailureKind, ending: Ending
 ) -> None:
     runs = [optimised(tmp_path, lambda plan, stop: failed(plan, kind)) for _ in range(3)]

@@ -66,7 +66,7 @@ def read(tables: Iterable[Path], skip: int) -> list[tuple[list[float], float]]:
     """
     opened = [Table.load(path) for path in tables]
     if other := [table.header.objective for table in opened if table.header.objective != OBJECTIVE]:
-        raise typer.BadParameter(f"a table of {other[0]} tells no utilisation; give tables of {OBJECTIVE}")
+        raise typer.BadParameter(f"a table of {other[0]} has no utilisation; give tables of {OBJECTIVE}")
     rows = [recorded for table in opened for config in table.configs if (recorded := table.find(config)) is not None]
     return [
         (values, (recorded.result.window_s or 0.0) / recorded.result.iterations)

@@ -3,8 +3,8 @@
     python -m benchmarks.search.hosts --table a.parquet --invented climb --seeds 20
 
 On two pairs of H200s the same configs differ by 2 to 5 points. Here the first `--after` probes of a search run on one
-host. On the other host all measurements are larger or smaller by `--by`; the seed decides which. The sampler is told
-which devices measured what, or is not told. Scores are those of `compare.py`.
+host. On the other host all measurements are larger or smaller by `--by`; the seed decides which. The sampler either
+knows which devices measured a config or does not. Scores are those of `compare.py`.
 """
 
 import random

@@ -36,7 +36,7 @@ def grid(probing: Probing) -> None:
 
 
 def grid_thrice(probing: Probing) -> None:
-    """Measure every config that works three times. This shows what plain means can tell of a table, at any price."""
+    """Measure every config that works three times. This shows how well plain means find the best, at any price."""
     for config in probing.ground.configs:
         if probing.probe(config).reading is not None:
             for _ in range(2):

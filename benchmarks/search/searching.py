@@ -120,7 +120,7 @@ class Step:
     """Whether the search repeated the config on purpose."""
     warm: bool
     devices: str = ""
-    """The devices that measured it, where the search is told."""
+    """The devices that measured the config; empty if the search does not know them."""
 
 
 def best_reading(steps: list[Step]) -> Config | None:

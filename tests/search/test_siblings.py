@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests_space import USUAL
 
-from tuner.search.siblings import amounts, likeness, likest
+from tuner.search.siblings import amounts, likeness, most_similar
 from tuner.study.cases import Case
 
 CASES = [
@@ -35,18 +35,18 @@ NAMES = st.lists(st.sampled_from(["amp", "add", "pi", "plus", "humanoid", "ppo"]
         ("vault_box", []),
     ],
 )
-def test_the_likest_come_first(case: str, others: list[str]) -> None:
-    assert likest(Case(name=case), [Case(name=name) for name in CASES]) == others
+def test_the_most_similar_cases_come_first(case: str, others: list[str]) -> None:
+    assert most_similar(Case(name=case), [Case(name=name) for name in CASES]) == others
 
 
 def test_cases_of_one_word_are_like_none() -> None:
-    assert likest(Case(name="walk"), [Case(name="run"), Case(name="jump")]) == []
+    assert most_similar(Case(name="walk"), [Case(name="run"), Case(name="jump")]) == []
 
 
 @given(case=NAMES, others=st.lists(NAMES, max_size=8, unique=True))
 def test_same_method_and_robot_come_before_same_robot_before_same_method(case: str, others: list[str]) -> None:
     mine, known = Case(name=case), [Case(name=name) for name in others]
-    ranked = likest(mine, known)
+    ranked = most_similar(mine, known)
     assert case not in ranked
     assert set(ranked) <= set(others)
     kinds = [rank[0] for other in ranked if (rank := likeness(mine, Case(name=other)))]
@@ -71,7 +71,7 @@ def test_a_trainer_may_say_what_its_cases_are_like_whatever_their_names() -> Non
     rough = Case(name="Isaac-Velocity-Rough-G1-v0", method="velocity", robot=("G1",))
     flat = Case(name="Isaac-Velocity-Flat-G1-v0", method="velocity", robot=("G1",))
     lift = Case(name="Isaac-Lift-Cube-Franka-v0", method="lift", robot=("Franka",))
-    assert likest(rough, [lift, rough, flat]) == [flat.name]
+    assert most_similar(rough, [lift, rough, flat]) == [flat.name]
 
 
 def test_amounts_are_those_known_of_variants_that_the_space_has() -> None:

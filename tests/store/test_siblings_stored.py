@@ -97,7 +97,7 @@ def beginning(database: Database, case: str) -> CaseStudy:
     )
 
 
-def test_the_three_likest_cases_with_a_best_are_siblings(database: Database) -> None:
+def test_the_three_most_similar_cases_with_a_best_are_siblings(database: Database) -> None:
     for case in ("add_run", "amp_jump", "add_walk", "amp_run_fast", "amp_hop", "amp_run"):
         searched(database, case, 50.0)
     probe(case_study(database, name="demo/amp_run_slow"), OUT_OF_MEMORY)

@@ -32,9 +32,9 @@ class Training:
         self.now_s += self._each_s * (self._epochs() or 1)
         self._made += 16 * self._epochs() + self._others
         thin.end(self._made)
-        told = thin.told()
+        fields = thin.report_fields()
         thin.take(thin.enough())
-        return told
+        return fields
 
 
 @given(st.floats(0.01, 300), st.floats(0.01, 60), st.integers(1, 40), st.integers(1, 4))
@@ -44,12 +44,12 @@ def test_enough_is_a_share_of_all_epochs_alike_and_takes_no_longer_than_asked_fo
     for _ in range(3):
         training.iterate(thin)
     began_s = training.now_s + rest_s
-    told = training.iterate(thin)
-    by = told.get("thin_by", 1.0)
+    fields = training.iterate(thin)
+    by = fields.get("thin_by", 1.0)
     took_s = training.now_s - began_s
 
     assert took_s * by == pytest.approx(updates_s)
-    assert told.get("thin_from_s", began_s) == pytest.approx(began_s)
+    assert fields.get("thin_from_s", began_s) == pytest.approx(began_s)
     wanted_s = max(LEAST_S, LEAST_SHARE_OF_REST * rest_s, updates_s / MOST_FOR_ONE)
     if by > 1:
         assert 1 / MOST_SHARE <= by <= MOST_FOR_ONE

@@ -109,7 +109,7 @@ class _TeamView:
         self._now: dict[str, str] = {}
         self._errors: dict[str, list[str]] = {}
         self.complaints: list[str] = []
-        """What workers said that the user can mend, each text once."""
+        """The errors of workers that the user can fix, each text once."""
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
         if self._live:
             self._live.start()

@@ -1,4 +1,4 @@
-"""From a command line to a study: what is searched, what the command uses, and what its lines tell."""
+"""Makes a study from a command line: what is searched, what the command uses, and what its lines show."""
 
 import re
 import shlex

@@ -16,7 +16,7 @@ PLAIN, PRINTED = r"\d+", r"\d[\d.,]*(?:e[+-]?\d+)?[kKMGB]?"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """How a trainer's lines tell its progress."""
+    """How a trainer's lines show its progress."""
 
     preset: str | None
     """The preset that matches; None where the patterns were found by the form of the lines."""

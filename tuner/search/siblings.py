@@ -52,7 +52,7 @@ def likeness(case: Case, other: Case) -> tuple[int, float] | None:
     return (same_method + 2 * same_robot, common) if same_method or same_robot else None
 
 
-def likest(case: Case, others: Iterable[Case]) -> list[str]:
+def most_similar(case: Case, others: Iterable[Case]) -> list[str]:
     """Return the names of the other cases that are like this one, the most alike first, equals in their order."""
     ranks = {other.name: rank for other in others if other.name != case.name and (rank := likeness(case, other))}
     return sorted(ranks, key=ranks.__getitem__, reverse=True)

@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial
 from tuner.kept.case import known_case
 from tuner.kept.identity import comparable
 from tuner.kept.study import KeptStudy
-from tuner.search.siblings import NEAREST, Sibling, likest
+from tuner.search.siblings import NEAREST, Sibling, most_similar
 from tuner.search.standing import best
 from tuner.search.trials import kept, readings
 from tuner.store.database import Database
@@ -35,7 +35,7 @@ def siblings(database: Database, study: str, case: Case, identity: Mapping[str, 
         ]
         known = (
             sibling(name, database.storage.get_all_trials(studies[name][0], deepcopy=False))
-            for name in likest(case, others)
+            for name in most_similar(case, others)
         )
         return list(islice((one for one in known if one), NEAREST))
 

@@ -1,4 +1,4 @@
-"""Any command line as a trainer: `{placeholders}` take the config, printed lines or a file tell progress.
+"""Any command line as a trainer: `{placeholders}` take the config, and printed lines or a file show the progress.
 
     trainer:
       name: command

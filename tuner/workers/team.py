@@ -13,7 +13,7 @@ from typing import IO, Any
 RESTARTS = 3
 """A worker is started again at most this many times. More deaths have a cause that another start does not remove."""
 IN_ORDER = {0, 2, 130}
-"""The exit codes with which a worker ends by itself: done, an error that the user can mend, interrupted."""
+"""The exit codes with which a worker ends by itself: done, an error that the user can fix, interrupted."""
 POLL_S = 0.5
 """The seconds between two looks at whether the user wants to stop."""
 END_S = 90.0

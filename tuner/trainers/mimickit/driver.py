@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-Told = Callable[[Callable[[], Any]], Any]
+FromRank0 = Callable[[Callable[[], Any]], Any]
 """A function that calls its argument on rank 0 and returns the answer on every rank."""
 
 NO_TEST = {"mean_return": 0.0, "mean_ep_len": 0.0, "num_eps": 0}
@@ -77,7 +77,7 @@ def follow(rank: int, argv: Sequence[str], pipe: Connection) -> None:
 
 
 def say(pipes: Sequence[Connection], ask: Callable[[], Any]) -> Any:
-    """Ask on rank 0 and send the answer to the other ranks; see `Told`.
+    """Ask on rank 0 and send the answer to the other ranks; see `FromRank0`.
 
     The answer goes through pipes: a rank that waits in a collective keeps its GPU busy and stops after some minutes.
     """
@@ -111,9 +111,9 @@ class Leave:
     ranks make the same updates, so each rank counts its updates to know when to ask.
     """
 
-    def __init__(self, told: Told, stopped: Callable[..., bool]) -> None:
+    def __init__(self, from_rank_0: FromRank0, stopped: Callable[..., bool]) -> None:
         """`stopped` is the function of `tuner.progress`; only rank 0 calls it."""
-        self._told, self._stopped = told, stopped
+        self._from_rank_0, self._stopped = from_rank_0, stopped
         self.updates = 0
         """The number of updates that have been made or begun."""
         self._began_s = time.monotonic()
@@ -122,13 +122,13 @@ class Leave:
 
     def after_iteration(self) -> bool:
         """Return whether to leave now."""
-        stopped, self._each = self._told(lambda: (self._stopped(), self._pace()))
+        stopped, self._each = self._from_rank_0(lambda: (self._stopped(), self._pace()))
         return stopped
 
     def before_update(self) -> None:
         """Count an update. Raises Left when the run is to end now."""
         self.updates += 1
-        if self.updates % self._each == 0 and self._told(partial(self._stopped, midway=True)):
+        if self.updates % self._each == 0 and self._from_rank_0(partial(self._stopped, midway=True)):
             raise Left
 
     def _pace(self) -> int:
@@ -138,7 +138,7 @@ class Leave:
 class Rank:
     """One rank, with the environment in which it trains all agents."""
 
-    def __init__(self, rank: int, argv: Sequence[str], progress: ModuleType, told: Told) -> None:
+    def __init__(self, rank: int, argv: Sequence[str], progress: ModuleType, from_rank_0: FromRank0) -> None:
         """Build the environment, and wait until every rank has built its own environment."""
         run = import_module("run")
         self._mp_util = import_module("util.mp_util")
@@ -146,7 +146,7 @@ class Rank:
         self._cuda = import_module("torch").cuda
         self._optimizer = import_module("learning.mp_optimizer").MPOptimizer
         self._thinning = load("thin.py").Thinning
-        self._rank, self._progress, self._told = rank, progress, told
+        self._rank, self._progress, self._from_rank_0 = rank, progress, from_rank_0
         args = run.load_args(argv=argv)
         devices = args.parse_strings(key="devices")
         self._device = devices[rank]
@@ -160,7 +160,7 @@ class Rank:
     def serve(self) -> None:
         """Train an agent for each request, then free its memory."""
         requests = self._progress.requests() if self._rank == 0 else iter(())
-        while (request := self._told(partial(next, requests, None))) is not None:
+        while (request := self._from_rank_0(partial(next, requests, None))) is not None:
             self._train(request)
             gc.collect()
             self._cuda.empty_cache()
@@ -174,7 +174,7 @@ class Rank:
         if self._on_gpu:
             self._cuda.reset_accumulated_memory_stats(self._device)
         agent = self._builder.build_agent(agent_file=request["agent_config"], env=self._env, device=self._device)
-        leave = Leave(self._told, self._progress.stopped)
+        leave = Leave(self._from_rank_0, self._progress.stopped)
         thin = self._thinning(agent, wanted=request.get("thin", False))
         update_model, count_samples = agent._update_model, agent._update_sample_count
 
@@ -184,12 +184,12 @@ class Rank:
             info = update_model()
             self._synchronize()
             thin.end(leave.updates)
-            self._report(agent, thin.told())
+            self._report(agent, thin.report_fields())
             return info
 
         def count_samples_or_leave() -> int:
             samples = count_samples()
-            thin.take(self._told(thin.enough))
+            thin.take(self._from_rank_0(thin.enough))
             return sys.maxsize if leave.after_iteration() or agent._iter + 1 >= request["iterations"] else samples
 
         agent._update_model, agent._update_sample_count = update_and_report, count_samples_or_leave

@@ -69,7 +69,7 @@ class Thinning:
         parts = max(least, math.ceil(self._taken * wanted_s / (self._ended_s - self._began_s)))
         return parts if self._goes_by_parts and parts <= MOST_SHARE * self._parts else self._parts
 
-    def told(self) -> dict[str, float]:
+    def report_fields(self) -> dict[str, float]:
         """Return the fields of a report that describe this iteration's updates."""
         by = self._parts / self._taken
         return {"thin_from_s": self._began_s, "thin_by": by} if self._goes_by_parts and by > 1 else {}
