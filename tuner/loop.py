@@ -35,8 +35,8 @@ from tuner.study.space import LADDER, Config
 def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
     """Work on each case until its target number of finished trials is reached; resume the trials in the database.
 
-    A case whose set-up is at fault ends early, and the next case begins. A job that waits for other workers comes back
-    to the cases whose last trials other workers run, because such a trial may fail or call for another.
+    A case whose set-up is at fault ends early, and the next case begins. If other workers run the last trials of a
+    case, a job that waits for them returns to the case later: such a trial may fail, or another may be needed.
     Raises StudyError, before any probe, where a case has nothing to search or more than its sampler can search.
     Raises StoreError, before any probe, where the case's study in the database differs from this study.
     Later errors are StoreError, OutputError or DeviceError: every finished trial is stored and no process is left.

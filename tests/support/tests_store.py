@@ -1,8 +1,8 @@
-"""What the tests of the store share: a small study of one case, and worker processes beside the test's own.
+"""Shared by the tests of the store: a small study of one case, and worker processes beside the test's own process.
 
-Run as a script with a database URL and pairs of pipes, this file starts such workers: each answers every command from
-its pipe with one line of JSON. `open` opens the database; `probe N` asks and tells N trials and gives their configs;
-`ask` asks for one trial, keeps it, and gives its config.
+As a script, this file starts such workers. Its arguments are a database URL and pairs of pipes. A worker answers each
+command from its pipe with one line of JSON. The command `open` opens the database. The command `probe N` begins and
+ends N trials, and returns their configs. The command `ask` begins one trial, keeps it open, and returns its config.
 """
 
 import gc

@@ -30,9 +30,9 @@ after."""
 class KeptTrial:
     """The facts about one trial, each read when it is asked for: a search reads few facts of many trials.
 
-    The facts come from the trial's probe record. A trial without such a record, of a study that was filled without the
-    tuner's own store, says the same with the attributes `WARM`, `MEASURED_ON`, `FAILURE`, `COST` and `RAN`. A fact of
-    another form than expected counts as unknown.
+    The facts come from the trial's probe record. If other programs than the tuner fill a study, its trials have no such
+    record. They say the same with the attributes `WARM`, `MEASURED_ON`, `FAILURE`, `COST` and `RAN`. A fact of another
+    form than expected counts as unknown.
     """
 
     __slots__ = ("_attributes", "_constraints", "_record")

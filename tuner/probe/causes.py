@@ -1,7 +1,8 @@
 """Finds the exception that began a crash among the exceptions that followed from it. Pure.
 
-One rank raises an error, and then the other ranks, the main process and the launcher raise errors of their own: a
-closed connection, a broken pipe, a failed child. The first process that failed for a reason of its own is the cause.
+After one rank has raised an error, the other ranks, the main process and the launcher raise errors, too. Those are
+errors such as a closed connection, a broken pipe or a failed child. The cause is the first error that is not of this
+kind.
 """
 
 import re

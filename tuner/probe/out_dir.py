@@ -11,10 +11,9 @@ from tuner.errors import OutputError
 def reserved_out_dir(wanted: Path) -> Iterator[Path]:
     """Make and yield a new folder; remove it at the end if it is still empty.
 
-    The folder is `wanted`, or else `wanted-2`, `wanted-3`, …: a database numbers its trials once, so another database
-    with a study of the same name has made an existing folder. The folder is made in one step, so two tuners never get
-    the same folder, even on two machines that share the disk.
-    Raises OutputError when the folder cannot be made.
+    The folder is `wanted`. If it exists, the folder is `wanted-2`, `wanted-3` and so on. A database uses each trial
+    number once, so an existing folder belongs to another database. The folder is made in one step, so two tuners never
+    get the same folder, even on two machines that share the disk. Raises OutputError when the folder cannot be made.
     """
     folder = _made(wanted)
     try:

@@ -30,10 +30,10 @@ def pieces(word: str) -> list[tuple[str, str | None]]:
 
 
 def fill(words: Sequence[str], values: Mapping[str, object]) -> tuple[str, ...]:
-    """Put the values in. A word with a placeholder that has no value is left out.
+    """Replace the placeholders by their values. A word with a placeholder that has no value is left out.
 
-    A flag right before such a word goes with the word where the word is the flag's value: `--envs {num_envs}` goes as a
-    whole, and of `--headless --envs={num_envs}` the flag `--headless` stays.
+    If such a word is the value of the flag before it, the flag is left out, too. So both words of `--envs {num_envs}`
+    are left out. Of `--headless --envs={num_envs}` only the second word is left out.
     """
     kept: list[str] = []
     before = ""

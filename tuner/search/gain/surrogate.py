@@ -50,8 +50,8 @@ class _Pairs:
 class Surrogate:
     """A Gaussian process whose value is a sum of independent parts.
 
-    The parts are a level, the trend and the curve of the ladder, the effects of single parameters, the common effect of
-    all parameters, and a part that belongs to one config alone. Length scales and sizes are fitted to the measurements
+    The parts are a level, the trend of the ladder, its curve, the effects of single parameters, and the common effect
+    of all parameters. One more part belongs to a single config. Length scales and sizes are fitted to the measurements
     (maximum a posteriori).
     """
 
