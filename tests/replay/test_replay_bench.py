@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ruamel.yaml import YAML
 from tests_loop import CASE, Quiet, opened, reader
-from tests_table import TRAINER, readings
+from tests_table import KINDS, KINDS_TRAINER, TRAINER, readings
 
 from tuner.errors import StudyError
+from tuner.export.read import read_tables
+from tuner.export.write import export_study
 from tuner.job import Job
 from tuner.loop import optimise
 from tuner.outcome import CaseOutcome, Ending
@@ -107,6 +109,23 @@ def test_patience_is_searched_where_the_study_does_so(made: "Made", tmp_path: Pa
 def test_an_unknown_objective_is_refused(made: "Made", tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="'utilisation'"):
         replay_bench(made.table, study_file(tmp_path, objective="utilisation"))
+
+
+@pytest.mark.parametrize("sampler", ["gain", "tpe"])
+def test_a_search_over_booleans_fractions_and_dotted_names_is_exported(
+    kinds: "Made", tmp_path: Path, sampler: str
+) -> None:
+    search = {"sampler": sampler, "trials": 24}
+    bench = replay_bench(kinds.table, study_file(tmp_path, space=KINDS, trainer=KINDS_TRAINER, search=search))
+    outcome, watcher, _ = searched(kinds, bench, tmp_path)
+    assert outcome.ending in {Ending.EXHAUSTED, Ending.TARGET}
+    best = reader(tmp_path, "search").best[CASE.name]
+    assert (best.config["num_envs"], best.config["num_workers"]) == (16, 1.0)
+    export_study(f"sqlite:///{tmp_path / 'study.db'}", "search", tmp_path / "out")
+    trials = read_tables(tmp_path / "out")["trials"]
+    assert set(trials["headless"]) <= {False, True}
+    assert set(trials["agent.lr"].dropna()) <= {0.001, 0.01, 0.1}
+    assert len(trials) == len(watcher.told_status)
 
 
 def test_the_table_is_a_trainer_and_a_source(made: "Made", tmp_path: Path) -> None:

@@ -61,9 +61,9 @@ def test_a_name_that_no_variable_can_have_is_refused_in_words() -> None:
 
 
 def test_a_value_of_a_wrong_kind_is_one_error() -> None:
-    space = {"num_envs": {"ladder": [8]}, "amp": {"choices": [True]}}
+    space = {"num_envs": {"ladder": [8]}, "amp": {"choices": [None]}}
     assert said(space=space) == [
-        "space.amp.choices.0: write a number or a word; put words such as true and null in quotes (found True)"
+        "space.amp.choices.0: write a number, a word, true or false; put the word null in quotes (found None)"
     ]
 
 

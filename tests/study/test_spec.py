@@ -29,6 +29,12 @@ def refused(*words: str, **changes: Any) -> None:
         ({"range": [1, 7], "step": 3}, (1, 4, 7)),
         ({"range": [0, 8], "step": 3}, (0, 3, 6)),
         ({"range": [5, 5]}, (5,)),
+        ({"range": ["0.0", "4"]}, (0, 1, 2, 3, 4)),
+        ({"range": [0, 0.5], "step": "0.25"}, (0.0, 0.25, 0.5)),
+        ({"range": [8, 64], "log": True}, (8, 16, 32, 64)),
+        ({"range": [1.0e-4, 0.1], "log": True, "step": 10}, (1e-4, 1e-3, 1e-2, 0.1)),
+        ({"choices": [False, True]}, (False, True)),
+        ({"choices": [0.5, "auto", True]}, (0.5, "auto", True)),
         ({"ladder": "auto", "max": 200}, (32, 64, 128, 200)),
         ({"ladder": "auto", "min": 7, "max": 7}, (7,)),
     ],
@@ -57,7 +63,16 @@ def test_a_parameter_has_finitely_many_values(parameter: dict[str, Any], values:
         ({"range": [1]}, "range.1"),
         ({"range": [1, 1_000_000_000]}, "1000000000 values, 1000 at most"),
         ({"choices": [1], "step": 2}, "only a range allows step"),
-        ({"choices": [True]}, "write a number or a word"),
+        ({"choices": [None]}, "write a number, a word, true or false"),
+        ({"choices": [1, True]}, "twice"),
+        ({"choices": [1], "log": True}, "only a range allows log"),
+        ({"ladder": [1], "step": 2, "log": False}, "only a range allows step and log"),
+        ({"range": [0.1, 0.5]}, "a range of fractions needs a step"),
+        ({"range": [0, 8], "log": True}, "begins above 0, not at 0"),
+        ({"range": [1, 8], "log": True, "step": 1}, "is the factor between two values; 1 is not above 1"),
+        ({"range": [1, 1e300], "log": True, "step": 1.001}, "values, 1000 at most"),
+        ({"range": [0, 1], "step": -0.5}, "greater than 0"),
+        ({"range": [0, float("inf")]}, "finite number"),
         ({"choices": [1.0, float("nan")]}, "write a finite number"),
         ({"ladder": [8], "setp": 2}, "setp"),
         ({"ladder": "fast"}, r"ladder\n.*write rungs such as \[256, 512, 1024\], or auto"),
@@ -89,6 +104,7 @@ def test_values_can_be_written_down_in_the_place_of_others() -> None:
     auto = ParameterSpec(ladder="auto", max=4096)
     assert auto.with_values((32, 64)) == ParameterSpec(ladder=(32, 64))
     chosen = ParameterSpec.model_validate({"choices": [8, 4, 16], "when": {"b": {"min": 1}}})
+    assert ParameterSpec(range=(0, 2)).with_values((0, 2)) == ParameterSpec(choices=(0, 2))
     assert chosen.with_values((8, 4)) == ParameterSpec.model_validate({"choices": [8, 4], "when": {"b": {"min": 1}}})
 
 

@@ -42,6 +42,22 @@ TRAINER = {
 }
 
 
+KINDS = {
+    "num_envs": {"ladder": [8, 16]},
+    "headless": {"choices": [False, True]},
+    "agent.lr": {"range": [0.001, 0.1], "log": True, "step": 10, "when": {"headless": True}},
+    "num_workers": {"range": [0, 1], "step": 0.5},
+}
+KINDS_TRAINER = {
+    "name": "command",
+    "options": {
+        "command": "train {num_envs} {flag:headless} agent.lr={agent.lr} --workers {num_workers}",
+        "cases": ["walk", "run"],
+    },
+}
+"""A space with booleans, fractions, a logarithmic range and a name with a dot: 2 x (1 + 3) x 3 configs."""
+
+
 def study(**changes: object) -> StudySpec:
     return spec(**{"trainer": TRAINER, "space": SPACE, "search": {"trials": 12, "seeds_per_variant": 2}} | changes)
 
@@ -52,7 +68,9 @@ def workbench(folder: Path, chosen: StudySpec) -> Workbench:
 
 def util_pct(config: Config) -> float:
     """Return the mean of a whole probe. More environments, smaller minibatches and more workers raise it."""
-    return 60 + 8 * int(config["num_envs"]) ** 0.4 - 10 * int(config.get("batch_size", 3)) + int(config["num_workers"])
+    return (
+        60 + 8 * int(config["num_envs"]) ** 0.4 - 10 * int(config.get("batch_size", 3)) + float(config["num_workers"])
+    )
 
 
 def readings(config: Config) -> list[float]:

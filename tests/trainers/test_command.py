@@ -156,7 +156,8 @@ def test_another_command_is_another_fingerprint():
         ({"command": ""}, r"trainer\.options\.command: is empty"),
         ({"command": "say 'it"}, r"trainer\.options\.command: No closing quotation"),
         ({"command": "train {num_envs"}, r"trainer\.options\.command: expected '}'"),
-        ({"command": "train {0}"}, r"'\{0\}' holds a placeholder that is not a plain \{name\}"),
+        ({"command": "train {0}"}, r"'\{0\}' holds a placeholder that is not \{name\} or \{flag:name\}"),
+        ({"command": "train {flag:ranks}"}, r"command: \{flag:ranks\}: a flag is a parameter of the space"),
         ({"command": ["train", 3]}, r"trainer\.options\.command\.1: .*should be text; put it in quotes \(found 3\)"),
         ({"env": {"A": "{"}}, r"trainer\.options\.env: "),
         ({"session": "serve {num_envs"}, r"trainer\.options\.session: expected '}'"),
@@ -252,6 +253,25 @@ def test_samples_of_an_iteration_are_computed_from_the_config_and_the_ranks(tmp_
 def test_a_config_whose_samples_cannot_be_computed_is_refused(tmp_path, written, message):
     with pytest.raises(ConfigRefusedError, match=message):
         plan(trainer(samples_per_iteration=written), make_slot(tmp_path), num_workers=0)
+
+
+def test_flags_and_dotted_names_are_parameters(tmp_path):
+    source = trainer(
+        command="train {flag:headless} env.num_envs={env.num_envs} --amp {amp}", session="s {flag:headless}"
+    )
+    config: Config = {"headless": True, "env.num_envs": 64, "amp": False}
+    warm = source.warm_plan(source.cases()[0], config, make_slot(tmp_path))
+
+    assert source.accepts == {"headless", "env.num_envs", "amp"}
+    argv = source.plan(source.cases()[0], config, make_slot(tmp_path)).argv
+    assert argv == ("train", "--headless", "env.num_envs=64", "--amp", "false")
+    assert source.session_key(source.cases()[0], config) == "command/command/headless=true"
+    assert warm is not None
+    assert (warm.argv, warm.request and warm.request["config"]) == (("s", "--headless"), config)
+    source.check_value("headless", False)
+    source.check_value("amp", "bf16")
+    with pytest.raises(TrainerError, match=r"headless 1: \{flag:headless\} takes true or false"):
+        source.check_value("headless", 1)
 
 
 def test_samples_are_not_counted_with_words():

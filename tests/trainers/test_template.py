@@ -2,17 +2,47 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.trainers.template import fill, placeholders
+from tuner.trainers.template import fill, flags, placeholders
 
 
 def test_placeholders_are_named_once():
     assert placeholders(["{a}", "--b={b},{a}", "{{c}}", "d"]) == {"a", "b"}
 
 
-@pytest.mark.parametrize("text", ["{", "a}", "{}", "{0}", "{a.b}", "{a[0]}", "{a!r}", "{a:3}", "{a-b}"])
+@pytest.mark.parametrize(
+    "text",
+    ["{", "a}", "{}", "{0}", "{a.}", "{a.0}", "{a[0]}", "{a!r}", "{a:3}", "{-a}", "{flag:{a}}", "{b:a}"],
+)
 def test_anything_but_a_plain_name_between_braces_is_refused(text):
     with pytest.raises(ValueError, match=r"brace|[{}]"):
         placeholders([text])
+
+
+def test_names_may_hold_dots_and_dashes() -> None:
+    words = ["env.num={env.num}", "{flag:torch-compile}", "{flag:env.fast}"]
+    assert placeholders(words) == {"env.num", "torch-compile", "env.fast"}
+    assert flags(words) == {"torch-compile", "env.fast"}
+    values = {"env.num": 8, "torch-compile": True, "env.fast": True}
+    assert fill(words, values) == ("env.num=8", "--torch-compile", "--env.fast")
+
+
+@pytest.mark.parametrize(
+    ("words", "fast", "filled"),
+    [
+        (("run", "{flag:fast}", "x"), True, ("run", "--fast", "x")),
+        (("run", "{flag:fast}", "x"), False, ("run", "x")),
+        (("run", "--headless", "{flag:fast}"), False, ("run", "--headless")),
+        (("run", "--headless", "{flag:fast}", "{b}"), None, ("run", "--headless")),
+        (("-c", "run {flag:fast} --x"), False, ("-c", "run  --x")),
+        (("-c", "run {flag:fast} --x"), None, ("-c", "run  --x")),
+        (("--fast", "{fast}"), True, ("--fast", "true")),
+        (("--fast={fast}",), False, ("--fast=false",)),
+        (("--fast", "{fast}"), None, ()),
+        (("", "{{flag:fast}}"), True, ("", "{flag:fast}")),
+    ],
+)
+def test_a_flag_is_there_or_not(words: tuple[str, ...], fast: bool | None, filled: tuple[str, ...]) -> None:
+    assert fill(words, {} if fast is None else {"fast": fast}) == filled
 
 
 @given(st.lists(st.text()))

@@ -25,7 +25,7 @@ from tuner.probe.port import reserved_port
 from tuner.search.calibration import calibration_configs
 from tuner.search.trials import launched
 from tuner.study.cases import Case
-from tuner.study.space import LADDER, Config, Parameter, Space, Value
+from tuner.study.space import LADDER, Config, Parameter, Space, Value, written
 from tuner.workbench import Workbench, open_workbench
 
 Settings = Annotated[
@@ -217,15 +217,25 @@ def _config(space: Space, first: Config, settings: Sequence[str]) -> Config:
 
 
 def _setting(text: str, space: Space) -> tuple[str, Value]:
-    name, equals, written = text.partition("=")
+    name, equals, given = text.partition("=")
     if not equals:
         raise StudyError(f"--set {text}: write {text}=VALUE")
     for value in space.values(name):
-        if str(value) == written:
+        if _is_meant(value, given):
             return name, value
     if name not in space.names:
         raise StudyError(f"--set {text}: no parameter {name!r} is searched; name one of {', '.join(space.names)}")
-    raise StudyError(f"--set {text}: {name} must be one of: {', '.join(map(str, space.values(name)))}")
+    raise StudyError(f"--set {text}: {name} must be one of: {', '.join(map(written, space.values(name)))}")
+
+
+def _is_meant(value: Value, given: str) -> bool:
+    """Return whether a text means a value; a number may be written in any form, such as 1e-4."""
+    if isinstance(value, bool | str):
+        return written(value) == (given.lower() if isinstance(value, bool) else given)
+    try:
+        return float(given) == value
+    except ValueError:
+        return False
 
 
 def _script(plan: ProbePlan, *, left_to_slurm: bool = False) -> str:

@@ -30,6 +30,8 @@ HEADER_SUFFIX, TABLE_SUFFIX = ".json", ".parquet"
 _TEXT, _WHOLE, _NUMBER, _FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 METRIC_COLUMNS = [name for one in METRICS for name in ((one.name, f"{one.name}_se") if one.error_of else (one.name,))]
 """The columns of each metric: its number, and its standard error if the metric has one."""
+_TYPES = {bool: _FLAG, int: _WHOLE, float: _NUMBER, str: _TEXT}
+"""The type of a value → the type of its column. Whole numbers beside fractions become fractions."""
 _COLUMNS = {
     "trial": _WHOLE,
     "started_at": _TEXT,
@@ -76,7 +78,7 @@ def export_tables(url: str, study: str, folder: Path) -> list[Path]:
 def columns(space: Mapping[str, ParameterSpec]) -> pa.Schema:
     """Return the columns of a table over `space`: the parameters, then the columns that all tables have.
 
-    Raises StudyError if a parameter has the name of another column, or has both words and numbers as values.
+    Raises StudyError if a parameter has the name of another column, or has values of several kinds.
     """
     if taken := sorted(space.keys() & _COLUMNS.keys()):
         raise StudyError(f"{', '.join(taken)}: each table already has a column of that name; rename the parameter")
@@ -85,9 +87,11 @@ def columns(space: Mapping[str, ParameterSpec]) -> pa.Schema:
 
 def _type(name: str, parameter: ParameterSpec) -> pa.DataType:
     kinds = {type(value) for value in parameter.values}
-    if str in kinds and len(kinds) > 1:
-        raise StudyError(f"{name}: a column of a table cannot hold both words and numbers; use values of one kind")
-    return _TEXT if str in kinds else _NUMBER if float in kinds else _WHOLE
+    if kinds > {str} or kinds > {bool}:
+        raise StudyError(
+            f"{name}: a column of a table holds either words, or numbers, or true and false; use values of one kind"
+        )
+    return _TYPES[max(kinds, key=list(_TYPES).index)]
 
 
 def _files(reader: StudyReader, case: CaseRecord, trials: list[TrialRecord]) -> Iterator[tuple[str, list[bytes]]]:

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from tuner.study.space import Value
+from tuner.study.space import Value, written
 
 
 def in_words(config: Mapping[str, Value]) -> str:
     """Return a config as one line of NAME=VALUE."""
-    return " ".join(f"{name}={value}" for name, value in config.items())
+    return " ".join(f"{name}={written(value)}" for name, value in config.items())
 
 
 def with_error(value: float, error: float | None) -> str:

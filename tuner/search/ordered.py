@@ -36,8 +36,8 @@ def downwards(space: Space) -> list[Config]:
     variants = space.values(VARIANT) or (None,)
 
     def at(rung: Value | None, variant: Value | None) -> Config:
-        chosen = {LADDER: rung, VARIANT: variant}
-        return space.draw(lambda parameter: chosen.get(parameter.name) or parameter.values[0])
+        chosen = {name: value for name, value in ((LADDER, rung), (VARIANT, variant)) if value is not None}
+        return space.draw(lambda parameter: chosen.get(parameter.name, parameter.values[0]))
 
     return [at(rung, variant) for rung, variant in product(rungs, variants)]
 

@@ -1,9 +1,10 @@
 """What the search reads of a study's trials: configs, failures, measurements, and where memory ends."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from itertools import takewhile
 
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuner.kept.trial import KeptTrial
@@ -21,10 +22,18 @@ def distribution(parameter: Parameter) -> BaseDistribution:
     values = parameter.values
     if parameter.bounds:
         return IntDistribution(*parameter.bounds, log=True)
-    if parameter.is_range:
-        low, high = int(values[0]), int(values[-1])
-        return IntDistribution(low, high, step=int(values[1]) - low if len(values) > 1 else 1)
-    return CategoricalDistribution(values)
+    if not parameter.is_range:
+        return CategoricalDistribution(values)
+    step = _step(parameter)
+    if all(isinstance(value, int) for value in values):
+        return IntDistribution(int(values[0]), int(values[-1]), log=parameter.is_log, step=int(step or 1))
+    return FloatDistribution(float(values[0]), float(values[-1]), log=parameter.is_log, step=step)
+
+
+def _step(parameter: Parameter) -> float | None:
+    """Return the difference between the values of a range; None for a logarithmic range and for a single value."""
+    first, *others = (Decimal(repr(value)) for value in parameter.values)
+    return float(others[0] - first) if others and not parameter.is_log else None
 
 
 def suggest(trial: Trial, space: Space) -> Config:
@@ -34,6 +43,8 @@ def suggest(trial: Trial, space: Space) -> Config:
         kind = distribution(parameter)
         if isinstance(kind, IntDistribution):
             return trial.suggest_int(parameter.name, kind.low, kind.high, step=kind.step, log=kind.log)
+        if isinstance(kind, FloatDistribution):
+            return trial.suggest_float(parameter.name, kind.low, kind.high, step=kind.step, log=kind.log)
         return trial.suggest_categorical(parameter.name, parameter.values)  # pyright: ignore[reportReturnType]
 
     return space.draw(pick)

@@ -14,7 +14,7 @@ from tuner.probe.steady import known_well_enough
 from tuner.probe.stop import Enough, Go, LastIteration, More
 from tuner.search.frontier import Frontier, out_of_memory
 from tuner.study.constraints import Constraint
-from tuner.study.space import Config
+from tuner.study.space import Config, written
 from tuner.study.spec import ProbeSpec
 
 _NOTHING_KNOWN: Mapping[str, float | None] = MappingProxyType({})
@@ -176,7 +176,7 @@ def foregone(config: Config, frontier: Frontier) -> tuple[Failure, Verdict] | No
     beyond = frontier.beyond(config)
     if beyond is None:
         return None
-    known = " ".join(f"{name}={number}" for name, number in beyond.config.items())
+    known = " ".join(f"{name}={written(number)}" for name, number in beyond.config.items())
     detail = f"not launched: it needs at least as much memory as {known}, which ran out of memory"
     failure = Failure(kind=FailureKind.GPU_OOM, rule="frontier", detail=detail)
     return failure, Verdict(state=State.PRUNED, status=failure.kind.value, constraint=beyond.violation)

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    StrictBool,
     StrictFloat,
     StrictInt,
     StrictStr,
@@ -19,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from tuner.study import spaced
 from tuner.study.space import LADDER, Condition, Parameter, Value
 
 AUTO = "auto"
@@ -51,15 +54,24 @@ Number = Annotated[float, BeforeValidator(_not_bool)]
 PositiveInt = Annotated[Whole, Field(ge=1)]
 
 
-def _word_or_number(given: object) -> object:
-    if isinstance(given, bool) or not isinstance(given, int | float | str):
-        raise ValueError("write a number or a word; put words such as true and null in quotes")
+def _scalar(given: object) -> object:
+    if not isinstance(given, bool | int | float | str):
+        raise ValueError("write a number, a word, true or false; put the word null in quotes")
     if isinstance(given, float) and not math.isfinite(given):
         raise ValueError("write a finite number")
     return given
 
 
-Scalar = Annotated[StrictInt | StrictFloat | StrictStr, BeforeValidator(_word_or_number)]
+Scalar = Annotated[StrictBool | StrictInt | StrictFloat | StrictStr, BeforeValidator(_scalar)]
+
+
+def _whole(given: float) -> float:
+    """Return a whole number as an integer."""
+    return int(given) if given.is_integer() else given
+
+
+Limit = Annotated[Number, AfterValidator(_whole)]
+"""A number of a range, an integer if it is whole."""
 
 
 class Strict(BaseModel):
@@ -92,7 +104,7 @@ Ladder = Annotated[Rungs | Literal["auto"] | None, WrapValidator(_ladder)]
 
 
 class ParameterSpec(Strict):
-    """One parameter: a `ladder` of rungs, a list of `choices`, or a `range` of integers."""
+    """One parameter: a `ladder` of rungs, a list of `choices`, or a `range` of numbers."""
 
     ladder: Ladder = Field(
         default=None, description="the rungs, in any order; auto: rungs computed from two calibration probes"
@@ -100,8 +112,12 @@ class ParameterSpec(Strict):
     min: PositiveInt = Field(default=32, description="the smallest rung of `ladder: auto`")
     max: PositiveInt = Field(default=65536, description="the largest rung that `ladder: auto` may have")
     choices: tuple[Scalar, ...] | None = Field(default=None, min_length=1)
-    range: tuple[Whole, Whole] | None = Field(default=None, description="the first and the last integer")
-    step: PositiveInt = 1
+    range: tuple[Limit, Limit] | None = Field(default=None, description="the first and the last number")
+    step: Annotated[Limit, Field(gt=0)] | None = Field(
+        default=None,
+        description="of a range: the difference between its values, 1 for integers; with `log`, their factor, 2",
+    )
+    log: bool = Field(default=False, description="each value of a range is the one before times `step`")
     when: dict[str, Scalar | tuple[Scalar, ...] | AtLeast] = Field(
         default_factory=dict, description="the parameter is used only while other parameters have these values"
     )
@@ -129,14 +145,25 @@ class ParameterSpec(Strict):
 
     def _check_range(self) -> None:
         if self.range is None:
-            if "step" in self.model_fields_set:
-                raise ValueError("only a range allows step")
+            if stray := [name for name in ("step", "log") if name in self.model_fields_set]:
+                raise ValueError(f"only a range allows {' and '.join(stray)}")
             return
         first, last = self.range
         if first > last:
             raise ValueError(f"range runs backwards: {[first, last]}")
-        if (count := (last - first) // self.step + 1) > MOST_VALUES:
+        if self.log and first <= 0:
+            raise ValueError(f"a range with `log: true` begins above 0, not at {first}")
+        if self.log and self._step <= 1:
+            raise ValueError(f"with `log: true`, step is the factor between two values; {self._step} is not above 1")
+        if self.step is None and not self.log and not isinstance(first + last, int):
+            raise ValueError("a range of fractions needs a step, such as 0.1, or `log: true`")
+        count = spaced.count(first, last, self._step, log=self.log)
+        if count > MOST_VALUES:
             raise ValueError(f"range has {count} values, {MOST_VALUES} at most; give it a larger step")
+
+    @property
+    def _step(self) -> float:
+        return self.step or (2 if self.log else 1)
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -146,12 +173,12 @@ class ParameterSpec(Strict):
         if self.ladder is not None:
             return tuple(sorted(self.ladder))
         if self.range is not None:
-            return tuple(range(self.range[0], self.range[1] + 1, self.step))
+            return spaced.values(*self.range, self._step, log=self.log)
         return tuple(self.choices or ())
 
     def with_values(self, values: Sequence[Value]) -> "ParameterSpec":
         """Return a ladder or a list of choices with these values and the same conditions."""
-        kind = "ladder" if self.choices is None else "choices"
+        kind = "choices" if self.ladder is None else "ladder"
         return ParameterSpec.model_validate({kind: tuple(values), "when": self.when})
 
     def parameter(self, name: str) -> Parameter:
@@ -160,6 +187,7 @@ class ParameterSpec(Strict):
             name=name,
             values=tuple(sorted(self.values, key=float)) if name == LADDER else self.values,
             is_range=self.range is not None,
+            is_log=self.log,
             bounds=(self.min, self.max) if self.ladder == AUTO else None,
             conditions=tuple(_condition(other, wanted) for other, wanted in self.when.items()),
         )

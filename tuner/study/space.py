@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-Value = int | float | str
+Value = bool | int | float | str
 Config = dict[str, Value]
 
 LADDER = "num_envs"
@@ -23,6 +23,11 @@ PATIENCE = "pruner_patience"
 """The name of the parameter that only the pruner reads. Configs that differ in nothing else launch the same probe."""
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
+def written(value: Value) -> str:
+    """Return a value as a study file writes it: `true` and `false`, otherwise the usual text."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def config_digest(config: Mapping[str, Value]) -> str:
@@ -41,7 +46,7 @@ class Condition:
     def __str__(self) -> str:
         if self.at_least is not None:
             return f"{self.parameter} of {self.at_least:g} or more"
-        return f"{self.parameter}={' or '.join(map(str, self.values))}"
+        return f"{self.parameter}={' or '.join(map(written, self.values))}"
 
     def holds(self, config: Mapping[str, Value]) -> bool:
         """Return whether `config` has the parameter, with a value that satisfies this condition."""
@@ -60,7 +65,9 @@ class Parameter:
     name: str
     values: tuple[Value, ...]
     is_range: bool = False
-    """Whether the values are evenly spaced integers, so that a sampler may treat them as numbers."""
+    """Whether the values are evenly spaced numbers, so that a sampler may treat them as numbers."""
+    is_log: bool = False
+    """Whether it is the logarithms of the values of a range that are evenly spaced."""
     bounds: tuple[int, int] | None = None
     """For an `auto` ladder, its smallest rung and the largest rung that it may have; otherwise None.
 
@@ -69,9 +76,14 @@ class Parameter:
     conditions: tuple[Condition, ...] = ()
 
     def nearest(self, value: Value) -> Value:
-        """Return the value itself if the parameter has it. Otherwise return the rung with the nearest logarithm."""
+        """Return the value itself if the parameter has it. Otherwise return the nearest number.
+
+        Distances are differences in a range, and differences of logarithms in a logarithmic range and on a ladder.
+        """
         if value in self.values:
             return value
+        if self.is_range and not self.is_log:
+            return min(self.values, key=lambda one: abs(float(one) - float(value)))
         return min(self.values, key=lambda rung: abs(math.log(float(rung) / float(value))))
 
     def up_to(self, most: int) -> "Parameter":
@@ -217,8 +229,8 @@ class Space:
         return [self.default_at(rung) for rung in self.values(LADDER) or (None,)]
 
     def _first(self, rung: Value | None, variant: Value | None) -> Config:
-        chosen = {LADDER: rung, VARIANT: variant}
-        return self.draw(lambda parameter: chosen.get(parameter.name) or parameter.values[0])
+        chosen = {name: value for name, value in ((LADDER, rung), (VARIANT, variant)) if value is not None}
+        return self.draw(lambda parameter: chosen.get(parameter.name, parameter.values[0]))
 
     def describe(self) -> dict[str, object]:
         """Return the space as plain JSON values, to compare it with the space that a study was started with.

@@ -6,7 +6,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 
-from tuner.trainers.template import pieces
+from tuner.trainers.template import Piece, pieces
 
 MOST_CHARS = 200
 """The longest expression. The limit also bounds how deep parentheses can be nested."""
@@ -33,7 +33,7 @@ class Expression:
         if len(text) > MOST_CHARS:
             raise ValueError(f"has {len(text)} characters, {MOST_CHARS} at most")
         self._names: dict[str, str] = {}
-        source = "".join(self._source(literal, name) for literal, name in pieces(text))
+        source = "".join(map(self._source, pieces(text)))
         try:
             self._term = self._built(ast.parse(source.strip(), mode="eval").body)
         except SyntaxError as error:
@@ -59,15 +59,15 @@ class Expression:
             raise ValueError(f"the result is {found}")
         return found
 
-    def _source(self, literal: str, name: str | None) -> str:
+    def _source(self, piece: Piece) -> str:
         """Return a piece as source for `ast`, with an identifier for its placeholder."""
-        if not _ALLOWED.fullmatch(literal):
-            raise ValueError(f"{literal.strip()!r} cannot be used; {_HINT}")
-        if name is None:
-            return literal
+        if piece.is_flag or not _ALLOWED.fullmatch(piece.text):
+            raise ValueError(f"{(piece.text.strip() or piece.name)!r} cannot be used; {_HINT}")
+        if piece.name is None:
+            return piece.text
         stand_in = f"placeholder{len(self._names)}"
-        self._names[stand_in] = name
-        return f"{literal} {stand_in} "  # the spaces keep `2{a}` from becoming one word
+        self._names[stand_in] = piece.name
+        return f"{piece.text} {stand_in} "  # the spaces keep `2{a}` from becoming one word
 
     def _built(self, node: ast.expr) -> _Term:
         match node:

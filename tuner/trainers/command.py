@@ -8,10 +8,10 @@
         progress: ['iter (?P<iteration>\\d+) samples (?P<samples>\\d+)']
         expected: [model.pt]
 
-A placeholder is a parameter of the study or one of `case out_dir port devices ranks iterations python`. Where a
-config lacks a parameter, its word is left out with the flag before it: the program uses its own default. A command to
-train with leaves out `iterations` in the same way. Instead of `progress`, the program can write to the file named in
-TUNER_PROGRESS: see `tuner/progress.py`.
+A placeholder is a parameter of the study or one of `case out_dir port devices ranks iterations python`. `{flag:fast}`
+is `--fast` where the parameter is true, and nothing where it is false. Where a config lacks a parameter, its word is
+left out with the flag before it: the program uses its own default. A command to train with leaves out `iterations` in
+the same way. Instead of `progress`, the program can write to the file named in TUNER_PROGRESS: see `tuner/progress.py`.
 
 With a `session`, one started program serves many configs, as `docs/sessions.md` describes. Configs can share a session
 if they agree in the parameters that its command line and `env` name:
@@ -29,7 +29,7 @@ from pathlib import Path
 from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe.plan import LinePatterns, ProbePlan, ProgressFile, Slot
 from tuner.study.cases import Case
-from tuner.study.space import Config, Value, config_digest
+from tuner.study.space import Config, Value, config_digest, written
 from tuner.study.spec import TrainerSpec
 from tuner.trainers.arithmetic import Expression
 from tuner.trainers.base import STANDARD, Trainer
@@ -99,7 +99,7 @@ class CommandTrainer(Trainer):
         if not self._options.session:
             return None
         fixed = sorted(self._options.session_parameters & config.keys())
-        return "/".join((self.name, case.name, *(f"{name}={config[name]}" for name in fixed)))
+        return "/".join((self.name, case.name, *(f"{name}={written(config[name])}" for name in fixed)))
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:
         """Fill the session's command line; its runs leave no files and report through `tuner.progress` alone."""
@@ -133,10 +133,14 @@ class CommandTrainer(Trainer):
         return {"name": self.name, "command": shlex.join(self._options.command), "env": env}
 
     def check_value(self, parameter: str, value: Value) -> None:
-        """Refuse a word for a parameter that `samples_per_iteration` counts with."""
+        """Refuse words that `samples_per_iteration` counts with, and flags that are not true or false."""
         super().check_value(parameter, value)
-        if parameter in self._samples.names and isinstance(value, str):
+        if parameter in self._samples.names and isinstance(value, bool | str):
             raise TrainerError(f"{parameter} {value!r}: no number, but samples_per_iteration counts with {parameter}")
+        if parameter in self._options.flags and not isinstance(value, bool):
+            raise TrainerError(
+                f"{parameter} {value!r}: {{flag:{parameter}}} takes true or false; write choices: [false, true]"
+            )
 
     def _progress_file(self, case: Case, slot: Slot) -> ProgressFile | None:
         if (file := self._options.progress_file) is None:

@@ -11,7 +11,7 @@ from tuner.study.parameter import Strict
 from tuner.study.spec import Name, Seconds, Variables
 from tuner.trainers.arithmetic import Expression
 from tuner.trainers.presets import with_preset
-from tuner.trainers.template import placeholders
+from tuner.trainers.template import flags, placeholders
 
 LAUNCH_FACTS = frozenset({"case", "out_dir", "port", "devices", "ranks", "iterations", "python"})
 """Placeholders that are no parameters. `devices` is `cuda:0,cuda:1` or `cpu,cpu`; `iterations` is far more than a probe
@@ -109,6 +109,8 @@ class Options(Strict):
     @classmethod
     def _fillable(cls, command: tuple[str, ...]) -> tuple[str, ...]:
         placeholders(command)
+        if stray := sorted(flags(command) & LAUNCH_FACTS):
+            raise ValueError(f"{{flag:{stray[0]}}}: a flag is a parameter of the space with the choices false and true")
         return command
 
     @field_validator("env")
@@ -173,6 +175,11 @@ class Options(Strict):
     def command_parameters(self) -> frozenset[str]:
         """The parameters that the command and its environment name."""
         return parameters((*self.command, *self.env.values()))
+
+    @property
+    def flags(self) -> frozenset[str]:
+        """The parameters that are flags, there or not."""
+        return flags((*self.command, *self.session, *self.env.values()))
 
     @property
     def session_parameters(self) -> frozenset[str]:

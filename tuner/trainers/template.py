@@ -1,32 +1,49 @@
-"""Command lines with `{placeholders}`, written as for `str.format`: a literal brace is doubled."""
+"""Command lines with `{placeholders}`, written as for `str.format`: a literal brace is doubled.
+
+`{num_envs}` and `{env.num_envs}` become values. `{flag:headless}` becomes `--headless` where headless is true.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from string import Formatter
+
+from tuner.study.space import written
 
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
 _NAMES_ITSELF = re.compile(r"-|[+~@\w.-]+=")
 """How a word begins that is no value of the flag before it: `--envs={num_envs}`, `env.num_envs={num_envs}`."""
+_NAME = re.compile(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*")
+_FLAG_FIELD = "flag"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A text and the placeholder after it."""
+
+    text: str
+    name: str | None
+    """None where no placeholder follows."""
+    is_flag: bool
+    """Whether the placeholder is a flag that is there or not: `{flag:name}`."""
 
 
 def placeholders(words: Iterable[str]) -> frozenset[str]:
     """Return the names of the placeholders in `words`.
 
-    Raises ValueError for a stray brace, and for anything but a name between braces.
+    Raises ValueError for a stray brace, and for anything but `name` or `flag:name` between braces.
     """
-    return frozenset[str]().union(*map(_names, words))
+    return frozenset(piece.name for word in words for piece in pieces(word) if piece.name is not None)
 
 
-def pieces(word: str) -> list[tuple[str, str | None]]:
-    """Split a word into texts, each with the name of the placeholder after it; None where no placeholder follows.
+def flags(words: Iterable[str]) -> frozenset[str]:
+    """Return the names in `{flag:name}`. Raises the errors of `placeholders`."""
+    return frozenset(piece.name for word in words for piece in pieces(word) if piece.name and piece.is_flag)
 
-    Raises the errors of `placeholders`.
-    """
-    fields = list(Formatter().parse(word))
-    for _, name, spec, conversion in fields:
-        if name is not None and (not name.isidentifier() or spec or conversion):
-            raise ValueError(f"{word!r} holds a placeholder that is not a plain {{name}}; double a literal brace")
-    return [(text, name) for text, name, _, _ in fields]
+
+def pieces(word: str) -> list[Piece]:
+    """Split a word at its placeholders. Raises the errors of `placeholders`."""
+    return [_piece(word, *field) for field in Formatter().parse(word)]
 
 
 def fill(words: Sequence[str], values: Mapping[str, object]) -> tuple[str, ...]:
@@ -34,17 +51,33 @@ def fill(words: Sequence[str], values: Mapping[str, object]) -> tuple[str, ...]:
 
     If such a word is the value of the flag before it, the flag is left out, too. So both words of `--envs {num_envs}`
     are left out. Of `--headless --envs={num_envs}` only the second word is left out.
+    `{flag:name}` needs no value. Without a value it is empty, and a word that is empty for this reason is left out.
     """
     kept: list[str] = []
     before = ""
     for word in words:
-        if _names(word) <= values.keys():
-            kept.append(word.format_map(values))
+        parts = pieces(word)
+        if all(part.is_flag or part.name is None or part.name in values for part in parts):
+            filled = "".join(part.text + _filled(part, values) for part in parts)
+            kept += [filled] if filled or not any(part.is_flag for part in parts) else []
         elif _FLAG.fullmatch(before) and not _NAMES_ITSELF.match(word):
             kept.pop()
         before = word
     return tuple(kept)
 
 
-def _names(word: str) -> set[str]:
-    return {name for _, name in pieces(word) if name is not None}
+def _piece(word: str, text: str, name: str | None, spec: str | None, conversion: str | None) -> Piece:
+    is_flag = name == _FLAG_FIELD and bool(spec)
+    name, spec = (spec, None) if is_flag else (name, spec)
+    if name is not None and (not _NAME.fullmatch(name) or spec or conversion):
+        raise ValueError(f"{word!r} holds a placeholder that is not {{name}} or {{flag:name}}; double a literal brace")
+    return Piece(text, name, is_flag)
+
+
+def _filled(part: Piece, values: Mapping[str, object]) -> str:
+    if part.name is None:
+        return ""
+    value = values.get(part.name)
+    if part.is_flag:
+        return f"--{part.name}" if value is True else ""
+    return written(value) if isinstance(value, bool) else str(value)

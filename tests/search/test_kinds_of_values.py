@@ -1,0 +1,110 @@
+"""Booleans, fractions, logarithmic ranges and names with dots: chosen by every chooser, kept by the database."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from tests_search import Searched, given
+from tests_values import every_kind
+
+from tuner.kept.names import ERROR
+from tuner.search.choosing import Strategy
+from tuner.search.design import spread
+from tuner.search.gain.chooser import Gain
+from tuner.search.gain.pool import Pool
+from tuner.search.searching import by_drawing, by_gain, in_order
+from tuner.search.trials import distribution, suggest
+from tuner.study.space import Config, Space, config_digest
+from tuner.study.spec import SearchSpec
+
+SPACE = every_kind()
+BEST: Config = {"env.num_envs": 512, "headless": True, "agent.lr": 0.001, "dropout": 0.2, "clip": 1}
+
+
+def quality(config: Config) -> float:
+    """Give the most for `BEST`."""
+    rungs = np.log2(float(config["env.num_envs"])) - 9
+    rate = abs(np.log10(float(config["agent.lr"])) + 3)
+    return 80.0 + 5 * rungs + 4 * config["headless"] - 3 * rate - 20 * abs(float(config.get("dropout", 0.2)) - 0.2)
+
+
+def drawn(kind: str) -> Callable[[Space], Strategy]:
+    return lambda space: by_drawing(space, SearchSpec.model_validate({"sampler": kind}))
+
+
+CHOOSERS: dict[str, Callable[[Space], Strategy]] = {
+    "gain": lambda space: by_gain(space, Gain(space, certainty=0.999)),
+    "tpe": drawn("tpe"),
+    "random": drawn("random"),
+    "recording": lambda space: in_order(spread(space, 96)),
+}
+
+
+def searched(strategy: Strategy, most: int) -> list[Config]:
+    search = Searched(SPACE, strategy)
+    asked: list[Config] = []
+    while len(asked) < most and (begun := search.begin()):
+        trial, config = begun
+        trial.set_user_attr(ERROR, 0.2)
+        search.study.tell(trial, quality(config))
+        asked.append(config)
+    return asked
+
+
+@pytest.mark.parametrize("name", CHOOSERS)
+def test_every_chooser_chooses_values_of_the_study_file(name: str) -> None:
+    asked = searched(CHOOSERS[name](SPACE), 30)
+    assert len(asked) >= 10
+    members = {parameter.name: {repr(value) for value in parameter.values} for parameter in SPACE.parameters}
+    assert all(config in SPACE for config in asked)
+    assert [value for config in asked for name, value in config.items() if repr(value) not in members[name]] == []
+
+
+def test_gain_finds_the_best_with_part_of_the_probes() -> None:
+    asked = searched(CHOOSERS["gain"](SPACE), 60)
+    assert max(map(quality, asked)) == quality(BEST)
+    assert len({config_digest(config) for config in asked}) < 50
+
+
+def test_a_database_gives_the_same_values_back(tmp_path: Path) -> None:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(storage=f"sqlite:///{tmp_path}/study.db", direction="maximize")
+    configs = spread(SPACE, 12)
+    for config in configs:
+        study.tell(given(study, SPACE, config), 1.0)
+    kept = [trial.params for trial in study.get_trials()]
+    assert [repr(sorted(params.items())) for params in kept] == [repr(sorted(config.items())) for config in configs]
+
+
+def test_optuna_knows_ranges_as_numbers() -> None:
+    kinds = {parameter.name: distribution(parameter) for parameter in SPACE.parameters}
+    assert kinds == {
+        "env.num_envs": IntDistribution(64, 512, log=True),
+        "headless": CategoricalDistribution((False, True)),
+        "agent.lr": FloatDistribution(0.0001, 0.01, log=True),
+        "dropout": FloatDistribution(0.1, 0.3, step=0.1),
+        "clip": CategoricalDistribution((0.2, 1)),
+    }
+
+
+@pytest.mark.parametrize("value", [0.1, 0.2, 0.3])
+def test_a_plain_study_can_suggest_any_of_them(value: float) -> None:
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    study.enqueue_trial({**BEST, "dropout": value})
+    assert suggest(study.ask(), SPACE) == {**BEST, "dropout": value}
+
+
+def test_steps_of_a_range_are_neighbours_and_equally_far_apart() -> None:
+    pool = Pool(SPACE)
+    (place,) = pool.places([config_digest({**BEST, "agent.lr": 0.0001})])
+    near = [pool.configs[at] for at in pool.neighbours(place)]
+    assert [config["agent.lr"] for config in near if config["agent.lr"] != 0.0001] == [0.001]
+    assert [config["headless"] for config in near].count(False) == 1
+    assert sorted(config["dropout"] for config in near if config.get("dropout", 0.2) != 0.2) == [0.1, 0.3]
+    rungs, headless, rates, *_ = pool.levels.apart
+    assert np.sqrt(rungs[0, :4]) == pytest.approx([0, 1 / 3, 2 / 3, 1])
+    assert np.sqrt(rates[0, :3]) == pytest.approx([0, 0.5, 1])
+    assert headless[0, 1] == pytest.approx(1.0)
