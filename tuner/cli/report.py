@@ -21,7 +21,7 @@ Out = Annotated[Path | None, typer.Option(dir_okay=False, help="The file; defaul
 
 
 def report(study: Study, form: Format = "html", out: Out = None, storage: Storage = None, runs: Runs = RUNS) -> None:
-    """Write one page about a study: the best configs, how sure they are, what failed, and what all took."""
+    """Write one page about a study: the best configs, how certain they are, the failures, and the cost."""
     console = open_console()
     try:
         from tuner.report.page import render  # noqa: PLC0415 - the extra `report` brings plotly and jinja2

@@ -13,7 +13,7 @@ from tuner.report.pictures import PICTURES
 from tuner.report.words import cost, verdict
 
 _BEST_FIRST = 5
-"""So many of the best and of the worst configs of a case are listed."""
+"""The number of best configs, and of worst configs, that are listed for each case."""
 
 
 def render(study: str, cases: Sequence[CaseFacts], *, form: str, commands: Mapping[str, str]) -> str:

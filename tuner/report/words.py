@@ -5,13 +5,13 @@ from tuner.report.facts import CaseFacts, Point
 from tuner.units import duration
 
 MUCH_FASTER = 1.5
-"""Another config is worth a sentence where it makes at least so many times the best's samples/s."""
+"""A report mentions another config if it makes at least this many times the best's samples/s."""
 CLOSE = 10.0
-"""And where its objective is at most so many points below the best's."""
+"""The other config's objective must be at most this many points below the best's."""
 
 
 def verdict(case: CaseFacts) -> str:
-    """Say in one or two sentences what was found for a case."""
+    """Return one or two sentences about the result of a case."""
     row, best = case.summary, case.summary.best
     if best is None or best.value is None:
         return f"No config of {row.case} may be the best: {row.status.replace('_', ' ')}."
@@ -42,7 +42,7 @@ def faster(case: CaseFacts) -> Point | None:
 
 
 def cost(case: CaseFacts) -> str:
-    """Say how many trials a case took, how they ended, and how long its devices were in use."""
+    """Return a line with the number of trials of a case, how they ended, and how long its devices were in use."""
     row = case.summary
     ends = {"ok": row.ok, "pruned": row.pruned, "failed": row.failed, "interrupted": row.interrupted}
     trials = ", ".join(f"{count} {name}" for name, count in ends.items() if count) or "no trials"
