@@ -26,8 +26,12 @@ from benchmarks import prose
 HOME = Path(__file__).resolve().parents[1]
 KEPT = "kept"
 """The room in which the stored records live."""
-READERS = ("search", "store", "export", "cli", "checkup", "loop", "job", "recording", "workbench", "prober", "purpose")
-"""The rooms that handle stored trials. The other rooms read records of their own, such as a trainer's messages."""
+READERS = (
+    *("search", "store", "export", "report", "cli", "checkup", "workers", "recording", "workbench"),
+    *("loop", "job", "outcome", "budget", "purpose", "prober", "session_policy"),
+)
+"""The rooms that handle stored trials. The other rooms read records of their own: a trainer's messages, the columns
+of a recorded table."""
 PATCHING = ("setattr", "delattr", "patch", "object")
 """The last names of the calls that replace an attribute: `monkeypatch.setattr`, `mock.patch`, `mock.patch.object`."""
 _PRIVATE = re.compile(r"(^|\.)_[a-z]\w*$", re.IGNORECASE)
