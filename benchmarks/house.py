@@ -28,7 +28,7 @@ KEPT = "kept"
 """The room in which the stored records live."""
 READERS = (
     *("search", "store", "export", "report", "cli", "checkup", "workers", "recording", "workbench"),
-    *("loop", "job", "outcome", "budget", "purpose", "prober", "session_policy"),
+    *("loop", "case_work", "probing", "job", "outcome", "budget", "purpose", "prober", "session_policy"),
 )
 """The rooms that handle stored trials. The other rooms read records of their own: a trainer's messages, the columns
 of a recorded table."""

@@ -1,6 +1,7 @@
 """Constraints: what the best config must satisfy besides its objective, such as `samples_per_s: ">= 0.8 * default"`."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -70,3 +71,8 @@ def _checked(text: object) -> object:
 
 Bound = Annotated[str, BeforeValidator(_checked)]
 """The type of a bound in a study file: text that `read_constraint` accepts."""
+
+
+def compare_with_default(constraints: Iterable[Constraint]) -> bool:
+    """Return whether one of the constraints is a multiple of what the default of a rung has."""
+    return any(one.of_default for one in constraints)
