@@ -36,7 +36,7 @@ def server(postgresql_server: str) -> str:
 def test_workers_side_by_side_share_the_work_and_what_they_drop_is_taken_back(server: str, tmp_path: Path) -> None:
     with workers(server, 2) as started:
         for worker in started:
-            worker.send("probe 10")
+            worker.send("probe 6")
         asked = [config for worker in started for config in worker.answer()]
         for worker in started:
             worker.send("ask")
@@ -46,7 +46,7 @@ def test_workers_side_by_side_share_the_work_and_what_they_drop_is_taken_back(se
         with opened(server) as database:
             study = case_study(database)
             assert (study.recover(tmp_path), study.running) == ((0, 1), 1)
-            assert states(database) == {"COMPLETE": 20, "FAIL": 1, "RUNNING": 1}
+            assert states(database) == {"COMPLETE": 12, "FAIL": 1, "RUNNING": 1}
             assert ask(study).config == dropped[0]
 
 
