@@ -73,9 +73,9 @@ def test_most_trainers_know_of_no_end_of_a_ladder(name):
 @pytest.mark.parametrize(
     ("ends", "promise"),
     [
-        ([LadderEnd(num_envs=0, reason="small")], "1 environment or more"),
+        ([LadderEnd(num_envs=0, reason="small")], "does not end below 1 environment"),
         ([LadderEnd(num_envs=8, reason="")], "has a reason"),
-        ([LadderEnd(num_envs=8, reason="small"), None], "stays"),
+        ([LadderEnd(num_envs=8, reason="small"), None], "`ladder_end` always returns the same"),
     ],
 )
 def test_the_end_of_a_ladder_is_checked(tmp_path, ends, promise):
