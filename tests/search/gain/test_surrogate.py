@@ -43,6 +43,15 @@ def test_what_lies_farther_from_all_readings_is_less_certain() -> None:
     assert (np.diff(deviation[[place(rung, "hiutil") for rung in RUNGS[1:]]]) > 0).all()
 
 
+def test_a_config_s_belief_does_not_depend_on_the_configs_asked_with_it() -> None:
+    surrogate = after({(64, "hiutil"): 30.0, (1024, "hiutil"): 60.0, (1024, "default"): 50.0})
+    many = np.tile(ALL, (60_000, 1))  # more than one comparison holds
+    means, deviations = surrogate.believe(many)
+    mean, deviation = surrogate.believe(ALL)
+    assert means.reshape(-1, len(ALL)) == pytest.approx(np.tile(mean, (60_000, 1)))
+    assert deviations[-len(ALL) :] == pytest.approx(deviation)
+
+
 def test_a_trend_along_the_ladder_goes_on() -> None:
     mean, _ = after({(64, "hiutil"): 30.0, (256, "hiutil"): 40.0, (1024, "hiutil"): 50.0}).believe(ALL)
     assert mean[place(4096, "hiutil")] > 51.0

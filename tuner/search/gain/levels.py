@@ -25,9 +25,7 @@ class Levels:
     def __init__(self, space: Space) -> None:
         self._names = space.names
         self._codes = [{value: code for code, value in enumerate((*one.values, None))} for one in space.parameters]
-        self._places = [_places(parameter) for parameter in space.parameters]
-        self.apart = [_apart(places) for places in self._places]
-        """For each parameter, the squared distance of each value to each other value."""
+        self._lines = [_line(parameter) for parameter in space.parameters]
         self.ladder = self._names.index(LADDER) if LADDER in self._names else None
         """The place of the ladder among the parameters; None where there is no ladder."""
 
@@ -43,22 +41,41 @@ class Levels:
         """Return the height of each config on the ladder, from 0 to 1; one half where there is no ladder."""
         if self.ladder is None:
             return np.full(len(codes), _MIDDLE)
-        return self._places[self.ladder][codes[:, self.ladder], 0]
+        line = self._lines[self.ladder]
+        return np.full(len(codes), _MIDDLE) if line is None else line[codes[:, self.ladder]]
+
+    def squares(self, rows: Codes, columns: Codes) -> Floats:
+        """Return the squared distance of each config of one list to each of another: parameter by row by column."""
+        sides = zip(self._codes, self._lines, rows.T, columns.T, strict=True)
+        return np.array(
+            [
+                _words_apart(row, column, unused=len(codes) - 1)
+                if line is None
+                else np.square(line[row][:, None] - line[column][None, :])
+                for codes, line, row, column in sides
+            ]
+        )
 
 
-def _places(parameter: Parameter) -> Floats:
-    """Return a point for each value of a parameter. The last point is for configs that do not use the parameter.
+def _line(parameter: Parameter) -> Floats | None:
+    """Return the place of each number of a parameter, from 0 to 1; None for words.
 
-    The points of numbers have one coordinate; the points of words have one coordinate per word.
+    The last place is for configs that do not use the parameter.
     """
     values = parameter.values
     if any(isinstance(value, str) for value in values):
-        return np.vstack([np.eye(len(values)) / math.sqrt(2), np.full(len(values), 0.0)])
+        return None
     numbers = np.array(values, dtype=float)
     line = np.log(numbers) if parameter.name == LADDER else np.argsort(np.argsort(numbers)).astype(float)
     span = max(float(np.ptp(line)), 1e-9)
-    return np.append((line - line.min()) / span, _MIDDLE)[:, None]
+    return np.append((line - line.min()) / span, _MIDDLE)
 
 
-def _apart(places: Floats) -> Floats:
-    return ((places[:, None, :] - places[None, :, :]) ** 2).sum(axis=-1)
+def _words_apart(rows: Codes, columns: Codes, unused: int) -> Floats:
+    """Return the squared distances of words: one half to a config that does not use the parameter, about 1 otherwise.
+
+    The words are the corners of a regular simplex, and the unused parameter is the origin.
+    """
+    corner = (1.0 / math.sqrt(2.0)) ** 2
+    either = (rows[:, None] == unused) | (columns[None, :] == unused)
+    return np.where(rows[:, None] == columns[None, :], 0.0, np.where(either, corner, corner + corner))

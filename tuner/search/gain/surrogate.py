@@ -30,6 +30,8 @@ LEAST_UNIT = 0.1
 A few measurements may agree by chance.
 """
 
+_MOST_NUMBERS = 4_000_000
+"""The most numbers of one comparison, which has one per config, trial and parameter: 32 MB."""
 _STEPS = (1.0, 0.5)
 _ROUNDS = 2
 _JITTER = 1e-9
@@ -62,7 +64,7 @@ class Surrogate:
         self._unit = max(float(readings.values.std()), 3.0 * readings.error, LEAST_UNIT * abs(self._mean))
         self._noise = np.diag(readings.errors**2 + self._jitter) + readings.shared
         self._pairs = self._compared(readings.codes, readings.codes)
-        parameters = len(levels.apart)
+        parameters = readings.codes.shape[1]
         self._usual = np.log([LENGTH] * parameters + [SIZE, OWN])
         self._spread = np.array([LENGTH_SPREAD] * parameters + [SIZE_SPREAD, OWN_SPREAD])
         self._shape = self._most_probable()
@@ -70,7 +72,13 @@ class Surrogate:
         self._weights = self._weighed(self._root)
 
     def believe(self, codes: Codes) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of the true value of each config."""
+        """Return mean and standard deviation of the true value of each config; the memory that it needs is bounded."""
+        rows = max(1, _MOST_NUMBERS // self._known.codes.size)
+        parts = [self._believe(codes[start : start + rows]) for start in range(0, len(codes), rows)]
+        means, deviations = zip(*parts, strict=True)
+        return np.concatenate(means), np.concatenate(deviations)
+
+    def _believe(self, codes: Codes) -> tuple[Floats, Floats]:
         across = self._across(codes)
         learnt = (np.linalg.solve(self._root, across.T) ** 2).sum(axis=0)
         return self._mean + across @ self._weights, np.sqrt(np.maximum(self._prior(codes) - learnt, self._jitter))
@@ -115,9 +123,8 @@ class Surrogate:
         return self._covariance(self._shape, self._compared(codes, self._known.codes))
 
     def _compared(self, rows: Codes, columns: Codes) -> _Pairs:
-        sides = zip(self._levels.apart, rows.T, columns.T, strict=True)
         return _Pairs(
-            squares=np.array([apart[np.ix_(row, column)] for apart, row, column in sides]),
+            squares=self._levels.squares(rows, columns),
             slopes=np.outer(self._slopes(rows), self._slopes(columns)),
             same=(rows[:, None, :] == columns).all(axis=-1).astype(np.float64),
         )
