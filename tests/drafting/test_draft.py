@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from tuner.drafting.draft import Used, draft, imported, narrowed, study_name, used
+from tuner.drafting.draft import Used, draft, environment, imported, narrowed, study_name, used
 from tuner.drafting.progress import find_progress
 from tuner.drafting.watching import Watched
 from tuner.drafting.writing import preset_text, study_text
@@ -33,7 +33,7 @@ def watched(file: str, likely: tuple[str, ...], samples: tuple[DeviceSample, ...
 
 def study(command: str, file: str, *, asked: tuple[str, ...] = (), devices: str = "cpu:2") -> StudySpec:
     """Draft a command whose lines are recorded, and read the study that is written."""
-    drafted = draft(shlex.split(command), asked, devices, None)
+    drafted = draft(shlex.split(command), asked, devices=devices)
     uses = [Used(device=Device(name="cpu:0", model="a CPU"), util_pct=51.0, mem_peak_mib=300.0, worked=True)]
     text = study_text("made", drafted, watched(file, drafted.likely), devices, uses)
     spec = StudySpec.model_validate(YAML(typ="safe").load(text))
@@ -121,12 +121,26 @@ def test_a_study_is_named_after_the_script(command: str, name: str) -> None:
 
 
 def test_a_command_in_one_word_is_split() -> None:
-    assert draft(["python train.py --batch_size 8"], (), "cpu:1", None).words[-2:] == ("--batch_size", "8")
+    assert draft(["python train.py --batch_size 8"], devices="cpu:1").words[-2:] == ("--batch_size", "8")
+
+
+def test_the_environment_of_a_program_stands_in_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = tmp_path / "venv/bin"
+    programs.mkdir(parents=True)
+    for name in ("python", "torchrun"):
+        (programs / name).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    assert environment("torchrun") == ""
+    (tmp_path / "venv/pyvenv.cfg").touch()
+    assert environment("torchrun") == str(programs / "python")
+    assert environment("./torchrun") == environment("nowhere") == ""
+    spec = study("torchrun --nproc-per-node 2 train.py --batch-size 8", "torchrun.log")
+    assert spec.trainer.python == str(programs / "python")
 
 
 def test_a_command_is_needed() -> None:
     with pytest.raises(StudyError, match="no command after"):
-        draft(["A=1"], (), "cpu:1", None)
+        draft(["A=1"], devices="cpu:1")
 
 
 @pytest.mark.parametrize("name", PRESETS)

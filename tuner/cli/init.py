@@ -29,6 +29,9 @@ Searches = Annotated[
 Name = Annotated[str | None, typer.Option(help="The name of the study; default: that of the script.")]
 OutFile = Annotated[Path | None, typer.Option("--out", dir_okay=False, help="The file; default: studies/NAME.yaml.")]
 Seconds = Annotated[float, typer.Option(min=1, help="The longest time to watch the command.")]
+Python = Annotated[
+    str | None, typer.Option(help="The Python of the trainer's environment; default: the one beside the program.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
 
 
@@ -39,6 +42,7 @@ def init(
     name: Name = None,
     out: OutFile = None,
     devices: Devices = None,
+    python: Python = None,
     seconds: Seconds = 60.0,
     force: Force = False,
     runs: Runs = RUNS,
@@ -57,7 +61,7 @@ def init(
         _write(file, preset_text(named, str(preset)))
         console.print(f"wrote {file}; put your own command and values in it, then `tuner doctor --study {file}`")
         return
-    drafted = draft(command, search or [], devices, preset)
+    drafted = draft(command, search or [], devices=devices, preset=preset, python=python)
     _introduce(console, drafted, seconds)
     seen = first_run(named, drafted, runs / named / "init", seconds)
     uses = used(seen.watched, seen.devices)

@@ -1,7 +1,9 @@
 """Makes a study from a command line: what is searched, what the command uses, and what its lines show."""
 
+import os
 import re
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,15 +49,18 @@ class Draft:
     """The devices to watch, as a study names them."""
     likely: tuple[str, ...]
     """Presets of the libraries that the script imports, or the preset that the user names."""
+    python: str = ""
+    """The Python of the environment that has the command's program; empty for programs of the system."""
 
     @property
     def config(self) -> Config:
         """The config with which the command is watched: its own values."""
         return {search.parameter: search.first for search in self.searches}
 
-    def options(self, patterns: Sequence[str] = ()) -> dict[str, Any]:
-        """Return the options of the study's trainer."""
-        return {"command": self.template.words, "progress": patterns, "env": self.env}
+    @property
+    def trainer(self) -> dict[str, Any]:
+        """The trainer of the study before its progress is known."""
+        return {"name": "command", "python": self.python, "options": {"command": self.template.words, "env": self.env}}
 
     def space(self) -> dict[str, dict[str, Any]]:
         """Return the study's space."""
@@ -93,7 +98,14 @@ class Draft:
         return filled.removesuffix(" * 1")
 
 
-def draft(command: Sequence[str], asked: Sequence[str], devices: str | None, preset: str | None) -> Draft:
+def draft(
+    command: Sequence[str],
+    asked: Sequence[str] = (),
+    *,
+    devices: str | None = None,
+    preset: str | None = None,
+    python: str | None = None,
+) -> Draft:
     """Read a command line. Raises StudyError where nothing can be searched, DeviceError for unknown devices."""
     env, words = variables(shlex.split(command[0]) if len(command) == 1 else command)
     if not words:
@@ -111,7 +123,17 @@ def draft(command: Sequence[str], asked: Sequence[str], devices: str | None, pre
         searches=found,
         devices=chosen,
         likely=likely,
+        python=python or environment(words[0]),
     )
+
+
+def environment(program: str) -> str:
+    """Return the Python beside a program that PATH finds in an environment of venv or conda; empty for any other."""
+    found = shutil.which(program)
+    folder = Path(found).parent if found and os.sep not in program else Path()
+    kept = [folder.parent / name for name in ("pyvenv.cfg", "conda-meta")]
+    python = folder / "python"
+    return str(python.absolute()) if python.exists() and any(path.exists() for path in kept) else ""
 
 
 def _devices(count: int | None) -> str:

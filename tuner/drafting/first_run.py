@@ -32,9 +32,7 @@ def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> FirstRun
 
     Raises TrainerError where the command cannot be understood, DeviceError where devices cannot be read.
     """
-    spec = StudySpec.model_validate(
-        {"name": name, "trainer": {"name": "command", "options": draft.options()}, "space": draft.space()}
-    )
+    spec = StudySpec.model_validate({"name": name, "trainer": draft.trainer, "space": draft.space()})
     source = open_devices(draft.devices)
     clock = MonotonicClock()
     with reserved_out_dir(folder.resolve()) as out_dir, reserved_port() as port:
@@ -50,7 +48,7 @@ def _plan(spec: StudySpec, draft: Draft, source: DeviceSource, out_dir: Path, po
     trainer = CommandTrainer(spec.trainer)
     if program := trainer.missing_program():
         raise TrainerError(
-            f"no program {program} is found; activate the environment that has it, or write its whole path"
+            f"no program {program} is found; activate the environment that has it, or name its Python by --python"
         )
     slot = Slot(
         devices=source.devices,

@@ -34,6 +34,7 @@ def study_text(name: str, draft: Draft, watched: Watched, devices: str, uses: Se
             f"name: {name}",
             "trainer:",
             "  name: command",
+            *([f"  python: {text(draft.python)}  # programs beside it are found, too"] if draft.python else []),
             "  options:",
             f"    command: {text(' '.join(map(_word, draft.template.words)))}",
             *_progress(draft, watched),
