@@ -44,45 +44,50 @@ def test_variables_before_the_program_are_no_words() -> None:
     [
         (
             "torchrun --nproc-per-node 2 train.py --batch-size 64",
-            {"batch-size": "batch_size"},
+            {"batch-size": "{batch_size}"},
             "torchrun --master-port {port} --nproc-per-node {ranks} train.py --batch-size {batch_size}",
         ),
         (
             "torchrun --standalone --nproc-per-node=2 train.py --batch_size=64",
-            {"batch-size": "batch_size"},
+            {"batch-size": "{batch_size}"},
             "torchrun --standalone --nproc-per-node={ranks} train.py --batch_size={batch_size}",
         ),
         (
             "python -m torch.distributed.run --nproc_per_node=2 train.py env.num_envs=64",
-            {"num_envs": "num_envs"},
+            {"num_envs": "{num_envs}"},
             "python -m torch.distributed.run --master-port {port} --nproc_per_node={ranks} train.py "
             "env.num_envs={num_envs}",
         ),
         (
             "accelerate launch --num_processes 2 --main_process_port 29500 train.py --output_dir out",
-            {"batch_size": "batch_size"},
+            {"batch_size": "{batch_size}"},
             "accelerate launch --num_processes {ranks} --main_process_port {port} train.py --output_dir {out_dir} "
             "--batch_size {batch_size}",
         ),
         (
             "torchrun --standalone --nproc-per-node 2 train.py --num-workers 0",
-            {"prefetch_factor": "prefetch_factor"},
+            {"prefetch_factor": "{prefetch_factor}"},
             "torchrun --standalone --nproc-per-node {ranks} train.py --num-workers 0 "
             "--prefetch-factor {prefetch_factor}",
         ),
         (
             "torchrun --standalone --nproc-per-node 2 train.py --lr 1",
-            {"num_workers": "num_workers"},
+            {"num_workers": "{num_workers}"},
             "torchrun --standalone --nproc-per-node {ranks} train.py --lr 1 --num_workers {num_workers}",
         ),
         (
+            "python train.py --persistent-workers --lr 1",
+            {"persistent-workers": "{flag:persistent-workers}", "amp": "{flag:amp}"},
+            "python train.py {flag:persistent-workers} --lr 1 {flag:amp}",
+        ),
+        (
             "python -m pkg.train --num-envs 8",
-            {"num_workers": "num_workers"},
+            {"num_workers": "{num_workers}"},
             "python -m pkg.train --num-envs 8 --num-workers {num_workers}",
         ),
         (
             "python train.py --max_iterations 10 --max_steps 5000 --n 3 --set '{a}'",
-            {"n": "n"},
+            {"n": "{n}"},
             "python train.py --max_iterations {iterations} --max_steps 5000 --n {n} --set '{{a}}'",
         ),
     ],
@@ -92,7 +97,7 @@ def test_placeholders_take_the_place_of_values(command: str, searched: dict[str,
 
 
 def test_replaced_words_are_reported() -> None:
-    told = template(["train", "--devices", "2", "--n=3"], {"n": "n", "m": "m"}).replaced
+    told = template(["train", "--devices", "2", "--n=3"], {"n": "{n}", "m": "{m}"}).replaced
     assert told == (("--devices 2", "--devices {ranks}"), ("--n=3", "--n={n}"), ("", "--m {m}"))
 
 

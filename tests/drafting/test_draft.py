@@ -96,6 +96,18 @@ def test_all_that_is_asked_for_stands_in_the_study() -> None:
     assert words[-6:] == ["--num-workers", "{num_workers}", "--prefetch-factor", "{prefetch_factor}", "--opt", "{opt}"]
 
 
+def test_a_flag_without_a_value_is_there_or_not(tmp_path: Path) -> None:
+    asked = ("num-workers=0,2", "persistent-workers=true,false")
+    spec = study("python train.py --num-workers 0 --persistent-workers", "torchrun.log", asked=asked)
+    assert shlex.split(spec.trainer.options["command"])[2:] == [
+        "--num-workers",
+        "{num_workers}",
+        "{flag:persistent-workers}",
+    ]
+    switch = spec.space["persistent-workers"]
+    assert (switch.choices, switch.when["num_workers"].model_dump()) == ((True, False), {"min": 1})  # type: ignore
+
+
 def test_presets_are_likely_by_what_a_script_imports(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import torch\nfrom rsl_rl.runners import OnPolicyRunner\nimport isaaclab.sim\nimport tqdm\n")

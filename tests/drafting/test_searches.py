@@ -5,7 +5,7 @@ import pytest
 from tuner.drafting.searches import searches
 from tuner.errors import StudyError
 
-COMMAND = shlex.split("train.py --num_envs 64 --batch-size=32 --num-workers 0 --lr 0.1 --opt adam")
+COMMAND = shlex.split("train.py --num_envs 64 --batch-size=32 --num-workers 0 --lr 0.1 --opt adam --headless")
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,8 @@ COMMAND = shlex.split("train.py --num_envs 64 --batch-size=32 --num-workers 0 --
         ("lr=0.1,0.01", "lr", (0.1, 0.01), 0.1),
         ("opt=adam,sgd", "opt", ("adam", "sgd"), "adam"),
         ("prefetch-factor=2,4", "prefetch_factor", (2, 4), None),
+        ("amp=true,false", "amp", (False, True), False),
+        ("headless=on,off", "headless", (False, True), True),
     ],
 )
 def test_a_search_is_read(asked: str, parameter: str, values: tuple[object, ...], typed: object) -> None:

@@ -26,6 +26,7 @@ FEW_ITERATIONS = 1000
 _FLAG = re.compile(r"--?(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.DOTALL)
 _OVERRIDE = re.compile(r"\+{0,2}(?P<name>[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
+_SWITCH = "{flag:"
 _LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch"}
 
 
@@ -108,14 +109,14 @@ class Template:
 def template(words: Sequence[str], searched: Mapping[str, str]) -> Template:
     """Put placeholders into a command line. Words that stay have their braces doubled.
 
-    `searched` maps a flag, spelled as the user names it, to its parameter. A flag that the command lacks is appended.
+    `searched` maps a flag, spelled as the user names it, to its placeholder: `{num_workers}`, or `{flag:amp}` for a
+    flag without a value. A flag that the command lacks is appended.
     """
-    literal = [word.replace("{", "{{").replace("}", "}}") for word in words]
+    literal = [_braced(word) for word in words]
     replaced: list[tuple[str, str]] = []
     known = settings(words)
     for setting in known:
-        parameter = next((to for flag, to in searched.items() if _same(flag, setting.name)), None)
-        fact = f"{{{parameter}}}" if parameter else _launch_fact(setting)
+        fact = next((to for flag, to in searched.items() if _same(flag, setting.name)), _launch_fact(setting))
         if fact is None:
             continue
         typed = words[setting.word]
@@ -123,9 +124,12 @@ def template(words: Sequence[str], searched: Mapping[str, str]) -> Template:
         literal[setting.word] = before + fact
         shown = typed if before else f"{words[setting.word - 1]} {typed}"
         replaced.append((shown, literal[setting.word] if before else f"{words[setting.word - 1]} {fact}"))
-    for flag, parameter in searched.items():
-        if not any(_same(flag, setting.name) for setting in known):
-            added = [f"--{_spelled(flag, words)}", f"{{{parameter}}}"]
+    for flag, placeholder in searched.items():
+        if f"--{flag}" in words and placeholder.startswith(_SWITCH):
+            literal[words.index(f"--{flag}")] = placeholder
+            replaced.append((f"--{flag}", placeholder))
+        elif not any(_same(flag, setting.name) for setting in known):
+            added = [placeholder] if placeholder.startswith(_SWITCH) else [f"--{_spelled(flag, words)}", placeholder]
             literal += added
             replaced.append(("", " ".join(added)))
     return Template(words=tuple(_with_port(literal, replaced)), replaced=tuple(replaced))

@@ -72,7 +72,7 @@ class Draft:
         if search.parameter == "num_envs":
             return {"ladder": list(search.values)}
         workers = next((one for one in self.searches if one.parameter in WORKERS and 0 in one.values), None)
-        needs = {workers.parameter: {"min": 1}} if workers and search.parameter in NEEDS_WORKERS else {}
+        needs = {workers.parameter: {"min": 1}} if workers and as_parameter(search.flag) in NEEDS_WORKERS else {}
         return {"choices": list(search.ordered), **({"when": needs} if needs else {})}
 
     def samples_per_iteration(self, preset: str | None) -> str:
@@ -119,7 +119,7 @@ def draft(
     return Draft(
         words=tuple(words),
         env={**(presets[0].env if presets else {}), **env},
-        template=template(words, {search.flag: search.parameter for search in found}),
+        template=template(words, {search.flag: search.placeholder for search in found}),
         searches=found,
         devices=chosen,
         likely=likely,

@@ -15,6 +15,7 @@ NEEDS_WORKERS = ("prefetch_factor", "dataloader_prefetch_factor", "persistent_wo
 _LEARNING = re.compile(r"batch|epochs|num_steps|n_steps|rollout|horizon|accumul")
 _WORKERS_TRIED = (0, 2, 4, 8, 16)
 _LEAST_WORKERS = 2
+_SWITCHED = {"true", "false", "on", "off", "yes", "no"}
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
 _BOUNDS = re.compile(r"(\d+)\.\.(\d+)")
 
@@ -30,11 +31,18 @@ class Search:
     """The value in the command; None where the command lacks the flag."""
     auto: bool = False
     """Whether the tuner makes the rungs between the first and the last value."""
+    is_switch: bool = False
+    """Whether the flag has no value: it is there or not."""
 
     @property
     def parameter(self) -> str:
-        """The flag's name in the study."""
-        return as_parameter(self.flag)
+        """The flag's name in the study; a switch keeps its spelling."""
+        return self.flag if self.is_switch else as_parameter(self.flag)
+
+    @property
+    def placeholder(self) -> str:
+        """What stands for the flag's value in the command, or for a switch itself."""
+        return f"{{flag:{self.flag}}}" if self.is_switch else f"{{{self.parameter}}}"
 
     @property
     def first(self) -> Value:
@@ -68,15 +76,15 @@ def searches(words: Sequence[str], asked: Sequence[str], cores_per_rank: int) ->
                 f"--search batch_size=32..512 (numbers in the command: {numbers or 'none'})"
             )
         return found
-    found = tuple(_asked(text, typed, cores_per_rank) for text in asked)
+    found = tuple(_asked(text, words, typed, cores_per_rank) for text in asked)
     names = [search.parameter for search in found]
     if twice := [name for name in names if names.count(name) > 1]:
         raise StudyError(f"--search {twice[0]} is given more than once; write all its values in one option")
     return found
 
 
-def _asked(text: str, typed: Mapping[str, Setting], cores_per_rank: int) -> Search:
-    """Read `num_envs=256..65536`, `num_workers=0,2,4` or `batch_size`."""
+def _asked(text: str, words: Sequence[str], typed: Mapping[str, Setting], cores_per_rank: int) -> Search:
+    """Read `num_envs=256..65536`, `num_workers=0,2,4`, `batch_size` or, of a flag without a value, `amp=true,false`."""
     flag, equals, values = text.partition("=")
     flag = flag.lstrip("-")
     if not _NAME.fullmatch(flag) or (equals and not values.strip(", ")):
@@ -88,6 +96,8 @@ def _asked(text: str, typed: Mapping[str, Setting], cores_per_rank: int) -> Sear
                 f"--search {text}: the command has no number for it; write {flag}=8,16,32 or {flag}=8..1024"
             )
         return _usual(setting, cores_per_rank)
+    if setting is None and {value.strip().lower() for value in values.split(",")} <= _SWITCHED:
+        return Search(flag=flag, values=(False, True), typed=f"--{flag}" in words, is_switch=True)
     known = _value(setting.value) if setting else None
     bounds = _BOUNDS.fullmatch(values)
     if bounds:
