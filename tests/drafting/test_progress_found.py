@@ -123,6 +123,15 @@ def test_one_iteration_of_a_likely_preset_is_enough_at_the_end() -> None:
     assert (found.preset, found.iteration_s) == ("sb3", None)
 
 
+def test_lines_that_begin_a_preset_are_waited_for() -> None:
+    episodes = [f"global_step={n * 40}, episodic_return={n}" for n in range(1, 9)]
+    found = found_in(*episodes)
+    assert (found.preset, found.is_sure) == (None, False)
+    found = find_progress(lines(*episodes, "SPS: 400"), last=True)
+    assert found is not None
+    assert (found.preset, found.is_sure, found.reports[-1].samples) == ("cleanrl", True, 320)
+
+
 def test_the_length_of_an_iteration_leaves_out_the_first() -> None:
     steps = [Line(t_s=t_s, text=f"step {n}") for n, t_s in enumerate([30.0, 40.0, 42.0, 44.0])]
     found = find_progress(steps)

@@ -1,7 +1,8 @@
 """Finds what counts in the lines that a trainer prints: by presets first, then by numbers that grow. Pure."""
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.drafting.columns import RECURS, Column, columns
 from tuner.probe.plan import LinePatterns
@@ -26,6 +27,8 @@ class Found:
     """The progress that the patterns find in the lines."""
     lines: tuple[str, ...]
     """The last lines that complete an iteration."""
+    is_sure: bool = True
+    """Whether no preset that has begun to match may still match better."""
 
     @property
     def counts_samples(self) -> bool:
@@ -45,16 +48,26 @@ def find_progress(lines: Sequence[Line], likely: Sequence[str] = (), *, last: bo
     """Return how these lines show progress; None if fewer than three iterations can be recognised.
 
     `likely` names presets that are tried before the others. If no more lines come (`last`), one iteration is enough
-    for a likely preset.
+    for a likely preset, and for a preset that alone prints such lines.
     """
     if reported := _read([line for line in lines if line.stream == "progress"], None, ()):
         return reported
     printed = [line for line in lines if line.stream == "console"]
-    for name in dict.fromkeys((*likely, *PRESETS)):
-        if found := _read(printed, name, PRESETS[name].progress, least=1 if last and name in likely else RECURS):
+    begun = [name for name in PRESETS if name not in likely and _has_begun(printed, PRESETS[name].progress)]
+    for name in dict.fromkeys((*likely, *begun, *PRESETS)):
+        if found := _read(
+            printed, name, PRESETS[name].progress, least=1 if last and name in (*likely, *begun) else RECURS
+        ):
             return found
     found = _read(printed, None, find_patterns([line.text for line in printed]))
-    return found if found and len({report.t_s for report in found.reports}) >= RECURS else None  # no list of layers
+    if found is None or len({report.t_s for report in found.reports}) < RECURS:  # a list of layers is printed at once
+        return None
+    return replace(found, is_sure=not begun)
+
+
+def _has_begun(lines: Sequence[Line], patterns: Sequence[str]) -> bool:
+    """Return whether a line matches one of several patterns of a preset. A single pattern matches many trainers."""
+    return len(patterns) > 1 and any(re.search(pattern, line.text) for pattern in patterns for line in lines)
 
 
 def _read(lines: Sequence[Line], preset: str | None, patterns: tuple[str, ...], *, least: int = RECURS) -> Found | None:

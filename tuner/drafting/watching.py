@@ -82,7 +82,7 @@ def _follow(
 
 def _is_enough(found: Found) -> bool:
     reports, least_s = found.reports, ENOUGH_S if found.preset or not found.patterns else ENOUGH_UNKNOWN_S
-    return len(reports) > ENOUGH_ITERATIONS and reports[-1].t_s - reports[1].t_s >= least_s
+    return found.is_sure and len(reports) > ENOUGH_ITERATIONS and reports[-1].t_s - reports[1].t_s >= least_s
 
 
 def _complaint(lines: Sequence[Line], exit_code: int | None, seconds: float, plan: ProbePlan) -> str:
