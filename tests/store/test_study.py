@@ -266,7 +266,7 @@ def test_a_pruner_cannot_be_left_out_later(database: Database, study: CaseStudy)
 
 
 def test_another_space_is_refused_with_what_changed(database: Database) -> None:
-    case_study(database)
+    probe(case_study(database), CRASH)
     ladder, *others = USUAL.parameters
     with pytest.raises(StoreError, match=r"space\.num_envs\.values: was \[8, 16, 32, 64\], is \[8, 16\]"):
         case_study(database, space=Space((replace(ladder, values=(8, 16)), *others)))
@@ -274,6 +274,51 @@ def test_another_space_is_refused_with_what_changed(database: Database) -> None:
         case_study(
             database, space=Space((*USUAL.parameters[:2], replace(USUAL.parameters[2], conditions=()), *others[2:]))
         )
+
+
+OTHER = {"trainer": {"name": "command", "command": "train --all"}, "source": "nvml"}
+
+
+@pytest.mark.parametrize("verdict", [CRASH, RETRY, OUT_OF_MEMORY])
+def test_a_study_that_has_measured_nothing_is_mended(database: Database, study: CaseStudy, verdict: Verdict) -> None:
+    (first,) = probe(study, verdict)
+    mended = case_study(database, known=identity(**OTHER))
+    assert (mended.finished, mended.failing_streak) == (0, 0)
+    assert mended.frontier().beyond(first) is None
+    assert probe(mended, ok(50.0)) == [first]
+    assert len(stored(database)) == 2
+    assert (mended.finished, mended.incumbent) == (1, 50.0)
+    with pytest.raises(StoreError, match="was started with other settings"):
+        case_study(database)
+
+
+def test_a_study_without_trials_takes_another_space(database: Database) -> None:
+    case_study(database)
+    ladder, *others = USUAL.parameters
+    smaller = Space((replace(ladder, values=(8, 16)), *others))
+    assert probe(case_study(database, space=smaller), ok(50.0)) == smaller.seeds(1)[:1]
+
+
+@pytest.mark.parametrize("verdict", [ok(50.0), Verdict(state=State.PRUNED, status="pruned")])
+def test_what_has_measured_something_is_not_mended(database: Database, study: CaseStudy, verdict: Verdict) -> None:
+    probe(study, CRASH)
+    probe(study, verdict)
+    with pytest.raises(StoreError, match="was started with other settings"):
+        case_study(database, known=identity(**OTHER))
+
+
+def test_a_study_is_not_mended_while_a_trial_runs(database: Database, study: CaseStudy) -> None:
+    asked = ask(study)
+    with pytest.raises(StoreError, match="was started with other settings"):
+        case_study(database, known=identity(**OTHER))
+    tell(study, asked, CRASH)
+    assert case_study(database, known=identity(**OTHER)).finished == 0
+
+
+def test_a_worker_of_the_set_up_before_asks_no_more(database: Database, study: CaseStudy) -> None:
+    case_study(database, known=identity(**OTHER))
+    with pytest.raises(StoreError, match="was started with other settings"):
+        ask(study)
 
 
 def test_each_case_has_a_study_of_its_own(database: Database, study: CaseStudy) -> None:

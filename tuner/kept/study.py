@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.kept.case import KeptCase, decode
-from tuner.kept.names import CASE, ENDED, IDENTITY, RUNGS
+from tuner.kept.names import CASE, ENDED, IDENTITY, MENDED, RUNGS
 
 
 class KeptStudy:
@@ -32,6 +32,12 @@ class KeptStudy:
         known = self._attributes.get(RUNGS)
         is_readable = isinstance(known, list | tuple) and all(isinstance(rung, int) for rung in known)
         return tuple(known) if known and is_readable else None
+
+    @property
+    def mended(self) -> int:
+        """The number of trials from before the set-up was mended; 0 where it never was."""
+        known = self._attributes.get(MENDED)
+        return known if isinstance(known, int) else 0
 
     @property
     def ended(self) -> str | None:

@@ -10,7 +10,16 @@ from optuna.trial import FrozenTrial
 from tuner.search.front import front
 from tuner.search.frontier import Frontier
 from tuner.search.standing import Reading, Standing, ways
-from tuner.search.trials import frontier, has_failed, kept, launch_digest, meaningful, readings, same_launch
+from tuner.search.trials import (
+    frontier,
+    has_failed,
+    kept,
+    launch_digest,
+    meaningful,
+    readings,
+    same_launch,
+    since_mended,
+)
 from tuner.study.space import Config, Space
 
 
@@ -28,13 +37,13 @@ class History:
 
     @cached_property
     def trials(self) -> list[FrozenTrial]:
-        """All trials of the study."""
-        return [one for one in self.study.get_trials(deepcopy=False) if one.number != self._asked]
+        """All trials of the study since its set-up was mended, if it was."""
+        return [one for one in since_mended(self.study) if one.number != self._asked]
 
     @property
     def number(self) -> int:
         """The number that the next trial has."""
-        return len(self.trials) if self._asked is None else self._asked
+        return len(self.study.get_trials(deepcopy=False)) if self._asked is None else self._asked
 
     @property
     def signs(self) -> tuple[float, ...]:

@@ -1,12 +1,14 @@
 """What the search reads of a study's trials: configs, failures, measurements, and where memory ends."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import takewhile
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from tuner.kept.study import KeptStudy
 from tuner.kept.trial import KeptTrial
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.standing import Reading, broken, counted, is_failure
@@ -61,6 +63,16 @@ def meaningful(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """Return the trials without the failures of a trainer that was broken at first: see `standing.broken`."""
     excused = broken(list(readings(trials)))
     return [trial for place, trial in enumerate(trials) if place not in excused]
+
+
+def since_mended(study: Study, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
+    """Return the trials since the study's set-up was mended, or all where it never was.
+
+    `states` are those that count; None means all. A study is mended only before it has measured anything, so earlier
+    trials say nothing about their configs.
+    """
+    mended = KeptStudy(study.user_attrs).mended
+    return [one for one in study.get_trials(deepcopy=False, states=states) if one.number >= mended]
 
 
 def has_failed(trial: FrozenTrial) -> bool:

@@ -1,30 +1,34 @@
 """Begins the study of a case in the database, or resumes it with unchanged settings."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import optuna
 from optuna.pruners import BasePruner
 from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import StoreError
 from tuner.kept.identity import without_idle_pruner
-from tuner.kept.names import IDENTITY
+from tuner.kept.names import IDENTITY, MENDED
 from tuner.kept.study import KeptStudy
+from tuner.search.trials import kept
 from tuner.store.database import Database
+from tuner.store.leases import Lease
 
 
 def check_study(database: Database, name: str, identity: dict[str, Any]) -> None:
-    """Raise StoreError if the study called `name` exists and has another identity. This begins no study."""
+    """Raise StoreError if the study called `name` cannot go on with this identity. This begins no study."""
     with database.reported():
         try:
             study_id = database.storage.get_study_id_from_name(name)
         except KeyError:  # there is no such study yet
             return
         known = KeptStudy(database.storage.get_study_user_attrs(study_id)).identity
-    if known is not None:
-        _check_identity(known, identity, study=name, shown_url=database.shown_url)
+        trials = database.storage.get_all_trials(study_id, deepcopy=False)
+    if known is not None and not _may_be_mended(known, identity, trials):
+        check_identity(known, identity, study=name, shown_url=database.shown_url)
 
 
 def open_study(
@@ -32,6 +36,7 @@ def open_study(
 ) -> optuna.Study:
     """Return the study called `name`, which maximises each of the objectives. It still has Optuna's default sampler.
 
+    A study that has measured nothing yet takes over the new identity, because its set-up was at fault.
     Raises StoreError that names what differs from the identity with which the study was begun.
     """
     study = optuna.create_study(
@@ -44,11 +49,37 @@ def open_study(
     known = KeptStudy(study.user_attrs).identity
     if known is None:
         study.set_user_attr(IDENTITY, identity)
+    elif without_idle_pruner(known) != identity and _may_be_mended(
+        known, identity, trials := study.get_trials(deepcopy=False)
+    ):
+        study.set_user_attr(IDENTITY, identity)
+        study.set_user_attr(MENDED, len(trials))
     else:
-        _check_identity(known, identity, study=name, shown_url=database.shown_url)
+        check_identity(known, identity, study=name, shown_url=database.shown_url)
     if len(objectives) > 1:
         _name_values(study, objectives)
     return study
+
+
+def _may_be_mended(known: Mapping[str, Any], now: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> bool:
+    """Return whether a study may go on with another identity: it has no number yet, and nobody runs a trial.
+
+    The objectives stay, because Optuna fixes their number. Once there are trials, the space stays, because Optuna fixes
+    the values of their parameters.
+    """
+    fixed = ("objective", "space") if trials else ("objective",)
+    if any(known.get(part) != now.get(part) for part in fixed):
+        return False
+    return not any(_is_measured(trial) or _is_run(trial) for trial in trials)
+
+
+def _is_measured(trial: FrozenTrial) -> bool:
+    return trial.state == TrialState.COMPLETE or (trial.state == TrialState.PRUNED and kept(trial).failure is None)
+
+
+def _is_run(trial: FrozenTrial) -> bool:
+    lease = Lease.read(kept(trial).lease)
+    return trial.state == TrialState.RUNNING and lease is not None and lease.held()
 
 
 def _name_values(study: optuna.Study, objectives: Sequence[str]) -> None:
@@ -58,7 +89,7 @@ def _name_values(study: optuna.Study, objectives: Sequence[str]) -> None:
         study.set_metric_names(list(objectives))
 
 
-def _check_identity(known: dict[str, Any], now: dict[str, Any], *, study: str, shown_url: str) -> None:
+def check_identity(known: dict[str, Any], now: dict[str, Any], *, study: str, shown_url: str) -> None:
     """Raise StoreError if the settings differ from those with which the study was started; it names the differences."""
     if changed := list(_changes(without_idle_pruner(known), now)):
         raise StoreError(

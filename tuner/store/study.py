@@ -28,13 +28,14 @@ from tuner.search.trials import (
     readings,
     running,
     same_launch,
+    since_mended,
     suggest,
 )
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database
 from tuner.store.dropped import Recovered, recover, tell_probe
 from tuner.store.leases import BEAT_S, Lease
-from tuner.store.opening import open_study
+from tuner.store.opening import check_identity, open_study
 from tuner.store.records import usual_s
 from tuner.study.space import Config, Space
 
@@ -87,19 +88,20 @@ class CaseStudy:
         with database.reported(), database.lock():
             self._study = open_study(database, name, objectives=objectives, pruner=pruner, identity=identity)
             self._study.set_user_attr(CASE, encode(case))
+            self._identity = KeptStudy(self._study.user_attrs).identity or {}
             self._strategy = strategy(len(self._study.get_trials(deepcopy=False)))
 
     @property
     def finished(self) -> int:
         """How many trials have ended, without those that will be repeated and those that confirm another trial."""
         with self._database.reported():
-            return finished(self._study.get_trials(deepcopy=False))
+            return finished(since_mended(self._study))
 
     @property
     def running(self) -> int:
         """How many trials are leased, to this process or to others."""
         with self._database.reported():
-            return running(self._study.get_trials(deepcopy=False))
+            return running(since_mended(self._study))
 
     @property
     def incumbent(self) -> float | None:
@@ -107,20 +109,20 @@ class CaseStudy:
         if self._several:
             return None
         with self._database.reported():
-            trials = self._study.get_trials(deepcopy=False)
+            trials = since_mended(self._study)
         return incumbent(readings(trials))
 
     @property
     def has_run(self) -> bool:
         """Whether a probe has measured the objective."""
         with self._database.reported():
-            return bool(self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+            return bool(since_mended(self._study, (TrialState.COMPLETE,)))
 
     @property
     def failing_streak(self) -> int:
         """How many trials in a row, counted back from the last ended one, failed without fault of their config."""
         with self._database.reported():
-            ended = [trial for trial in self._study.get_trials(deepcopy=False) if trial.state.is_finished()]
+            ended = [trial for trial in since_mended(self._study) if trial.state.is_finished()]
         failed = (trial.state == TrialState.FAIL and has_failed(trial) for trial in reversed(ended))
         return sum(1 for _ in takewhile(bool, failed))
 
@@ -134,19 +136,19 @@ class CaseStudy:
         """Return the rungs of an `auto` ladder. If the study has none, `make` makes them from the trials, for good."""
         with self._database.reported(), self._database.lock():
             if (rungs := self.rungs) is None:
-                rungs = make(self._study.get_trials(deepcopy=False))
+                rungs = make(since_mended(self._study))
                 self._study.set_user_attr(RUNGS, rungs)
         return rungs
 
     def frontier(self) -> Frontier:
         """Return what the study knows about where memory ends."""
         with self._database.reported():
-            return frontier(self._study.get_trials(deepcopy=False))
+            return frontier(since_mended(self._study))
 
     def metrics_of(self, config: Config) -> Mapping[str, float | None]:
         """Return the metrics of the newest complete probe of this config; empty where there is none."""
         with self._database.reported():
-            complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+            complete = since_mended(self._study, (TrialState.COMPLETE,))
         same = [trial for trial in complete if same_launch(trial.params, config)]
         probe = kept(same[-1]).probe if same else None
         return probe.metrics if probe else {}
@@ -166,6 +168,7 @@ class CaseStudy:
         gets the median seconds of the case's probes, None where unknown, and says whether a probe may begin.
         """
         with self._database.reported(), self._database.lock():
+            self._check_identity()
             history = History(self._study, self._space)
             choice = self._choice(history, target, price)
             if choice is None or not has_time(usual_s(history.trials)):
@@ -176,6 +179,12 @@ class CaseStudy:
             if KeptStudy(self._study.user_attrs).ended:
                 self._study.set_user_attr(ENDED, None)
             return self._asked(trial, choice, history)
+
+    def _check_identity(self) -> None:
+        """Raise StoreError where somebody has mended the study's set-up since this process opened it."""
+        known = KeptStudy(self._study.user_attrs).identity or {}
+        if known != self._identity:
+            check_identity(known, self._identity, study=self._study.study_name, shown_url=self._database.shown_url)
 
     def _choice(self, history: History, target: int | None, price: Price) -> Choice | None:
         """Choose the next config of the search. Once the search has ended and no probe runs, choose one to confirm."""
