@@ -2,6 +2,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import psutil
@@ -9,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.devices.cpu import CpuSource, ProcessUsage, busy_pct, find_owners, find_ranks
+from tuner.devices.cpu import CpuSource
+from tuner.devices.cpu_time import CpuTime, Others, ProcessUsage, find_owners, find_ranks, spent_s
 from tuner.testing.contracts import check_device_source
 from tuner.units import BYTES_PER_MIB
 
@@ -20,6 +22,7 @@ class FakeProcess:
     def __init__(self, pid: int, parent: "FakeProcess | None" = None, *, created_s: float = 0.0) -> None:
         self.pid = pid
         self.cpu_s = 0.0
+        self.reaped_s = 0.0
         self.gone = False
         self._parent = parent
         self._created_s = created_s
@@ -39,11 +42,23 @@ class FakeProcess:
 
     def cpu_times(self) -> Any:
         self._check()
-        return psutil.Process().cpu_times()._replace(user=self.cpu_s * 0.75, system=self.cpu_s * 0.25)
+        times = {"user": self.cpu_s * 0.75, "system": self.cpu_s * 0.25}
+        ended = {"children_user": self.reaped_s, "children_system": 0.0}
+        return psutil.Process().cpu_times()._replace(**times, **ended)
 
     def memory_info(self) -> Any:
         self._check()
         return psutil.Process().memory_info()._replace(rss=self.pid * BYTES_PER_MIB)
+
+    def memory_full_info(self) -> Any:
+        self._check()
+        return SimpleNamespace(pss=self.pid * BYTES_PER_MIB)
+
+    def end(self) -> None:
+        """End, and be waited for by the parent."""
+        assert self._parent is not None
+        self._parent.reaped_s += self.cpu_s + self.reaped_s
+        self.gone = True
 
     def children(self, recursive: bool) -> "list[FakeProcess]":
         assert recursive
@@ -107,11 +122,40 @@ def test_shares_are_of_the_cores_that_fall_to_a_rank(source: CpuSource, ranks: l
     ranks[1].cpu_s += 0.2
     assert shares(source, 0.5) == [pytest.approx(50.0), pytest.approx(10.0)]
     ranks[1].cpu_s += 3.0
-    assert shares(source, 1.0) == [0.0, 100.0]
+    assert shares(source, 1.0) == [0.0, pytest.approx(150.0)]
 
 
 def test_memory_is_the_rank_s_own(source: CpuSource):
     assert [sample.mem_used_mib for sample in source.sample(0.0)] == [30.0, 20.0]
+
+
+def test_memory_of_helpers_counts_for_the_rank_above_them(source: CpuSource, ranks: list[FakeProcess]):
+    FakeProcess(31, FakeProcess(32, ranks[0]))
+    assert [sample.mem_used_mib for sample in source.sample(0.0)] == [30.0 + 31.0 + 32.0, 20.0]
+
+
+@pytest.mark.parametrize("lives_s", [0.25, 0.8, 1.7, 3.0])
+def test_children_that_live_shortly_count_once(source: CpuSource, ranks: list[FakeProcess], lives_s: float):
+    """One child after another keeps 1.68 of the rank's 4 cores busy, whether the source sees it or not."""
+    child, ends_s, known = FakeProcess(100, ranks[0]), lives_s, []
+    for tick in range(601):
+        if tick / 20 >= ends_s:
+            child.end()
+            child, ends_s = FakeProcess(100 + tick, ranks[0]), ends_s + lives_s
+        known.append(shares(source, tick / 20)[0])
+        child.cpu_s += 1.68 / 20
+    assert sum(share or 0.0 for share in known) / 600 == pytest.approx(42.0, abs=2.5)
+
+
+def test_what_others_use_of_the_machine_is_measured(launcher: FakeProcess, ranks: list[FakeProcess]):
+    busy_s = iter((100.0, 105.0, 105.0))
+    others = Others(cores=4, busy_s=lambda: next(busy_s))
+    source = CpuSource(2, cores=4, open_process=lambda pid: cast(psutil.Process, launcher), others=others)
+    source.attach(launcher.pid)
+    assert [sample.others_pct for sample in source.sample(0.0)] == [None, None]
+    ranks[0].cpu_s, launcher.cpu_s = ranks[0].cpu_s + 0.6, 0.4
+    assert [sample.others_pct for sample in source.sample(2.0)] == [pytest.approx(50.0, abs=10.0)] * 2
+    assert [sample.others_pct for sample in source.sample(3.0)] == [pytest.approx(0.0, abs=10.0)] * 2
 
 
 def test_work_of_helpers_counts_for_the_rank_above_them(source: CpuSource, ranks: list[FakeProcess]):
@@ -198,12 +242,16 @@ def test_ranks_are_the_busiest_and_own_what_is_below_them(tree: list[ProcessUsag
         assert owners.get(process.pid) == inherited
 
 
-@given(
-    before_s=st.dictionaries(st.integers(1, 4), st.floats(0, 1e6)),
-    after_s=st.dictionaries(st.integers(1, 4), st.floats(0, 1e6)),
-    room_s=st.floats(-1, 100),
-)
-def test_a_share_is_unknown_or_between_0_and_100(before_s: dict[int, float], after_s: dict[int, float], room_s: float):
-    share = busy_pct(1, {1: 1, 2: 1, 3: 3}, before_s, after_s, room_s)
-    assert (share is None) == (room_s <= 0 or 1 not in before_s or 1 not in after_s)
-    assert share is None or 0 <= share <= 100
+times = st.builds(CpuTime, own_s=st.floats(0, 1e6), reaped_s=st.floats(0, 1e6))
+
+
+@given(before=st.dictionaries(st.integers(1, 4), times), after=st.dictionaries(st.integers(1, 4), times))
+def test_no_time_is_spent_backwards(before: dict[int, CpuTime], after: dict[int, CpuTime]):
+    assert spent_s(before, after) >= 0.0
+    assert spent_s(after, after) == 0.0
+
+
+def test_a_child_that_has_ended_is_counted_once():
+    before = {1: CpuTime(own_s=5.0), 2: CpuTime(own_s=3.0)}
+    assert spent_s(before, {1: CpuTime(own_s=5.5, reaped_s=3.2)}) == pytest.approx(0.7)
+    assert spent_s(before, {1: CpuTime(own_s=5.5)}) == pytest.approx(0.5)  # nobody waited for it

@@ -199,3 +199,19 @@ def test_busy_seconds_beyond_the_elapsed_time_are_refused() -> None:
     result, _ = probe(records, patterns=PATTERN, on_cpu=True)
     assert [(device.source, device.util_mean_pct) for device in result.devices] == [("busy_share", None)] * 2
     assert result.notes == ("utilisation is unknown: a rank reports more `busy_s` than the time that has passed",)
+
+
+def test_a_busy_machine_is_said() -> None:
+    readings = tuple(
+        DeviceSample(t_s=tick / 10, device=rank, util_pct=50.0, others_pct=43.0)
+        for tick in range(600)
+        for rank in range(2)
+    )
+    records = [
+        (3.0 * iteration + 3, json.dumps({"iteration": iteration, "rank": rank}))
+        for iteration in range(9)
+        for rank in range(2)
+    ]
+    result, _ = probe(records, readings=readings, on_cpu=True)
+    assert result.notes == ("other processes used 43 % of the processors, so another run may give another value",)
+    assert result.devices[0].others_mean_pct == pytest.approx(43.0)

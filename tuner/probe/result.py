@@ -76,6 +76,8 @@ class DeviceSample:
     mem_used_mib: float | None = None
     mem_total_mib: float | None = None
     power_w: float | None = None
+    others_pct: float | None = None
+    """The share of the machine's processors that other processes used; known only where the CPU is measured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,6 +105,8 @@ class DeviceSummary:
     mem_total_mib: float | None = None
     power_mean_w: float | None = None
     power_max_w: float | None = None
+    others_mean_pct: float | None = None
+    """The mean share of the machine's processors that other processes used; known only where the CPU is measured."""
     energy_j: float | None = None
     """The energy that the window's iterations take in training."""
 

@@ -1,7 +1,7 @@
 """One probe from launch to result: start the trainer, watch it, end it, summarise."""
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,8 @@ from tuner.probe.window import Window, find_window
 
 POLL_S = 0.05
 """A probe waits at most this many seconds for a line before it asks again whether to go on."""
+BUSY_PCT = 10.0
+"""From this share of the processors on, in percent, the result of a probe on the CPU says what others used."""
 _HEALTHY = {End.ENOUGH, End.STOPPED, End.EXITED}
 """After these ends the session that served the probe may serve another probe."""
 
@@ -135,7 +137,7 @@ class _Probe:
         if window is None:
             return known
         shares = busy_shares(self._watch.progress, window, len(self._plan.slot.devices))
-        speed = rate(window)
+        speed, devices = rate(window), self._summaries(window, shares)
         return replace(
             known,
             window_s=window.seconds,
@@ -145,8 +147,8 @@ class _Probe:
             samples_per_s_se=speed.error,
             busy_spread_pct=_spread(shares) if shares else None,
             alloc_retries=self._alloc_retries(),
-            devices=self._summaries(window, shares),
-            notes=tuple(_notes(window, shares)),
+            devices=devices,
+            notes=tuple(_notes(window, shares, devices)),
         )
 
     def _summaries(self, window: Window, shares: list[Measure] | None) -> tuple[DeviceSummary, ...]:
@@ -177,7 +179,7 @@ class _Probe:
         return sum(latest.values()) if latest else None
 
 
-def _notes(window: Window, shares: list[Measure] | None) -> Iterator[str]:
+def _notes(window: Window, shares: list[Measure] | None, devices: Sequence[DeviceSummary]) -> Iterator[str]:
     """Yield what a reader of the window's numbers should know."""
     if (level := window.last_level) is not None:
         before_s, after_s = (one.trained_s / one.iterations for one in (window.before_change, level))
@@ -186,6 +188,13 @@ def _notes(window: Window, shares: list[Measure] | None) -> Iterator[str]:
         yield "samples/s is unknown: `samples` is not the total since the start"
     if shares and any(share.mean is None for share in shares):
         yield "utilisation is unknown: a rank reports more `busy_s` than the time that has passed"
+    yield from _busy_with_others(devices)
+
+
+def _busy_with_others(devices: Sequence[DeviceSummary]) -> Iterator[str]:
+    others_pct = max((one.others_mean_pct or 0.0 for one in devices), default=0.0)
+    if others_pct >= BUSY_PCT:
+        yield f"other processes used {others_pct:.0f} % of the processors, so another run may give another value"
 
 
 def _ended_by(answer: Answer) -> tuple[End, str | None] | None:

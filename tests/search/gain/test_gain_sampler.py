@@ -48,7 +48,9 @@ class Search:
         value: Callable[[Config], float] = busy,
         warm: bool = False,
         certainty: float = CERTAINTY,
+        error: float = 0.3,
     ) -> None:
+        self.error = error
         self.space, self.fits, self.value, self.warm, self.certainty = space, fits, value, warm, certainty
         self.study = optuna.create_study(direction="maximize")
         self.asked: list[Config] = []
@@ -68,7 +70,7 @@ class Search:
             trial.set_constraint(MEMORY, 1.0)
             self.study.tell(trial, state=TrialState.PRUNED)
         else:
-            trial.set_user_attr(ERROR, 0.3)
+            trial.set_user_attr(ERROR, self.error)
             took = {MEMORY_SHARE: 0.05 + 0.85 * rung / max(self.fits, 5000), START_S: 20.0 + rung / 60, RUN_S: 15.0}
             trial.set_user_attr(COST, took)
             if self.warm:
@@ -103,6 +105,16 @@ def test_less_certainty_ends_sooner_and_more_goes_on_from_there() -> None:
     assert search.sampler.ended(search.study) is None
     assert len(search.run()) > asked
     assert search.sampler.ended(search.study) == "98% sure that no config is 1% better than the best"
+
+
+@pytest.mark.parametrize("error", [0.3, 32.0])
+def test_nobody_is_sure_after_one_measurement_or_of_a_value_known_to_64_percent(error: float) -> None:
+    """Every other config runs out of memory, so the config that runs has no rival."""
+    rungs = Space((Parameter(name="num_envs", values=(8, 4096)),))
+    search = Search(rungs, fits=8, value=lambda _: 50.0, error=error)
+    search.step({"num_envs": 4096})
+    search.step({"num_envs": 8})
+    assert "sure" not in (search.sampler.ended(search.study) or "")
 
 
 @pytest.mark.parametrize(("share", "rung"), [(0.05, 4096), (0.2, 2048)])

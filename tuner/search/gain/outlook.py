@@ -17,6 +17,8 @@ from tuner.study.spec import ProbeSpec
 
 WITHIN = 0.01
 """Configs whose values differ by no more than this share are equally good."""
+COARSE = 0.1
+"""Nobody is sure of a best whose value has a standard deviation above this share."""
 TRIFLE = 1e-5
 """A gain below this share of the best counts as no gain."""
 LIKELY = 0.5
@@ -91,11 +93,16 @@ class Outlook:
             return "every config has been probed"
         if self.best is None:
             return None
-        if self._certainty(self.best) >= self._wanted:
+        if self._is_known(self.best) and self._certainty(self.best) >= self._wanted:
             return f"{100 * self._wanted:g}% sure that no config is {WITHIN:.0%} better than the best"
         if self._trifling(self._expected_gain(0.0), self.best):
             return "to know any config exactly would gain almost nothing"
         return None
+
+    def _is_known(self, best: int) -> bool:
+        """Return whether the measurements allow to be sure of the best: more than one, and none too coarse."""
+        measurements = sum(len(one.values) for one in self._observed.measured.values())
+        return measurements > 1 and self._beliefs[1][best] <= COARSE * abs(self._mean[best])
 
     def _first(self) -> int:
         """Begin in the middle of the ladder; after each failure, half-way down from the config that failed."""
