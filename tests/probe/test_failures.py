@@ -129,3 +129,53 @@ def test_a_trainer_that_said_nothing_has_no_last_line() -> None:
 
 def test_a_hang_shows_what_was_said_last() -> None:
     assert named(lines=["iter 2"], end=End.HANG, seen=2).detail == "no new iteration; the last line: iter 2"
+
+
+LONG = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate ..1.2.3 GiB.",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 of which ...... MiB is free.",
+        f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {LONG} GiB. GPU {LONG} has a total capacity",
+        f"Failed to allocate {LONG} bytes on device 'cuda:{LONG}'",
+        f"[rank{LONG}]: torch.OutOfMemoryError: CUDA out of memory.",
+    ],
+)
+def test_sizes_and_ranks_that_cannot_be_read_are_unknown(line: str) -> None:
+    failure = named(lines=[line])
+    assert (failure.kind, failure.rank) in {(FailureKind.GPU_OOM, None), (FailureKind.GPU_OOM, 0)}
+    assert failure.overshoot_mib in {None, 2048.0}
+
+
+@pytest.mark.parametrize("rank", [-1, 10**400, 1.5, 1.0, True, "0", [], {}, float("nan")])
+def test_a_reported_rank_that_is_none_is_unknown(rank: object) -> None:
+    assert named({"detail": "it broke", "kind": "crash", "rank": rank}).rank is None
+
+
+PARTS = st.sampled_from(
+    [
+        *(
+            "Traceback (most recent call last):",
+            "[rank",
+            "]: ",
+            "Process SpawnProcess-",
+            ":",
+            "-- Process ",
+            " terminated",
+        ),
+        *("Tried to allocate ", " GiB", " of which ", " MiB is free", "Failed to allocate ", " bytes", "cuda:"),
+        *("RuntimeError: ", ".", "..", "-", "1e999", "²", "٣", LONG, "9", "\x00", "\udcf6", " with"),
+    ]
+)
+
+
+@given(st.lists(st.lists(PARTS, max_size=8).map("".join), max_size=8))
+def test_no_line_crashes_the_reading_of_failures(lines: list[str]) -> None:
+    evidence = Evidence()
+    for line in lines:
+        evidence.feed(line, 1.0)
+    evidence.failure()
+    evidence.last_words()

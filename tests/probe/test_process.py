@@ -1,5 +1,6 @@
 """Real processes: whatever a probe does and however the tuner ends, every process that the probe started ends."""
 
+import json
 import os
 import re
 import signal
@@ -317,3 +318,18 @@ def test_a_flood_without_newlines_is_bounded_on_disk(tmp_path: Path) -> None:
     log = (tmp_path / "out/console.log").read_text()
     assert log.startswith("x" * 1000 + "\n[tuner:")
     assert len(log) < 1100
+
+
+@pytest.mark.parametrize(
+    "made", ["os.mkdir(path)", "os.mkfifo(path)", "os.symlink('/dev/zero', path)"], ids=["folder", "pipe", "device"]
+)
+def test_reports_that_cannot_be_read_are_named_once(tmp_path: Path, made: str) -> None:
+    code = f"import os, time; path = os.environ['REPORTS']; {made}; print('made', flush=True); time.sleep(0.3)"
+    blank = plan(tmp_path, code)
+    process = Process(replace(blank, env={"REPORTS": str(blank.slot.progress)}), MonotonicClock())
+    messages: list[dict[str, object]] = []
+    while process.exit_code() is None:
+        messages += [json.loads(line.text) for line in process.lines(0.05) if line.stream == "progress"]
+    (message,) = messages
+    assert message["type"] == "unread"
+    assert "cannot be read" in str(message["detail"])

@@ -42,7 +42,7 @@ def study_file(folder: Path, **changes: object) -> Path:
         "cases": ["walk"],
         "devices": "cpu:2",
         "space": {"num_envs": {"ladder": [8, 16]}},
-        "probe": {"iterations": 4},
+        "probe": {"iterations": 4, "window_seconds": 0.05},
         **changes,
     }
     path = folder / "demo.yaml"

@@ -15,7 +15,7 @@ EXCEPTION = re.compile(r"^(?:\[rank\d+\]: )?(?:\w+\.)*\w*(?:Error|Exception|Inte
 SURVIVED_S = 30.0
 """A process that raised an exception this many seconds before the next exception has survived it."""
 
-_PREFIX = re.compile(r"(?:\[[\w,]{1,30}\](?:<\w+>)?: ?|\d+: )?")
+_PREFIX = re.compile(r"(?:\[[\w,]{1,30}\](?:<\w+>)?: ?|[0-9]{1,6}: )?")
 """What torch (`[rank1]: `), torchrun (`[default1]:`), mpirun (`[1,2]<stderr>:`) and srun (`2: `) put before a line."""
 _HEADER = re.compile(r"\bTraceback \(most recent call last\)")
 _CHILD = re.compile(r"^Process \S+:$")

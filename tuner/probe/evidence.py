@@ -22,16 +22,22 @@ KILL_SEEN_S = 3.0
 MOST_BREACHES = 2
 """A trainer may break the session protocol this often, without progress in between, and still recover."""
 
+MOST_RANKS = 1_000_000
+"""A reported rank of this number or above is no rank."""
+
 _TELLABLE = [kind for kind in FailureKind if kind is not FailureKind.INTERRUPTED]
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
 _DEAD_RANK = re.compile(
-    r"^Process \S+-(?P<child>\d+):$|^\[rank(?P<rank>\d+)\]: Traceback|^-- Process (?P<spawned>\d+) terminated with"
+    r"^Process \S+-(?P<child>[0-9]{1,6}):$|^\[rank(?P<rank>[0-9]{1,6})\]: Traceback"
+    r"|^-- Process (?P<spawned>[0-9]{1,6}) terminated with"
 )
 _FATAL_NOTE = re.compile(r"^\[tuner\] process \d+ was killed by |^" + re.escape(BREACH))
-_RANK = re.compile(r"\[rank(\d+)\]|device 'cuda:(\d+)'|GPU (\d+) has a total capacity")
-_ASKED = re.compile(r"Tried to allocate ([\d.]+) (MiB|GiB)")
-_FREE = re.compile(r"of which ([\d.]+) (MiB|GiB) is free")
-_BYTES = re.compile(r"Failed to allocate (\d+) bytes")
+_SIZE = r"([0-9]{1,15}(?:\.[0-9]{1,15})?) (MiB|GiB)"
+"""A size as PyTorch prints it. A number of more digits is no size, and Python refuses to read thousands of them."""
+_RANK = re.compile(r"\[rank([0-9]{1,6})\]|device 'cuda:([0-9]{1,6})'|GPU ([0-9]{1,6}) has a total capacity")
+_ASKED = re.compile(rf"Tried to allocate {_SIZE}")
+_FREE = re.compile(rf"of which {_SIZE} is free")
+_BYTES = re.compile(r"Failed to allocate ([0-9]{1,18}) bytes")
 _KEPT_LINES = 200
 _KEPT_CLUES = 20
 _RULES = tuple(by_priority())
@@ -75,7 +81,7 @@ class Evidence:
         """Add the trainer's own `failed` record: its detail counts as output, and its kind comes before all rules."""
         lines = map(plain, str(failed.get("detail") or "")[:MAX_LINE_BYTES].splitlines())
         texts = [line.rstrip() for line in lines if line.strip()] or ["no detail"]
-        rank = failed["rank"] if isinstance(failed.get("rank"), int) else None
+        rank = _rank_of(failed.get("rank"))
         own = Causes()
         for text in texts:
             self.feed(text, t_s, rank)
@@ -168,6 +174,12 @@ class Evidence:
                 return next(int(group) for group in found.groups() if group)
         dead = [found for clue in self._tail if (found := _DEAD_RANK.search(clue.text))]
         return int(dead[0]["child"] or dead[0]["rank"] or dead[0]["spawned"]) if dead else None
+
+
+def _rank_of(reported: object) -> int | None:
+    if isinstance(reported, bool) or not isinstance(reported, int):
+        return None
+    return reported if 0 <= reported < MOST_RANKS else None
 
 
 def _overshoot_mib(line: str) -> float | None:

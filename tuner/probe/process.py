@@ -13,7 +13,7 @@ from tuner.errors import OutputError, TrainerError
 from tuner.probe import guard
 from tuner.probe.console import USUAL_BOUNDS, Bounds, Console
 from tuner.probe.plan import ProbePlan
-from tuner.probe.progress_file import ProgressFileReader
+from tuner.probe.progress_file import UNREAD, ProgressFileReader
 from tuner.probe.protocols import Clock, Line
 from tuner.probe.tail import Tail
 
@@ -33,6 +33,7 @@ class Process:
         self._given_up_at_s: float | None = None
         prepare(plan)
         self._tail = Tail(plan.slot.progress, bounds.tail_bytes)
+        self._is_unread = False
         self._file = plan.progress_file and ProgressFileReader(plan.progress_file, clock, bounds.tail_bytes)
         self._guard, self._socket, pipe = _start_guard(plan, bounds.term_grace_s)
         self._messages = self._socket.makefile("r")
@@ -56,8 +57,17 @@ class Process:
         """Return new console lines and progress records; see `RunningTrainer.lines`."""
         lines = self._console.lines(timeout_s)
         now_s = self._clock.now() - self._origin_s
-        records = [*self._tail.read(), *(self._file.read() if self._file else ())]
+        records = [*self._reports(), *(self._file.read() if self._file else ())]
         return lines + [Line(t_s=now_s, text=text, stream="progress") for text in records]
+
+    def _reports(self) -> list[str]:
+        """Return the new messages of the trainer's reports; one message says why there are none, where they fail."""
+        try:
+            return self._tail.read()
+        except OSError as error:
+            said, self._is_unread = self._is_unread, True
+            detail = f"the reports in {error.filename} cannot be read: {error.strerror}"
+            return [] if said else [json.dumps({"type": UNREAD, "detail": detail, "missing": True})]
 
     def exit_code(self) -> int | None:
         """Return the trainer's exit code once no process of the probe is left; None before that."""

@@ -1,6 +1,8 @@
 """Reads what is appended to a text file, line by line and a bounded number of bytes at a time."""
 
+import errno
 import os
+import stat
 from pathlib import Path
 
 
@@ -21,10 +23,16 @@ class Tail:
         """How often it has started at the beginning of the file."""
 
     def read(self) -> list[str]:
-        """Return the lines since the last call; none while there is no file. Raises OSError."""
+        """Return the lines since the last call; none while there is no file.
+
+        Raises OSError, also where the path is a folder, a pipe or anything else that is no regular file.
+        """
         try:
-            with self._path.open("rb") as file:
+            # without O_NONBLOCK, opening a pipe would wait for its writer
+            with os.fdopen(os.open(self._path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
                 status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode):
+                    raise OSError(errno.EINVAL, "it is no regular file", str(self._path))
                 begins_alike = file.read(len(self._first_line)) == self._first_line
                 if status.st_ino != self._inode or status.st_size < self._offset or not begins_alike:
                     self._inode, self._offset, self._first_line = status.st_ino, 0, b""
