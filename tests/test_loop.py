@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, reader, spec, states, watched
 
-from tuner.errors import OutputError, StoreError, StudyError, TrainerError
+from tuner.errors import LaunchError, OutputError, StoreError, StudyError
 from tuner.job import Job
 from tuner.loop import optimise
-from tuner.outcome import CaseOutcome, Ending
+from tuner.outcome import CaseOutcome, Ending, Pace
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
@@ -54,6 +54,16 @@ def test_seeds_come_first_and_no_config_twice(tmp_path: Path) -> None:
         (8, "default"),
     ]
     assert len({tuple(config.items()) for config in watcher.launched}) == len(watcher.launched) == 5
+
+
+def test_a_tie_is_not_the_best_so_far(tmp_path: Path) -> None:
+    _, watcher = optimised(tmp_path, busy)
+    assert watcher.led == [True, False, False, False, False]
+
+
+def test_the_watcher_hears_how_far_the_search_has_come(tmp_path: Path) -> None:
+    _, watcher = optimised(tmp_path, busy)
+    assert watcher.paces == [Pace(finished=n, target=5, left_s=20.0 * (5 - n)) for n in range(1, 6)]
 
 
 def test_a_later_case_that_cannot_be_searched_is_reported_before_the_first_probe(tmp_path: Path) -> None:
@@ -147,13 +157,13 @@ def test_a_missing_dependency_stops_the_case_with_its_name(tmp_path: Path) -> No
 
 def test_a_trainer_that_cannot_be_started_stops_the_case_and_leaves_no_trial_open(tmp_path: Path) -> None:
     def absent(plan: ProbePlan, stop: Stop) -> ProbeResult:
-        raise TrainerError("the trainer cannot be started: no train")
+        raise LaunchError("the trainer cannot be started: no train")
 
     outcome, _ = optimised(tmp_path, absent)
     assert (outcome.ending, outcome.probed) == (Ending.SETUP, 1)
     assert outcome.failure is not None
     assert (outcome.failure.kind, outcome.failure.detail) == (
-        FailureKind.MISSING_ASSET,
+        FailureKind.INVALID_COMMAND,
         "the trainer cannot be started: no train",
     )
     assert states(tmp_path) == {"FAIL": 1}

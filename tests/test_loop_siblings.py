@@ -9,6 +9,7 @@ from tests_loop import DEVICES, Quiet, bench, busy, failed, opened, spec
 
 from tuner.job import Job
 from tuner.loop import optimise
+from tuner.outcome import Pace
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
@@ -39,7 +40,7 @@ class Seen(Quiet):
         self.origins: dict[str, list[str | None]] = {}
 
     def probe_ended(
-        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None
+        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, leads: bool, pace: Pace
     ) -> None:
         self.configs.setdefault(case.name, []).append(asked.config)
         self.origins.setdefault(case.name, []).append(asked.origin)

@@ -30,10 +30,10 @@ class Budget:
         return self.short is None
 
 
-def within(job: Job, budget: Budget, *, foresee: bool = True) -> Job:
+def within(job: Job, budget: Budget) -> Job:
     """Return the job that ends when its budget is over, and that begins no probe that the budget is too short for.
 
-    With `foresee` False, the lengths of probes are ignored, because a replayed probe takes no time.
+    A simulated probe takes no time, so its length is ignored.
     """
     limited = replace(job, interrupted=lambda: job.interrupted() or budget.over())
-    return replace(limited, has_time=budget.allows) if foresee else limited
+    return limited if job.simulated else replace(limited, has_time=budget.allows)

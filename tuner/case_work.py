@@ -64,7 +64,7 @@ class CaseWork:
 
     def run(self, probed: int = 0) -> CaseOutcome:
         """Work until the target is reached; `probed` counts the trials that this command has made before."""
-        target = (self._job.trials or self._spec.search.trials) if self._job.purpose.limited else None
+        target = self._job.target(self._spec)
         recovered = self._study.recover(self._probing.folder)
         self._job.watcher.case_started(self._case, finished=self._study.finished, target=target, recovered=recovered)
         while asked := self._ask(target):

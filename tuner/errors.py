@@ -3,6 +3,7 @@
 TunerError
 ├── StudyError      the study file or its selections: an unknown key, an empty ladder, no matching case
 ├── TrainerError    the trainer's files or options: no `args/` under its root, an unreadable agent file
+│   ├── LaunchError         the command cannot be started: no such program
 │   └── ConfigRefusedError  this case cannot use this config; other configs may still be probed
 ├── DeviceError     the requested devices: a card that does not exist, a driver that does not answer
 │   └── DeviceLostError     the device does not answer again before somebody resets it
@@ -24,6 +25,10 @@ class StudyError(TunerError):
 
 class TrainerError(TunerError):
     """The trainer's files or options cannot be used."""
+
+
+class LaunchError(TrainerError):
+    """The trainer's command cannot be started."""
 
 
 class ConfigRefusedError(TrainerError):

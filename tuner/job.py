@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tuner.errors import StudyError
-from tuner.outcome import CaseOutcome
+from tuner.outcome import CaseOutcome, Pace
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Stop
@@ -16,6 +16,7 @@ from tuner.store.dropped import Recovered
 from tuner.store.opening import check_study
 from tuner.store.study import Asked
 from tuner.study.cases import Case
+from tuner.study.spec import StudySpec
 from tuner.workbench import Workbench
 
 Probe = Callable[[ProbePlan, Stop], ProbeResult]
@@ -49,9 +50,9 @@ class Watcher(Protocol):
         ...
 
     def probe_ended(
-        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None
+        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, leads: bool, pace: Pace
     ) -> None:
-        """The result of a config is stored; `incumbent` is the best objective so far."""
+        """The result of a config is stored; `leads` says whether the config alone is the best so far."""
         ...
 
     def case_ended(self, outcome: CaseOutcome) -> None:
@@ -78,8 +79,14 @@ class Job:
     """Returns the key of the open session; None where no session is open."""
     wait: Callable[[], None] | None = None
     """Waits a moment for the probes of other workers; None where the work ends while they still probe."""
+    simulated: bool = False
+    """Whether probes take no time, because a recorded table answers them."""
     recording: Mapping[str, Any] | None = None
     """How the case is recorded, where it is: the JSON of `Circumstances`, which the case's study keeps."""
+
+    def target(self, spec: StudySpec) -> int | None:
+        """Return the number of finished trials that ends the work on a case; None where no number does."""
+        return (self.trials or spec.search.trials) if self.purpose.limited else None
 
 
 def check(job: Job, case: Case) -> None:

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from tuner.errors import ConfigRefusedError, StoreError, TrainerError
+from tuner.errors import ConfigRefusedError, LaunchError, StoreError, TrainerError
 from tuner.job import Job
+from tuner.outcome import Pace
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import measured, value
 from tuner.probe.out_dir import reserved_out_dir
@@ -23,6 +24,9 @@ from tuner.study.cases import Case
 from tuner.study.constraints import compare_with_default
 from tuner.study.space import LADDER, Config, Space
 from tuner.study.spec import StudySpec
+
+_REFUSALS = {ConfigRefusedError: FailureKind.INVALID_CONFIG, LaunchError: FailureKind.INVALID_COMMAND}
+"""The kind of failure of a config that the trainer cannot plan or start; for any other error a file is at fault."""
 
 
 class Probing:
@@ -66,8 +70,7 @@ class Probing:
 
     def _refuse(self, asked: Asked, refusal: TrainerError) -> ProbeResult:
         """Store that the trainer cannot plan or start this config, or any config where the case's files are bad."""
-        one_config = isinstance(refusal, ConfigRefusedError)
-        kind = FailureKind.INVALID_CONFIG if one_config else FailureKind.MISSING_ASSET
+        kind = _REFUSALS.get(type(refusal), FailureKind.MISSING_ASSET)
         failure = Failure(kind=kind, rule="trainer", detail=str(refusal))
         result = unlaunched(asked.config, failure, "")
         verdict = self._judge(result, asked)
@@ -103,7 +106,10 @@ class Probing:
             self._study.tell(asked, verdict, record)
         except StoreError as error:
             raise set_aside(error, asked.number, verdict, record, self._job.bench.folder) from error
-        self._job.watcher.probe_ended(self._case, asked, result, verdict, incumbent=self._study.incumbent)
+        leads, usual_s = self._study.leads(verdict.value), None if self._job.simulated else self._study.usual_s
+        target, workers = self._job.target(self._spec), 1 + self._study.running
+        pace = Pace.at(self._study.finished, target, usual_s, workers=workers)
+        self._job.watcher.probe_ended(self._case, asked, result, verdict, leads=leads, pace=pace)
 
     def _stop(self, asked: Asked) -> Stop:
         def stop(so_far: ProbeResult | None) -> Answer:

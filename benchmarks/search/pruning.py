@@ -24,7 +24,7 @@ from rich.table import Table as Shown
 
 from tuner.job import Job
 from tuner.loop import optimise
-from tuner.outcome import CaseOutcome
+from tuner.outcome import CaseOutcome, Pace
 from tuner.probe.metrics import value
 from tuner.probe.result import ProbeResult
 from tuner.purpose import record
@@ -62,7 +62,7 @@ class Tally:
     stopped: frozenset[str] = frozenset()
 
     def probe_ended(
-        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None
+        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, leads: bool, pace: Pace
     ) -> None:
         if asked.confirms:
             return

@@ -28,7 +28,7 @@ def subjects(found: list[Finding]) -> list[str]:
 def test_everything_is_looked_at_without_a_gpu(tmp_path: Path) -> None:
     found = checked(str(study_file(tmp_path)), "cpu:2", tmp_path)
     assert subjects(found)[:4] == ["devices", "machine", "objective", "trainer"]
-    assert subjects(found)[4:8] == ["imports", "parameters", "storage", "disk"]
+    assert subjects(found)[4:9] == ["imports", "command", "parameters", "storage", "disk"]
     assert not [finding for finding in found if finding.level is Level.PROBLEM]
 
 

@@ -125,8 +125,13 @@ def test_two_databases_share_a_runs_folder_and_lose_no_probe_s_files(tuner: Tune
 
 
 def test_a_plan_run_by_hand_trains(tuner: Tuner, tmp_path: Path) -> None:
-    options = {"command": "sh -c 'echo training {num_envs} > {out_dir}/done'", "cases": ["walk"]}
-    study = study_file(tmp_path, trainer={"name": "command", "options": options})
+    program = tmp_path / "an env/torchwalk"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho training $1 > $2/done\n")
+    program.chmod(0o755)
+    options = {"command": "torchwalk {num_envs} {out_dir}", "cases": ["walk"]}
+    trainer = {"name": "command", "python": str(program.with_name("python")), "options": options}
+    study = study_file(tmp_path, trainer=trainer)
     code, script, _ = tuner("plan", "--study", study, "--set", "num_envs=8")
     assert code == 0
     assert not (tmp_path / "runs").exists()

@@ -9,9 +9,18 @@ from rich.console import Console
 from tests_loop import bench, bounded, spec
 from tests_summary import BEST, summary
 
-from tuner.cli.hints import at_the_top, complaint, learning_changed, notes, script_of_best, without_success, written
+from tuner.cli.hints import (
+    at_the_top,
+    complaint,
+    far_faster,
+    learning_changed,
+    notes,
+    script_of_best,
+    without_success,
+    written,
+)
 from tuner.cli.options import RUNS
-from tuner.export.summary import Best
+from tuner.export.summary import Best, Faster
 from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure
@@ -38,6 +47,14 @@ from tuner.study.cases import Case
 )
 def test_a_best_that_changes_learning_says_so(best: Best | None, lines: list[str]) -> None:
     assert learning_changed([summary(best)]) == lines
+
+
+def test_a_config_with_far_more_samples_is_pointed_out() -> None:
+    row = replace(summary(BEST), faster=Faster(trial=7, value=61.04, times=4.28))
+    assert far_faster([row, summary(BEST), summary(None)]) == [
+        "walk: #7 makes 4.3 times the best's samples/s, at 61.0 min_avg_util; `objective: samples_per_s` or "
+        "`min_avg_util,samples_per_s`, in a study with another name, searches for such configs"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -70,6 +87,28 @@ def test_for_a_case_with_a_faulty_set_up_the_hint_says_what_to_fix() -> None:
     (line,) = without_success([replace(summary(None), status="missing_dependency", ok=0)])
     assert line.startswith("walk: no config has run (missing_dependency); install it into the trainer's environment")
     assert "recover" not in line
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        ("no_progress", "`report()` of tuner/progress.py"),
+        ("invalid_command", "correct the command in the study file"),
+        ("gpu_busy", "free the cards"),
+        ("hang", "read the newest console.log under probes/walk"),
+    ],
+)
+def test_smaller_rungs_are_no_advice_where_no_config_is_at_fault(status: str, advice: str) -> None:
+    (line,) = without_success([replace(summary(None), status=status, ok=0)])
+    assert advice in line
+    assert "recover" not in line
+
+
+def test_a_crash_may_be_a_config_s_fault_or_not() -> None:
+    (line,) = without_success([replace(summary(None), status="crash", ok=0)])
+    assert line.endswith(
+        "read the newest console.log under probes/walk; `tuner recover` searches for a config that runs"
+    )
 
 
 def test_a_trainer_that_refuses_its_files_says_itself_what_to_fix() -> None:
@@ -110,7 +149,7 @@ def test_for_a_best_at_the_largest_rung_the_hint_says_what_lies_beyond(
     lines = at_the_top(
         desk, CASES[:1], [summary(replace(BEST, config={"num_envs": top})), replace(summary(BEST), case="other")]
     )
-    assert lines == ([] if hint is None else [f"walk: the best is at the largest rung, {top}; {hint}"])
+    assert [*lines] == ([] if hint is None else [f"walk: the best is at the largest rung, {top}; {hint}"])
 
 
 def test_at_the_end_of_an_auto_ladder_a_larger_max_is_the_hint(tmp_path: Path) -> None:
@@ -127,6 +166,23 @@ def test_without_an_end_a_longer_ladder_is_the_hint(tmp_path: Path) -> None:
     assert (
         line == "walk: the best is at the largest rung, 64; a longer ladder may be better, in a study with another name"
     )
+
+
+def test_the_largest_value_of_any_parameter_is_pointed_out(tmp_path: Path) -> None:
+    space = {
+        "num_envs": {"ladder": [8, 16, 32]},
+        "agent_variant": {"choices": ["default", "hiutil"]},
+        "num_workers": {"range": [0, 8], "step": 4},
+        "batch_size": {"choices": [4, 1, 2]},
+        "prefetch_factor": {"choices": [2]},
+    }
+    template = {"command": f"train {' '.join(f'{{{name}}}' for name in space)}", "cases": ["walk"]}
+    study = spec(trainer={"name": "command", "options": template}, space=space)
+    config = {"num_envs": 16, "agent_variant": "hiutil", "num_workers": 8, "batch_size": 4, "prefetch_factor": 2}
+    assert [*at_the_top(bench(tmp_path, study), CASES[:1], [summary(replace(BEST, config=config))])] == [
+        "walk: the best has the largest num_workers, 8, and the largest batch_size, 4; "
+        "larger values may be better, in a study with another name"
+    ]
 
 
 def test_the_command_for_the_best_names_the_options_that_led_to_it() -> None:

@@ -10,6 +10,7 @@ from tests_loop import CASE, DEVICES, failed, measured
 
 from tuner.cli.progress import ProgressView
 from tuner.cli.screen import ConsoleScreen
+from tuner.outcome import Pace
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
@@ -25,18 +26,45 @@ def plan(tmp_path: Path) -> ProbePlan:
     return scripted_plan(tmp_path, DEVICES, ProbeSpec())
 
 
-def told(result: ProbeResult, *objectives: str, bound: str = ">= 10", origin: str | None = None) -> str:
+ENDLESS = Pace(finished=1, target=None)
+
+
+def told(
+    result: ProbeResult,
+    *objectives: str,
+    bound: str = ">= 10",
+    origin: str | None = None,
+    leads: bool = False,
+    confirms: bool = False,
+    pace: Pace = ENDLESS,
+) -> str:
     """Return the line of a trial."""
     console = Console(file=io.StringIO(), width=200)
-    asked = Asked(number=7, config=result.config, attempt=1, cold=True, origin=origin)
+    asked = Asked(number=7, config=result.config, attempt=1, cold=True, origin=origin, confirms=confirms)
     verdict = judge(result, *(objectives or ("min_avg_util",)), constraints=[read_constraint("samples_per_s", bound)])
-    ProgressView(ConsoleScreen(console)).probe_ended(CASE, asked, result, verdict, incumbent=61.25)
+    ProgressView(ConsoleScreen(console)).probe_ended(CASE, asked, result, verdict, leads=leads, pace=pace)
     return console.file.getvalue().strip()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_samples_stand_beside_utilisation(plan: ProbePlan) -> None:
     result = replace(measured(plan, 61.25), samples_per_s=15000.4)
-    assert told(result) == "#7 num_envs=32: ok 61.2, 15000 samples/s, best so far (20.0 s)"
+    assert told(result) == "#7 num_envs=32: ok 61.2, 15000 samples/s (20.0 s)"
+
+
+def test_the_place_in_the_search_and_the_time_left_are_told(plan: ProbePlan) -> None:
+    result = replace(measured(plan, 61.25), samples_per_s=15000.4)
+    line = told(result, leads=True, pace=Pace.at(3, 24, 20.0, workers=2))
+    assert line.startswith("#7 (trial 3 of 24) num_envs=32: ok 61.2, 15000 samples/s, best so far (")
+    assert line.endswith("(20.0 s; up to 21 more, about 3 min 30 s)")
+    assert told(result, pace=Pace.at(24, 24, 20.0, workers=1)).endswith("samples/s (20.0 s)")
+    assert told(result, pace=Pace.at(3, None, 20.0, workers=1)).endswith("samples/s (20.0 s)")
+
+
+def test_what_does_not_count_towards_the_target_has_no_place(plan: ProbePlan) -> None:
+    pace = Pace.at(3, 24, None, workers=1)
+    assert told(measured(plan, 61.25), confirms=True, pace=pace).startswith("#7 num_envs=32")
+    assert told(failed(plan, FailureKind.NCCL), pace=pace).startswith("#7 num_envs=32: nccl")
+    assert told(failed(plan, FailureKind.GPU_OOM), pace=pace).startswith("#7 (trial 3 of 24) num_envs=32: gpu_oom")
 
 
 def test_a_number_has_its_error(plan: ProbePlan) -> None:

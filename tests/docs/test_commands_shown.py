@@ -99,7 +99,9 @@ def test_the_transcript_in_the_readme_is_what_a_run_prints(world: Path, monkeypa
     result = CliRunner().invoke(app, [*shlex.split(REPLAY)[1:], "--n-trials", str(len(trials))])
     assert transcript.splitlines()[0] == f"$ {REPLAY}"
     assert trials
-    printed = [line for line in result.stdout.splitlines() if line.startswith("  #")]
+    target = transcript.splitlines()[1].partition("0 of ")[2].split()[0]
+    shown_as = result.stdout.replace(f" of {len(trials)})", f" of {target})")
+    printed = [line for line in shown_as.splitlines() if line.startswith("  #")]
     assert printed[: len(trials)] == trials  # the rest confirms the best, because this search is so short
 
 

@@ -5,14 +5,16 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.error import URLError
-from urllib.request import urlopen
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
 
 import pytest
 
 from tuner.errors import StoreError
 from tuner.export.dashboard import DashboardError, serve
+from tuner.export.served import READ_ONLY, WRITABLE, refusal
 from tuner.probe.port import reserved_port
 
 if TYPE_CHECKING:
@@ -31,6 +33,9 @@ def test_the_dashboard_shows_the_studies_until_interrupted(database: "FilledData
     ):
         try:
             studies = _studies(dashboard, port)
+            assert _refused(port, "DELETE", "127.0.0.1")
+            assert _refused(port, "GET", "evil.example")
+            assert _studies(dashboard, port) == studies
         finally:
             dashboard.send_signal(signal.SIGINT)
             dashboard.communicate()
@@ -40,11 +45,47 @@ def test_the_dashboard_shows_the_studies_until_interrupted(database: "FilledData
 
 def _studies(dashboard: subprocess.Popen[str], port: int) -> list[dict[str, Any]]:
     """Request the list of studies, and repeat the request while the server does not listen yet."""
-    announced = any("Listening on http://127.0.0.1" in line for line in dashboard.stderr or ())
-    while announced and dashboard.poll() is None:
+    while dashboard.poll() is None:
         with suppress(URLError), urlopen(f"http://127.0.0.1:{port}/api/studies") as answer:
             return json.load(answer)["study_summaries"]
     raise AssertionError("the dashboard has ended")
+
+
+def _refused(port: int, method: str, host: str) -> bool:
+    asked = Request(f"http://127.0.0.1:{port}/api/studies/1", method=method, headers={"Host": host})
+    try:
+        urlopen(asked)  # noqa: S310 - the URL is written above
+    except HTTPError as error:
+        return error.code == HTTPStatus.FORBIDDEN
+    return False
+
+
+@pytest.mark.parametrize(
+    ("headers", "access", "passes"),
+    [
+        ({"HTTP_HOST": "127.0.0.1:8080"}, READ_ONLY, True),
+        ({"HTTP_HOST": "localhost"}, READ_ONLY, True),
+        ({"HTTP_HOST": "[::1]:9000"}, READ_ONLY, True),
+        ({"HTTP_HOST": "127.0.0.1.evil.example"}, READ_ONLY, False),
+        ({"HTTP_HOST": "localhost@evil.example"}, READ_ONLY, False),
+        ({"HTTP_HOST": "[::1"}, READ_ONLY, False),
+        ({}, READ_ONLY, False),
+        ({"HTTP_HOST": "localhost", "REQUEST_METHOD": "POST"}, READ_ONLY, False),
+        ({"HTTP_HOST": "localhost", "REQUEST_METHOD": "POST"}, WRITABLE, True),
+        ({"HTTP_HOST": "evil.example", "REQUEST_METHOD": "POST"}, WRITABLE, False),
+        (
+            {"HTTP_HOST": "localhost", "REQUEST_METHOD": "PUT", "HTTP_ORIGIN": "http://localhost:8080"},
+            WRITABLE,
+            True,
+        ),
+        ({"HTTP_HOST": "localhost", "REQUEST_METHOD": "PUT", "HTTP_ORIGIN": "https://evil.example"}, WRITABLE, False),
+        ({"HTTP_HOST": "localhost", "REQUEST_METHOD": "PUT", "HTTP_ORIGIN": "null"}, WRITABLE, False),
+    ],
+)
+def test_only_this_machine_is_answered_and_only_a_writable_dashboard_writes(
+    headers: dict[str, str], access: str, passes: bool
+) -> None:
+    assert (refusal({"REQUEST_METHOD": "GET", **headers}.get, access) is None) is passes
 
 
 def test_a_taken_port_is_named(database: "FilledDatabase") -> None:

@@ -119,7 +119,7 @@ def test_what_runs_or_was_interrupted_has_no_row(database: "FilledDatabase", tmp
 
 def test_a_series_is_read_step_by_step(any_database: "FilledDatabase") -> None:
     first, second = any_database.case("walk"), any_database.case("run")
-    for one, steps in ((first, {2: 50.0, 3: 52.0}), (second, {1: 7.0}), (first, {})):
+    for one, steps in ((first, {2: 50.0, 3: 52.0}), (second, {1: 7.0}), (first, {}), (first, {3: 1.0, 2_000_000: 2.0})):
         trial = one.ask()
         for step, value in steps.items():
             trial.report(value, step)

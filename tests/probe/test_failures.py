@@ -29,13 +29,15 @@ def named(
     exit_code: int = 0,
     measured: bool = False,
     seen: int = 0,
+    silent: bool = False,
 ) -> Failure:
     evidence = Evidence()
     for line in lines:
         evidence.feed(line, 1.0)
     for record in told:
         evidence.feed_report(record, 2.0)
-    failure = classify(evidence, end, exit_code=exit_code, missing=(), measured=measured, oom_kills=0, seen=seen)
+    how = {"exit_code": exit_code, "measured": measured, "seen": seen, "silent": silent}
+    failure = classify(evidence, end, missing=(), oom_kills=0, **how)
     assert failure is not None
     return failure
 
@@ -123,8 +125,24 @@ def test_a_probe_whose_progress_is_not_understood_shows_what_it_said(end: End, o
     )
 
 
-def test_a_trainer_that_said_nothing_has_no_last_line() -> None:
-    assert named(end=End.OUT_OF_TIME).detail == "the time limit came before an iteration was seen; no output"
+@pytest.mark.parametrize(
+    ("end", "over"),
+    [
+        (End.EXITED, "it ended as if all were well; it"),
+        (End.OUT_OF_TIME, "the trainer"),
+        (End.HANG, "the trainer"),
+    ],
+)
+def test_a_trainer_that_says_nothing_is_pointed_to_report(end: End, over: str) -> None:
+    failure = named(end=end, silent=True)
+    assert (failure.kind, failure.rule) == (FailureKind.NO_PROGRESS, "silent")
+    assert failure.detail == f"{over} printed nothing and nothing called report()"
+    assert "`report()`" in (failure.kind.remedy or "")
+
+
+def test_a_trainer_that_dies_without_a_word_has_crashed() -> None:
+    failure = named(end=End.EXITED, exit_code=3, silent=True)
+    assert (failure.kind, failure.detail) == (FailureKind.CRASH, "exit code 3: no output")
 
 
 def test_a_hang_shows_what_was_said_last() -> None:

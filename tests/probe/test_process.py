@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tuner.errors import OutputError, TrainerError
+from tuner.errors import LaunchError, OutputError, TrainerError
 from tuner.probe.clock import MonotonicClock
 from tuner.probe.console import Bounds
 from tuner.probe.plan import Device, ProbePlan
@@ -53,6 +53,16 @@ def test_output_is_handed_on_and_kept(tmp_path: Path) -> None:
     assert everything_said(process) == ["one", "two"]
     assert process.exit_code() == 0
     assert (tmp_path / "out/console.log").read_text() == "one\ntwo\n"
+
+
+def test_the_programs_of_the_trainer_s_environment_come_first(tmp_path: Path) -> None:
+    program = tmp_path / "torchwalk"
+    program.write_text("#!/bin/sh\necho walking\n")
+    program.chmod(0o755)
+    started = replace(plan(tmp_path, ""), argv=("torchwalk",), programs=tmp_path)
+    assert everything_said(Process(started, MonotonicClock())) == ["walking"]
+    with pytest.raises(LaunchError, match=r"No such file or directory: torchwalk; no shell .*; see `trainer.python`"):
+        Process(replace(started, programs=None), MonotonicClock())
 
 
 @pytest.mark.parametrize(("code", "expected"), [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9)])
@@ -139,21 +149,24 @@ def test_end_reaches_what_ignores_term_and_has_left_the_group(tmp_path: Path) ->
 
 
 def test_what_does_not_end_is_given_up_and_named_until_it_has(tmp_path: Path) -> None:
-    process = Process(
-        plan(tmp_path, "import time; print('up'); time.sleep(1000)"),
-        MonotonicClock(),
-        Bounds(term_grace_s=0.1, kill_s=0.1),
-    )
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); time.sleep(1000)"
+    process = Process(plan(tmp_path, code), MonotonicClock(), Bounds(term_grace_s=0.5, kill_s=-0.5))
     said(process, "up")
     assert process.left is None
-    (guard,) = psutil.Process().children()
-    guard.suspend()
     assert process.end() == process.end() == -1
     assert re.fullmatch(rf"pid {process.pid} \(state \w\)", process.left or "")
-    guard.resume()
     while process.left:
         pass
-    assert process.exit_code() == process.end() == -signal.SIGTERM
+    assert process.exit_code() == process.end() == -signal.SIGKILL
+    assert gone(process.pid)
+
+
+def test_a_stopped_guard_goes_on_when_the_probe_ends(tmp_path: Path) -> None:
+    process = Process(plan(tmp_path, "import time; print('up'); time.sleep(1000)"), MonotonicClock())
+    said(process, "up")
+    (guard,) = psutil.Process().children()
+    guard.suspend()
+    assert process.end() == -signal.SIGTERM
     assert gone(process.pid)
 
 
@@ -192,16 +205,19 @@ from tuner.study.spec import ProbeSpec
 from tuner.testing.trainer import scripted_plan
 out = Path(sys.argv[1])
 plan = scripted_plan(out / "out", [Device(name="cpu:0", model="x")], ProbeSpec())
-code = "import os, time; print('pid', os.getpid(), os.getppid(), flush=True); time.sleep(1000)"
-process = Process(dataclasses.replace(plan, argv=(sys.executable, "-c", code), cwd=out), MonotonicClock())
+process = Process(dataclasses.replace(plan, argv=(sys.executable, "-c", sys.argv[2]), cwd=out), MonotonicClock())
 while True:
     for line in process.lines(1.0):
         print(line.text, flush=True)
 """
 
 
+WAITS = "import os, time; print('pid', os.getpid(), os.getppid(), flush=True); time.sleep(1000)"
+
+
 def test_kill_9_of_the_tuner_takes_the_trainer_with_it(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", TUNER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as tuner:
+    command = [sys.executable, "-c", TUNER, str(tmp_path), WAITS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tuner:
         assert tuner.stdout is not None
         trainer, guard = (psutil.Process(int(word)) for word in tuner.stdout.readline().split()[1:])
         tuner.kill()
@@ -229,14 +245,45 @@ def test_kill_9_of_the_guard_takes_the_trainer_with_it_and_is_noticed(tmp_path: 
 
 
 ESCAPES = """
-import os, subprocess, time
-print("pids", os.getppid(), subprocess.Popen(["sleep", "1000"], start_new_session=True).pid)
+import os, subprocess, sys, time
+env = {} if "unmarked" in sys.argv else None
+escaped = subprocess.Popen(["/bin/sleep", "1000"], start_new_session=True, env=env)
+print("pids", os.getppid(), escaped.pid, flush=True)
 time.sleep(1000)
 """
 
 
+def escaping(tmp_path: Path, *arguments: str) -> ProbePlan:
+    """A trainer whose child has a session of its own, and tells the guard's pid and the child's."""
+    asked = plan(tmp_path, ESCAPES)
+    return replace(asked, argv=(*asked.argv, *arguments))
+
+
+def test_what_a_killed_guard_leaves_in_other_sessions_is_ended(tmp_path: Path) -> None:
+    process = Process(escaping(tmp_path), MonotonicClock())
+    (told,) = said(process, "pids")
+    guard, escaped = (psutil.Process(int(word)) for word in told.split()[1:])
+    guard.kill()
+    everything_said(process)
+    assert gone(escaped.pid)
+
+
+def test_what_a_killed_tuner_and_a_killed_guard_leave_is_ended_by_the_next_probe(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", TUNER, str(tmp_path), ESCAPES]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tuner:
+        assert tuner.stdout is not None
+        guard, escaped = (psutil.Process(int(word)) for word in tuner.stdout.readline().split()[1:])
+        guard.suspend()
+        tuner.kill()
+    guard.kill()
+    psutil.wait_procs([guard], timeout=30)
+    assert escaped.is_running()
+    everything_said(Process(plan(tmp_path, "pass"), MonotonicClock()))
+    assert gone(escaped.pid)
+
+
 def test_what_outlives_a_killed_guard_keeps_nobody_waiting(tmp_path: Path) -> None:
-    process = Process(plan(tmp_path, ESCAPES), MonotonicClock(), Bounds(close_s=0.1))
+    process = Process(escaping(tmp_path, "unmarked"), MonotonicClock(), Bounds(close_s=0.1))
     (told,) = said(process, "pids")
     guard, escaped = (psutil.Process(int(word)) for word in told.split()[1:])
     guard.kill()

@@ -14,7 +14,7 @@ from tuner.export.read import read_tables
 from tuner.export.write import export_study
 from tuner.job import Job
 from tuner.loop import optimise
-from tuner.outcome import CaseOutcome, Ending
+from tuner.outcome import CaseOutcome, Ending, Pace
 from tuner.probe.result import ProbeResult
 from tuner.purpose import RECOVER
 from tuner.replay.bench import TableSource, TableTrainer, replay_bench
@@ -40,9 +40,9 @@ class Timed(Quiet):
         self.cold = 0
 
     def probe_ended(
-        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None
+        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, leads: bool, pace: Pace
     ) -> None:
-        super().probe_ended(case, asked, result, verdict, incumbent=incumbent)
+        super().probe_ended(case, asked, result, verdict, leads=leads, pace=pace)
         self.total_s += result.total_s
         self.cold += not result.warm
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.search.standing import BROKEN_AFTER, FAIL, PRUNED, Reading, best, eligible, incumbent, ways
+from tuner.search.standing import BROKEN_AFTER, FAIL, PRUNED, Reading, best, eligible, fastest, incumbent, leads, ways
 
 
 def reading(trial: int, launch: str, value: float | None, *, warm: bool = False, error: float | None = None) -> Reading:
@@ -46,6 +46,29 @@ def test_the_earliest_of_equals_is_the_best() -> None:
     found = best([reading(0, "a", 1.0), reading(1, "b", 3.0), reading(2, "a", 5.0)])
     assert found is not None
     assert found.trials == (0, 2)
+
+
+def test_among_equals_the_fastest_is_the_best() -> None:
+    slow, fast, far = (
+        replace(reading(trial, launch, value), samples_per_s=speed)
+        for trial, (launch, value, speed) in enumerate([("a", 99.995, 10.0), ("b", 99.99, 50.0), ("c", 99.9, 90.0)])
+    )
+    found = best([slow, fast, far])
+    assert found is not None
+    assert (found.trials, found.samples_per_s) == ((1,), 50.0)
+    found = fastest([slow, fast, far, replace(far, trial=3, samples_per_s=110.0)])
+    assert found is not None
+    assert (found.trials, found.samples_per_s) == ((2, 3), 100.0)
+    assert fastest([reading(0, "a", 1.0)]) is None
+
+
+def test_a_config_leads_only_alone() -> None:
+    first, equal, better = (reading(trial, *one) for trial, one in enumerate([("a", 5.0), ("b", 5.005), ("c", 5.1)]))
+    assert leads([first], 5.0)
+    assert not leads([first, equal], 5.005)
+    assert leads([first, equal, better], 5.1)
+    assert not leads([first, equal, better], 5.0)
+    assert not leads([], None)
 
 
 def test_sessions_count_only_where_nothing_was_read_cold() -> None:

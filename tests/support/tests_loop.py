@@ -9,7 +9,7 @@ from tests_database import empty_database, no_power_cut
 
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
-from tuner.outcome import CaseOutcome
+from tuner.outcome import CaseOutcome, Pace
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import Device, ProbePlan, Slot
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
@@ -90,6 +90,8 @@ class Quiet:
 
     def __init__(self) -> None:
         self.told_status: list[str] = []
+        self.led: list[bool] = []
+        self.paces: list[Pace] = []
         self.launched: list[Config] = []
         self.calibrated_at: list[list[int]] = []
         self.fixed: list[tuple[int, ...]] = []
@@ -109,8 +111,10 @@ class Quiet:
     def iteration(self, result: ProbeResult, objective: float | None) -> None: ...
 
     def probe_ended(
-        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None
+        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, leads: bool, pace: Pace
     ) -> None:
+        self.paces.append(pace)
+        self.led.append(leads)
         self.told_status.append(verdict.status)
 
     def case_ended(self, outcome: CaseOutcome) -> None: ...

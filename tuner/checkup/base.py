@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from tuner.checkup.finding import Finding, fine, problem
@@ -40,7 +41,7 @@ def check_up(spec: StudySpec, *, asked_for: str, devices: str, url: str, runs: P
         yield fine("study", f"{spec.name} stands in for {asked_for}, whose trainer.root is empty")
     yield from _reported("devices", lambda: check_devices(devices, spec.environment))
     yield from _reported("objective", lambda: check_objective(spec))
-    yield from _reported("trainer", lambda: check_named_trainer(spec))
+    yield from _reported("trainer", lambda: check_named_trainer(spec, _ranks(devices)))
     yield from _reported("storage", lambda: [check_storage(url)])
     limits = {"wished_gib": DISK_WISHED_GIB, "needed_gib": DISK_NEEDED_GIB}
     yield from _reported("disk", lambda: [check_room("disk", runs, **limits)])
@@ -61,6 +62,13 @@ def check_devices(
         pairs = links(source.devices, connect)
         yield from check_links(pairs)
         yield from check_nccl(pairs, environment, os.environ)
+
+
+def _ranks(devices: str) -> int | None:
+    """Return the number of devices; None where they cannot be opened, which `check_devices` reports."""
+    with suppress(TunerError):
+        return len(open_devices(devices).devices)
+    return None
 
 
 def _reported(subject: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import get_args
 
 from tuner.checkup.finding import Finding, fine, problem, warning
-from tuner.probe.metrics import check_metrics
+from tuner.probe.metrics import SAMPLES_PER_S, check_metrics
 from tuner.study.cases import Case, select
 from tuner.study.load import DeviceKind, narrowed, unmatched
 from tuner.study.spec import StudySpec
@@ -21,8 +21,11 @@ def check_objective(spec: StudySpec) -> Iterator[Finding]:
     yield fine("objective", ", ".join([*spec.objectives, *kept]))
 
 
-def check_named_trainer(spec: StudySpec) -> Iterator[Finding]:
-    """Check the trainer that a study names. Raises StudyError or TrainerError when its files cannot be used."""
+def check_named_trainer(spec: StudySpec, ranks: int | None = None) -> Iterator[Finding]:
+    """Check the trainer that a study names; `ranks` is the number of devices, where it is known.
+
+    Raises StudyError or TrainerError when the trainer's files cannot be used.
+    """
     trainer = open_trainer(spec.trainer)
     known = trainer.cases()
     chosen = select(known, spec.cases)
@@ -35,7 +38,18 @@ def check_named_trainer(spec: StudySpec) -> Iterator[Finding]:
         yield fine("imports", f"what {trainer.name} imports is not known here")
     if program := trainer.missing_program():
         yield problem("command", f"there is no program {program!r}; no shell runs it: see trainer.options")
+    if ranks and ranks > 1 and not trainer.heeds_devices:
+        text = f"it names neither {{ranks}} nor {{devices}}; see that it starts one rank on each of {ranks} devices"
+        yield warning("command", text)
+    yield from check_samples(trainer, spec)
     yield from check_parameters(trainer, spec, known)
+
+
+def check_samples(trainer: Trainer, spec: StudySpec) -> Iterator[Finding]:
+    """Report a study that needs samples and a trainer whose samples nothing counts."""
+    if SAMPLES_PER_S in {*spec.objectives, *spec.constraints} and trainer.counts_samples is False:
+        text = f"{SAMPLES_PER_S} cannot be measured: no pattern of `progress` has the group (?P<samples>…)"
+        yield problem("samples", f"{text}; add the group or `samples_per_iteration`, or name another metric")
 
 
 def check_parameters(trainer: Trainer, spec: StudySpec, cases: Iterable[Case]) -> Iterator[Finding]:

@@ -12,10 +12,11 @@ from tuner.cli.introduction import ladder, load_shown
 from tuner.cli.options import RUNS, Runs, Storage, Study, database_url, storage_url
 from tuner.cli.tables import print_tables, summary_table
 from tuner.errors import StoreError
-from tuner.export.dashboard import LOOPBACK, serve
+from tuner.export.dashboard import serve
 from tuner.export.database import connect
 from tuner.export.facts import fixed_rungs, reasons_to_end
 from tuner.export.query import StudyReader
+from tuner.export.served import LOOPBACK, READ_ONLY, WRITABLE
 from tuner.export.summary import summarise
 from tuner.export.table import export_tables
 from tuner.export.write import export_study
@@ -23,6 +24,10 @@ from tuner.recording import DATABASE, TABLES
 from tuner.urls import shown
 
 Port = Annotated[int, typer.Option(min=1, max=65535, help="On this machine's loopback interface.")]
+
+ReadOnly = Annotated[
+    bool, typer.Option("--read-only/--writable", help="Whether studies can be renamed, annotated or deleted there.")
+]
 
 Recorded = Annotated[
     bool, typer.Option("--recorded", help="Write the tables of `tuner record` so far, instead of the study's.")
@@ -59,9 +64,16 @@ def export(study: Study, recorded: Recorded = False, storage: Storage = None, ru
     written(console, paths)
 
 
-def dashboard(study: Study, storage: Storage = None, port: Port = 8080, runs: Runs = RUNS) -> None:
+def dashboard(
+    study: Study, storage: Storage = None, port: Port = 8080, read_only: ReadOnly = True, runs: Runs = RUNS
+) -> None:
     """Serve optuna-dashboard on a study's database, to this machine only, until Ctrl-C."""
     console = open_console()
     spec = load_shown(console, study)
-    announcement = f"dashboard of {spec.name}: http://{LOOPBACK}:{port}/ (Ctrl-C ends it)"
-    serve(storage_url(storage, spec, runs), port, ready=lambda: console.print(announcement))
+    may = "read" if read_only else "read, change and delete"
+    announcement = (
+        f"dashboard of {spec.name}: http://{LOOPBACK}:{port}/ (Ctrl-C ends it); "
+        f"every user of this machine can {may} all studies of this database, nobody else can reach it"
+    )
+    access = READ_ONLY if read_only else WRITABLE
+    serve(storage_url(storage, spec, runs), port, access=access, ready=lambda: console.print(announcement))

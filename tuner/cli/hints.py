@@ -1,7 +1,7 @@
 """The closing messages of commands: the outcome, what the user must fix, and what to do next."""
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -14,14 +14,16 @@ from tuner.export.summary import Best, CaseSummary
 from tuner.export.tables import safe_num_envs
 from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import Blame, FailureKind
+from tuner.probe.metrics import SAMPLES_PER_S
 from tuner.replay.table import Table as RecordedTable
+from tuner.search.trials import PATIENCE
 from tuner.study.cases import Case
-from tuner.study.space import LADDER, Config
+from tuner.study.space import LADDER, Config, Parameter, Value
 from tuner.units import duration
 from tuner.urls import shown
 from tuner.workbench import Workbench
 
-_SETUP_REMEDIES: dict[str | None, str | None] = {kind: kind.remedy for kind in FailureKind if kind.blame is Blame.SETUP}
+RECOVER = "`tuner recover` searches for a config that runs"
 
 
 def complaint(outcome: CaseOutcome) -> str | None:
@@ -33,8 +35,7 @@ def complaint(outcome: CaseOutcome) -> str | None:
     cause = f"case {outcome.case.name}: {outcome.failure.kind}: {outcome.failure.detail}"
     if outcome.failure.rule == "trainer":  # the trainer refused before any launch, and its text says what to fix
         return cause
-    remedy = outcome.failure.kind.remedy or f"read the newest console.log under probes/{outcome.case.name}"
-    return f"{cause}; {remedy}"
+    return f"{cause}; {_remedy(outcome.failure.kind, outcome.case.name)}"
 
 
 def at_its_end(case: str, why: str) -> str:
@@ -45,17 +46,29 @@ def at_its_end(case: str, why: str) -> str:
 def notes(rows: Iterable[CaseSummary]) -> list[str]:
     """Return lines with what the table of a study's cases does not show."""
     known = list(rows)
-    return [*without_success(known), *learning_changed(known), *on_several_devices(known)]
+    return [*without_success(known), *learning_changed(known), *far_faster(known), *on_several_devices(known)]
 
 
 def without_success(rows: Iterable[CaseSummary]) -> list[str]:
     """Return a line for each case that has trials but no best config: what the user can do."""
     return [
-        f"{row.case}: {'no config that ran is eligible as best' if row.ok else 'no config has run'} ({row.status}); "
-        f"{_SETUP_REMEDIES.get(row.status) or '`tuner recover` searches for a config that runs'}"
+        f"{row.case}: no config {'that ran is eligible as best' if row.ok else 'has run'} ({row.status}); "
+        f"{_advice(row)}"
         for row in rows
         if row.best is None and row.status not in {NO_TRIALS, INTERRUPTED}
     ]
+
+
+def _advice(row: CaseSummary) -> str:
+    """Return what to do about a case without a best. Smaller rungs help where the config may be at fault."""
+    kind = next((kind for kind in FailureKind if kind == row.status), None)
+    if kind is None or kind.blame is Blame.CONFIG:
+        return RECOVER
+    return f"{_remedy(kind, row.case)}; {RECOVER}" if kind.blame is Blame.UNKNOWN else _remedy(kind, row.case)
+
+
+def _remedy(kind: str, case: str) -> str:
+    return FailureKind(kind).remedy or f"read the newest console.log under probes/{case}"
 
 
 def learning_changed(rows: Iterable[CaseSummary]) -> list[str]:
@@ -74,6 +87,17 @@ def _beside_default(best: Best) -> str:
     return f"the best makes {best.vs_default:.2f} times the default's samples/s"
 
 
+def far_faster(rows: Iterable[CaseSummary]) -> list[str]:
+    """Return a line for each case with a config that is far faster than the best: how to search for such configs."""
+    return [
+        f"{row.case}: #{row.faster.trial} makes {row.faster.times:.1f} times the best's samples/s, at "
+        f"{row.faster.value or 0.0:.1f} {row.objective}; `objective: {SAMPLES_PER_S}` or "
+        f"`{row.objective},{SAMPLES_PER_S}`, in a study with another name, searches for such configs"
+        for row in rows
+        if row.faster
+    ]
+
+
 def on_several_devices(rows: Iterable[CaseSummary]) -> list[str]:
     """Return a line for each case that several sets of devices have measured. Hosts measure different values."""
     return [
@@ -84,14 +108,29 @@ def on_several_devices(rows: Iterable[CaseSummary]) -> list[str]:
     ]
 
 
-def at_the_top(bench: Workbench, cases: Iterable[Case], rows: Iterable[CaseSummary]) -> list[str]:
-    """Return a line for each case that is best at its largest rung: whether a longer ladder may be better."""
-    best = {row.case: row.best.config[LADDER] for row in rows if row.best and LADDER in row.best.config}
-    return [
-        f"{case.name}: the best is at the largest rung, {best[case.name]}; {_beyond(bench, case, int(best[case.name]))}"
-        for case in cases
-        if case.name in best and best[case.name] == max(bench.space_for(case).values(LADDER), default=None)
-    ]
+def at_the_top(bench: Workbench, cases: Iterable[Case], rows: Iterable[CaseSummary]) -> Iterator[str]:
+    """Return lines where a case's best has a parameter's largest value: whether larger values may be better."""
+    best = {row.case: row.best.config for row in rows if row.best}
+    for case in cases:
+        largest = [one for one in bench.space_for(case).parameters if _is_at_the_top(one, best.get(case.name, {}))]
+        for one in largest:
+            if one.name == LADDER:
+                top = int(best[case.name][LADDER])
+                yield f"{case.name}: the best is at the largest rung, {top}; {_beyond(bench, case, top)}"
+        if others := [f"{one.name}, {best[case.name][one.name]}" for one in largest if one.name != LADDER]:
+            yield (
+                f"{case.name}: the best has the largest {', and the largest '.join(others)}; "
+                "larger values may be better, in a study with another name"
+            )
+
+
+def _is_at_the_top(parameter: Parameter, config: Mapping[str, Value]) -> bool:
+    """Return whether a config has the largest of a parameter's numbers. Patience is the tuner's own and left out."""
+    numbers = [value for value in parameter.values if not isinstance(value, str | bool)]
+    if parameter.name == PATIENCE or len(numbers) < len(parameter.values):
+        return False
+    single = len(numbers) == 1 and parameter.name != LADDER
+    return not single and config.get(parameter.name) == max(numbers)
 
 
 def _beyond(bench: Workbench, case: Case, top: int) -> str:

@@ -246,6 +246,8 @@ def _script(plan: ProbePlan, *, left_to_slurm: bool = False) -> str:
         lines += [text.rstrip("\n"), "END_OF_FILE"]
     lines += [f"cd {shlex.quote(str(Path(plan.cwd)))}"]
     env = {name: value for name, value in plan.env.items() if not (left_to_slurm and name == VISIBLE_CARDS)}
-    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
-    lines += [f"{variables} {shlex.join(plan.argv)}".strip()]
+    variables = [f"{name}={shlex.quote(value)}" for name, value in env.items()]
+    if plan.programs and "PATH" not in env:
+        variables.insert(0, f'PATH={shlex.quote(str(plan.programs))}:"$PATH"')
+    lines += [" ".join([*variables, shlex.join(plan.argv)])]
     return "\n".join(lines) + "\n"

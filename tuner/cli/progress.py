@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tuner.cli.introduction import ladder, to_be_made
 from tuner.cli.screen import Screen
 from tuner.export.words import in_words, with_error
-from tuner.outcome import CaseOutcome
+from tuner.outcome import CaseOutcome, Pace
 from tuner.probe.result import ProbeResult
 from tuner.search.verdict import Verdict
 from tuner.store.dropped import Recovered
@@ -49,12 +49,12 @@ class ProgressView:
         self._screen.now(f"{self._at}: iteration {result.iterations}{number}: {in_words(result.config)}")
 
     def probe_ended(
-        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, incumbent: float | None
+        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, leads: bool, pace: Pace
     ) -> None:
         """Print the line of a trial that has ended."""
         self.close()
         self.trials += 1
-        best = ", best so far" if verdict.value is not None and verdict.value == incumbent else ""
+        best = ", best so far" if leads else ""
         number = f" {_numbers(result, *verdict.values, error=verdict.error)}" if verdict.values else ""
         reason = result.failure.detail if result.failure else result.stopped
         unfit = f"not eligible as best, {verdict.ineligible}" if verdict.ineligible else None
@@ -62,7 +62,10 @@ class ProgressView:
         why = "".join(f": {text}" for text in (reason, unfit, unread, *result.notes) if text)
         took = duration(result.total_s) + (", by the plain command" if asked.confirms else "")
         took += f", from {asked.origin}" if asked.origin else ""
-        self._screen.line(f"  #{asked.number} {in_words(asked.config)}: {verdict.status}{number}{best}{why} ({took})")
+        counts = pace.target is not None and not (asked.confirms or verdict.retry)
+        place = f" (trial {pace.finished} of {pace.target})" if counts else ""
+        told = f"{in_words(asked.config)}: {verdict.status}{number}{best}{why}"
+        self._screen.line(f"  #{asked.number}{place} {told} ({took}{_left(pace)})")
 
     def case_ended(self, outcome: CaseOutcome) -> None:
         """Print why the work on the case ended."""
@@ -74,6 +77,13 @@ class ProgressView:
     def close(self) -> None:
         """Remove the live line."""
         self._screen.now(None)
+
+
+def _left(pace: Pace) -> str:
+    """Return how many trials are left and how long they may take; the search may end before."""
+    if pace.target is None or not pace.left_s:
+        return ""
+    return f"; up to {pace.target - pace.finished} more, about {duration(pace.left_s)}"
 
 
 def _numbers(result: ProbeResult, *objectives: float, error: float | None = None) -> str:

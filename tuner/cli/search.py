@@ -44,7 +44,8 @@ class Search:
 
     def run(self, job: Job, budget: Budget, trials: int | None) -> list[CaseOutcome]:
         """Search each case until the budget or the number of finished trials is used up; see `loop.optimise`."""
-        return optimise(replace(within(job, budget, foresee=not self.simulated), trials=trials), self.cases)
+        limited = within(replace(job, simulated=self.simulated, trials=trials), budget)
+        return optimise(limited, self.cases)
 
 
 def open_search(

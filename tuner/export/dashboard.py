@@ -1,4 +1,4 @@
-"""Shows a study database in optuna-dashboard, on this machine only: the dashboard has no login and can delete."""
+"""Shows a study database in optuna-dashboard, on this machine only and, unless asked otherwise, to be read only."""
 
 import importlib.util
 import os
@@ -9,29 +9,19 @@ from typing import NoReturn
 
 from tuner.errors import TunerError
 from tuner.export.database import connect
-
-LOOPBACK = "127.0.0.1"
-_URL_VARIABLE = "TUNER_DASHBOARD_STORAGE"
-_PROGRAM = f"""
-import os, signal, sys
-
-signal.signal(signal.SIGINT, signal.SIG_DFL)  # wsgiref swallows a KeyboardInterrupt during a request
-from optuna_dashboard import run_server
-
-run_server(os.environ.pop({_URL_VARIABLE!r}), host={LOOPBACK!r}, port=int(sys.argv[1]))
-"""
+from tuner.export.served import LOOPBACK, READ_ONLY, URL_VARIABLE
 
 
 class DashboardError(TunerError):
     """The dashboard cannot be started: it is not installed, or its port is taken."""
 
 
-def serve(url: str, port: int, ready: Callable[[], None] = lambda: None) -> NoReturn:
+def serve(url: str, port: int, *, access: str = READ_ONLY, ready: Callable[[], None] = lambda: None) -> NoReturn:
     """Replace this process by a dashboard of the database at `url`, at http://127.0.0.1:`port`/, until Ctrl-C.
 
     So no second process can be left behind. The environment carries the URL, because other users can read command
-    lines. `ready` is called when all checks have passed. Raises StoreError if the database cannot be read, and
-    DashboardError if the dashboard cannot start.
+    lines. `access` is `READ_ONLY` or `WRITABLE`. `ready` is called when all checks have passed. Raises StoreError if
+    the database cannot be read, and DashboardError if the dashboard cannot start.
     """
     connect(url)
     if importlib.util.find_spec("optuna_dashboard") is None:
@@ -40,8 +30,9 @@ def serve(url: str, port: int, ready: Callable[[], None] = lambda: None) -> NoRe
     ready()
     sys.stdout.flush()
     sys.stderr.flush()
-    argv = [sys.executable, "-P", "-c", _PROGRAM, str(port)]  # -P: no file in this folder can replace a module
-    os.execve(sys.executable, argv, {**os.environ, _URL_VARIABLE: url})  # noqa: S606 - needs no shell
+    program = ["-P", "-m", "tuner.export.served"]  # -P: no file in this folder can replace a module
+    argv = [sys.executable, *program, str(port), access]
+    os.execve(sys.executable, argv, {**os.environ, URL_VARIABLE: url})  # noqa: S606 - needs no shell
 
 
 def _check_free(port: int) -> None:

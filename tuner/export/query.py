@@ -34,13 +34,16 @@ from tuner.kept.names import CASE, INELIGIBLE
 from tuner.kept.probe import OK, PRUNED, KeptProbe
 from tuner.kept.probe import decode_json as probe_of
 from tuner.search.front import front
-from tuner.search.standing import Reading, best, eligible
+from tuner.search.standing import Reading, best, eligible, fastest
 from tuner.search.trials import same_launch
 from tuner.study.space import LADDER, Config
 from tuner.urls import shown
 
 PAGE_TRIALS = 1000
 """The number of trials in a page. On SQLite a read makes writers wait, so each read must be short."""
+
+MOST_UNREAD = 10_000
+"""More iterations than this between two reports of a probe, which come some times a second, are none."""
 
 
 class StudyReader:
@@ -85,6 +88,11 @@ class StudyReader:
         """Case → its Pareto front, the largest first objective first; only cases with several objectives."""
         several = {known.name for known in self.cases if len(known.objectives) > 1}
         return {name: members for name, members in self._leaders.items() if name in several}
+
+    def fastest(self, known: CaseRecord) -> TrialRecord | None:
+        """Return the fastest eligible config; None where no speed is known."""
+        found = fastest(self._readings[known.study_id])
+        return found and pooled(self._records(found.trials))
 
     @cached_property
     def _leaders(self) -> dict[str, list[TrialRecord]]:
@@ -188,7 +196,10 @@ class StudyReader:
 
     @cached_property
     def series(self) -> dict[tuple[str, int], list[float | None]]:
-        """Case and trial number → the objective after each whole iteration of the window, None where unknown."""
+        """Case and trial number → the objective after each whole iteration of the window, None where unknown.
+
+        Trials whose steps jump by more than `MOST_UNREAD` are left out: an older version counted a trainer's own steps.
+        """
         query = (
             select(TRIALS.c.study_id, TRIALS.c.number, STEPS.c.step, STEPS.c.intermediate_value)
             .join_from(TRIALS, STEPS, STEPS.c.trial_id == TRIALS.c.trial_id)
@@ -196,12 +207,16 @@ class StudyReader:
             .order_by(TRIALS.c.study_id, TRIALS.c.number, STEPS.c.step)
         )
         series: dict[tuple[str, int], list[float | None]] = {}
+        jumping: set[tuple[str, int]] = set()
         with reading(self._engine) as connection:
             for study_id, number, step, value in connection.execute(query):
                 known = series.setdefault((self._names[study_id], number), [])
-                known += [None] * (step - 1 - len(known))
-                known.append(value)
-        return series
+                if step - len(known) > MOST_UNREAD:
+                    jumping.add((self._names[study_id], number))
+                else:
+                    known += [None] * (step - 1 - len(known))
+                    known.append(value)
+        return {probe: known for probe, known in series.items() if probe not in jumping}
 
     @cached_property
     def fields(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

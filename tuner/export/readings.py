@@ -30,6 +30,7 @@ def stored_readings(connection: Connection, study_id: int) -> list[Reading]:
             probe.digest.label("digest"),
             probe.warm.label("warm"),
             probe.status.label("status"),
+            probe.samples_per_s.label("samples_per_s"),
             probe.ineligible.is_not(None).label("ineligible"),
             RETRIES.c.key.is_not(None).label("retry"),
             VALUES.c.value,
@@ -53,6 +54,7 @@ def stored_readings(connection: Connection, study_id: int) -> list[Reading]:
                 failure=failure_of(row.status),
                 retry=row.retry,
                 values=counted(None if None in values else values, state=row.state, ineligible=row.ineligible),
+                samples_per_s=row.samples_per_s,
             )
         )
     return found

@@ -14,8 +14,12 @@ from tuner.export.records import (
 )
 from tuner.kept.names import INELIGIBLE
 from tuner.kept.probe import INTERRUPTED, OK, PRUNED
+from tuner.probe.metrics import SAMPLES_PER_S
 from tuner.search.trials import launched
 from tuner.study.space import Config
+
+FAR = 1.5
+"""A config that makes this many times the samples/s of the best is worth a word."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,6 +43,17 @@ class Best:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Faster:
+    """A config that makes far more samples/s than the best."""
+
+    trial: int
+    value: float | None
+    """Of the objective."""
+    times: float
+    """Its samples/s in multiples of those of the best."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CaseSummary:
     """The state of one case. The counts are numbers of trials."""
 
@@ -56,14 +71,16 @@ class CaseSummary:
     running: int
     measured_on: Mapping[str, int]
     """Devices → the number of trials that they measured, as far as the devices are known."""
+    faster: Faster | None = None
 
 
 def summarise(study: StudyReader) -> list[CaseSummary]:
     """Summarise all cases of a study, in the order of their start."""
-    return [_summary(case, _best(study, case), study.tallies[case.name]) for case in study.cases]
+    return [_summary(study, case, study.tallies[case.name]) for case in study.cases]
 
 
-def _summary(case: CaseRecord, best: Best | None, tallies: Sequence[Tally]) -> CaseSummary:
+def _summary(study: StudyReader, case: CaseRecord, tallies: Sequence[Tally]) -> CaseSummary:
+    best = _best(study, case)
     over = [tally for tally in tallies if tally.state in FINISHED]
     return CaseSummary(
         case=case.name,
@@ -76,6 +93,7 @@ def _summary(case: CaseRecord, best: Best | None, tallies: Sequence[Tally]) -> C
         interrupted=sum(tally.trials for tally in over if tally.status == INTERRUPTED),
         running=sum(tally.trials for tally in tallies if tally.state == RUNNING),
         measured_on=_measured_on(over),
+        faster=_faster(study, case, best),
     )
 
 
@@ -85,6 +103,15 @@ def _measured_on(tallies: Sequence[Tally]) -> dict[str, int]:
         if tally.measured_on and tally.status in (OK, INELIGIBLE):
             counts[tally.measured_on] += tally.trials
     return dict(counts)
+
+
+def _faster(study: StudyReader, case: CaseRecord, best: Best | None) -> Faster | None:
+    """Return the fastest config where it makes far more samples/s than the best, unless the study maximises them."""
+    trial = None if SAMPLES_PER_S in case.objectives else study.fastest(case)
+    if not (trial and trial.probe.samples_per_s and best and best.samples_per_s):
+        return None
+    times = trial.probe.samples_per_s / best.samples_per_s
+    return Faster(trial=trial.number, value=trial.value, times=times) if times >= FAR else None
 
 
 def _best(study: StudyReader, case: CaseRecord) -> Best | None:

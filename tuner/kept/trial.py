@@ -105,6 +105,11 @@ class KeptTrial:
         return _number(self._record.get("total_s"))
 
     @property
+    def samples_per_s(self) -> float | None:
+        """The samples that all ranks made in a second."""
+        return _number(self._record.get("samples_per_s"))
+
+    @property
     def cost(self) -> Mapping[str, float]:
         """What a probe took that gave a number, as `cost` returns it; empty where that is unknown."""
         if not self._record:

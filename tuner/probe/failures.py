@@ -52,6 +52,7 @@ def classify(
     lost: str | None = None,
     unmatched: Sequence[str] = (),
     unread: str | None = None,
+    silent: bool = False,
 ) -> Failure | None:
     """Decide whether a probe failed and why; None when its window counts.
 
@@ -63,6 +64,7 @@ def classify(
     - `lost` says why the devices can no longer be read.
     - `unmatched` holds the last lines that look like progress although no pattern matches them.
     - `unread` says why a progress file gives no iteration.
+    - `silent` says whether the trainer has neither printed nor reported anything.
     """
     if end is End.INTERRUPTED:
         return STOPPED
@@ -78,14 +80,24 @@ def classify(
         return unreadable(lost)
     if oom_kills and (named is None or named.rule == KILLED):
         return Failure(kind=FailureKind.HOST_OOM, rule="kernel", detail=f"the kernel ended {oom_kills} process(es)")
-    ran_on = end in {End.UNMATCHED, End.OUT_OF_TIME} or (end is End.EXITED and exit_code == 0)
-    if unread and end is End.EXITED and not unmatched:
-        unmatched = [unread]
-    if unmatched and named is None and ran_on:
-        shown = " | ".join(unmatched)
-        detail = f"no line matched `progress` and nothing called report(); the last lines: {shown}"
+    known = named or _untold(end, exit_code, unmatched, unread, silent=silent)
+    return known or _unexplained(end, exit_code, missing, evidence, seen=seen, behind=behind, unread=unread)
+
+
+def _untold(
+    end: End, exit_code: int | None, unmatched: Sequence[str], unread: str | None, *, silent: bool
+) -> Failure | None:
+    """Return the failure of a trainer that may have trained but has told no iteration."""
+    finished = end is End.EXITED and exit_code == 0
+    shown = [unread] if unread and finished and not unmatched else unmatched
+    if shown and (finished or end in {End.UNMATCHED, End.OUT_OF_TIME}):
+        detail = f"no line matched `progress` and nothing called report(); the last lines: {' | '.join(shown)}"
         return Failure(kind=FailureKind.NO_PROGRESS, rule="unmatched", detail=detail)
-    return named or _unexplained(end, exit_code, missing, evidence, seen=seen, behind=behind, unread=unread)
+    if silent and (finished or end in {End.HANG, End.OUT_OF_TIME}):
+        detail = f"{'it ended as if all were well; it' if finished else 'the trainer'} printed nothing"
+        said = f"{detail} and nothing called report(){f'; {unread}' if unread else ''}"
+        return Failure(kind=FailureKind.NO_PROGRESS, rule="silent", detail=said)
+    return None
 
 
 def _ran_its_course(

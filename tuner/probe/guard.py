@@ -2,7 +2,8 @@
 
 The tuner starts the guard as a script, `python -I -S guard.py GRACE_SECONDS COMMAND…`. Its standard input is one end
 of a socket pair. The guard is the subreaper of every process below the command, so it also finds grandchildren that
-left the command's process group. The guard ends all of them in three cases: the command exits, the tuner asks for it,
+left the command's process group, and each of them carries the guard's mark in its environment: `orphans.py` ends what
+a killed guard leaves behind. The guard ends all processes in three cases: the command exits, the tuner asks for it,
 or the tuner is gone (even after `kill -9`, because the socket closes). It sends TERM first, and KILL after the grace
 time.
 
@@ -32,8 +33,10 @@ from collections.abc import Callable
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-STATE, PARENT, EXIT_STATUS = 0, 1, 49
-"""The positions of three fields of /proc/PID/stat, counted after the process's name (proc(5): fields 3, 4 and 52)."""
+MARK = "TUNER_GUARD"
+"""The environment variable by which every process below the command names its guard."""
+STATE, PARENT, START, EXIT_STATUS = 0, 1, 19, 49
+"""The positions of fields of /proc/PID/stat, counted after the process's name (proc(5): fields 3, 4, 22 and 52)."""
 POLL_S = 0.01
 """Seconds between two attempts to collect the processes that are to end."""
 SCAN_S = 1.0
@@ -58,6 +61,7 @@ def main() -> None:
             trainer = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
+                env={**os.environ, MARK: identity(os.getpid())},
                 process_group=0,
                 preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509 - this process has one thread
             )
@@ -153,6 +157,14 @@ def end_all(
         sleep(POLL_S if now() < slow_s else SCAN_S)
 
 
+def identity(pid: int) -> str:
+    """Name a process for good: its namespace of process ids, its id, and its start in clock ticks; "" for none."""
+    try:
+        return f"{os.readlink('/proc/self/ns/pid')}/{pid}/{_fields(pid)[START]}"  # noqa: PTH115 - pathlib takes long to import
+    except OSError:
+        return ""
+
+
 def named(root: int) -> str:
     """Name the processes below `root` with their states (proc(5)); no signal reaches a process in state D."""
     return ", ".join(f"pid {pid} (state {fields[STATE]})" for pid, fields in descendants(root).items())
@@ -174,10 +186,9 @@ def descendants(root: int) -> dict[int, list[str]]:
     children: dict[int, list[int]] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
-            # pathlib would double this script's start-up time; the kernel cuts names after 15 bytes, even mid-character
-            with contextlib.suppress(OSError), open(f"/proc/{entry.name}/stat", errors="replace") as stat:  # noqa: PTH123
+            with contextlib.suppress(OSError):
                 pid = int(entry.name)
-                fields[pid] = stat.read().rpartition(")")[2].split()
+                fields[pid] = _fields(pid)
                 children.setdefault(int(fields[pid][PARENT]), []).append(pid)
     found, rest = {}, [root]
     while rest:
@@ -185,6 +196,12 @@ def descendants(root: int) -> dict[int, list[str]]:
         found |= {pid: fields[pid] for pid in below}
         rest += below
     return found
+
+
+def _fields(pid: int) -> list[str]:
+    # pathlib would double this script's start-up time; the kernel cuts names after 15 bytes, even mid-character
+    with open(f"/proc/{pid}/stat", errors="replace") as stat:  # noqa: PTH123
+        return stat.read().rpartition(")")[2].split()
 
 
 if __name__ == "__main__":

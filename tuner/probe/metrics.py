@@ -62,10 +62,12 @@ def _headroom_pct(device: DeviceSummary) -> float | None:
     return 100.0 * (1.0 - device.mem_peak_mib / device.mem_total_mib)
 
 
+SAMPLES_PER_S = "samples_per_s"
+
 METRICS: tuple[Metric, ...] = (
     Metric("min_avg_util", "%", lambda r: _least(_each(r, lambda d: d.util_mean_pct)), _util_error),
     Metric("min_avg_sm", "%", lambda r: _least(_each(r, lambda d: d.sm_mean_pct)), _sm_error),
-    Metric("samples_per_s", "1/s", lambda r: r.samples_per_s, lambda r: r.samples_per_s_se),
+    Metric(SAMPLES_PER_S, "1/s", lambda r: r.samples_per_s, lambda r: r.samples_per_s_se),
     Metric("util_spread", "%", lambda r: _spread(_each(r, lambda d: d.util_mean_pct))),
     Metric("busy_spread", "%", lambda r: r.busy_spread_pct),
     Metric("min_avg_occupancy", "%", lambda r: _least(_each(r, lambda d: d.occupancy_mean_pct))),

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -83,6 +84,12 @@ class LinePatterns:
     """The samples that all ranks together collect in an iteration. It counts only where the trainer counts none."""
 
 
+def search_path(programs: Path | None) -> str:
+    """Return PATH as a trainer gets it: the folder of its Python first, if there is one."""
+    usual = os.environ.get("PATH", os.defpath)
+    return os.pathsep.join([str(programs), usual]) if programs else usual
+
+
 STEP = "step"
 """The column of TensorBoard's events that holds their step."""
 
@@ -115,6 +122,8 @@ class ProbePlan:
     cwd: Path
     env: Mapping[str, str]
     """Environment variables, set in addition to those of the tuner itself."""
+    programs: Path | None = None
+    """The folder of the trainer's Python, which comes first in PATH: programs such as `torchrun` are found there."""
     files: Mapping[Path, str]
     """Text files to write first, absolute path → content."""
     slot: Slot

@@ -9,10 +9,11 @@ import subprocess
 import sys
 from contextlib import suppress
 
-from tuner.errors import OutputError, TrainerError
+from tuner.errors import LaunchError, OutputError, TrainerError
 from tuner.probe import guard
 from tuner.probe.console import USUAL_BOUNDS, Bounds, Console
-from tuner.probe.plan import ProbePlan
+from tuner.probe.orphans import end_orphans
+from tuner.probe.plan import ProbePlan, search_path
 from tuner.probe.progress_file import UNREAD, ProgressFileReader
 from tuner.probe.protocols import Clock, Line
 from tuner.probe.tail import Tail
@@ -32,6 +33,7 @@ class Process:
         self._exit: int | None = None
         self._given_up_at_s: float | None = None
         prepare(plan)
+        end_orphans(bounds.kill_s)
         self._tail = Tail(plan.slot.progress, bounds.tail_bytes)
         self._is_unread = False
         self._file = plan.progress_file and ProgressFileReader(plan.progress_file, clock, bounds.tail_bytes)
@@ -48,8 +50,9 @@ class Process:
         first = json.loads(self._messages.readline() or '{"error": "the guard process died"}')
         if "error" in first:
             self._close()
-            raise TrainerError(
-                f"the trainer cannot be started: {first['error']}; no shell runs it: {shlex.join(plan.argv)}"
+            raise LaunchError(
+                f"the trainer cannot be started: {first['error']}; no shell runs it: {shlex.join(plan.argv)}; "
+                "see `trainer.python` and the command of the study file"
             )
         self.pid: int = first["pid"]
 
@@ -91,6 +94,7 @@ class Process:
             self._given_up_at_s = self._clock.now() + self._bounds.term_grace_s + self._bounds.kill_s
         if self._exit is None:
             self._socket.shutdown(socket.SHUT_WR)
+            self._guard.send_signal(signal.SIGCONT)  # somebody may have stopped the guard, and then nothing would end
             with suppress(subprocess.TimeoutExpired):
                 self._guard.wait(max(0.0, self._given_up_at_s - self._clock.now()))
                 self._finish()
@@ -109,6 +113,7 @@ class Process:
         if not last:  # the guard was killed, and the trainer died with it, but the trainer's own children live on
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
+            end_orphans(self._bounds.kill_s)
         self._close()
 
     def _close(self) -> None:
@@ -157,7 +162,7 @@ def _start_guard(plan: ProbePlan, term_grace_s: float) -> tuple["subprocess.Pope
             stdout=writing,
             stderr=subprocess.STDOUT,
             cwd=plan.cwd,
-            env=os.environ | plan.env,
+            env={**os.environ, "PATH": search_path(plan.programs), **plan.env},
             start_new_session=True,
         )
     except OSError as error:

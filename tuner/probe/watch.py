@@ -154,6 +154,11 @@ class Watch:
         """Whether no pattern has matched and no report has come. Blocks of time need neither."""
         return not self.progress and not self._reader.matched and self._block_s is None
 
+    @property
+    def silent(self) -> bool:
+        """Whether no line and no report has come."""
+        return self._first_line_s is None
+
     def behind(self) -> Laggard | None:
         """Return the rank that the others wait for, if there is one."""
         return laggard(self.progress, self._ranks)

@@ -12,6 +12,8 @@ Values = tuple[float, ...]
 
 COMPLETE, PRUNED, FAIL = "COMPLETE", "PRUNED", "FAIL"
 """The states of trials that have ended, as Optuna names them."""
+TIE = 0.01
+"""Configs whose means of the first objective differ by no more than this, in its unit, count as equal."""
 BROKEN_AFTER = 3
 """If this many trials fail before the first one completes, the trainer was broken: its configs are not at fault."""
 
@@ -35,6 +37,7 @@ class Reading:
     """None where the config may not be the best."""
     error: float | None = None
     """The standard error of the first objective."""
+    samples_per_s: float | None = None
 
     @property
     def failed(self) -> bool:
@@ -59,6 +62,8 @@ class Standing:
     """The means of the measurements."""
     error: float | None
     """The standard error of the first objective's mean."""
+    samples_per_s: float | None = None
+    """The mean of the measurements."""
 
 
 Standings = Mapping[Hashable, Standing]
@@ -97,12 +102,28 @@ def eligible(readings: Iterable[Reading]) -> Standings:
 
 
 def best(readings: Iterable[Reading]) -> Standing | None:
-    """Return the config with the largest first objective, the earliest among equals; None where none may be the best.
+    """Return the config with the largest first objective; None where none may be the best.
 
+    Among configs within `TIE` of the largest, the fastest is returned, and the earliest among equally fast ones.
     Warm trials count only while no config has been measured cold.
     """
     cold, warm = ways(readings)
-    return max((cold or warm).values(), key=lambda one: one.values[0], default=None)
+    rivals = list((cold or warm).values())
+    most = max((one.values[0] for one in rivals), default=0.0)
+    return max((one for one in rivals if one.values[0] >= most - TIE), key=_speed, default=None)
+
+
+def fastest(readings: Iterable[Reading]) -> Standing | None:
+    """Return the eligible config with the most samples/s; None where no speed is known."""
+    return max((one for one in eligible(readings).values() if one.samples_per_s), key=_speed, default=None)
+
+
+def leads(readings: Iterable[Reading], value: float | None) -> bool:
+    """Return whether one config alone has the largest mean of the first objective, and this is about its mean."""
+    means = sorted((one.values[0] for one in eligible(readings).values()), reverse=True)
+    if value is None or not means:
+        return False
+    return abs(means[0] - value) <= TIE and (len(means) == 1 or means[0] - means[1] > TIE)
 
 
 def incumbent(readings: Iterable[Reading]) -> float | None:
@@ -128,6 +149,10 @@ def is_failure(kind: str | None) -> bool:
     return kind not in {None, FailureKind.INTERRUPTED}
 
 
+def _speed(one: Standing) -> float:
+    return one.samples_per_s or 0.0
+
+
 def _known(readings: Mapping[Hashable, Sequence[Reading]]) -> Standings:
     """Leave out the configs that may not be the best."""
     return {launch: one for launch, same in readings.items() if (one := _standing(same))}
@@ -139,8 +164,10 @@ def _standing(same: Sequence[Reading]) -> Standing | None:
     values = [one.values for one in ran if one.values is not None]
     if same[-1].failed or len(values) < len(ran):
         return None
+    speeds = [one.samples_per_s for one in ran if one.samples_per_s is not None]
     return Standing(
         trials=tuple(one.trial for one in ran),
         values=tuple(map(fmean, zip(*values, strict=True))),
         error=error_of_mean([each[0] for each in values], [one.error for one in ran]),
+        samples_per_s=fmean(speeds) if speeds else None,
     )

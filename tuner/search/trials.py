@@ -117,6 +117,7 @@ def readings(trials: Iterable[FrozenTrial]) -> Iterator[Reading]:
                 retry=facts.retry,
                 values=counted(trial.values, state=trial.state.name, ineligible=facts.ineligible),
                 error=facts.error,
+                samples_per_s=facts.samples_per_s,
             )
 
 

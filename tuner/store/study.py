@@ -18,7 +18,7 @@ from tuner.search.choosing import Choice, Done, Price, Strategy, Why, free
 from tuner.search.frontier import Frontier
 from tuner.search.history import History
 from tuner.search.sampler import ask_for
-from tuner.search.standing import incumbent
+from tuner.search.standing import incumbent, leads
 from tuner.search.trials import (
     failures_in_a_row,
     finished,
@@ -111,6 +111,20 @@ class CaseStudy:
         with self._database.reported():
             trials = since_mended(self._study)
         return incumbent(readings(trials))
+
+    def leads(self, value: float | None) -> bool:
+        """Return whether one config alone is the best so far, and this is its mean; see `standing.leads`."""
+        if self._several:
+            return False
+        with self._database.reported():
+            trials = self._study.get_trials(deepcopy=False)
+        return leads(readings(trials), value)
+
+    @property
+    def usual_s(self) -> float | None:
+        """The median of the seconds that complete probes took; None where none is known."""
+        with self._database.reported():
+            return usual_s(self._study.get_trials(deepcopy=False))
 
     @property
     def has_run(self) -> bool:

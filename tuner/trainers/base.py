@@ -66,6 +66,16 @@ class Trainer(ABC):
         """Return the program that this trainer would start and that does not exist; None where nothing is missing."""
         return None
 
+    @property
+    def counts_samples(self) -> bool | None:
+        """Whether probes of this trainer know its samples; None where only a probe can tell."""
+        return None
+
+    @property
+    def heeds_devices(self) -> bool:
+        """Whether the command that this trainer starts depends on which or how many devices there are."""
+        return True
+
     def check_value(self, parameter: str, value: Value) -> None:
         """Raise TrainerError for a value that no case can use, whatever the other parameters are."""
         if parameter not in self.accepts:

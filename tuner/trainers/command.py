@@ -19,6 +19,7 @@ if they agree in the parameters that its command line and `env` name:
         session: "{python} train.py --serve --envs {num_envs} --port {port}"
 """
 
+import os
 import shlex
 import shutil
 import sys
@@ -27,14 +28,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.probe.plan import LinePatterns, ProbePlan, ProgressFile, Slot
+from tuner.probe.plan import LinePatterns, ProbePlan, ProgressFile, Slot, search_path
 from tuner.study.cases import Case
 from tuner.study.space import Config, Value, config_digest, written
 from tuner.study.spec import TrainerSpec
 from tuner.trainers.arithmetic import Expression
 from tuner.trainers.base import STANDARD, Trainer
 from tuner.trainers.command_options import COUNTS, Labels, Options
-from tuner.trainers.launch import device_names, interpreter
+from tuner.trainers.launch import device_names, interpreter, programs
 from tuner.trainers.options import checked
 from tuner.trainers.template import fill, placeholders
 
@@ -82,6 +83,7 @@ class CommandTrainer(Trainer):
             argv=fill(self._options.command, values),
             cwd=self._cwd,
             env={"PYTHONUNBUFFERED": "1", **env, **slot.variables, "TUNER_PROGRESS": str(slot.progress)},
+            programs=programs(self._spec.python),
             files={},
             slot=slot,
             progress=LinePatterns(
@@ -124,8 +126,21 @@ class CommandTrainer(Trainer):
         begins = [words[0] for words in (self._options.command, self._options.session) if words]
         return next((word for word in begins if not placeholders([word]) and not self._finds(word)), None)
 
+    @property
+    def counts_samples(self) -> bool | None:
+        """Whether the options say how samples are counted; None where the program itself reports its progress."""
+        return self._options.counts_samples
+
+    @property
+    def heeds_devices(self) -> bool:
+        """Whether the command, its session or its environment names the devices or their number."""
+        options = self._options
+        return bool(placeholders((*options.command, *options.session, *options.env.values())) & {"ranks", "devices"})
+
     def _finds(self, program: str) -> bool:
-        return shutil.which(self._cwd / program if "/" in program else program) is not None
+        if os.sep in program:
+            return shutil.which(self._cwd / program) is not None
+        return shutil.which(program, path=search_path(programs(self._spec.python))) is not None
 
     def fingerprint(self) -> dict[str, str]:
         """Return what comparable results share: the command, before it is filled, and its environment."""

@@ -182,6 +182,14 @@ class Options(Strict):
         return flags((*self.command, *self.session, *self.env.values()))
 
     @property
+    def counts_samples(self) -> bool | None:
+        """Whether samples are counted; None without patterns and without a file, because `report` may count them."""
+        file, groups = self.progress_file, [_compiled(pattern).groupindex.keys() for pattern in self.progress]
+        if self.samples_per_iteration or (file and (file.samples or file.samples_per_s)):
+            return True
+        return any({"samples", "samples_per_s"} & names for names in groups) if groups or file else None
+
+    @property
     def session_parameters(self) -> frozenset[str]:
         """The parameters that cannot change while a session lasts."""
         return parameters((*self.session, *self.env.values()))

@@ -32,3 +32,8 @@ def interpreter(python: str) -> str:
     Links are not followed: the Python of a venv is a link that leads out of the venv.
     """
     return str(Path(python).expanduser().absolute()) if os.sep in python else python
+
+
+def programs(python: str | None) -> Path | None:
+    """Return the folder of a Python that a study file names with its folder; None for any other."""
+    return Path(interpreter(python)).parent if python and os.sep in python else None

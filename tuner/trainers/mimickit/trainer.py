@@ -12,7 +12,7 @@ from tuner.study.space import LADDER, VARIANT, Config, Value
 from tuner.study.spec import TrainerSpec
 from tuner.trainers.base import LadderEnd, Trainer
 from tuner.trainers.dependencies import Dependencies
-from tuner.trainers.launch import device_names, interpreter, iterations
+from tuner.trainers.launch import device_names, interpreter, iterations, programs
 from tuner.trainers.mimickit import agent, packages
 from tuner.trainers.mimickit.checkout import Checkout
 from tuner.trainers.options import checked
@@ -97,6 +97,7 @@ class MimicKitTrainer(Trainer):
             ),
             cwd=checkout.root,
             env={"PYTHONUNBUFFERED": "1", **slot.variables},
+            programs=programs(self._spec.python),
             files={agent_file: agent.adapted(shipped, config, base_agent)},
             slot=slot,
             progress=PROGRESS,

@@ -1,0 +1,76 @@
+"""The process that serves optuna-dashboard: `python -m tuner.export.served PORT ACCESS`.
+
+optuna-dashboard has no login. This process listens on the loopback interface, which every user of this machine can
+reach. It answers only requests that name this machine in their `Host`, so that no page of another site can read the
+study under a name of its own (DNS rebinding). Unless it may write, it answers only requests that read.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from urllib.parse import urlsplit
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+LOOPBACK = "127.0.0.1"
+LOCAL = {LOOPBACK, "localhost", "::1"}
+"""The names by which a browser on this machine, or behind a tunnel to it, asks for the dashboard."""
+READING = {"GET", "HEAD", "OPTIONS"}
+READ_ONLY, WRITABLE = "read-only", "writable"
+"""The two kinds of access."""
+URL_VARIABLE = "TUNER_DASHBOARD_STORAGE"
+"""The environment variable with the database's URL, because other users can read command lines."""
+
+
+def guarded(app: WSGIApplication, access: str) -> WSGIApplication:
+    """Return an application that refuses foreign requests with 403 and passes all others on to `app`."""
+
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        why = refusal(environ.get, access)
+        if why is None:
+            return app(environ, start_response)
+        start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
+        return [why.encode()]
+
+    return answer
+
+
+def refusal(header: Callable[[str, str], str], access: str) -> str | None:
+    """Return why a request is refused; None where it is not. `header` looks up WSGI variables, with a default."""
+    host = _host(f"//{header('HTTP_HOST', '')}")
+    if host not in LOCAL:
+        return f"this dashboard answers only requests to {LOOPBACK} or localhost, not to {host or 'an unnamed host'}\n"
+    if header("REQUEST_METHOD", "") in READING:
+        return None
+    if access != WRITABLE:
+        return "this dashboard is read-only; `tuner dashboard --writable` allows changes\n"
+    origin = header("HTTP_ORIGIN", "")
+    return f"{origin} may not change studies\n" if origin and _host(origin) not in LOCAL else None
+
+
+def _host(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
+        """Keep requests out of the terminal."""
+
+
+def main() -> None:
+    """Serve the database that the environment names until Ctrl-C."""
+    from optuna_dashboard import wsgi  # noqa: PLC0415 - an extra that only this process needs
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # wsgiref swallows a KeyboardInterrupt that falls into a request
+    port, access = int(sys.argv[1]), sys.argv[2]
+    app = guarded(wsgi(os.environ.pop(URL_VARIABLE)), access)
+    with make_server(LOOPBACK, port, app, handler_class=_Quiet) as server:
+        server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()
