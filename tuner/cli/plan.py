@@ -30,9 +30,7 @@ from tuner.workbench import Workbench, open_workbench
 
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", help="NAME=VALUE, once per parameter; other parameters have their values of the first probe."
-    ),
+    typer.Option("--set", help="NAME=VALUE, once per parameter; others have their values of the first probe."),
 ]
 Best = Annotated[
     bool, typer.Option("--best", help="Print the best config found, to train with, without the limits of a probe.")

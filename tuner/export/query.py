@@ -1,7 +1,6 @@
-"""Reads one study from the study database with SQL.
+"""Reads one study from the study database with SQL. Optuna's `trials_dataframe()` builds an object for every trial.
 
-This is faster than Optuna's `trials_dataframe()`, which builds an object for every trial. To find the best, only a few
-columns are read. The database counts the trials, and whole trials are read a page at a time.
+To find the best, only a few columns are read. The database counts the trials. Whole trials are read a page at a time.
 """
 
 from collections.abc import Iterator, Sequence

@@ -7,18 +7,17 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tuner.study.halving import halving
+
 Value = bool | int | float | str
 Config = dict[str, Value]
 
 LADDER = "num_envs"
 """The name of the parameter whose values are the rungs, in environments per device."""
-
 VARIANT = "agent_variant"
 """The name of the parameter that selects how the agent file is changed."""
-
 DEFAULT = "default"
 """The variant that changes nothing."""
-
 PATIENCE = "pruner_patience"
 """The name of the parameter that only the pruner reads. Configs that differ in nothing else launch the same probe."""
 
@@ -215,7 +214,7 @@ class Space:
         a search learns early which configs fit and where memory ends. All other parameters have their first value.
         """
         ladder = self.values(LADDER)
-        rungs = [ladder[index] for index in _halving(len(ladder), per_variant)] or [None]
+        rungs = [ladder[index] for index in halving(len(ladder), per_variant)] or [None]
         variants = self.values(VARIANT) or (None,)
         seeds = [self._first(rung, variant) for rung, variant in itertools.product(rungs, variants)]
         return [config for position, config in enumerate(seeds) if config not in seeds[:position]]
@@ -247,13 +246,3 @@ class Space:
             }
             for parameter in self.parameters
         }
-
-
-def _halving(count: int, wanted: int) -> list[int]:
-    """Choose `wanted` of the indices 0 … count-1: the last, the first, then the middle of the widest gap each time."""
-    chosen = [index for index in dict.fromkeys((count - 1, 0)) if 0 <= index < count][:wanted]
-    while 2 <= len(chosen) < min(count, wanted):
-        ordered = sorted(chosen)
-        low, high = max(itertools.pairwise(ordered), key=lambda pair: (pair[1] - pair[0], pair[1]))
-        chosen.append((low + high) // 2)
-    return chosen
