@@ -128,7 +128,7 @@ def test_a_probe_whose_progress_is_not_understood_shows_what_it_said(end: End, o
 @pytest.mark.parametrize(
     ("end", "over"),
     [
-        (End.EXITED, "it ended as if all were well; it"),
+        (End.EXITED, "the trainer ended with exit code 0; it"),
         (End.OUT_OF_TIME, "the trainer"),
         (End.HANG, "the trainer"),
     ],

@@ -19,7 +19,7 @@ from tuner.search.trials import launched
 from tuner.study.space import Config
 
 FAR = 1.5
-"""A config that makes this many times the samples/s of the best is worth a word."""
+"""A line mentions a config that makes at least this many times the samples/s of the best."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +48,7 @@ class Faster:
 
     trial: int
     value: float | None
-    """Of the objective."""
+    """The objective."""
     times: float
     """Its samples/s in multiples of those of the best."""
 

@@ -87,14 +87,14 @@ def classify(
 def _untold(
     end: End, exit_code: int | None, unmatched: Sequence[str], unread: str | None, *, silent: bool
 ) -> Failure | None:
-    """Return the failure of a trainer that may have trained but has told no iteration."""
+    """Return the failure of a trainer that may have trained but has reported no iteration."""
     finished = end is End.EXITED and exit_code == 0
     shown = [unread] if unread and finished and not unmatched else unmatched
     if shown and (finished or end in {End.UNMATCHED, End.OUT_OF_TIME}):
         detail = f"no line matched `progress` and nothing called report(); the last lines: {' | '.join(shown)}"
         return Failure(kind=FailureKind.NO_PROGRESS, rule="unmatched", detail=detail)
     if silent and (finished or end in {End.HANG, End.OUT_OF_TIME}):
-        detail = f"{'it ended as if all were well; it' if finished else 'the trainer'} printed nothing"
+        detail = f"the trainer {'ended with exit code 0; it ' if finished else ''}printed nothing"
         said = f"{detail} and nothing called report(){f'; {unread}' if unread else ''}"
         return Failure(kind=FailureKind.NO_PROGRESS, rule="silent", detail=said)
     return None
