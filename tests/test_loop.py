@@ -252,6 +252,20 @@ def test_the_live_pruner_sees_each_iteration(tmp_path: Path) -> None:
     assert "pruned" in watcher.told_status
 
 
+@pytest.mark.parametrize(("level_changed", "ends"), [(False, {"PRUNED"}), (True, {"COMPLETE"})])
+def test_no_probe_is_pruned_for_slow_iterations_before_a_change_of_level(
+    tmp_path: Path, level_changed: bool, ends: set[str]
+) -> None:
+    def slow_at_first(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        is_best = plan.config["num_envs"] == 64
+        return watched(replace(measured(plan, 90.0 if is_best else 5.0), level_changed=level_changed), stop)
+
+    pruner = {"name": "hyperband_patient", "min_resource": 1, "max_resource": 2, "patience": 1}
+    optimised(tmp_path, slow_at_first, study=spec(pruner=pruner), trials=8)
+    assert ends <= states(tmp_path).keys()
+    assert ("PRUNED" in states(tmp_path)) is not level_changed
+
+
 def test_an_error_of_the_tuner_itself_loses_no_stored_result(tmp_path: Path) -> None:
     launched: list[Config] = []
 

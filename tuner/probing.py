@@ -125,7 +125,9 @@ class Probing:
         objectives = self._spec.objectives
         number = value(so_far, objectives[0])
         self._job.watcher.iteration(so_far, number)
-        hopeless = number is not None and self._study.report(asked, so_far.iterations, number)
+        hopeless = (
+            number is not None and not so_far.level_changed and self._study.report(asked, so_far.iterations, number)
+        )
         competing = self._job.purpose.competing and not asked.confirms and not self._is_default(asked.config)
         if hopeless and competing and (so_far.window_s or 0.0) >= self._spec.probe.window_seconds:
             return Pruned(f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)")

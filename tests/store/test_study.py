@@ -209,6 +209,8 @@ def test_reports_reach_the_pruner_and_the_database(database: Database) -> None:
         True,
     ]
     assert pruner.steps == [1, 2, 3]
+    assert not any(study.report(asked, step, 5.0) for step in (2, 3))  # the window began anew
+    assert pruner.steps == [1, 2, 3]
     tell(study, asked, Verdict(state=State.PRUNED, status="pruned"))
     assert states(database) == {"PRUNED": 1}
     (trial,) = stored(database)

@@ -39,6 +39,7 @@ class KeptProbe:
     devices: tuple[DeviceSummary, ...] = ()
     failure: Failure | None = None
     stopped: str | None = None
+    level_changed: bool | None = None
     notes: tuple[str, ...] = ()
     host: Mapping[str, str] = field(default_factory=dict)
     warm: bool | None = None

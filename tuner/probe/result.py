@@ -142,6 +142,8 @@ class ProbeResult:
     failure: Failure | None = None
     stopped: str | None = None
     """Why a pruner stopped the probe; None where no pruner did."""
+    level_changed: bool = False
+    """Whether the window's iterations change to another level, so that their mean is not yet that of the training."""
     notes: tuple[str, ...] = ()
     """What a reader of the numbers should know, such as a change of level within the window."""
     host: Mapping[str, str] = field(default_factory=dict)

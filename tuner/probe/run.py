@@ -148,6 +148,7 @@ class _Probe:
             samples_per_s_se=speed.error,
             busy_spread_pct=_spread(shares) if shares else None,
             alloc_retries=self._alloc_retries(),
+            level_changed=window.last_level is not None,
             devices=devices,
             notes=tuple(_notes(window, shares, devices)),
         )

@@ -85,6 +85,7 @@ class CaseStudy:
         self._space = space
         self._trials: dict[int, Trial] = {}
         self._beat_s = 0.0
+        self._reported: dict[int, int] = {}
         with database.reported(), database.lock():
             self._study = open_study(database, name, objectives=objectives, pruner=pruner, identity=identity)
             self._study.set_user_attr(CASE, encode(case))
@@ -241,10 +242,12 @@ class CaseStudy:
     def report(self, asked: Asked, iteration: int, value: float) -> bool:
         """Report the objective so far after an iteration; return whether the pruner would stop the probe.
 
-        Optuna takes no reports in studies with several objectives.
+        Optuna takes no reports in studies with several objectives, and one report per iteration. A window that begins
+        anew after a change of level has fewer iterations; nothing is reported until it has more than were reported.
         """
-        if self._several:
+        if self._several or iteration <= self._reported.get(asked.number, 0):
             return False
+        self._reported[asked.number] = iteration
         trial = self._trials[asked.number]
         with self._database.reported():
             trial.report(value, iteration)
