@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=8, help="texts per rank and step")
     parser.add_argument("--num-workers", type=int, default=0, help="processes per rank that tokenise")
     parser.add_argument("--prefetch-factor", type=int, help="batches that each worker prepares ahead")
-    parser.add_argument("--persistent-workers", action="store_true")
+    parser.add_argument("--persistent-workers", "--persistent_workers", action="store_true")
     parser.add_argument("--width", type=int, default=size[0])
     parser.add_argument("--layers", type=int, default=size[1])
     parser.add_argument("--length", type=int, default=size[2], help="tokens per text")

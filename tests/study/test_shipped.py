@@ -29,6 +29,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("reference", {}, "reference", "reference"),
         ("reference", {"MIMICKIT_ROOT": "x"}, "reference", "reference"),
         ("all_cases", {"MIMICKIT_ROOT": "x"}, "all_cases", "mimickit"),
+        ("lightning_ddp", {}, "lightning_ddp", "command"),
     ],
 )
 def test_the_shipped_studies_load_for_every_case_and_device(
