@@ -29,7 +29,6 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("reference", {}, "reference", "reference"),
         ("reference", {"MIMICKIT_ROOT": "x"}, "reference", "reference"),
         ("all_cases", {"MIMICKIT_ROOT": "x"}, "all_cases", "mimickit"),
-        ("lightning_ddp", {}, "lightning_ddp", "command"),
     ],
 )
 def test_the_shipped_studies_load_for_every_case_and_device(
@@ -45,6 +44,12 @@ def test_the_shipped_studies_load_for_every_case_and_device(
             space = narrow.build_space()
             assert {"num_envs", "agent_variant"} <= set(space.names)
             assert len(space.seeds(narrow.search.seeds_per_variant)) <= narrow.search.trials
+
+
+def test_the_lightning_study_searches_what_feeds_the_cards() -> None:
+    spec = load("lightning_ddp", {})
+    assert set(spec.build_space().names) == {"batch_size", "num_workers", "prefetch_factor", "persistent_workers"}
+    assert list(spec.build_space().configs())[0].keys() == {"batch_size", "num_workers"}
 
 
 def test_all_cases_needs_its_checkout() -> None:
