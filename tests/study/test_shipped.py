@@ -49,7 +49,7 @@ def test_the_shipped_studies_load_for_every_case_and_device(
 def test_the_lightning_study_searches_what_feeds_the_cards() -> None:
     spec = load("lightning_ddp", {})
     assert set(spec.build_space().names) == {"batch_size", "num_workers", "prefetch_factor", "persistent_workers"}
-    assert list(spec.build_space().configs())[0].keys() == {"batch_size", "num_workers"}
+    assert next(iter(spec.build_space().configs())).keys() == {"batch_size", "num_workers"}
 
 
 def test_all_cases_needs_its_checkout() -> None:
