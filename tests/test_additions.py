@@ -3,6 +3,7 @@
 The commands of the copy then use what was added; nothing else is changed.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -51,51 +52,73 @@ EXPORT_LINES = (
 )
 
 
+COMMANDS = """
+import json, sys
+from tuner.cli.main import main
+
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["tuner", *words]
+    try:
+        main()
+    except SystemExit:
+        pass
+"""
+"""Runs several commands in one process, because the imports of one take most of its time."""
+
+
+class Ran(NamedTuple):
+    """What the commands of the changed copy left: their folder with `runs/`, and what they printed."""
+
+    folder: Path
+    printed: str
+
+    def table(self, name: str) -> pd.DataFrame:
+        return pd.read_csv(self.folder / "runs" / name, sep="\t")
+
+
 @pytest.fixture(scope="module")
-def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a copy of the package in which a metric, a failure and an export have been added."""
-    folder = tmp_path_factory.mktemp("copied")
-    shutil.copytree(ROOT / "tuner", folder / "tuner")
-    (folder / "tuner/export/device_seconds.py").write_text(EXPORT, encoding="utf-8")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Add a metric, a failure and an export to a copy of the package, and run two studies with it."""
+    package, folder = tmp_path_factory.mktemp("copied"), tmp_path_factory.mktemp("ran")
+    shutil.copytree(ROOT / "tuner", package / "tuner")
+    (package / "tuner/export/device_seconds.py").write_text(EXPORT, encoding="utf-8")
     for line in (METRIC, FAILURE, *EXPORT_LINES):
-        file = folder / "tuner" / line.file
+        file = package / "tuner" / line.file
         head, found, tail = file.read_text(encoding="utf-8").partition(f"\n{line.before}")
         assert found
         file.write_text(f"{head}\n{line.text}{found}{tail}", encoding="utf-8")
-    return folder
-
-
-def test_a_metric_is_a_column_and_a_constraint_and_an_export_is_written(copied: Path, tmp_path: Path) -> None:
-    study = study_file(tmp_path, constraints={"power_max_w": "<= 1"}, space={"num_envs": {"ladder": [1]}})
-    printed = tuner(copied, tmp_path, ["optimize", "--study", str(study), "--replay", str(TABLE), "--n-trials", "1"])
-    assert "not eligible as best, power_max_w" in printed
-    run = tmp_path / "runs/demo-replay"
-    trials = pd.read_csv(run / "trials.tsv", sep="\t")
-    assert min(trials["power_max_w"]) > 100.0
-    assert "power_max_w" in pd.read_csv(run / "best_by_case.tsv", sep="\t").columns
-    seconds = [line.split() for line in (run / "device_seconds.txt").read_text(encoding="utf-8").splitlines()]
-    assert [int(number) for number, _ in seconds] == [*trials["trial"]]
-    assert [float(taken) for _, taken in seconds] == pytest.approx([*trials["total_s"] * 2], abs=0.6)
-
-
-def test_a_failure_is_recognised_ends_the_case_and_says_what_to_do(copied: Path, tmp_path: Path) -> None:
+    (folder / "replayed").mkdir()
+    replayed = study_file(folder / "replayed", name="replayed", constraints={"power_max_w": "<= 1"})
     command = {"command": "sh -c 'echo wandb: api_key not configured; exit 1' {num_envs}", "cases": ["walk"]}
-    study = study_file(tmp_path, trainer={"name": "command", "options": command})
-    printed = tuner(copied, tmp_path, ["optimize", "--study", str(study), "--devices", "cpu:1"])
-    assert "log in to wandb, or turn it off" in printed
-    trials = pd.read_csv(tmp_path / "runs/demo/trials.tsv", sep="\t")
-    assert [*trials["status"]] == ["no_login"]
-    assert [*pd.read_csv(tmp_path / "runs/demo/best_by_case.tsv", sep="\t")["status"]] == ["no_login"]
+    failing = study_file(folder, name="failing", trainer={"name": "command", "options": command})
+    commands = [
+        ["optimize", "--study", str(replayed), "--replay", str(TABLE), "--n-trials", "1"],
+        ["optimize", "--study", str(failing), "--devices", "cpu:1"],
+    ]
+    return Ran(folder, run(package, folder, commands))
 
 
-def tuner(package: Path, folder: Path, words: Sequence[str]) -> str:
-    """Run a command of the package in `package`, in a folder, and return what it prints."""
+def test_a_metric_is_a_column_and_a_constraint(ran: Ran) -> None:
+    assert "not eligible as best, power_max_w" in ran.printed
+    assert min(ran.table("replayed-replay/trials.tsv")["power_max_w"]) > 100.0
+    assert "power_max_w" in ran.table("replayed-replay/best_by_case.tsv").columns
+
+
+def test_an_export_is_written_with_the_others(ran: Ran) -> None:
+    lines = (ran.folder / "runs/replayed-replay/device_seconds.txt").read_text(encoding="utf-8").splitlines()
+    trials = ran.table("replayed-replay/trials.tsv")
+    assert [int(line.split()[0]) for line in lines] == [*trials["trial"]]
+    assert [float(line.split()[1]) for line in lines] == pytest.approx([*trials["total_s"] * 2], abs=0.6)
+
+
+def test_a_failure_is_recognised_ends_the_case_and_says_what_to_do(ran: Ran) -> None:
+    assert "log in to wandb, or turn it off" in ran.printed
+    assert [*ran.table("failing/trials.tsv")["status"]] == ["no_login"]
+    assert [*ran.table("failing/best_by_case.tsv")["status"]] == ["no_login"]
+
+
+def run(package: Path, folder: Path, commands: Sequence[Sequence[str]]) -> str:
+    """Run commands of the package in `package`, in a folder, and return what they print."""
+    argv = [sys.executable, "-c", COMMANDS, json.dumps(commands)]
     environment = {**os.environ, "PYTHONPATH": str(package), "COLUMNS": "300"}
-    return subprocess.run(
-        [sys.executable, "-m", "tuner", *words],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout
+    return subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
