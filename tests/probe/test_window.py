@@ -1,4 +1,5 @@
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -79,40 +80,57 @@ def test_samples_are_counted_by_the_printed_iterations_where_the_trainer_counts_
     assert counted(every_tenth, None) == every_tenth
 
 
-def at_speeds(*speeds: float | None, step_s: float = 2.0) -> Window:
-    printed = [Mark(iteration=number, t_s=step_s * number, samples_per_s=speed) for number, speed in enumerate(speeds)]
-    return Window(tuple(printed))
+def printing(steps_s: list[float], speeds: list[float]) -> Window:
+    """Return a window whose marks come after so many seconds, each with the speed that is printed there."""
+    ends_s = list(accumulate(steps_s, initial=0.0))
+    shown = zip(ends_s, [7.0, *speeds], strict=True)
+    return Window(
+        tuple(Mark(iteration=place, t_s=t_s, samples_per_s=speed) for place, (t_s, speed) in enumerate(shown))
+    )
 
 
-@given(st.lists(st.tuples(st.floats(0.1, 9.0), st.floats(1.0, 1e6)), min_size=1, max_size=5))
-def test_printed_speeds_count_by_the_time_since_the_mark_before(printed: list[tuple[float, float]]) -> None:
-    found = [Mark(iteration=0, t_s=0.0, samples_per_s=7.0)]
-    for step_s, speed in printed:
-        found.append(Mark(iteration=len(found), t_s=found[-1].t_s + step_s, samples_per_s=speed))
-    window = Window(tuple(found))
-    made = sum(step_s * speed for step_s, speed in printed)
-    assert window.samples_per_s == pytest.approx(made / sum(step_s for step_s, _ in printed))
-    assert sum(block.seconds * block.value for block in window.rates()) == pytest.approx(made)
+@given(st.lists(st.floats(0.5, 9.0), min_size=4, max_size=12), st.floats(1.0, 1e6))
+def test_speeds_since_the_line_before_give_the_rate_however_long_iterations_take(
+    steps_s: list[float], samples: float
+) -> None:
+    window = printing(steps_s, [samples / step_s for step_s in steps_s])
+    assert window.samples_per_s == pytest.approx(samples * len(steps_s) / sum(steps_s))
+    assert sum(block.seconds * block.value for block in window.rates()) == pytest.approx(samples * len(steps_s))
+
+
+@pytest.mark.parametrize(
+    ("steps_s", "start_s"),
+    [([1.0] * 8, 10.0), ([1.0, 2.0, 1.0, 1.5, 3.0, 1.0, 2.0, 1.0], 0.0), ([2.0] * 4 + [1.0] * 8, 0.0)],
+    ids=["slow start", "uneven iterations", "faster in the end"],
+)
+def test_averages_since_the_start_give_no_rate(steps_s: list[float], start_s: float) -> None:
+    ends_s = [start_s + end_s for end_s in accumulate(steps_s)]
+    averages = [64.0 * place / end_s for place, end_s in enumerate(ends_s, 1)]
+    window = printing(steps_s, averages)
+    assert (window.samples_per_s, window.rates()) == (None, [])
+
+
+def test_averages_of_a_steady_run_are_right() -> None:
+    assert printing([2.0] * 8, [32.0] * 8).samples_per_s == 32.0
+
+
+def test_too_few_speeds_give_no_rate() -> None:
+    assert printing([2.0] * 3, [32.0] * 3).samples_per_s is None
+    assert printing([0.1] * 12, [32.0] * 12).samples_per_s is None
+    assert printing([0.1] * 40, [32.0] * 40).samples_per_s == pytest.approx(32.0)
 
 
 def test_a_total_goes_before_the_printed_speeds() -> None:
     window = Window(tuple(replace(mark, samples_per_s=1.0) for mark in at([1.0, 2.0, 3.0])))
     assert (window.samples_per_s, [block.value for block in window.rates()]) == (100.0, [100.0, 100.0])
-    of_its_own = Window(tuple(replace(mark, samples=64) for mark in at_speeds(5.0, 6.0).marks))
-    assert (of_its_own.samples_per_s, [block.value for block in of_its_own.rates()]) == (6.0, [6.0])
+    of_its_own = Window(tuple(replace(mark, samples=64) for mark in printing([2.0] * 5, [6.0] * 5).marks))
+    assert (of_its_own.samples_per_s, [block.value for block in of_its_own.rates()]) == (6.0, [6.0] * 5)
 
 
 def test_an_unknown_speed_leaves_the_rate_unknown() -> None:
-    assert at_speeds(5.0, None, 5.0).samples_per_s is None
-    assert at_speeds(None, 5.0, 5.0).samples_per_s == 5.0
-
-
-def test_averages_since_a_slow_start_give_no_rate() -> None:
-    since_start = [64 * number / (10.0 + number) for number in range(1, 9)]
-    assert (at_speeds(*since_start).samples_per_s, at_speeds(*since_start).rates()) == (None, [])
-    assert at_speeds(*since_start[:6]).samples_per_s is not None
-    assert at_speeds(*sorted(100.0 + step / 10 for step in range(8))).samples_per_s is not None
-    assert at_speeds(*since_start, 1.0).samples_per_s is not None
+    first, *others = printing([2.0] * 6, [6.0] * 6).marks
+    assert Window((replace(first, samples_per_s=None), *others)).samples_per_s == 6.0
+    assert Window((first, replace(others[0], samples_per_s=None), *others[1:])).samples_per_s is None
 
 
 def test_the_speeds_of_ranks_add_up() -> None:
