@@ -16,7 +16,7 @@ from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Stop
 from tuner.purpose import RECOVER, record
 from tuner.search.verdict import Verdict
-from tuner.store.study import Asked
+from tuner.store.asked import Asked
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec

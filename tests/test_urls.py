@@ -1,4 +1,4 @@
-"""URLs of databases, usable and unusable."""
+"""Which URLs name a database that can be used."""
 
 import pytest
 
@@ -18,6 +18,16 @@ from tuner.urls import checked_url, shown
         ("sqlite+pysqlcipher://:hunter2@/studies", "needs the package"),
         ("sqlite://", "sqlite:// would be lost at the end of this process; name a file"),
         ("sqlite:///:memory:", "would be lost"),
+        ("sqlite://tuner:hunter2@host/study.db", "SQLite has no host and no user"),
+        ("sqlite:///study.db?timeout=abc", r"its timeout is no number of seconds from 0 up; write \?timeout=60"),
+        ("sqlite:///study.db?timeout=-1", "its timeout is no number"),
+        ("sqlite:///study.db?timeout=nan", "its timeout is no number"),
+        ("sqlite:///study.db?timeout=1&timeout=2", "its timeout is no number"),
+        ("sqlite:///study.db?detect_types=9", "SQLite knows no option 'detect_types'; known: timeout,"),
+        ("sqlite:///study.db?uri=perhaps", "its options cannot be used"),
+        ("sqlite:///stu\0dy.db", "the storage URL holds a character that no URL can hold"),
+        ("sqlite:///stu\udcf6dy.db", "the storage URL holds a character that no URL can hold"),
+        ("postgresql+psycopg://tuner:hunter2@/studies?host=a&port=b", "its options cannot be used: .*port"),
         ("sqlite:///~/study.db", "sqlite:///~/study.db: nothing expands the ~ in a URL"),
     ],
 )

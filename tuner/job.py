@@ -11,10 +11,10 @@ from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Stop
 from tuner.purpose import SEARCH, Purpose
 from tuner.search.verdict import Verdict
+from tuner.store.asked import Asked
 from tuner.store.database import Database
 from tuner.store.dropped import Recovered
 from tuner.store.opening import check_study
-from tuner.store.study import Asked
 from tuner.study.cases import Case
 from tuner.study.spec import StudySpec
 from tuner.workbench import Workbench

@@ -1,5 +1,8 @@
 """Checks the URL of a study database before anything is opened, and shows it without its password."""
 
+import math
+import re
+
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
@@ -7,15 +10,21 @@ from tuner.errors import StoreError
 
 _FORM = "sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME"
 
+_SQLITE_OPTIONS = ("timeout", "uri", "mode", "cache", "immutable", "nolock", "vfs")
+_UNFIT = re.compile("[\0\ud800-\udfff]")
+
 
 def checked_url(url: str) -> URL:
     """Parse the URL of a database that an installed driver can open and that outlives this process.
 
     Raises StoreError for any other URL. The message never shows a password.
     """
+    if _UNFIT.search(url):
+        raise StoreError(f"the storage URL holds a character that no URL can hold; its form is {_FORM}")
     try:
         parsed = make_url(url)
-        parsed.get_dialect().import_dbapi()
+        dialect = parsed.get_dialect()
+        dialect.import_dbapi()
     except ModuleNotFoundError as error:
         raise StoreError(f"{shown(url)} needs the package {error.name}; install it beside the tuner") from error
     except (ArgumentError, ValueError, ImportError) as error:
@@ -23,6 +32,11 @@ def checked_url(url: str) -> URL:
         raise StoreError(f"the storage URL cannot be used: {reason}; its form is {_FORM}") from error
     if parsed.get_backend_name() == "sqlite":
         _check_file(parsed)
+        _check_options(parsed)
+    try:
+        dialect().create_connect_args(parsed)
+    except (ArgumentError, ValueError, TypeError) as error:
+        raise StoreError(f"database {shown(url)}: its options cannot be used: {error}; its form is {_FORM}") from error
     return parsed
 
 
@@ -39,7 +53,23 @@ def remedy(url: URL) -> str:
 
 
 def _check_file(url: URL) -> None:
-    if url.database in {None, "", ":memory:"}:
+    file = url.database or ""
+    if url.host or url.username:
+        raise StoreError(f"database {shown(url)}: SQLite has no host and no user; its form is sqlite:///PATH")
+    if file in {"", ":memory:"}:
         raise StoreError(f"database {shown(url)} would be lost at the end of this process; name a file: sqlite:///PATH")
-    if url.database and url.database.startswith("~"):
+    if file.startswith("~"):
         raise StoreError(f"database {shown(url)}: nothing expands the ~ in a URL; write the path out")
+
+
+def _check_options(url: URL) -> None:
+    if unknown := sorted(url.query.keys() - set(_SQLITE_OPTIONS)):
+        raise StoreError(
+            f"database {shown(url)}: SQLite knows no option {unknown[0]!r}; known: {', '.join(_SQLITE_OPTIONS)}"
+        )
+    try:
+        timeout_s = float(str(url.query.get("timeout", 0)))
+    except ValueError:
+        timeout_s = -1.0
+    if not 0.0 <= timeout_s < math.inf:
+        raise StoreError(f"database {shown(url)}: its timeout is no number of seconds from 0 up; write ?timeout=60")

@@ -15,7 +15,7 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
 from tuner.search.verdict import judge
-from tuner.store.study import Asked
+from tuner.store.asked import Asked
 from tuner.study.constraints import read_constraint
 from tuner.study.spec import ProbeSpec
 from tuner.testing.trainer import scripted_plan

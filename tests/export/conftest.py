@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 from sqlalchemy import NullPool, create_engine, make_url, text
 from tests_database import no_power_cut
 
-from tuner.kept.names import CASE, PROBE, RETRY
+from tuner.kept.names import CASE, LEASE, PROBE, RETRY
 
 STATES = {"ok": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "gpu_oom": TrialState.PRUNED}
 FACTS = {
@@ -44,6 +44,10 @@ class FilledDatabase:
         case = optuna.create_study(storage=self.storage, study_name=f"{study}/{name}", directions=directions)
         case.set_user_attr(CASE, known)
         return case
+
+    def running(self, case: optuna.Study) -> None:
+        """Begin a trial that somebody runs."""
+        case.ask().set_user_attr(LEASE, {})
 
     def add(
         self,

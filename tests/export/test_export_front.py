@@ -37,7 +37,7 @@ def test_a_front_holds_what_no_other_config_beats(any_database: "FilledDatabase"
         add(any_database, first, number, *values)
     any_database.add(first, {"num_envs": 64}, status="gpu_oom")
     any_database.add(first, {"num_envs": 32}, status="crash")
-    first.ask()
+    any_database.running(first)
     add(any_database, second, 8, 10.0, 1.0, ineligible="only 1 % of device memory stayed free")
     add(any_database, second, 16, 5.0, 0.5)
     assert fronts(any_database) == {"add_pi_plus": [1, 2, 0], "amp_pi_plus": [1]}

@@ -112,7 +112,7 @@ def test_what_runs_or_was_interrupted_has_no_row(database: "FilledDatabase", tmp
     walk = case(database)
     database.add(walk, {"num_envs": 8}, utils=(50.0,))
     database.add(walk, {"num_envs": 16}, status="interrupted")
-    walk.ask()
+    database.running(walk)
     exported(database, tmp_path)
     assert [row["num_envs"] for row in rows(tmp_path)] == [8]
 

@@ -1,6 +1,7 @@
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import optuna
 import pytest
 
 from tuner.errors import StoreError
@@ -87,7 +88,7 @@ def test_tallies_count_states_statuses_and_seconds(any_database: "FilledDatabase
     any_database.add(case, status="pruned", total_s=4.0)
     any_database.add(case, status="nccl", total_s=1.0)
     any_database.add(case, utils=(50.0, 50.0), total_s=9.0, host={})
-    case.ask()
+    any_database.running(case)
     tallies = reader(any_database).tallies
     assert tallies["amp_pi_plus"] == []
     here = "GPU-a, GPU-b"
@@ -119,7 +120,7 @@ def test_trials_come_whole_and_in_order_across_pages(any_database: "FilledDataba
 
 def test_a_running_trial_has_no_probe_and_starts_in_utc(any_database: "FilledDatabase") -> None:
     before = datetime.now(UTC).replace(tzinfo=None)
-    any_database.case("add_pi_plus").ask()
+    any_database.running(any_database.case("add_pi_plus"))
     (trial,) = reader(any_database).trials()
     assert (trial.state, trial.status, trial.value, trial.completed) == ("RUNNING", None, None, None)
     assert trial.probe == KeptProbe()
@@ -158,11 +159,29 @@ def test_an_unknown_study_names_those_that_exist(database: "FilledDatabase") -> 
         _ = reader(database, "pi_pluss").cases
 
 
-def test_a_damaged_probe_is_a_store_error(database: "FilledDatabase") -> None:
-    trial = database.case("add_pi_plus").ask()
-    trial.set_user_attr(PROBE, {"status": "ok", "total_s": float("nan")})
-    with pytest.raises(StoreError, match="malformed JSON"):
-        _ = reader(database).tallies
+def test_what_is_damaged_or_another_program_s_is_left_out_and_counted(any_database: "FilledDatabase") -> None:
+    case, other = any_database.case("add_pi_plus"), any_database.case("amp_pi_plus")
+    any_database.add(case, {"num_envs": 256}, utils=(50.0, 52.0))
+    any_database.add(other, utils=(50.0, 52.0))
+    for odd in ("not a record", None, 5, {"status": ["ok"]}, {"devices": 3}):
+        trial = case.ask()
+        trial.set_user_attr(PROBE, odd)
+        case.tell(trial, 99.0)
+    case.add_trial(optuna.trial.create_trial(value=98.0))
+    case.ask()
+    known = reader(any_database)
+    assert known.left_out == {"add_pi_plus": 7, "amp_pi_plus": 0}
+    assert [trial.number for trial in known.trials()] == [0, 0]
+    assert known.best["add_pi_plus"].value == 50.0
+
+
+def test_a_record_of_another_version_that_holds_odd_text_is_read(any_database: "FilledDatabase") -> None:
+    case = any_database.case("add_pi_plus")
+    any_database.add(case, status="crash", detail="gr\udcf6sse\0")
+    any_database.case("walk", study="other").set_user_attr("case", "\udcf6")
+    (trial,) = reader(any_database).trials()
+    assert trial.probe.failure is not None
+    assert trial.probe.failure.detail == "gr\ufffdsse\ufffd"
 
 
 DEFAULTS = [{"num_envs": rung, "agent_variant": "default", "pruner_patience": 3} for rung in (256, 512)]

@@ -1,4 +1,4 @@
-"""The export reads the same from the database as the search reads from the trials."""
+"""The database says of each trial what the search reads off the same trial."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,10 @@ import pytest
 from tests_store import CRASH, NAME, OUT_OF_MEMORY, RETRY, ask, case_study, ok, opened, stored, tell
 
 from tuner.export.database import connect, reading
-from tuner.export.readings import stored_readings
+from tuner.export.query import StudyReader
+from tuner.export.readings import CaseReadings
+from tuner.export.trials import stored_trials
+from tuner.kept.tables import TRIALS
 from tuner.search.trials import readings
 from tuner.search.verdict import State, Verdict
 
@@ -26,8 +29,9 @@ def test_search_and_exports_read_the_same(tmp_path: Path, warm: bool) -> None:
             tell(study, ask(study), verdict, warm=warm, ineligible=verdict.ineligible)
         ask(study)  # runs, and has said nothing yet
         told = list(readings(stored(database)))
-        study_id = database.storage.get_study_id_from_name(NAME)
+    (case,) = StudyReader(connect(url), NAME.partition("/")[0]).cases
     with reading(connect(url)) as connection:
-        found = stored_readings(connection, study_id)
+        wanted = TRIALS.c.study_id == case.study_id
+        found = CaseReadings(case, stored_trials(connection, case, wanted, page_trials=2)).readings
     assert [one.failed for one in found] == [not warm, False, False, False, False, False, False, True]
     assert [replace(one, trial=0) for one in found] == [replace(one, trial=0, error=None) for one in told]

@@ -18,7 +18,7 @@ def test_every_case_has_its_best_and_its_counts(database: "FilledDatabase") -> N
     database.add(first, {"num_envs": 2048, "agent_variant": "hiutil"}, status="gpu_oom")
     database.add(first, {"num_envs": 32, "agent_variant": "default"}, status="pruned")
     database.add(first, {"num_envs": 32, "agent_variant": "hiutil"}, status="interrupted")
-    first.ask()
+    database.running(first)
     database.add(second, {"num_envs": 2048}, status="hang")
     best = Best(
         trial=0,
@@ -70,6 +70,6 @@ def test_the_best_says_what_it_changes_and_makes_of_default(database: "FilledDat
 
 
 def test_a_case_just_started_has_no_trials(database: "FilledDatabase") -> None:
-    database.case("add_pi_plus").ask()
+    database.running(database.case("add_pi_plus"))
     (summary,) = summarise(StudyReader(connect(database.url), "pi_plus"))
     assert (summary.status, summary.failed, summary.running) == ("no_trials", 0, 1)

@@ -127,7 +127,7 @@ def test_a_case_without_success_keeps_its_commonest_failure(database: "FilledDat
     database.add(done, HIUTIL, utils=(61.0, 63.0))
     for status in ("hang", "gpu_oom", "gpu_oom", "pruned", "pruned", "pruned"):
         database.add(failed, DEFAULT, status=status)
-    untried.ask()
+    database.running(untried)
     table = best_by_case(reader(database))
     assert list(table["status"]) == ["ok", "gpu_oom", "no_trials"]
     filled = {name: value for name, value in cells(table, 1).items() if value}
@@ -214,7 +214,7 @@ def test_every_trial_has_a_row_in_tables_of_equal_columns(database: "FilledDatab
     database.add(case, HIUTIL, utils=(61.234, 63.0))
     database.add(case, DEFAULT, status="gpu_oom", detail='out of\n\tmemory "x"', launched=False)
     database.add(case, DEFAULT, status="pruned")
-    case.ask()
+    database.running(case)
     first, second = trial_tables(reader(database), most_rows=2)
     assert list(first.columns) == list(second.columns)
     ok, oom = cells(first, 0), first.iloc[1]

@@ -10,25 +10,26 @@ from hypothesis import strategies as st
 from tuner.kept import case, probe
 from tuner.kept.case import KeptCase
 from tuner.kept.probe import KeptProbe
+from tuner.kept.storable import MOST, MOST_CHARACTERS, UNREADABLE, read_json, storable
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.study.cases import Case
 
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+WHOLE = st.integers(1 - MOST, MOST - 1)
 NUMBERS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
-DEVICES = st.builds(
-    DeviceSummary, device=st.text(), source=st.just("nvml"), window_s=st.just(20.0), util_mean_pct=NUMBERS
-)
-FAILURES = st.builds(Failure, kind=st.sampled_from(FailureKind), rule=st.text(), detail=st.text())
+DEVICES = st.builds(DeviceSummary, device=TEXTS, source=st.just("nvml"), window_s=st.just(20.0), util_mean_pct=NUMBERS)
+FAILURES = st.builds(Failure, kind=st.sampled_from(FailureKind), rule=TEXTS, detail=TEXTS)
 PROBES = st.builds(
     KeptProbe,
-    config=st.dictionaries(st.text(), st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()),
+    config=st.dictionaries(TEXTS, WHOLE | st.floats(allow_nan=False, allow_infinity=False) | TEXTS),
     total_s=NUMBERS,
     iterations=st.none() | st.integers(0, 100),
     devices=st.lists(DEVICES, max_size=2).map(tuple),
     failure=st.none() | FAILURES,
-    host=st.dictionaries(st.sampled_from(["name", "devices"]), st.text()),
+    host=st.dictionaries(st.sampled_from(["name", "devices"]), TEXTS),
     warm=st.none() | st.booleans(),
-    metrics=st.dictionaries(st.text(), NUMBERS),
+    metrics=st.dictionaries(TEXTS, NUMBERS),
 )
 CASE = KeptCase(
     case="walk",
@@ -94,3 +95,25 @@ def test_a_case_of_an_older_record_has_the_usual_files_and_its_name_says_what_it
     assert older.files == {"agent_config": "ppo.yaml", "env_config": "", "engine_config": ""}
     assert case.known_case("amp_walk", older) == case.known_case("amp_walk", None) == Case(name="amp_walk")
     assert case.known_case("Walk-v0", CASE) == Case(name="Walk-v0", method="walk", robot=("walker",))
+
+
+def test_what_no_database_can_store_is_replaced() -> None:
+    odd = {"detail": "gr\udcf6sse\0", "count": MOST, "rate": float("inf"), "list": ("\ud800", True)}
+    assert storable(odd) == {
+        "detail": f"gr{UNREADABLE}sse{UNREADABLE}",
+        "count": None,
+        "rate": None,
+        "list": [UNREADABLE, True],
+    }
+
+
+def test_a_very_long_text_keeps_its_two_ends() -> None:
+    kept = storable("a" * MOST_CHARACTERS + "b" * MOST_CHARACTERS)
+    assert len(kept) == MOST_CHARACTERS
+    assert (kept[:2], kept[-2:]) == ("aa", "bb")
+    assert storable("c" * MOST_CHARACTERS) == "c" * MOST_CHARACTERS
+
+
+@pytest.mark.parametrize("document", [None, "", "{", "[" * 100_000, "nul", b"\xff", 5])
+def test_what_is_no_json_reads_as_nothing(document: object) -> None:
+    assert read_json(document) is None

@@ -21,7 +21,7 @@ from tuner.replay.bench import TableSource, TableTrainer, replay_bench
 from tuner.replay.prober import ReplayedProber
 from tuner.replay.table import Table
 from tuner.search.verdict import Verdict
-from tuner.store.study import Asked
+from tuner.store.asked import Asked
 from tuner.study.cases import Case
 from tuner.testing.contracts import check_device_source
 from tuner.testing.trainers import check_trainer

@@ -1,3 +1,4 @@
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -49,6 +50,7 @@ def test_a_database_of_another_kind_is_refused_untouched(tmp_path: Path) -> None
     assert "its tables are songs" in message
     with closing(sqlite3.connect(file)) as other:
         assert other.execute("select name from sqlite_master").fetchall() == [("songs",)]
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_a_database_of_another_optuna_is_refused(url: str) -> None:
@@ -64,12 +66,14 @@ def test_a_file_that_is_no_database_is_refused_untouched(tmp_path: Path) -> None
     file.write_text("these are my notes; " * 80)
     assert "file is not a database" in refusal(f"sqlite:///{file}")
     assert file.read_text().startswith("these are my notes; ")
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_a_folder_or_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     message = refusal(f"sqlite:///{tmp_path}")
     assert "unable to open database file" in message
     assert "check that its folder is writable" in message
+    assert not Path(f"{tmp_path}.lock").exists()
     (tmp_path / "file").touch()
     assert "file" in refusal(f"sqlite:///{tmp_path / 'file/study.db'}")
 
@@ -137,6 +141,18 @@ def test_a_study_that_is_deleted_while_it_runs_is_a_clear_error(database: Databa
     database.storage.delete_study(database.storage.get_study_id_from_name(NAME))
     with pytest.raises(StoreError, match="was deleted while it ran, in the dashboard or by another program"):
         study.tell(asked, ok(50.0), KeptProbe())
+
+
+def test_a_file_that_is_deleted_while_it_is_used_is_a_clear_error(tmp_path: Path, empty_file: Path) -> None:
+    file = Path(shutil.copy(empty_file, tmp_path / "study.db"))
+    with opened(f"sqlite:///{file}") as database:
+        study = case_study(database)
+        asked = ask(study)
+        file.unlink()
+        with pytest.raises(
+            StoreError, match=r"its file has been deleted or moved meanwhile; put it back, or run again"
+        ):
+            study.tell(asked, ok(50.0), KeptProbe())
 
 
 def test_a_key_that_is_missing_otherwise_is_no_store_error(database: Database) -> None:

@@ -1,14 +1,25 @@
+import json
 import os
 import platform
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
+from subprocess import PIPE
 
 import psutil
 import pytest
 
 from tuner.store.leases import STALE_S, Lease, this_host
+
+WRITE_LEASE = """
+import json
+from tuner.store.leases import Lease
+
+print(json.dumps(Lease.mine().write()), flush=True)
+input()
+"""
 
 
 def test_a_lease_of_this_process_is_held() -> None:
@@ -28,26 +39,39 @@ def test_a_lease_survives_writing_and_reading() -> None:
         *(None, "me", {}, {"host": "here"}),
         {"host": "here", "pid": 1, "started": 0.0, "beat": 0.0, "more": 1},
         {"host": "here", "pid": "one", "started": 0.0, "beat": 0.0},
+        {"host": "here", "pid": 1, "beat": 0.0},
+        {"host": "here", "pid": 1, "beat": 0.0, "boot": "a"},
+        *({"host": "here", "pid": pid, "started": 0.0, "beat": 0.0} for pid in (-1, 0, 1 << 40)),
     ],
 )
 def test_an_attribute_that_is_no_lease_is_read_as_none(attribute: object) -> None:
     assert Lease.read(attribute) is None
 
 
+def test_a_lease_goes_by_boot_and_start_ticks_which_no_step_of_the_clock_changes() -> None:
+    lease = Lease.mine()
+    assert lease.boot == Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    assert lease.ticks is not None
+    assert lease.started is None
+    assert not replace(lease, ticks=lease.ticks + 1).held()
+    assert not replace(lease, boot="another boot").held()
+    assert not lease.same(replace(lease, ticks=lease.ticks + 1))
+
+
 def test_the_lease_of_a_process_that_has_ended_is_dropped() -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        lease = replace(Lease.mine(), pid=child.pid, started=psutil.Process(child.pid).create_time())
-        assert lease.held()
+    with subprocess.Popen([sys.executable, "-c", WRITE_LEASE], stdin=PIPE, stdout=PIPE) as child:
+        assert child.stdout
+        lease = Lease.read(json.loads(child.stdout.readline()))
+        assert lease
+        older = replace(lease, boot=None, ticks=None, started=psutil.Process(child.pid).create_time())
+        assert (lease.pid, lease.held(), older.held()) == (child.pid, True, True)
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE
         assert not lease.held()
+        assert not older.held()
     assert not lease.held()
-
-
-def test_a_pid_that_another_process_has_got_does_not_keep_the_lease() -> None:
-    lease = Lease.mine()
-    assert not replace(lease, started=lease.started - 60).held()
+    assert not older.held()
 
 
 @pytest.mark.parametrize(("silent_s", "held"), [(0.0, True), (STALE_S / 2, True), (STALE_S + 60, False)])
@@ -62,6 +86,9 @@ def test_a_container_of_the_same_name_is_another_host(silent_s: float, held: boo
 
 
 def test_a_lease_of_an_older_version_is_identified_by_its_pid() -> None:
-    lease = replace(Lease.mine(), host=platform.node())
-    assert lease.held()
-    assert not replace(lease, started=lease.started - 60).held()
+    started = psutil.Process().create_time()
+    older = Lease.read({"host": platform.node(), "pid": os.getpid(), "started": started, "beat": 0.0})
+    assert older
+    assert older.held()
+    assert older.same(replace(older, started=started + 0.5))
+    assert not replace(older, started=started - 60).held()

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from tests_store import NAME, OUT_OF_MEMORY, ask, case_study, ok, opened, probe, repeats, states, stored, tell, workers
 
-from tuner.search.trials import kept
 from tuner.store.database import Database
 
 
@@ -22,7 +21,7 @@ def test_what_a_worker_runs_is_left_to_it_until_it_is_killed(database: Database,
     assert (study.finished, study.running) == (2, 0)
     assert states(database) == {"COMPLETE": 2, "FAIL": 1}
     dropped = stored(database)[2]
-    probe_of_dropped = kept(dropped).probe
+    probe_of_dropped = database.storage.probe(dropped._trial_id)
     assert probe_of_dropped is not None
     assert (probe_of_dropped.status, probe_of_dropped.config) == ("interrupted", taken)
     again = ask(study)
@@ -32,16 +31,14 @@ def test_what_a_worker_runs_is_left_to_it_until_it_is_killed(database: Database,
     assert study.recover(tmp_path) == (0, 0)
 
 
-def test_a_running_trial_without_a_lease_is_taken_back(database: Database, tmp_path: Path) -> None:
+def test_a_running_trial_of_another_program_is_left_to_it(database: Database, tmp_path: Path) -> None:
     study = case_study(database)
     probe(study, OUT_OF_MEMORY)
-    study_id = database.storage.get_study_id_from_name(NAME)
-    for _ in range(2):
-        database.storage.create_new_trial(study_id)
-    assert study.recover(tmp_path) == (0, 2)
-    assert states(database) == {"PRUNED": 1, "FAIL": 2}
+    theirs = database.storage.create_new_trial(database.storage.get_study_id_from_name(NAME))
+    assert study.recover(tmp_path) == (0, 0)
     assert (study.finished, study.running) == (1, 0)
     assert ask(study).attempt == 1
+    assert database.storage.get_trial(theirs).state.name == "RUNNING"
 
 
 def test_workers_side_by_side_never_get_the_same_config(url: str) -> None:

@@ -1,3 +1,4 @@
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -116,7 +117,7 @@ def test_all_errors_come_at_once_with_their_paths() -> None:
         (SPACE, ["trainer: is required"]),
         (
             HEAD + SPACE + 'environment: {variables: {A: "1\\0"}}\n',
-            ["environment.variables.A: contains a NUL character, which no path, command or variable may contain"],
+            ["environment.variables.A: contains a NUL character or half of a pair, which nothing may contain"],
         ),
         ('trainer: {name: mimickit, root: "a\\0b"}\n' + SPACE, ["trainer.root: contains a NUL character"]),
         (HEAD + "space: {a: {choices: [1], when: {b: 1}}}\n", ["condition on unknown parameter 'b'"]),
@@ -237,3 +238,65 @@ def test_overrides_that_contradict_each_other_are_a_study_error() -> None:
     spec = load(written(HEAD + SPACE + overrides), {})
     with pytest.raises(StudyError, match=r"(?s)demo.*walk.*probe: warmup_iterations 3 leaves none of the 2 iterations"):
         narrowed(spec, "walk", "gpu")
+
+
+OWN = "name: own\ntrainer: {name: command, options: {command: 'x {num_envs}'}}\n"
+BOMBS = {
+    "size": (OWN + SPACE + "cases: [" + "c, " * 100_000 + "]\n", "larger than 256 KiB"),
+    "aliases": (
+        "a: &a [x, x]\n" + "".join(f"{b}: &{b} [{f'*{a}, ' * 9}]\n" for a, b in pairwise("abcdefghijkl")) + OWN + SPACE,
+        "more than 20,000 values, those of aliases included",
+    ),
+    "merges": (
+        "a: &a {x: 1}\n" + "".join(f"{b}: &{b} {{<<: [*{a}, *{a}]}}\n" for a, b in pairwise("abcdefghijklmnopq")) + OWN,
+        "more than 20,000 values, those of aliases included",
+    ),
+    "depth": (OWN + f"space: {'[' * 40}{']' * 40}\n", "nested too deeply"),
+    "overrides": (OWN + SPACE + "overrides:\n" + "  - {match: {}}\n" * 201, "overrides: has too many values"),
+    "cases": (OWN + SPACE + f"cases: [{'c, ' * 1001}]\n", "cases: has too many values"),
+    "choices": (OWN + f"space: {{x: {{choices: {list(range(1001))}}}}}\n", "space.x.choices: has too many values"),
+    "parameters": (
+        OWN + "space:\n" + "".join(f"  p{one}: {{choices: [1]}}\n" for one in range(101)),
+        "space: has too many values",
+    ),
+    "digits": (OWN + f"space: {{num_envs: {{ladder: [{10**400}]}}}}\n", "should be less than"),
+    "half a pair": (
+        OWN + 'space: {x: {choices: ["\\ud800"]}}\n',
+        "choices.0: contains a NUL character or half",
+    ),
+    "half a key": (OWN + 'space: {"\\ud800": {choices: [1]}}\n', "space: contains a NUL character or half of a pair"),
+    "errors": (OWN + SPACE + "".join(f"key{one}: 1\n" for one in range(30)), "… and 10 more"),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_file_beyond_all_bounds_is_one_short_message(bomb: str) -> None:
+    text, message = BOMBS[bomb]
+    found = refusal(written(text))
+    assert message in found
+    assert len(found) < 8_000
+
+
+WITH_KEY = """
+name: own
+trainer: {name: command, root: "${OWN_ROOT}", options: {command: "x {num_envs}", env: {KEY: "a-${OWN_KEY}"}}}
+environment: {variables: {TOKEN: "${OWN_KEY}"}}
+space: {num_envs: {ladder: [8, 16]}}
+"""
+
+
+def test_a_variable_of_the_trainer_s_environment_stays_a_reference() -> None:
+    study = written(WITH_KEY)
+    spec = load(study, {"OWN_ROOT": "/own", "OWN_KEY": "s3cret"})
+    assert spec.trainer.root == "/own"
+    assert spec.trainer.options["env"] == {"KEY": "a-${OWN_KEY}"}
+    assert spec.environment.variables == {"TOKEN": "${OWN_KEY}"}
+    assert "trainer.options.env.KEY: environment variable OWN_KEY is not set" in refusal(study, OWN_ROOT="/own")
+
+
+def test_to_show_results_the_trainer_s_variables_may_be_missing() -> None:
+    study = written(WITH_KEY)
+    assert load(study, {}, to_show=True).trainer.root == "${OWN_ROOT}"
+    study = written(WITH_KEY.replace("name: own", 'name: "${OWN_NAME}"'))
+    with pytest.raises(StudyError, match=r"name: environment variable OWN_NAME is not set"):
+        load(study, {}, to_show=True)

@@ -15,9 +15,9 @@ from tuner.probe.plan import Device, ProbePlan, Slot
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.probe.stop import Enough, Pruned, Stop
 from tuner.search.verdict import Verdict
+from tuner.store.asked import Asked
 from tuner.store.database import Database
 from tuner.store.dropped import Recovered
-from tuner.store.study import Asked
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec

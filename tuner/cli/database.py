@@ -37,7 +37,7 @@ Recorded = Annotated[
 def status(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
     """Show where a study stands."""
     console = open_console()
-    spec = load_shown(console, study)
+    spec = load_shown(console, study, to_show=True)
     engine = connect(storage_url(storage, spec, runs))
     reader = StudyReader(engine, spec.name)
     rows = summarise(reader)
@@ -53,7 +53,7 @@ def status(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
 def export(study: Study, recorded: Recorded = False, storage: Storage = None, runs: Runs = RUNS) -> None:
     """Write a study's tables: best_by_case, case_manifest, method_summary, trials; pareto for several objectives."""
     console = open_console()
-    spec = load_shown(console, study)
+    spec = load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
     if recorded:
         paths = export_tables(url := database_url(storage, folder, DATABASE), spec.name, folder / TABLES)
@@ -69,7 +69,7 @@ def dashboard(
 ) -> None:
     """Serve optuna-dashboard on a study's database, to this machine only, until Ctrl-C."""
     console = open_console()
-    spec = load_shown(console, study)
+    spec = load_shown(console, study, to_show=True)
     may = "read" if read_only else "read, change and delete"
     announcement = (
         f"dashboard of {spec.name}: http://{LOOPBACK}:{port}/ (Ctrl-C ends it); "

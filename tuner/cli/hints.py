@@ -46,7 +46,7 @@ def at_its_end(case: str, why: str) -> str:
 def notes(rows: Iterable[CaseSummary]) -> list[str]:
     """Return lines with what the table of a study's cases does not show."""
     known = list(rows)
-    return [*without_success(known), *learning_changed(known), *far_faster(known), *on_several_devices(known)]
+    return [*without_success(known), *learning_changed(known), *far_faster(known), *on_several_devices(known), *left_out(known)]
 
 
 def without_success(rows: Iterable[CaseSummary]) -> list[str]:
@@ -105,6 +105,15 @@ def on_several_devices(rows: Iterable[CaseSummary]) -> list[str]:
         "on another host the same config may measure several points more or less"
         for row in rows
         if len(row.measured_on) > 1
+    ]
+
+
+def left_out(rows: Iterable[CaseSummary]) -> list[str]:
+    """Say which cases have trials in the database that count for nothing here."""
+    return [
+        f"{row.case}: {row.left_out} trial(s) left out: another program added them, or their records are damaged"
+        for row in rows
+        if row.left_out
     ]
 
 

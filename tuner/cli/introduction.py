@@ -15,9 +15,12 @@ from tuner.trainers.parameters import not_searched
 from tuner.workbench import Workbench
 
 
-def load_shown(console: Console, study: str) -> StudySpec:
-    """Load a study, and print a line if its fallback stands in for it. Raises StudyError."""
-    spec = load(study)
+def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudySpec:
+    """Load a study, and print a line if its fallback stands in for it. Raises StudyError.
+
+    `to_show`: nothing is started, so the trainer's variables may be missing.
+    """
+    spec = load(study, to_show=to_show)
     for line in stand_in(spec, study):
         console.print(line, markup=False)
     return spec

@@ -26,6 +26,7 @@ from tuner.search.calibration import calibration_configs
 from tuner.search.trials import launched
 from tuner.study.cases import Case
 from tuner.study.space import LADDER, Config, Parameter, Space, Value, written
+from tuner.study.variables import shell_word
 from tuner.workbench import Workbench, open_workbench
 
 Settings = Annotated[
@@ -244,7 +245,7 @@ def _script(plan: ProbePlan, *, left_to_slurm: bool = False) -> str:
         lines += [text.rstrip("\n"), "END_OF_FILE"]
     lines += [f"cd {shlex.quote(str(Path(plan.cwd)))}"]
     env = {name: value for name, value in plan.env.items() if not (left_to_slurm and name == VISIBLE_CARDS)}
-    variables = [f"{name}={shlex.quote(value)}" for name, value in env.items()]
+    variables = [f"{name}={shell_word(value)}" for name, value in env.items()]
     if plan.programs and "PATH" not in env:
         variables.insert(0, f'PATH={shlex.quote(str(plan.programs))}:"$PATH"')
     lines += [" ".join([*variables, shlex.join(plan.argv)])]

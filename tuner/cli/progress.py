@@ -8,8 +8,8 @@ from tuner.export.words import in_words, with_error
 from tuner.outcome import CaseOutcome, Pace
 from tuner.probe.result import ProbeResult
 from tuner.search.verdict import Verdict
+from tuner.store.asked import Asked
 from tuner.store.dropped import Recovered
-from tuner.store.study import Asked
 from tuner.study.cases import Case
 from tuner.units import duration
 

@@ -4,47 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy import (
-    JSON,
-    Connection,
-    DateTime,
-    Engine,
-    NullPool,
-    String,
-    and_,
-    cast,
-    column,
-    create_engine,
-    inspect,
-    table,
-    type_coerce,
-)
+from sqlalchemy import Connection, Engine, NullPool, create_engine, inspect
 from sqlalchemy.exc import DBAPIError
 
 from tuner.errors import EmptyStoreError, StoreError
-from tuner.kept.columns import ProbeColumns
-from tuner.kept.names import PROBE, RETRY
+from tuner.kept.tables import ATTRIBUTES, FACTS, STEPS, STUDIES, TRIALS, VALUES
 from tuner.urls import checked_url, remedy, shown
-
-STUDIES = table("studies", column("study_id"), column("study_name", String))
-FACTS = table("study_user_attributes", column("study_id"), column("key"), column("value_json"))
-TRIALS = table(
-    "trials",
-    column("trial_id"),
-    column("number"),
-    column("study_id"),
-    column("state", String),
-    column("datetime_start", DateTime),
-    column("datetime_complete", DateTime),
-)
-VALUES = table("trial_values", column("trial_id"), column("objective"), column("value"))
-STEPS = table("trial_intermediate_values", column("trial_id"), column("step"), column("intermediate_value"))
-PROBES = table("trial_user_attributes", column("trial_id"), column("key"), column("value_json"))
-PROBE_OF_TRIAL = and_(PROBES.c.trial_id == TRIALS.c.trial_id, PROBES.c.key == PROBE)
-RETRIES = PROBES.alias("retries")
-RETRY_OF_TRIAL = and_(RETRIES.c.trial_id == TRIALS.c.trial_id, RETRIES.c.key == RETRY)
-STATE = cast(TRIALS.c.state, String)
-"""The state of a trial as text. On PostgreSQL the column has an enum type."""
 
 
 def connect(url: str, *, filled_by: str = "tuner optimize") -> Engine:
@@ -62,12 +27,6 @@ def connect(url: str, *, filled_by: str = "tuner optimize") -> Engine:
     return engine
 
 
-def probe_columns(engine: Engine) -> ProbeColumns:
-    """Return the fields of a trial's probe record as columns."""
-    as_json = cast if engine.dialect.name == "postgresql" else type_coerce  # SQLite reads text as JSON
-    return ProbeColumns(as_json(PROBES.c.value_json, JSON))
-
-
 def engine_at(url: str) -> Engine:
     """Return an engine without connecting. Raises StoreError if the URL cannot be used."""
     return create_engine(checked_url(url), poolclass=NullPool)
@@ -79,7 +38,7 @@ def _check_tables(connection: Connection, filled_by: str) -> None:
     tables = set(inspector.get_table_names())
     if not tables:
         raise EmptyStoreError(f"{shown(connection.engine.url)} holds no study yet; `{filled_by}` creates one there")
-    for wanted in (STUDIES, FACTS, TRIALS, VALUES, STEPS, PROBES):
+    for wanted in (STUDIES, FACTS, TRIALS, VALUES, STEPS, ATTRIBUTES):
         found = {known["name"] for known in inspector.get_columns(wanted.name)} if wanted.name in tables else set()
         if missing := [part.name for part in wanted.c if part.name not in found]:
             raise StoreError(

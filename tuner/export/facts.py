@@ -1,12 +1,12 @@
 """Reads what the study of a case keeps beside its trials: the rungs of its ladder, and why the case ended."""
 
-import json
+from sqlalchemy import Engine, and_, select
 
-from sqlalchemy import Engine, and_, func, select
-
-from tuner.export.database import FACTS, STUDIES, reading
+from tuner.export.database import reading
 from tuner.kept.names import ENDED, RUNGS
+from tuner.kept.storable import read_json
 from tuner.kept.study import KeptStudy
+from tuner.kept.tables import FACTS, STUDIES, of_study
 
 
 def fixed_rungs(engine: Engine, study: str) -> dict[str, tuple[int, ...]]:
@@ -21,14 +21,12 @@ def reasons_to_end(engine: Engine, study: str) -> dict[str, str]:
 
 def _kept(engine: Engine, study: str, name: str) -> dict[str, KeptStudy]:
     """Return the case → its study, for each study that has this attribute, in the order of their start."""
-    prefix = f"{study}/"
     query = (
         select(STUDIES.c.study_name, FACTS.c.value_json)
         .join_from(STUDIES, FACTS, and_(FACTS.c.study_id == STUDIES.c.study_id, FACTS.c.key == name))
-        .where(func.substr(STUDIES.c.study_name, 1, len(prefix)) == prefix)
+        .where(of_study(study))
         .order_by(STUDIES.c.study_id)
     )
     with reading(engine) as connection:
-        return {
-            case.removeprefix(prefix): KeptStudy({name: json.loads(value)}) for case, value in connection.execute(query)
-        }
+        rows = connection.execute(query).all()
+    return {case.removeprefix(f"{study}/"): KeptStudy({name: read_json(document)}) for case, document in rows}

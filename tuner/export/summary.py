@@ -72,6 +72,8 @@ class CaseSummary:
     measured_on: Mapping[str, int]
     """Devices → the number of trials that they measured, as far as the devices are known."""
     faster: Faster | None = None
+    left_out: int = 0
+    """The trials that do not count: another program added them, or their records are damaged."""
 
 
 def summarise(study: StudyReader) -> list[CaseSummary]:
@@ -92,6 +94,7 @@ def _summary(study: StudyReader, case: CaseRecord, tallies: Sequence[Tally]) -> 
         failed=sum(tally.trials for tally in over if tally.status not in (OK, INELIGIBLE, PRUNED, INTERRUPTED)),
         interrupted=sum(tally.trials for tally in over if tally.status == INTERRUPTED),
         running=sum(tally.trials for tally in tallies if tally.state == RUNNING),
+        left_out=study.left_out[case.name],
         measured_on=_measured_on(over),
         faster=_faster(study, case, best),
     )

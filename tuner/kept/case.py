@@ -1,12 +1,12 @@
 """The record of a case: a typed value, and its form in the database."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from tuner.kept.storable import read_json, storable
 from tuner.study.cases import FILES, Case
 from tuner.study.space import Config
 
@@ -75,15 +75,12 @@ def encode(case: KeptCase) -> dict[str, Any]:
     record = asdict(case)
     if case.recording is None:
         del record["recording"]
-    return {**record, "files": list(case.files), **case.files}
+    return storable({**record, "files": list(case.files), **case.files})
 
 
-def decode_json(document: str | None) -> KeptCase | None:
+def decode_json(document: object) -> KeptCase | None:
     """Return the case in a JSON text; None where the text is missing or not such a record."""
-    try:
-        return decode(json.loads(document)) if document else None
-    except json.JSONDecodeError:
-        return None
+    return decode(read_json(document))
 
 
 def decode(attribute: object) -> KeptCase | None:

@@ -1,12 +1,12 @@
 """The record of a probe: a typed value, and its form in the database."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from tuner.kept.storable import is_plain, read_json, storable
 from tuner.probe.result import DeviceSummary, Failure
 from tuner.study.space import Config
 
@@ -69,38 +69,47 @@ class KeptProbe:
 
 DEVICES = "devices"
 """Key of `KeptProbe.host` for the identities of the devices."""
+HEADROOM = "headroom_pct"
+"""The metric that says how much of a device's memory stayed free at its peak."""
 _PROBE = TypeAdapter(KeptProbe)
 
 
 def encode(probe: KeptProbe) -> dict[str, Any]:
-    """Return the probe as values of JSON. JSON has no infinity and no NaN: such a number becomes None."""
-    return finite(asdict(probe))
+    """Return the probe as values of JSON that every database can store."""
+    return storable(asdict(probe))
 
 
 def decode(attribute: object) -> KeptProbe | None:
     """Return the probe that `encode` gave; None where the attribute is missing or not such a record."""
+    if not isinstance(attribute, dict):
+        return None
     try:
         return _PROBE.validate_python(attribute)
-    except ValidationError:
+    except (ValidationError, RecursionError):
         return None
 
 
-def decode_json(document: str | bytes | None) -> KeptProbe | None:
+def decode_json(document: object) -> KeptProbe | None:
     """Return the probe in a JSON text; None where the text is missing or not such a record."""
+    if not isinstance(document, str) or not is_plain(document):
+        return decode(read_json(document))
     try:
-        return _PROBE.validate_json(document) if document else None
+        return _PROBE.validate_json(document)
     except ValidationError:
         return None
 
 
-def finite(value: Any) -> Any:
-    """Return a value of JSON with None for each number in it that is not finite."""
-    match value:
-        case dict():
-            return {key: finite(part) for key, part in value.items()}
-        case list() | tuple():
-            return [finite(part) for part in value]
-        case float() if not math.isfinite(value):
-            return None
-        case _:
-            return value
+def searched(probe: KeptProbe) -> dict[str, Any]:
+    """Return the part of a record that a search reads of each trial, as values of JSON."""
+    headroom_pct = probe.metrics.get(HEADROOM)
+    facts = {
+        "status": probe.status,
+        "warm": probe.warm,
+        "host": probe.measured_on and {DEVICES: probe.measured_on},
+        "total_s": probe.total_s,
+        "samples_per_s": probe.samples_per_s,
+        "start_up_s": probe.start_up_s,
+        "ready_s": probe.ready_s,
+        "metrics": {} if headroom_pct is None else {HEADROOM: headroom_pct},
+    }
+    return {name: fact for name, fact in facts.items() if fact is not None}

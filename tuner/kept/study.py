@@ -30,7 +30,7 @@ class KeptStudy:
     def rungs(self) -> tuple[int, ...] | None:
         """The rungs of an `auto` ladder; None until they are fixed."""
         known = self._attributes.get(RUNGS)
-        is_readable = isinstance(known, list | tuple) and all(isinstance(rung, int) for rung in known)
+        is_readable = isinstance(known, list | tuple) and all(isinstance(rung, int) and rung > 0 for rung in known)
         return tuple(known) if known and is_readable else None
 
     @property

@@ -1,6 +1,7 @@
 """What the search reads of a trial, straight from its attributes and constraints."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Container, Mapping
 from typing import Any
 
 from tuner.kept.names import (
@@ -19,7 +20,7 @@ from tuner.kept.names import (
     RETRY,
     WARM,
 )
-from tuner.kept.probe import DEVICES, OK, PRUNED, KeptProbe, decode
+from tuner.kept.probe import DEVICES, HEADROOM, OK, PRUNED, KeptProbe, decode
 from tuner.probe.kinds import FailureKind
 
 MEMORY_SHARE, START_S, RUN_S = "memory_share", "start_s", "run_s"
@@ -64,7 +65,7 @@ class KeptTrial:
     @property
     def origin(self) -> str | None:
         """The case in which the trial's config is the best, where the config comes from there."""
-        return self._attributes.get(ORIGIN)
+        return _text(self._attributes.get(ORIGIN))
 
     @property
     def error(self) -> float | None:
@@ -81,7 +82,7 @@ class KeptTrial:
         """The kind of the failure; None where no failure is known."""
         if self.missing_gib > 0.0:
             return FailureKind.GPU_OOM
-        return failure_of(self._record.get("status")) if self._record else self._attributes.get(FAILURE)
+        return failure_of(_text(self._record.get("status"))) if self._record else _text(self._attributes.get(FAILURE))
 
     @property
     def ineligible(self) -> bool:
@@ -91,13 +92,13 @@ class KeptTrial:
     @property
     def missing_gib(self) -> float:
         """The device memory that was missing, in GiB; 0 where the config fitted or that is unknown."""
-        return self._constraints.get(MEMORY, 0.0)
+        return _number(self._constraints.get(MEMORY)) or 0.0
 
     @property
     def measured_on(self) -> str:
         """Which devices measured the trial; empty where that is unknown. Two hosts may differ by several points."""
         here = _as_dict(self._record.get("host")).get(DEVICES) if self._record else self._attributes.get(MEASURED_ON)
-        return here or ""
+        return _text(here) or ""
 
     @property
     def total_s(self) -> float | None:
@@ -113,15 +114,26 @@ class KeptTrial:
     def cost(self) -> Mapping[str, float]:
         """What a probe took that gave a number, as `cost` returns it; empty where that is unknown."""
         if not self._record:
-            return _as_dict(self._attributes.get(COST))
-        return cost(self._record) if _has_number(self._record.get("status")) else {}
+            known = {name: _number(amount) for name, amount in _as_dict(self._attributes.get(COST)).items()}
+            return {name: amount for name, amount in known.items() if amount and amount > 0.0}
+        return cost(self._record) if _has_number(_text(self._record.get("status"))) else {}
 
     @property
     def ran(self) -> bool:
         """Whether a failed probe spent most of its time after its start."""
         if not self._record:
             return RAN in self._attributes
-        return not _has_number(self._record.get("status")) and mostly_ran(self._record)
+        return not _has_number(_text(self._record.get("status"))) and mostly_ran(self._record)
+
+
+def is_kept(names: Container[str], probe: KeptProbe | None, *, finished: bool) -> bool:
+    """Return whether the tuner kept a trial: another program's trial has no such attributes, or no whole record.
+
+    `names` are those of its attributes, and `probe` is its record where that can be read.
+    """
+    if PROBE in names:
+        return probe is not None
+    return LEASE in names or (finished and RETRY in names)
 
 
 def failure_of(status: str | None) -> str | None:
@@ -131,7 +143,7 @@ def failure_of(status: str | None) -> str | None:
 
 def cost(record: Mapping[str, Any]) -> dict[str, float]:
     """Return what a probe took, as far as its record says: `memory_share`, `start_s` and `run_s`."""
-    headroom_pct = _number(_as_dict(record.get("metrics")).get("headroom_pct"))
+    headroom_pct = _number(_as_dict(record.get("metrics")).get(HEADROOM))
     start_s = _number(record.get("ready_s" if record.get("warm") else "start_up_s"))
     total_s = _number(record.get("total_s"))
     took = {
@@ -139,7 +151,7 @@ def cost(record: Mapping[str, Any]) -> dict[str, float]:
         START_S: start_s,
         RUN_S: None if start_s is None or total_s is None else total_s - start_s,
     }
-    return {name: amount for name, amount in took.items() if amount}
+    return {name: amount for name, amount in took.items() if amount and amount > 0.0}
 
 
 def mostly_ran(record: Mapping[str, Any]) -> bool:
@@ -156,5 +168,9 @@ def _as_dict(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
 def _number(value: object) -> float | None:
-    return value if isinstance(value, int | float) else None
+    return value if isinstance(value, int | float) and abs(value) < math.inf else None

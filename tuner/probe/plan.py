@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec
+from tuner.study.variables import expanded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,7 +122,10 @@ class ProbePlan:
     argv: tuple[str, ...]
     cwd: Path
     env: Mapping[str, str]
-    """Environment variables, set in addition to those of the tuner itself."""
+    """Environment variables, set in addition to those of the tuner itself.
+
+    A reference such as `${WANDB_API_KEY}` stays one until the start, so that no key is printed or stored.
+    """
     programs: Path | None = None
     """The folder of the trainer's Python, which comes first in PATH: programs such as `torchrun` are found there."""
     files: Mapping[Path, str]
@@ -139,6 +143,10 @@ class ProbePlan:
     """The agent file as the trainer ships it; appears in the tables."""
     agent_config: str = ""
     """The agent file that this probe uses; appears in the tables."""
+
+    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """Return all variables of the process to start: the inherited ones and `env` with its references looked up."""
+        return {**inherited, **{name: expanded(text, inherited) for name, text in self.env.items()}}
 
     @property
     def digest(self) -> str:

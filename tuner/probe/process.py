@@ -162,7 +162,7 @@ def _start_guard(plan: ProbePlan, term_grace_s: float) -> tuple["subprocess.Pope
             stdout=writing,
             stderr=subprocess.STDOUT,
             cwd=plan.cwd,
-            env={**os.environ, "PATH": search_path(plan.programs), **plan.env},
+            env=plan.environment({**os.environ, "PATH": search_path(plan.programs)}),
             start_new_session=True,
         )
     except OSError as error:

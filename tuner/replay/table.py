@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from tuner.errors import StudyError
 from tuner.export.header import Header
 from tuner.export.table import HEADER_SUFFIX, METRIC_COLUMNS, columns
-from tuner.kept.probe import finite
+from tuner.kept.storable import storable
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import OBJECTIVES
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
@@ -130,7 +130,7 @@ def _header(path: Path) -> Header:
 
 def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Recorded:
     """Read a row; numbers that are not finite count as unknown. Raises TypeError or ValueError for a damaged row."""
-    row = finite(row)
+    row = storable(row)
     if lost := [name for name in _NEVER_UNKNOWN if row[name] is None]:
         raise ValueError(f"trial {row['trial']} has no {', '.join(lost)}")
     failure = (
@@ -158,7 +158,7 @@ def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Rec
         samples_per_s_se=row["samples_per_s_se"],
         busy_spread_pct=row["busy_spread"],
         alloc_retries=None if row["alloc_retries"] is None else int(row["alloc_retries"]),
-        devices=tuple(DeviceSummary(**device) for device in finite(json.loads(row["devices"]))),
+        devices=tuple(DeviceSummary(**device) for device in storable(json.loads(row["devices"]))),
         failure=failure,
         warm=row["warm"],
         ready_s=row["ready_s"],

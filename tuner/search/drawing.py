@@ -2,11 +2,13 @@
 
 import random
 import warnings
+from collections.abc import Container, Sequence
 
 import optuna
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.storages import InMemoryStorage
 from optuna.study import Study
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
 from tuner.search.choosing import Choice, Price
 from tuner.search.history import History
@@ -47,7 +49,7 @@ class Drawn:
         """
         if not any(map(history.is_new, self._space.configs())):
             return None
-        study, trial = _copied(history)
+        study, trial = _next(history)
         draws = [self._draw(study, trial) for _ in range(DRAWS)]
         if new := list(filter(history.is_new, draws)):
             return Choice(config=min(new, key=price))
@@ -75,33 +77,43 @@ class Drawn:
         return self._space.draw(pick)
 
 
-def _copied(history: History) -> tuple[Study, FrozenTrial]:
-    """Return a copy of the study in memory, and the next trial there.
+class _Remembered(InMemoryStorage):
+    """A study whose trials are those of a history, not copied. A sampler may note what it drew; nothing is kept."""
+
+    def __init__(self, trials: Sequence[FrozenTrial]) -> None:
+        super().__init__()
+        self._told = trials
+
+    def get_all_trials(
+        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        """Return the trials of the history that are in one of the states."""
+        return [trial for trial in self._told if states is None or trial.state in states]
+
+    def set_trial_system_attr(self, trial_id: int, key: str, value: object) -> None:
+        """Forget what is noted of a trial that has not begun."""
+
+
+def _next(history: History) -> tuple[Study, FrozenTrial]:
+    """Return a study of the history's trials, and the trial that will be next.
 
     Optuna's samplers draw for a trial that has begun. Here the config is chosen before its trial begins.
     """
-    study = optuna.create_study(directions=history.study.directions, sampler=RandomSampler())
-    for trial in history.trials:
-        study.add_trial(_without_facts(trial))
-    study.ask()
-    return study, study.get_trials(deepcopy=False)[-1]
-
-
-def _without_facts(trial: FrozenTrial) -> FrozenTrial:
-    """Return a trial without its user attributes, which are large and which no sampler reads."""
-    return FrozenTrial(
-        number=trial.number,
-        trial_id=trial.number,
-        state=trial.state,
+    study = optuna.create_study(
+        storage=_Remembered(history.trials), directions=history.study.directions, sampler=RandomSampler()
+    )
+    return study, FrozenTrial(
+        number=history.number,
+        trial_id=history.number,
+        state=TrialState.RUNNING,
         value=None,
-        values=trial.values,
-        datetime_start=trial.datetime_start,
-        datetime_complete=trial.datetime_complete,
-        params=trial.params,
-        distributions=trial.distributions,
+        datetime_start=None,
+        datetime_complete=None,
+        params={},
+        distributions={},
         user_attrs={},
-        system_attrs=trial.system_attrs,
-        intermediate_values=trial.intermediate_values,
+        system_attrs={},
+        intermediate_values={},
     )
 
 

@@ -1,33 +1,33 @@
 """The database behind a study: opened once, with its schema made under a lock."""
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import optuna
-from filelock import FileLock, Timeout
-from optuna.storages import RDBStorage
-from sqlalchemy import Connection, Engine, create_engine, func, inspect, select
-from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy import URL, Connection, Engine, create_engine, inspect
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from tuner.errors import StoreError
+from tuner.store.locks import LOCK_S, file_lock, take_advisory_lock
 from tuner.store.patience import PatientConnection
-from tuner.store.reconnect import AWAY_S, wait_while_away
+from tuner.store.reconnect import AWAY_S, ConnectionLostError, RolledBackError, wait_while_away
+from tuner.store.storage import NO_RECORD, TrialStorage
+from tuner.store.transactions import Transactions
 from tuner.urls import checked_url, remedy, shown
 
-LOCK_S = 120.0
-"""How long a worker waits for the lock. A worker needs the lock for seconds; one that holds it longer hangs."""
+Answer = TypeVar("Answer")
 _BUSY_S = 60
 """How long SQLite waits until other programs release the file: a backup must not cost the result of a probe."""
-_DELETED = "Record does not exist."
-"""The text of Optuna's KeyError for a study or a trial that is gone."""
-_ADVISORY_LOCK = 0x74756E65  # "tune": one lock for all studies of a PostgreSQL database
-_LOCK_NOT_AVAILABLE = "55P03"
-"""PostgreSQL's error code when `lock_timeout` has passed."""
 _COMPATIBLE: set[str] = set()
 """Versions of the schema that Optuna has accepted in this process."""
+_FAILURES = (
+    *(SQLAlchemyError, OSError, TimeoutError),
+    *(optuna.exceptions.StorageInternalError, ConnectionLostError, RolledBackError),
+)
 
 
 class Database:
@@ -53,16 +53,30 @@ class Database:
         self._url = checked_url(url)
         self.shown_url = shown(self._url)
         with self.reported():
+            self._check_kind()
             self._make_folder()
             with self.lock():
                 self.storage = self._open()
         self._opened = True
         self._be_patient(self.storage.engine)
+        self._transactions = Transactions(self.storage.engine, self.storage.scoped_session, away_s=away_s, sleep=sleep)
 
     def close(self) -> None:
         """Close all connections to the database."""
         self.storage.remove_session()
         self.storage.engine.dispose()
+
+    def transact(
+        self, work: Callable[[], Answer], *, alone: bool = False, again: Callable[[], None] = lambda: None
+    ) -> Answer:
+        """Do work with the storage in one transaction; where the server goes away meanwhile, do it again as a whole.
+
+        `alone`: no other worker does such work at the same time. `again` is called before the work is repeated.
+        Raises StoreError.
+        """
+        first = self._take_lock if alone else lambda _: None
+        with self.reported(), self._file_lock() if alone and self._is_sqlite else nullcontext():
+            return self._transactions.run(work, first=first, again=again)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -71,33 +85,24 @@ class Database:
         SQLite has a file lock beside the database, PostgreSQL an advisory lock, other servers have none.
         Raises StoreError if another worker does not release the lock.
         """
-        if self._url.get_backend_name() == "sqlite":
+        if self._is_sqlite:
             with self._file_lock():
                 yield
-        elif self._url.get_backend_name() == "postgresql":
-            with self._connection() as connection:
-                self._take_advisory_lock(connection)
-                yield
         else:
-            yield
+            with self._connection() as connection:
+                self._take_lock(connection)
+                yield
 
     def _file_lock(self) -> AbstractContextManager[object]:
-        file = f"{self._url.database}.lock"
-        try:
-            return FileLock(file).acquire(timeout=self._lock_s)
-        except Timeout as error:
-            raise self._lock_error(f"`fuser {file}` names the processes that have the lock file open") from error
+        return file_lock(f"{self._url.database}.lock", self._lock_s, self._lock_error)
 
-    def _take_advisory_lock(self, connection: Connection) -> None:
-        """Take the lock until the connection's transaction ends."""
-        try:
-            connection.execute(select(func.set_config("lock_timeout", f"{1000 * self._lock_s:.0f}", True)))
-            connection.execute(select(func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
-        except OperationalError as error:
-            if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
-                raise
-            who = "the server's pg_locks and pg_stat_activity name the process (locktype advisory)"
-            raise self._lock_error(who) from error
+    def _take_lock(self, connection: Connection) -> None:
+        if self._url.get_backend_name() == "postgresql":
+            take_advisory_lock(connection, self._lock_s, self._lock_error)
+
+    @property
+    def _is_sqlite(self) -> bool:
+        return self._url.get_backend_name() == "sqlite"
 
     def _lock_error(self, who: str) -> StoreError:
         return StoreError(
@@ -110,16 +115,15 @@ class Database:
         """Turn database errors into StoreError with the URL, its password hidden, and what to do."""
         try:
             yield
-        except (SQLAlchemyError, OSError, TimeoutError, optuna.exceptions.StorageInternalError) as error:
-            reason = str(error.__cause__ or error).splitlines()[0]
-            raise StoreError(f"database {self.shown_url}: {reason}; {remedy(self._url)}") from error
+        except _FAILURES as error:
+            raise StoreError(f"database {self.shown_url}: {_reason(error, self._url)}") from error
         except optuna.exceptions.UpdateFinishedTrialError as error:
             raise StoreError(
                 f"database {self.shown_url}: another worker ended this trial and will probe its config again; run the "
                 "command again to resume"
             ) from error
         except KeyError as error:
-            if error.args != (_DELETED,):
+            if error.args != (NO_RECORD,):
                 raise
             raise StoreError(
                 f"database {self.shown_url}: the study was deleted while it ran, in the dashboard or by another "
@@ -127,10 +131,13 @@ class Database:
             ) from error
 
     def _make_folder(self) -> None:
-        if self._url.get_backend_name() == "sqlite" and self._url.database:
+        if self._is_sqlite and self._url.database:
             Path(self._url.database).parent.mkdir(parents=True, exist_ok=True)
 
-    def _open(self) -> RDBStorage:
+    def _check_kind(self) -> None:
+        """Raise StoreError for a database of another kind, beside which nothing is written."""
+        if self._is_sqlite and not Path(self._url.database or "").exists():
+            return
         with self._connection() as connection:
             tables = set(inspect(connection).get_table_names())
         if tables and not {"studies", "trials", "version_info"} <= tables:
@@ -138,6 +145,8 @@ class Database:
             raise StoreError(
                 f"database {self.shown_url} is not an Optuna study database (its tables are {found}); name another"
             )
+
+    def _open(self) -> TrialStorage:
         try:
             return self._compatible(self._storage(checked=False))
         except RuntimeError as error:
@@ -146,7 +155,7 @@ class Database:
                 f"database {self.shown_url} has another schema: {reason}; name another database"
             ) from error
 
-    def _compatible(self, quick: RDBStorage) -> RDBStorage:
+    def _compatible(self, quick: TrialStorage) -> TrialStorage:
         """Let Optuna check a version of the schema that is new to this process.
 
         The check takes five times as long as all other work of opening a database.
@@ -159,20 +168,20 @@ class Database:
         _COMPATIBLE.add(checked.get_current_version())
         return checked
 
-    def _storage(self, *, checked: bool) -> RDBStorage:
+    def _storage(self, *, checked: bool) -> TrialStorage:
         url = self._url.render_as_string(hide_password=False)
-        return RDBStorage(url, self._engine_options, skip_compatibility_check=not checked)
+        return TrialStorage(url, self._engine_options, skip_compatibility_check=not checked)
 
     @property
     def _engine_options(self) -> dict[str, Any]:
-        if self._url.get_backend_name() != "sqlite":
+        if not self._is_sqlite:
             return {"pool_pre_ping": True}  # a connection may be dropped while a probe runs
         usual = {} if "timeout" in self._url.query else {"timeout": _BUSY_S}
         return {"connect_args": {"factory": PatientConnection, **usual}}
 
     def _be_patient(self, engine: Engine) -> None:
         """Wait for a server that goes away after it has answered once. At the first connection, do not wait."""
-        if self._opened and self._url.get_backend_name() != "sqlite":
+        if self._opened and not self._is_sqlite:
             wait_while_away(engine, self._away_s, self._sleep)
 
     @contextmanager
@@ -184,3 +193,12 @@ class Database:
                 yield connection
         finally:
             engine.dispose()
+
+
+def _reason(error: BaseException, url: URL) -> str:
+    """Return what went wrong, in the database's own words, and what to do about it."""
+    cause = error.__cause__ or error
+    driver = cause.orig if isinstance(cause, DBAPIError) else cause
+    if getattr(driver, "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY_DBMOVED:
+        return "its file has been deleted or moved meanwhile; put it back, or run the command again to begin anew"
+    return f"{str(cause).splitlines()[0]}; {remedy(url)}"

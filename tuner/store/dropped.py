@@ -1,7 +1,8 @@
 """Ends trials whose process is gone: a result that lies in a file is stored, the other configs are probed again."""
 
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tuner.errors import StoreError
 from tuner.kept.probe import INTERRUPTED, KeptProbe
+from tuner.kept.storable import storable
 from tuner.search.telling import tell
 from tuner.search.trials import kept
 from tuner.search.verdict import State, Verdict
@@ -62,7 +64,7 @@ def set_aside(error: StoreError, number: int, verdict: Verdict, record: KeptProb
     file = folder / record.out_dir / RESULT_FILE
     try:
         file.parent.mkdir(parents=True, exist_ok=True)  # a probe that leaves no file leaves no folder
-        file.write_bytes(_FILE.dump_json(unstored, indent=2))
+        file.write_text(json.dumps(storable(asdict(unstored)), indent=2), encoding="utf-8")
     except OSError:
         return error
     return StoreError(
@@ -70,12 +72,15 @@ def set_aside(error: StoreError, number: int, verdict: Verdict, record: KeptProb
     )
 
 
-def recover(study: Study, probes: Path) -> Recovered:
-    """End the trials whose process is gone. `probes`: the folder that holds the probes' folders."""
+def recover(study: Study, probes: Path) -> tuple[Recovered, list[Path]]:
+    """End the trials whose process is gone. `probes`: the folder that holds the probes' folders.
+
+    Also returns the files whose results are stored now. They may be deleted once the database has committed.
+    """
     running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
     dropped = [trial for trial in running if not _is_running(trial)]
     unstored = dict(_read(probes)) if dropped else {}
-    stored = 0
+    stored: list[Path] = []
     for trial in dropped:
         open_trial = Trial(study, trial._trial_id)
         file = next((file for file, one in unstored.items() if one.of(trial)), None)
@@ -83,9 +88,8 @@ def recover(study: Study, probes: Path) -> Recovered:
             tell_probe(study, open_trial, _DROPPED, dropped_probe(trial.params))
         else:
             tell_probe(study, open_trial, unstored[file].verdict, unstored[file].record)
-            file.unlink(missing_ok=True)
-            stored += 1
-    return Recovered(stored=stored, to_repeat=len(dropped) - stored)
+            stored.append(file)
+    return Recovered(stored=len(stored), to_repeat=len(dropped) - len(stored)), stored
 
 
 def tell_probe(study: Study, trial: Trial, verdict: Verdict, probe: KeptProbe) -> None:

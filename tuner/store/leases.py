@@ -3,67 +3,93 @@
 import os
 import platform
 import time
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import psutil
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 BEAT_S = 30.0
 """The seconds between two signs of life."""
 STALE_S = 600.0
 """A process on another host counts as gone after this many seconds without a sign of life."""
 _START_TOLERANCE_S = 1.0
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lease:
-    """The process that runs a trial; `started` and `beat` are Unix times in seconds."""
+    """The process that runs a trial; `beat` is a Unix time in seconds.
+
+    Boot and start ticks identify a process whatever the wall clock does meanwhile.
+    """
 
     host: str
     """The name that `this_host` returns. A lease of an older version has only its first word."""
-    pid: int
-    started: float
+    pid: Annotated[int, Field(ge=1, lt=1 << 31)]
     beat: float
+    boot: str | None = None
+    """The boot of the host: `boot_id` of random(4)."""
+    ticks: int | None = None
+    """The start of the process, in clock ticks after the boot: `starttime` of proc(5)."""
+    started: float | None = None
+    """The start as a Unix time, where an older version wrote the lease or the system tells no ticks."""
 
     @classmethod
     def mine(cls) -> "Lease":
         """Return a lease of this process with a sign of life now."""
-        pid = os.getpid()
-        return cls(host=this_host(), pid=pid, started=psutil.Process(pid).create_time(), beat=time.time())
+        pid, boot = os.getpid(), _boot()
+        ticks, _ = _stat(pid) or (None, "")
+        started = None if boot and ticks else psutil.Process(pid).create_time()
+        return cls(host=this_host(), pid=pid, beat=time.time(), boot=boot, ticks=ticks, started=started)
 
     @classmethod
     def read(cls, attribute: object) -> "Lease | None":
         """Return the lease in a trial's attribute; None where the attribute is missing or has another form."""
-        names = {one.name for one in fields(cls)}
+        if not isinstance(attribute, dict):
+            return None
         try:
-            return (
-                _LEASE.validate_python(attribute) if isinstance(attribute, dict) and attribute.keys() == names else None
-            )
+            lease = _LEASE.validate_python(attribute)
         except ValidationError:
             return None
+        return lease if lease.started is not None or lease.has_ticks else None
+
+    @property
+    def has_ticks(self) -> bool:
+        """Whether boot and start ticks identify the process."""
+        return self.boot is not None and self.ticks is not None
 
     def write(self) -> dict[str, Any]:
         """Return the lease as values of JSON."""
-        return asdict(self)
+        return {name: fact for name, fact in asdict(self).items() if fact is not None}
 
     def same(self, other: "Lease") -> bool:
         """Check whether both leases are of the same process."""
-        is_near = abs(self.started - other.started) < _START_TOLERANCE_S
-        return is_near and (self.host, self.pid) == (other.host, other.pid)
+        if (self.host, self.pid) != (other.host, other.pid):
+            return False
+        if self.started is None or other.started is None:
+            return (self.boot, self.ticks) == (other.boot, other.ticks)
+        return abs(self.started - other.started) < _START_TOLERANCE_S
 
     def held(self) -> bool:
-        """Check whether the process lives: on this host by pid and start time, elsewhere by its last sign of life.
+        """Check whether the process lives: on this host by pid and start, elsewhere by its last sign of life.
 
         Another container counts as elsewhere, because it may have the host's name but its own process ids. A zombie
         does not live.
         """
         if self.host not in {this_host(), platform.node()}:
             return time.time() - self.beat < STALE_S
+        if not self.has_ticks:
+            return self._held_by_clock()
+        ticks, state = _stat(self.pid) or (None, "")
+        return (_boot(), ticks) == (self.boot, self.ticks) and state != "Z"
+
+    def _held_by_clock(self) -> bool:
         try:
             process = psutil.Process(self.pid)
-            is_same = abs(process.create_time() - self.started) < _START_TOLERANCE_S
+            is_same = abs(process.create_time() - (self.started or 0.0)) < _START_TOLERANCE_S
             return is_same and process.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return False
@@ -78,3 +104,19 @@ def this_host() -> str:
         return f"{platform.node()} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return platform.node()
+
+
+def _boot() -> str | None:
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+
+
+def _stat(pid: int) -> tuple[int, str] | None:
+    """Return a process's start in clock ticks after the boot, and its state; None where there is no such process."""
+    try:
+        facts = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()  # a name may hold spaces
+        return int(facts[19]), facts[0].decode("ascii")
+    except (OSError, IndexError, ValueError):
+        return None

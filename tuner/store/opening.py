@@ -6,27 +6,33 @@ from typing import Any
 
 import optuna
 from optuna.pruners import BasePruner
+from optuna.samplers import RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import StoreError
 from tuner.kept.identity import without_idle_pruner
 from tuner.kept.names import IDENTITY, MENDED
+from tuner.kept.storable import storable
 from tuner.kept.study import KeptStudy
 from tuner.search.trials import kept
 from tuner.store.database import Database
 from tuner.store.leases import Lease
+from tuner.study.variables import REFERENCE, is_expansion
 
 
 def check_study(database: Database, name: str, identity: dict[str, Any]) -> None:
     """Raise StoreError if the study called `name` cannot go on with this identity. This begins no study."""
-    with database.reported():
-        try:
-            study_id = database.storage.get_study_id_from_name(name)
-        except KeyError:  # there is no such study yet
-            return
-        known = KeptStudy(database.storage.get_study_user_attrs(study_id)).identity
-        trials = database.storage.get_all_trials(study_id, deepcopy=False)
+    storage = database.storage
+
+    def known_and_trials() -> tuple[dict[str, Any] | None, list[FrozenTrial]]:
+        study_id = storage.study_id(name)
+        if study_id is None:
+            return None, []
+        known = KeptStudy(storage.get_study_user_attrs(study_id)).identity
+        return known, [] if known == storable(identity) else storage.get_all_trials(study_id, deepcopy=False)
+
+    known, trials = database.transact(known_and_trials)
     if known is not None and not _may_be_mended(known, identity, trials):
         check_identity(known, identity, study=name, shown_url=database.shown_url)
 
@@ -34,31 +40,42 @@ def check_study(database: Database, name: str, identity: dict[str, Any]) -> None
 def open_study(
     database: Database, name: str, *, objectives: Sequence[str], pruner: BasePruner, identity: dict[str, Any]
 ) -> optuna.Study:
-    """Return the study called `name`, which maximises each of the objectives. It still has Optuna's default sampler.
+    """Return the study called `name`, which maximises each of the objectives, for work in a transaction.
 
     A study that has measured nothing yet takes over the new identity, because its set-up was at fault.
     Raises StoreError that names what differs from the identity with which the study was begun.
     """
-    study = optuna.create_study(
-        study_name=name,
-        storage=database.storage,
-        directions=[StudyDirection.MAXIMIZE] * len(objectives),
-        pruner=pruner,
-        load_if_exists=True,
-    )
+    directions = [StudyDirection.MAXIMIZE] * len(objectives)
+    if database.storage.study_id(name) is None:
+        optuna.create_study(study_name=name, storage=database.storage, directions=directions)
+    study = resumed(database, name, pruner)
     known = KeptStudy(study.user_attrs).identity
-    if known is None:
+    if study.directions != directions:
+        raise StoreError(_of_others(database, study, len(directions)))
+    if known is not None and known != storable(identity):
+        trials = study.get_trials(deepcopy=False)
+        if any(differences(known, identity)) and _may_be_mended(known, identity, trials):
+            study.set_user_attr(MENDED, len(trials))
+        else:
+            check_identity(known, identity, study=name, shown_url=database.shown_url)
+    if known != storable(identity):  # there is none yet, or one in the words of an older version
         study.set_user_attr(IDENTITY, identity)
-    elif without_idle_pruner(known) != identity and _may_be_mended(
-        known, identity, trials := study.get_trials(deepcopy=False)
-    ):
-        study.set_user_attr(IDENTITY, identity)
-        study.set_user_attr(MENDED, len(trials))
-    else:
-        check_identity(known, identity, study=name, shown_url=database.shown_url)
     if len(objectives) > 1:
         _name_values(study, objectives)
     return study
+
+
+def resumed(database: Database, name: str, pruner: BasePruner) -> optuna.Study:
+    """Return an existing study with nothing read yet."""
+    return optuna.load_study(study_name=name, storage=database.storage, pruner=pruner, sampler=RandomSampler())
+
+
+def _of_others(database: Database, study: optuna.Study, objectives: int) -> str:
+    there = ", ".join(direction.name.lower() for direction in study.directions) or "nothing"
+    return (
+        f"study {study.study_name} in {database.shown_url} was begun by another program: its objectives are to "
+        f"{there}, and the tuner maximises {objectives}; give the study file another `name:`, or name another database"
+    )
 
 
 def _may_be_mended(known: Mapping[str, Any], now: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> bool:
@@ -91,7 +108,7 @@ def _name_values(study: optuna.Study, objectives: Sequence[str]) -> None:
 
 def check_identity(known: dict[str, Any], now: dict[str, Any], *, study: str, shown_url: str) -> None:
     """Raise StoreError if the settings differ from those with which the study was started; it names the differences."""
-    if changed := list(_changes(without_idle_pruner(known), now)):
+    if changed := list(differences(known, now)):
         raise StoreError(
             f"study {study} in {shown_url} was started with other settings:\n"
             + "\n".join(changed)
@@ -100,9 +117,19 @@ def check_identity(known: dict[str, Any], now: dict[str, Any], *, study: str, sh
         )
 
 
+def differences(known: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    """Yield a line for each setting that differs from those with which a study was started."""
+    yield from _changes(without_idle_pruner(known), storable(now))
+
+
 def _changes(known: object, now: object, where: str = "") -> Iterator[str]:
+    """Yield what differs. Version 0.1.0 stored the values of variables; none of them is shown."""
     if isinstance(known, dict) and isinstance(now, dict):
         for name in sorted(known.keys() | now.keys()):
             yield from _changes(known.get(name), now.get(name), f"{where}.{name}".lstrip("."))
-    elif known != now:
+    elif known == now or (isinstance(known, str) and isinstance(now, str) and is_expansion(known, now)):
+        return
+    elif isinstance(now, str) and REFERENCE.search(now) and not REFERENCE.search(str(known)):
+        yield f"  {where}: was another text, is {now!r}"
+    else:
         yield f"  {where}: was {known!r}, is {now!r}"

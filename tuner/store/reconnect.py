@@ -5,12 +5,21 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Dialect, Engine, event
+from sqlalchemy import Dialect, Engine, ExceptionContext, event
 
 AWAY_S = 120.0
 """How long to wait for a server. A restart takes seconds, and a change to a standby server about a minute."""
 PAUSE_S = 1.0
 """The seconds between two attempts."""
+
+
+class ConnectionLostError(Exception):
+    """The connection was lost during a statement. Optuna knows no such error, so it passes through Optuna at once."""
+
+
+class RolledBackError(Exception):
+    """Something goes on in a transaction that an error has ended; its cause is that error."""
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,3 +44,12 @@ def wait_while_away(engine: Engine, away_s: float, sleep: Callable[[float], None
                 _LOG.warning("the database does not answer; waiting for it, up to %.0f s", away_s)
                 logged = True
             sleep(PAUSE_S)
+
+
+def notice_losses(engine: Engine) -> None:
+    """Let an engine raise ConnectionLostError where a connection is lost during a statement or a commit."""
+
+    @event.listens_for(engine, "handle_error")
+    def lost(context: ExceptionContext) -> None:
+        if context.is_disconnect and context.connection is not None:
+            raise ConnectionLostError(str(context.original_exception)) from context.original_exception

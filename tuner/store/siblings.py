@@ -8,7 +8,6 @@ from optuna.trial import FrozenTrial
 
 from tuner.kept.case import known_case
 from tuner.kept.identity import comparable
-from tuner.kept.study import KeptStudy
 from tuner.search.siblings import NEAREST, Sibling, most_similar
 from tuner.search.standing import best
 from tuner.search.trials import kept, readings
@@ -21,23 +20,19 @@ def siblings(database: Database, study: str, case: Case, identity: Mapping[str, 
 
     The same devices have measured them with the same trainer and the same objective. Raises StoreError.
     """
-    prefix, mine = f"{study}/", comparable(identity)
-    with database.reported():
-        studies = {
-            one.study_name.removeprefix(prefix): (one._study_id, KeptStudy(one.user_attrs))
-            for one in database.storage.get_all_studies()
-            if one.study_name.startswith(prefix)
-        }
+    storage, mine = database.storage, comparable(identity)
+
+    def found() -> list[Sibling]:
+        cases = storage.cases(study)
         others = [
-            known_case(name, kept_study.case)
-            for name, (_, kept_study) in studies.items()
-            if comparable(kept_study.identity or {}) == mine
+            known_case(name, facts.case)
+            for name, (_, facts) in cases.items()
+            if comparable(facts.identity or {}) == mine
         ]
-        known = (
-            sibling(name, database.storage.get_all_trials(studies[name][0], deepcopy=False))
-            for name in most_similar(case, others)
-        )
+        known = (sibling(name, storage.get_all_trials(cases[name][0], deepcopy=False)) for name in most_similar(case, others))
         return list(islice((one for one in known if one), NEAREST))
+
+    return database.transact(found)
 
 
 def sibling(case: str, trials: Iterable[FrozenTrial]) -> Sibling | None:

@@ -2,17 +2,18 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from optuna.pruners import BasePruner
+from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuner.kept.case import KeptCase, encode
 from tuner.kept.names import CASE, CONFIRMS, ENDED, LEASE, ORIGIN, RUNGS
 from tuner.kept.probe import KeptProbe
+from tuner.kept.storable import storable
 from tuner.kept.study import KeptStudy
 from tuner.search.choosing import Choice, Done, Price, Strategy, Why, free
 from tuner.search.frontier import Frontier
@@ -24,7 +25,6 @@ from tuner.search.trials import (
     finished,
     frontier,
     has_failed,
-    kept,
     readings,
     running,
     same_launch,
@@ -32,28 +32,15 @@ from tuner.search.trials import (
     suggest,
 )
 from tuner.search.verdict import Verdict
+from tuner.store.asked import Asked
 from tuner.store.database import Database
 from tuner.store.dropped import Recovered, recover, tell_probe
 from tuner.store.leases import BEAT_S, Lease
-from tuner.store.opening import check_identity, open_study
+from tuner.store.opening import check_identity, open_study, resumed
 from tuner.store.records import usual_s
 from tuner.study.space import Config, Space
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """A trial that this process now runs."""
-
-    number: int
-    config: Config
-    attempt: int
-    """1 + the number of failures in a row that this config has had just before."""
-    cold: bool
-    """Whether the trainer's plain command measures the config: a session has failed, or has found the best config."""
-    confirms: bool = False
-    """Whether the trial measures the best config of the sessions again. Nothing ends such a probe early."""
-    origin: str | None = None
-    """The other case in which this config is the best, if the config comes from another case."""
+Answer = TypeVar("Answer")
 
 
 class CaseStudy:
@@ -79,99 +66,105 @@ class CaseStudy:
         objectives: Sequence[str] = ("value",),
         confirm: bool = True,
     ) -> None:
-        self._database = database
+        self._database, self._name, self._pruner = database, name, pruner
         self._confirm = confirm
         self._several = len(objectives) > 1
         self._space = space
         self._trials: dict[int, Trial] = {}
         self._beat_s = 0.0
         self._reported: dict[int, int] = {}
-        with database.reported(), database.lock():
-            self._study = open_study(database, name, objectives=objectives, pruner=pruner, identity=identity)
-            self._study.set_user_attr(CASE, encode(case))
-            self._identity = KeptStudy(self._study.user_attrs).identity or {}
-            self._strategy = strategy(len(self._study.get_trials(deepcopy=False)))
+
+        def opened() -> tuple[Study, int]:
+            study = open_study(database, name, objectives=objectives, pruner=pruner, identity=identity)
+            study.set_user_attr(CASE, encode(case))
+            return study, len(study.get_trials(deepcopy=False))
+
+        self._study, count = database.transact(opened, alone=True)
+        self._identity = storable(identity)
+        self._strategy = strategy(count)
+
+    def _transact(self, work: Callable[[], Answer], *, alone: bool = False) -> Answer:
+        return self._database.transact(work, alone=alone, again=self._forget)
+
+    def _forget(self) -> None:
+        """Forget what Optuna keeps in memory of this study: it may be of a transaction that was never committed."""
+        self._study = resumed(self._database, self._name, self._pruner)
+        self._trials = {number: Trial(self._study, trial._trial_id) for number, trial in self._trials.items()}
+
+    def _read(self, *states: TrialState) -> list[FrozenTrial]:
+        """Return the trials in the given states, or in any."""
+        return self._transact(lambda: since_mended(self._study, states or None))
 
     @property
     def finished(self) -> int:
         """How many trials have ended, without those that will be repeated and those that confirm another trial."""
-        with self._database.reported():
-            return finished(since_mended(self._study))
+        return finished(self._read())
 
     @property
     def running(self) -> int:
         """How many trials are leased, to this process or to others."""
-        with self._database.reported():
-            return running(since_mended(self._study))
+        return running(self._read())
 
     @property
     def incumbent(self) -> float | None:
         """The best mean of an eligible config so far: see `standing.incumbent`. None with several objectives."""
-        if self._several:
-            return None
-        with self._database.reported():
-            trials = since_mended(self._study)
-        return incumbent(readings(trials))
+        return None if self._several else incumbent(readings(self._read()))
 
     def leads(self, value: float | None) -> bool:
         """Return whether one config alone is the best so far, and this is its mean; see `standing.leads`."""
-        if self._several:
-            return False
-        with self._database.reported():
-            trials = self._study.get_trials(deepcopy=False)
-        return leads(readings(trials), value)
+        return not self._several and leads(readings(self._read()), value)
 
     @property
     def usual_s(self) -> float | None:
         """The median of the seconds that complete probes took; None where none is known."""
-        with self._database.reported():
-            return usual_s(self._study.get_trials(deepcopy=False))
+        return usual_s(self._read())
 
     @property
     def has_run(self) -> bool:
         """Whether a probe has measured the objective."""
-        with self._database.reported():
-            return bool(since_mended(self._study, (TrialState.COMPLETE,)))
+        return bool(self._read(TrialState.COMPLETE))
 
     @property
     def failing_streak(self) -> int:
         """How many trials in a row, counted back from the last ended one, failed without fault of their config."""
-        with self._database.reported():
-            ended = [trial for trial in since_mended(self._study) if trial.state.is_finished()]
-        failed = (trial.state == TrialState.FAIL and has_failed(trial) for trial in reversed(ended))
+        ended = (trial for trial in reversed(self._read()) if trial.state.is_finished())
+        failed = (trial.state == TrialState.FAIL and has_failed(trial) for trial in ended)
         return sum(1 for _ in takewhile(bool, failed))
 
     @property
     def rungs(self) -> tuple[int, ...] | None:
         """The rungs of an `auto` ladder; None until they are fixed."""
-        with self._database.reported():
-            return KeptStudy(self._study.user_attrs).rungs
+        return self._transact(lambda: KeptStudy(self._study.user_attrs).rungs)
 
     def fix_rungs(self, make: Callable[[Sequence[FrozenTrial]], tuple[int, ...]]) -> tuple[int, ...]:
         """Return the rungs of an `auto` ladder. If the study has none, `make` makes them from the trials, for good."""
-        with self._database.reported(), self._database.lock():
+
+        def fixed() -> tuple[int, ...]:
             if (rungs := self.rungs) is None:
-                rungs = make(since_mended(self._study))
+                rungs = make(self._read())
                 self._study.set_user_attr(RUNGS, rungs)
-        return rungs
+            return rungs
+
+        return self._transact(fixed, alone=True)
 
     def frontier(self) -> Frontier:
         """Return what the study knows about where memory ends."""
-        with self._database.reported():
-            return frontier(since_mended(self._study))
+        return frontier(self._read())
 
     def metrics_of(self, config: Config) -> Mapping[str, float | None]:
         """Return the metrics of the newest complete probe of this config; empty where there is none."""
-        with self._database.reported():
-            complete = since_mended(self._study, (TrialState.COMPLETE,))
-        same = [trial for trial in complete if same_launch(trial.params, config)]
-        probe = kept(same[-1]).probe if same else None
+        same = [trial for trial in self._read(TrialState.COMPLETE) if same_launch(trial.params, config)]
+        if not same:
+            return {}
+        probe = self._transact(lambda: self._database.storage.probe(same[-1]._trial_id))
         return probe.metrics if probe else {}
 
     def recover(self, probes: Path) -> Recovered:
         """End the trials whose process is gone: see `tuner.store.dropped`. `probes` holds the probes' folders."""
-        with self._database.reported(), self._database.lock():
-            return recover(self._study, probes)
+        recovered, files = self._transact(lambda: recover(self._study, probes), alone=True)
+        for file in files:
+            file.unlink(missing_ok=True)
+        return recovered
 
     def ask(
         self, target: int | None, price: Price = free, has_time: Callable[[float | None], bool] = lambda _: True
@@ -182,18 +175,24 @@ class CaseStudy:
         config of the sessions, if any, is then confirmed. `price` says what a probe of a config costs now. `has_time`
         gets the median seconds of the case's probes, None where unknown, and says whether a probe may begin.
         """
-        with self._database.reported(), self._database.lock():
-            self._check_identity()
+
+        def leased() -> tuple[Trial, Asked] | None:
             history = History(self._study, self._space)
             choice = self._choice(history, target, price)
             if choice is None or not has_time(usual_s(history.trials)):
                 return None
             trial = ask_for(self._study, self._space, choice.config)
             trial.set_user_attr(LEASE, Lease.mine().write())
-            self._trials[trial.number] = trial
             if KeptStudy(self._study.user_attrs).ended:
                 self._study.set_user_attr(ENDED, None)
-            return self._asked(trial, choice, history)
+            return trial, self._asked(trial, choice, history)
+
+        answer = self._transact(leased, alone=True)
+        if answer is None:
+            return None
+        trial, asked = answer
+        self._trials[trial.number] = trial
+        return asked
 
     def _check_identity(self) -> None:
         """Raise StoreError where somebody has mended the study's set-up since this process opened it."""
@@ -232,12 +231,15 @@ class CaseStudy:
         With `keep`, the study keeps the reason until its next trial begins. While other workers still probe, it does
         not.
         """
-        with self._database.reported(), self._database.lock():
+
+        def ended() -> str | None:
             answer = self._strategy.choose(History(self._study, self._space), free)
             why = answer.reason if isinstance(answer, Done) else None
             if keep and not self.running:
                 self._study.set_user_attr(ENDED, why)
-        return why
+            return why
+
+        return self._transact(ended, alone=True)
 
     def report(self, asked: Asked, iteration: int, value: float) -> bool:
         """Report the objective so far after an iteration; return whether the pruner would stop the probe.
@@ -248,19 +250,21 @@ class CaseStudy:
         if self._several or iteration <= self._reported.get(asked.number, 0):
             return False
         self._reported[asked.number] = iteration
-        trial = self._trials[asked.number]
-        with self._database.reported():
+
+        def reported() -> bool:
+            trial = self._trials[asked.number]
             trial.report(value, iteration)
             return trial.should_prune()
+
+        return self._transact(reported)
 
     def beat(self, asked: Asked) -> None:
         """Renew the lease every `BEAT_S` seconds, so that workers on other hosts know that this process lives."""
         if time.monotonic() - self._beat_s >= BEAT_S:
             self._beat_s = time.monotonic()
-            with self._database.reported():
-                self._trials[asked.number].set_user_attr(LEASE, Lease.mine().write())
+            self._transact(lambda: self._trials[asked.number].set_user_attr(LEASE, Lease.mine().write()))
 
     def tell(self, asked: Asked, verdict: Verdict, probe: KeptProbe) -> None:
         """Store the verdict and the record of the probe."""
-        with self._database.reported():
-            tell_probe(self._study, self._trials.pop(asked.number), verdict, probe)
+        self._transact(lambda: tell_probe(self._study, self._trials[asked.number], verdict, probe))
+        del self._trials[asked.number]

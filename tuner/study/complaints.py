@@ -8,6 +8,8 @@ from pydantic_core import ErrorDetails
 
 from tuner.study import forms
 
+MOST_SHOWN = 200
+"""The most characters of a wrong value that its message shows."""
 _IN_WORDS = {
     "missing": "is required",
     "string_type": "should be text; put it in quotes",
@@ -44,11 +46,15 @@ def _complaint(part: ErrorDetails, model: type[BaseModel], above: Sequence[str])
     where = ".".join(map(str, (*above, *part["loc"]))) or "study"
     if part["type"] == "extra_forbidden":
         return f"{where}: unknown key; known: {', '.join(_keys(model, part['loc'][:-1]))}"
-    found = "" if isinstance(part["input"], dict) else f" (found {part['input']!r})"
+    found = "" if isinstance(part["input"], dict) else f" (found {_cut(repr(part['input']))})"
     wrong = _IN_WORDS.get(part["type"]) or forms.IN_WORDS.get(part.get("ctx", {}).get("pattern", ""))
     if part["type"] == "string_type" and isinstance(part["input"], list | tuple):
-        wrong = f"should be text, not a list; write {','.join(map(str, part['input']))!r}"
+        wrong = f"should be text, not a list; write {_cut(repr(','.join(map(str, part['input']))))}"
     return f"{where}: {wrong or part['msg'].removeprefix('Value error, ')}{found}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
 
 
 def _keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:

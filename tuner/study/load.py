@@ -4,62 +4,61 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from tuner.errors import StudyError
 from tuner.study.complaints import complaints
+from tuner.study.reading import read_mapping
 from tuner.study.spec import Override, StudySpec
+from tuner.study.variables import expanded
 
 DeviceKind = Literal["cpu", "gpu"]
-_VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*)(?P<default>:-[^}]*)?\}")
-_YAML_HINTS = {
-    "alias": "put text that begins with * in quotes",
-    r"'\t'": "indent with spaces",
-    "cannot start any token": "put the text in quotes",
-    "unknown escape character": "use single quotes, which keep a backslash as it is",
-}
-"""Hints for common mistakes: a part of the YAML parser's message → what the user can do."""
+MOST_ERRORS = 20
+"""The most errors of a file that its message lists."""
+_AT_LAUNCH = ("trainer.options.env.", "environment.variables.")
+"""Where references stay: their values, such as keys, are looked up when the trainer is started, and kept nowhere."""
+_OF_TRAINER = ("trainer.", "environment.")
+"""What only those need who start the trainer."""
+_UNFIT = re.compile("[\0\ud800-\udfff]")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _FOLDERS = (Path("studies"), _PACKAGE / "_studies", _PACKAGE.parent / "studies")
 
 
-def load(study: str, environ: Mapping[str, str] = os.environ, *, fall_back: bool = True) -> StudySpec:
+def load(
+    study: str, environ: Mapping[str, str] = os.environ, *, fall_back: bool = True, to_show: bool = False
+) -> StudySpec:
     """Load the study called `study`, which is a path to a YAML file or the name of a file in `studies/`.
 
-    In every string, `${VAR}` and `${VAR:-default}` are replaced from `environ`. If `trainer.root` is empty after that
-    and the file names a `fallback`, the fallback study is returned. Its `name` differs from the requested one.
+    In every string, `${VAR}` and `${VAR:-default}` are replaced from `environ`. The trainer's environment variables
+    keep their references until the trainer is started. If `trainer.root` is empty after that and the file names a
+    `fallback`, the fallback study is returned. Its `name` differs from the requested one.
     With `fall_back` False the file's own study is returned; this suits callers that start no trainer.
+    With `to_show` True the trainer's variables may be missing; this suits callers that show what was found.
 
     Raises StudyError with all errors of the file, each with the path of its key.
     """
-    spec = _load(find(study), environ)
+    spec = _load(find(study), environ, to_show)
     if not (fall_back and spec.fallback) or spec.trainer.root:
         return spec
     try:
         stand_in = find(spec.fallback)
     except StudyError as error:
         raise StudyError(f"{study}: trainer.root is empty, and its fallback cannot be used: {error}") from error
-    return _load(stand_in, environ)
+    return _load(stand_in, environ, to_show)
 
 
 def stands_in(spec: StudySpec, study: str, environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether `spec`, which was loaded for `study`, is that study's fallback. Raises the errors of `load`."""
-    return study != spec.name and load(study, environ, fall_back=False).name != spec.name
+    return study != spec.name and load(study, environ, fall_back=False, to_show=True).name != spec.name
 
 
-def _load(path: Path, environ: Mapping[str, str]) -> StudySpec:
+def _load(path: Path, environ: Mapping[str, str], to_show: bool) -> StudySpec:
     errors: list[str] = []
-    try:
-        raw = _expand(_read(path), environ, "", errors)
-    except RecursionError as error:
-        raise StudyError(f"study file {path} is nested too deeply, or one of its aliases contains itself") from error
-    if not isinstance(raw, dict):
-        raise StudyError(f"{path} contains no mapping; a study file starts with `name:`")
+    raw = _expand(read_mapping(path), environ, "", errors, to_show=to_show)
     raw.setdefault("name", path.stem)
     spec = _validate(raw, errors)
     if spec is None or errors:
@@ -120,20 +119,6 @@ def _overridden(raw: dict[str, Any], override: Override) -> dict[str, Any]:
     }
 
 
-def _read(path: Path) -> Any:
-    try:
-        return YAML(typ="safe").load(path.read_text(encoding="utf-8"))
-    except MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        wrong = f"{error.context} {error.problem}"
-        hint = next((f"; {hint}" for part, hint in _YAML_HINTS.items() if part in wrong), "")
-        raise StudyError(f"study file {path} cannot be read: line {line}: {error.problem}{hint}") from error
-    except OSError as error:
-        raise StudyError(f"study file {path} cannot be read: {error.strerror}; name another file, or fix it") from error
-    except (YAMLError, ValueError) as error:  # ValueError: not UTF-8, or a date such as 2026-13-45
-        raise StudyError(f"study file {path} cannot be read: {error}") from error
-
-
 def _validate(raw: dict[str, Any], errors: list[str]) -> StudySpec | None:
     """Check the file by itself and with each override applied. Appends every error to `errors`."""
     try:
@@ -150,29 +135,36 @@ def _validate(raw: dict[str, Any], errors: list[str]) -> StudySpec | None:
 
 
 def _listed(errors: Iterable[str]) -> str:
-    return "\n".join(f"  {error}" for error in errors)
+    found = list(errors)
+    more = [f"… and {len(found) - MOST_ERRORS} more"] if len(found) > MOST_ERRORS else []
+    return "\n".join(f"  {error}" for error in (*found[:MOST_ERRORS], *more))
 
 
-def _expand(value: Any, environ: Mapping[str, str], where: str, errors: list[str]) -> Any:
+def _expand(value: Any, environ: Mapping[str, str], where: str, errors: list[str], *, to_show: bool) -> Any:
     match value:
         case dict():
-            return {key: _expand(part, environ, f"{where}.{key}".lstrip("."), errors) for key, part in value.items()}
+            places = {key: f"{where}.{_checked(str(key), where, errors)}".lstrip(".") for key in value}
+            return {key: _expand(part, environ, places[key], errors, to_show=to_show) for key, part in value.items()}
         case list():
-            return [_expand(part, environ, f"{where}.{index}", errors) for index, part in enumerate(value)]
-        case str() if "\0" in value:
-            errors.append(f"{where}: contains a NUL character, which no path, command or variable may contain")
-            return value
+            return [
+                _expand(part, environ, f"{where}.{place}", errors, to_show=to_show) for place, part in enumerate(value)
+            ]
         case str():
-            return _VARIABLE.sub(lambda found: _lookup(found, environ, where, errors), value)
+            is_optional = to_show and where.startswith(_OF_TRAINER)
+            missing = (lambda _: None) if is_optional else partial(_note_missing, errors, where)
+            text = _checked(value, where, errors)
+            found = expanded(text, environ, missing)
+            return text if where.startswith(_AT_LAUNCH) else found
         case _:
             return value
 
 
-def _lookup(found: re.Match[str], environ: Mapping[str, str], where: str, errors: list[str]) -> str:
-    name, default = found["name"], found["default"]
-    if environ.get(name):
-        return environ[name]
-    if default is None:
-        errors.append(f"{where}: environment variable {name} is not set; set it or write ${{{name}:-default}}")
+def _checked(text: str, where: str, errors: list[str]) -> str:
+    if _UNFIT.search(text):
+        errors.append(f"{where or 'study'}: contains a NUL character or half of a pair, which nothing may contain")
         return ""
-    return default.removeprefix(":-")
+    return text
+
+
+def _note_missing(errors: list[str], where: str, name: str) -> None:
+    errors.append(f"{where}: environment variable {name} is not set; set it or write ${{{name}:-default}}")

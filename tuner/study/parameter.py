@@ -1,8 +1,7 @@
 """One parameter of a study file: a ladder (a list of rungs, or `auto`), a list of choices, or a range."""
 
 import itertools
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -33,6 +32,12 @@ The tuner then computes the rungs from two calibration probes, and the study kee
 MOST_VALUES = 1_000
 """The most values that one parameter may have. The limit bounds the work of a search, which visits all values."""
 
+MOST_CASES, MOST_PARAMETERS, MOST_OVERRIDES = 1_000, 100, 200
+"""The bounds on the lists of a study file, far above what can be probed."""
+
+MOST = 1 << 53
+"""Numbers are smaller, so that a float can hold each whole number."""
+
 
 def doublings(first: int, last: int) -> tuple[int, ...]:
     """Return `first`, twice `first`, and so on below `last`, and `last` itself."""
@@ -49,7 +54,7 @@ def _not_bool(given: object) -> object:
     return given
 
 
-Whole = Annotated[int, BeforeValidator(_not_bool)]
+Whole = Annotated[int, BeforeValidator(_not_bool), Field(gt=-MOST, lt=MOST)]
 Number = Annotated[float, BeforeValidator(_not_bool)]
 PositiveInt = Annotated[Whole, Field(ge=1)]
 
@@ -57,11 +62,12 @@ PositiveInt = Annotated[Whole, Field(ge=1)]
 def _scalar(given: object) -> object:
     if not isinstance(given, bool | int | float | str):
         raise ValueError("write a number, a word, true or false; put the word null in quotes")
-    if isinstance(given, float) and not math.isfinite(given):
-        raise ValueError("write a finite number")
+    if isinstance(given, int | float) and not abs(given) < MOST:
+        raise ValueError(f"write a finite number smaller than {MOST:,}")
     return given
 
 
+Cases = Annotated[tuple[str, ...], Field(min_length=1, max_length=MOST_CASES)]
 Scalar = Annotated[StrictBool | StrictInt | StrictFloat | StrictStr, BeforeValidator(_scalar)]
 
 
@@ -70,7 +76,7 @@ def _whole(given: float) -> float:
     return int(given) if given.is_integer() else given
 
 
-Limit = Annotated[Number, AfterValidator(_whole)]
+Limit = Annotated[Number, Field(gt=-MOST, lt=MOST), AfterValidator(_whole)]
 """A number of a range, an integer if it is whole."""
 
 
@@ -86,7 +92,7 @@ class AtLeast(Strict):
     min: Number
 
 
-Rungs = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+Rungs = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=MOST_VALUES)]
 _RUNGS: TypeAdapter[tuple[int, ...]] = TypeAdapter(Rungs)
 
 
@@ -111,7 +117,7 @@ class ParameterSpec(Strict):
     )
     min: PositiveInt = Field(default=32, description="the smallest rung of `ladder: auto`")
     max: PositiveInt = Field(default=65536, description="the largest rung that `ladder: auto` may have")
-    choices: tuple[Scalar, ...] | None = Field(default=None, min_length=1)
+    choices: tuple[Scalar, ...] | None = Field(default=None, min_length=1, max_length=MOST_VALUES)
     range: tuple[Limit, Limit] | None = Field(default=None, description="the first and the last number")
     step: Annotated[Limit, Field(gt=0)] | None = Field(
         default=None,
@@ -197,3 +203,14 @@ def _condition(parameter: str, wanted: Scalar | tuple[Scalar, ...] | AtLeast) ->
     if isinstance(wanted, AtLeast):
         return Condition(parameter=parameter, at_least=wanted.min)
     return Condition(parameter=parameter, values=wanted if isinstance(wanted, tuple) else (wanted,))
+
+
+def in_order(space: Mapping[str, ParameterSpec]) -> list[str]:
+    """Name the parameters, each after those of its conditions. Raises ValueError where the conditions form a cycle."""
+    ordered: list[str] = []
+    while len(ordered) < len(space):
+        ready = [name for name, spec in space.items() if name not in ordered and set(spec.when) <= set(ordered)]
+        if not ready:
+            raise ValueError(f"the conditions form a cycle: {', '.join(sorted(set(space) - set(ordered)))}")
+        ordered.append(ready[0])
+    return ordered

@@ -217,7 +217,7 @@ class Space:
         rungs = [ladder[index] for index in halving(len(ladder), per_variant)] or [None]
         variants = self.values(VARIANT) or (None,)
         seeds = [self._first(rung, variant) for rung, variant in itertools.product(rungs, variants)]
-        return [config for position, config in enumerate(seeds) if config not in seeds[:position]]
+        return list({frozenset(config.items()): config for config in reversed(seeds)}.values())[::-1]
 
     def default_at(self, rung: Value | None) -> Config:
         """Return the default config of a rung: the default variant, and the first value of every other parameter."""

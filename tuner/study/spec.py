@@ -1,6 +1,5 @@
 """The study file as a strict, typed model. Every key that a file may leave out has its default here."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
@@ -8,7 +7,18 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from tuner.study.constraints import Bound, Constraint, read_constraint
 from tuner.study.forms import DEVICES, NAME, TRAINER, VARIABLE
 from tuner.study.objectives import Objective, read_objectives
-from tuner.study.parameter import AUTO, Number, ParameterSpec, PositiveInt, Strict, Whole
+from tuner.study.parameter import (
+    AUTO,
+    MOST_OVERRIDES,
+    MOST_PARAMETERS,
+    Cases,
+    Number,
+    ParameterSpec,
+    PositiveInt,
+    Strict,
+    Whole,
+    in_order,
+)
 from tuner.study.slurm import SlurmSpec
 from tuner.study.space import DEFAULT, LADDER, VARIANT, Space
 
@@ -164,11 +174,11 @@ class StudySpec(Strict):
     name: Name
     trainer: TrainerSpec
     fallback: Name | None = Field(default=None, description="the study to run when trainer.root is empty")
-    cases: tuple[str, ...] = Field(default=("*",), min_length=1, description="globs over the trainer's cases")
+    cases: Cases = Field(default=("*",), description="globs over the trainer's cases")
     devices: Annotated[str, StringConstraints(pattern=DEVICES)] = Field(
         default="auto", description="auto, cpu:RANKS, or CUDA indices such as 0,1"
     )
-    space: dict[str, ParameterSpec] = Field(min_length=1)
+    space: dict[str, ParameterSpec] = Field(min_length=1, max_length=MOST_PARAMETERS)
     objective: Objective = "min_avg_util"
     constraints: dict[str, Bound] = Field(
         default_factory=dict, description='metric: ">= 10", "<= 20000" or ">= 0.8 * default"; else not eligible as best'
@@ -178,7 +188,7 @@ class StudySpec(Strict):
     pruner: PrunerSpec = PrunerSpec()
     environment: EnvironmentSpec = EnvironmentSpec()
     slurm: SlurmSpec = SlurmSpec()
-    overrides: tuple[Override, ...] = ()
+    overrides: tuple[Override, ...] = Field(default=(), max_length=MOST_OVERRIDES)
 
     @field_validator("space")
     @classmethod
@@ -191,7 +201,7 @@ class StudySpec(Strict):
             for other in spec.when:
                 if other not in space:
                     raise ValueError(f"{name}: condition on unknown parameter {other!r}; known: {', '.join(space)}")
-        _in_order(space)
+        in_order(space)
         return space
 
     @model_validator(mode="after")
@@ -228,7 +238,7 @@ class StudySpec(Strict):
 
     def build_space(self) -> Space:
         """Return the space that is searched. Each parameter follows the parameters that its conditions name."""
-        return Space(tuple(self.space[name].parameter(name) for name in _in_order(self.space)))
+        return Space(tuple(self.space[name].parameter(name) for name in in_order(self.space)))
 
 
 def _check_rungs(spec: ParameterSpec) -> None:
@@ -238,13 +248,3 @@ def _check_rungs(spec: ParameterSpec) -> None:
         raise ValueError(
             f"{LADDER}: {wrong[0]!r} is not a whole number of at least 1; write rungs such as [256, 512, 1024]"
         )
-
-
-def _in_order(space: Mapping[str, ParameterSpec]) -> list[str]:
-    ordered: list[str] = []
-    while len(ordered) < len(space):
-        ready = [name for name, spec in space.items() if name not in ordered and set(spec.when) <= set(ordered)]
-        if not ready:
-            raise ValueError(f"the conditions form a cycle: {', '.join(sorted(set(space) - set(ordered)))}")
-        ordered.append(ready[0])
-    return ordered

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from tuner.study.parameter import Strict
+from tuner.study.parameter import MOST_CASES, Strict
 from tuner.study.spec import Name, Seconds, Variables
 from tuner.trainers.arithmetic import Expression
 from tuner.trainers.presets import with_preset
@@ -73,7 +73,7 @@ class Options(Strict):
 
     command: tuple[str, ...] = Field(min_length=1)
     """A list of words, or one text in shell quoting; no shell runs it."""
-    cases: tuple[Name, ...] = Field(default=("command",), min_length=1)
+    cases: tuple[Name, ...] = Field(default=("command",), min_length=1, max_length=MOST_CASES)
     progress: tuple[str, ...] = ()
     """Regular expressions for printed lines, or the name of a preset; `LinePatterns` describes their groups."""
     block_seconds: Seconds | None = None

@@ -1,6 +1,8 @@
 """Command lines with `{placeholders}`, written as for `str.format`: a literal brace is doubled.
 
 `{num_envs}` and `{env.num_envs}` become values. `{flag:headless}` becomes `--headless` where headless is true.
+
+A reference to an environment variable, `${NAME}`, is no placeholder and stays as it is.
 """
 
 import re
@@ -9,6 +11,7 @@ from dataclasses import dataclass
 from string import Formatter
 
 from tuner.study.space import written
+from tuner.study.variables import REFERENCE
 
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
 _NAMES_ITSELF = re.compile(r"-|[+~@\w.-]+=")
@@ -43,7 +46,7 @@ def flags(words: Iterable[str]) -> frozenset[str]:
 
 def pieces(word: str) -> list[Piece]:
     """Split a word at its placeholders. Raises the errors of `placeholders`."""
-    return [_piece(word, *field) for field in Formatter().parse(word)]
+    return [_piece(word, *field) for field in Formatter().parse(_literal_references(word))]
 
 
 def fill(words: Sequence[str], values: Mapping[str, object]) -> tuple[str, ...]:
@@ -81,3 +84,8 @@ def _filled(part: Piece, values: Mapping[str, object]) -> str:
     if part.is_flag:
         return f"--{part.name}" if value is True else ""
     return written(value) if isinstance(value, bool) else str(value)
+
+
+def _literal_references(word: str) -> str:
+    """Double the braces of references to environment variables, which are no placeholders."""
+    return REFERENCE.sub(lambda found: found[0].replace("{", "{{").replace("}", "}}"), word)

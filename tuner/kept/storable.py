@@ -1,0 +1,62 @@
+"""Makes values of JSON storable in any database, and reads stored JSON that may be damaged."""
+
+import json
+import math
+import re
+from typing import Any
+
+MOST_CHARACTERS = 20_000
+"""A longer text is stored without its middle."""
+MOST = 2**63
+"""Whole numbers from here on are not kept; the bound is above every number that is measured."""
+UNREADABLE = "\ufffd"
+"""Stands for a character that no database and no file can store: half of a surrogate pair, and NUL."""
+_ODD_TEXT = ("\\u0000", "\\ud", "\\uD", "NaN", "Infinity")
+_ODD_NUMBER = re.compile(r"[0-9](?:[0-9]{18}|[eE]\+?[0-9]{3})")
+"""What a JSON text holds where its value may differ from its storable value."""
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+
+
+def storable(value: Any) -> Any:
+    """Return a value of JSON that every database can store and every program can read.
+
+    JSON has no infinity and no NaN, and other programs read whole numbers of 64 bits at most: a number beyond becomes
+    None. Characters that cannot be stored become `UNREADABLE`.
+    """
+    match value:
+        case str():
+            return storable_text(value)
+        case dict():
+            return {storable(key): storable(part) for key, part in value.items()}
+        case list() | tuple():
+            return [storable(part) for part in value]
+        case int() if abs(value) >= MOST:
+            return None
+        case float() if not math.isfinite(value):
+            return None
+        case _:
+            return value
+
+
+def storable_text(text: str) -> str:
+    """Return a text of at most `MOST_CHARACTERS` characters that every database can store."""
+    if len(text) > MOST_CHARACTERS:
+        half = MOST_CHARACTERS // 2 - 1
+        text = f"{text[:half]} … {text[len(text) - half + 1 :]}"
+    return _UNSTORABLE.sub(UNREADABLE, text)
+
+
+def read_json(document: object) -> Any:
+    """Return the storable value of a JSON text; None where it is no JSON, or nested too deeply."""
+    if not isinstance(document, str | bytes):
+        return None
+    try:
+        return storable(json.loads(document))
+    except (ValueError, RecursionError):
+        return None
+
+
+def is_plain(document: str) -> bool:
+    """Return whether the value of a JSON text is surely storable as it is."""
+    is_odd = len(document) > MOST_CHARACTERS or any(odd in document for odd in _ODD_TEXT)
+    return not is_odd and _ODD_NUMBER.search(document) is None

@@ -1,0 +1,171 @@
+"""Optuna's storage with one place that stores attributes, and one reader of trials that reads what the tuner kept."""
+
+import math
+from collections.abc import Container, Sequence
+from functools import lru_cache
+from typing import Any
+
+from optuna.distributions import BaseDistribution, json_to_distribution
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import ColumnElement, Row, and_, or_, select
+
+from tuner.kept.names import PROBE
+from tuner.kept.pages import Others, pages
+from tuner.kept.probe import KeptProbe, decode_json, searched
+from tuner.kept.storable import read_json, storable
+from tuner.kept.study import KeptStudy
+from tuner.kept.tables import ATTRIBUTES, CONSTRAINTS, FACTS, PARAMETERS, STEPS, STUDIES, TRIALS, VALUES, of_study
+from tuner.kept.trial import is_kept
+
+PAGE_TRIALS = 2000
+"""Trials whose rows are in memory at a time."""
+NO_RECORD = "Record does not exist."
+"""The text of Optuna's KeyError for a study or a trial that is gone."""
+_TABLES = (PARAMETERS, VALUES, STEPS, ATTRIBUTES, CONSTRAINTS)
+
+
+class TrialStorage(RDBStorage):
+    """Stores what every database can store, and reads the trials of one study without Optuna's objects for each row.
+
+    A trial that another program added, or whose record is damaged, is left out. Of a probe's record a trial has what
+    the search reads; `probe` reads the whole record.
+    """
+
+    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
+        """Store an attribute of a study, made storable."""
+        super().set_study_user_attr(study_id, key, storable(value))
+
+    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
+        """Store an attribute of a trial, made storable."""
+        super().set_trial_user_attr(trial_id, key, storable(value))
+
+    def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
+        """Return the attributes of a study; None for an attribute that is damaged."""
+        query = select(FACTS.c.key, FACTS.c.value_json).where(FACTS.c.study_id == study_id)
+        return {row.key: read_json(row.value_json) for row in self._rows(query)}
+
+    def study_id(self, name: str) -> int | None:
+        """Return the id of the study of this name; None where there is none."""
+        rows = self._rows(select(STUDIES.c.study_id).where(STUDIES.c.study_name == name))
+        return rows[0].study_id if rows else None
+
+    def cases(self, study: str) -> dict[str, tuple[int, KeptStudy]]:
+        """Return the cases of a study, in the order in which they were started: name → study id and facts."""
+        query = select(STUDIES.c.study_id, STUDIES.c.study_name).where(of_study(study)).order_by(STUDIES.c.study_id)
+        return {
+            row.study_name.removeprefix(f"{study}/"): (
+                row.study_id,
+                KeptStudy(self.get_study_user_attrs(row.study_id)),
+            )
+            for row in self._rows(query)
+        }
+
+    def probe(self, trial_id: int) -> KeptProbe | None:
+        """Return the whole record of a trial's probe; None where it has none."""
+        query = select(ATTRIBUTES.c.value_json).where(ATTRIBUTES.c.trial_id == trial_id, ATTRIBUTES.c.key == PROBE)
+        return next((decode_json(row.value_json) for row in self._rows(query)), None)
+
+    def get_trial(self, trial_id: int) -> FrozenTrial:
+        """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""
+        read = [_trial(row, rows, None) for row, rows in pages(self._rows, TRIALS.c.trial_id == trial_id, _TABLES)]
+        if not read or read[0] is None:
+            raise KeyError(NO_RECORD)
+        return read[0]
+
+    def get_trial_system_attrs(self, trial_id: int) -> dict[str, Any]:
+        """Return Optuna's own attributes of a trial; None for an attribute that is damaged."""
+        query = select(CONSTRAINTS.c.key, CONSTRAINTS.c.value_json).where(CONSTRAINTS.c.trial_id == trial_id)
+        return {row.key: read_json(row.value_json) for row in self._rows(query)}
+
+    def _get_trials(
+        self,
+        study_id: int,
+        states: Container[TrialState] | None,
+        included_trial_ids: set[int],
+        trial_id_greater_than: int,
+    ) -> list[FrozenTrial]:
+        """Return the trials after an id and those with other given ids; Optuna's cache asks for the rest once."""
+        wanted: ColumnElement[bool] = TRIALS.c.trial_id > trial_id_greater_than
+        if earlier := [one for one in included_trial_ids if one <= trial_id_greater_than]:
+            wanted = or_(wanted, TRIALS.c.trial_id.in_(earlier))
+        objectives = len(self.get_study_directions(study_id))
+        found = pages(self._rows, and_(TRIALS.c.study_id == study_id, wanted), _TABLES, page_trials=PAGE_TRIALS)
+        read = (_trial(row, rows, objectives) for row, rows in found)
+        return [trial for trial in read if trial and (states is None or trial.state in states)]
+
+    def _rows(self, query: Any) -> Sequence[Row[Any]]:
+        with self.scoped_session() as session:
+            return session.execute(query).all()
+
+
+def _trial(row: Row[Any], others: Others, objectives: int | None) -> FrozenTrial | None:
+    """Return a trial as the search reads it; None where it is not the tuner's, or damaged.
+
+    `objectives` is the number of values that a complete trial has; None accepts any trial that can be read.
+    """
+    parameters, values, steps, attributes, constraints = others
+    try:
+        state = TrialState[row.state]
+        kinds = {one.param_name: _distribution(one.distribution_json) for one in sorted(parameters, key=_place)}
+        numbers = {one.param_name: float(one.param_value) for one in parameters}
+        told = [_finite(one.value) for one in sorted(values, key=lambda one: one.objective)]
+        facts, is_whole = _facts(state, attributes)
+        is_told = state != TrialState.COMPLETE or len(told) == objectives
+        if objectives is not None and not (is_whole and is_told):
+            return None
+        return FrozenTrial(
+            number=row.number,
+            trial_id=row.trial_id,
+            state=state,
+            value=None,
+            values=told or None,
+            datetime_start=None,
+            datetime_complete=None,
+            params={name: kind.to_external_repr(numbers[name]) for name, kind in kinds.items()},
+            distributions=kinds,
+            user_attrs=facts,
+            system_attrs={one.key: _constraint(one.key, one.value_json) for one in constraints},
+            intermediate_values={int(one.step): _number(one.intermediate_value) for one in steps},
+        )
+    except (KeyError, ValueError, TypeError, IndexError, OverflowError):
+        return None
+
+
+def _place(parameter: Row[Any]) -> int:
+    return parameter.param_id
+
+
+def _facts(state: TrialState, attributes: Sequence[Row[Any]]) -> tuple[dict[str, Any], bool]:
+    """Return the attributes of a trial, and whether the tuner kept the trial."""
+    facts = {one.key: read_json(one.value_json) for one in attributes if one.key != PROBE}
+    probe = None
+    for one in attributes:
+        if one.key == PROBE:
+            probe = decode_json(one.value_json)
+            facts[PROBE] = probe and searched(probe)
+    return facts, is_kept(facts, probe, finished=state.is_finished())
+
+
+@lru_cache(maxsize=10_000)
+def _distribution(document: str) -> BaseDistribution:
+    """Trials share the distributions, which take most of the time and the memory of reading."""
+    return json_to_distribution(document)
+
+
+def _constraint(key: str, document: str) -> Any:
+    value = read_json(document)
+    if key.startswith("constraints") and not isinstance(value, int | float):
+        raise TypeError("a constraint is a number")
+    return value
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError("a value is finite")
+    return number
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)

@@ -1,0 +1,82 @@
+"""Reads a study file as plain values, within bounds on its size, its depth and the number of its values.
+
+An alias stands for a whole part of the file, so a small file may describe more values than any memory holds. The bounds
+are checked on the parsed file before any alias is replaced by what it stands for.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
+
+from tuner.errors import StudyError
+
+MOST_BYTES = 256 * 1024
+MOST_VALUES = 20_000
+"""The most keys and values of a file, each alias counted as all that it stands for."""
+MOST_DEPTH = 30
+_HINTS = {
+    "alias": "put text that begins with * in quotes",
+    r"'\t'": "indent with spaces",
+    "cannot start any token": "put the text in quotes",
+    "unknown escape character": "use single quotes, which keep a backslash as it is",
+}
+"""Hints for common mistakes: a part of the YAML parser's message → what the user can do."""
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Return the keys and values of a study file. Raises StudyError for a file that cannot be read, or is too large."""
+    try:
+        raw = _values(_text(path), path)
+    except RecursionError as error:
+        raise StudyError(f"study file {path} is nested too deeply, or one of its aliases contains itself") from error
+    except MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        wrong = f"{error.context} {error.problem}"
+        hint = next((f"; {hint}" for part, hint in _HINTS.items() if part in wrong), "")
+        raise _refused(path, f"line {line}: {error.problem}{hint}") from error
+    except OSError as error:
+        raise _refused(path, f"{error.strerror}; name another file, or fix it") from error
+    except (YAMLError, ValueError, TypeError, OverflowError) as error:  # not UTF-8, or a date such as 2026-13-45
+        raise _refused(path, str(error)) from error
+    if not isinstance(raw, dict):
+        raise StudyError(f"{path} contains no mapping; a study file starts with `name:`")
+    return raw
+
+
+def _text(path: Path) -> str:
+    with path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise _refused(path, f"it is larger than {MOST_BYTES // 1024} KiB; leave cases or values out")
+    return content.decode()
+
+
+def _values(text: str, path: Path) -> Any:
+    yaml = YAML(typ="safe")
+    root = yaml.compose(text)
+    if root is None:
+        return None
+    if _count(root, {}, 0) > MOST_VALUES:
+        raise _refused(
+            path, f"it holds more than {MOST_VALUES:,} values, those of aliases included; leave cases or values out"
+        )
+    return yaml.constructor.construct_document(root)
+
+
+def _count(node: Node, known: dict[int, int], depth: int) -> int:
+    """Return the number of values below a node; each node is counted once, however many aliases name it."""
+    if depth > MOST_DEPTH:
+        raise RecursionError
+    if isinstance(node, ScalarNode):
+        return 1
+    if id(node) not in known:
+        pairs = node.value if isinstance(node, MappingNode) else ((part,) for part in node.value)
+        known[id(node)] = 1 + sum(_count(part, known, depth + 1) for pair in pairs for part in pair)
+    return known[id(node)]
+
+
+def _refused(path: Path, why: str) -> StudyError:
+    return StudyError(f"study file {path} cannot be read: {why}")
