@@ -12,8 +12,9 @@ from tuner.search.calibration import rungs_after
 from tuner.search.choosing import Strategy
 from tuner.search.pruner import build_pruner
 from tuner.search.searching import defaults_first
+from tuner.store.asked import Asked
 from tuner.store.siblings import siblings
-from tuner.store.study import Asked, CaseStudy
+from tuner.store.study import CaseStudy
 from tuner.study.cases import Case
 from tuner.study.constraints import compare_with_default
 

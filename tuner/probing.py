@@ -17,9 +17,10 @@ from tuner.search.choosing import Price
 from tuner.search.trials import same_launch
 from tuner.search.verdict import Verdict, foregone, judge, settled
 from tuner.session_policy import SessionPolicy
+from tuner.store.asked import Asked
 from tuner.store.dropped import set_aside
 from tuner.store.records import kept_probe
-from tuner.store.study import Asked, CaseStudy
+from tuner.store.study import CaseStudy
 from tuner.study.cases import Case
 from tuner.study.constraints import compare_with_default
 from tuner.study.space import LADDER, Config, Space

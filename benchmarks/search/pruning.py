@@ -32,9 +32,9 @@ from tuner.replay.bench import replay_bench
 from tuner.replay.prober import ReplayedProber
 from tuner.replay.table import Table
 from tuner.search.verdict import State, Verdict
+from tuner.store.asked import Asked
 from tuner.store.database import Database
 from tuner.store.dropped import Recovered
-from tuner.store.study import Asked
 from tuner.study.cases import Case
 from tuner.study.space import PATIENCE, Config, config_digest
 from tuner.study.spec import PrunerSpec

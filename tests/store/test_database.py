@@ -149,9 +149,7 @@ def test_a_file_that_is_deleted_while_it_is_used_is_a_clear_error(tmp_path: Path
         study = case_study(database)
         asked = ask(study)
         file.unlink()
-        with pytest.raises(
-            StoreError, match=r"its file has been deleted or moved meanwhile; put it back, or run again"
-        ):
+        with pytest.raises(StoreError, match=r"its file has been deleted or moved meanwhile; put it back, or run the"):
             study.tell(asked, ok(50.0), KeptProbe())
 
 

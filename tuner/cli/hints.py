@@ -46,7 +46,13 @@ def at_its_end(case: str, why: str) -> str:
 def notes(rows: Iterable[CaseSummary]) -> list[str]:
     """Return lines with what the table of a study's cases does not show."""
     known = list(rows)
-    return [*without_success(known), *learning_changed(known), *far_faster(known), *on_several_devices(known), *left_out(known)]
+    return [
+        *without_success(known),
+        *learning_changed(known),
+        *far_faster(known),
+        *on_several_devices(known),
+        *left_out(known),
+    ]
 
 
 def without_success(rows: Iterable[CaseSummary]) -> list[str]:

@@ -104,6 +104,7 @@ def searched(probe: KeptProbe) -> dict[str, Any]:
     headroom_pct = probe.metrics.get(HEADROOM)
     facts = {
         "status": probe.status,
+        "digest": probe.digest,
         "warm": probe.warm,
         "host": probe.measured_on and {DEVICES: probe.measured_on},
         "total_s": probe.total_s,

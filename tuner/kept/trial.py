@@ -48,6 +48,11 @@ class KeptTrial:
         return decode(self._attributes.get(PROBE))
 
     @property
+    def digest(self) -> str | None:
+        """What identifies the trial's config; None where no record says it."""
+        return _text(self._record.get("digest"))
+
+    @property
     def retry(self) -> bool:
         """Whether the trial failed and its config is to be probed again."""
         return RETRY in self._attributes

@@ -1,10 +1,13 @@
 """Choosers that ignore costs: a fixed list of first configs, then what an Optuna sampler draws."""
 
+import heapq
+import itertools
 import random
 import warnings
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 import optuna
+from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import InMemoryStorage
 from optuna.study import Study
@@ -50,22 +53,34 @@ class Drawn:
         if not any(map(history.is_new, self._space.configs())):
             return None
         study, trial = _next(history)
-        draws = [self._draw(study, trial) for _ in range(DRAWS)]
+        searched = self._inner.infer_relative_search_space(study, trial)
+        draws = [self._draw(study, trial, searched) for _ in range(DRAWS)]
         if new := list(filter(history.is_new, draws)):
             return Choice(config=min(new, key=price))
-        nearest = sorted(
-            self._space.configs(), key=lambda config: (self._distance(config, draws[0]), self._random.random())
-        )
-        return Choice(config=next(filter(history.is_new, nearest)))
+        return Choice(config=next(filter(history.is_new, self._nearest(draws[0]))))
 
-    def _distance(self, config: Config, other: Config) -> float:
-        return sum(
-            _apart(parameter, config.get(parameter.name), other.get(parameter.name))
-            for parameter in self._space.parameters
-        )
+    def _nearest(self, drawn: Config) -> Iterator[Config]:
+        """Yield all configs, the nearest to a drawn config first, equally near ones in a random order.
 
-    def _draw(self, study: Study, trial: FrozenTrial) -> Config:
-        searched = self._inner.infer_relative_search_space(study, trial)
+        This is a search by uniform cost, so a near config is found without a look at the others.
+        """
+        parameters = self._space.parameters
+        heap: list[tuple[float, float, int, tuple[Value | None, ...]]] = [(0.0, 0.0, 0, ())]
+        for place in itertools.count(1):
+            if not heap:
+                return
+            distance, _, _, values = heapq.heappop(heap)
+            config = {one.name: value for one, value in zip(parameters, values, strict=False) if value is not None}
+            if len(values) == len(parameters):
+                if self._space.holds(config):
+                    yield config
+                continue
+            parameter = parameters[len(values)]
+            for value in parameter.values if parameter.active(config) else (None,):
+                further = distance + _apart(parameter, value, drawn.get(parameter.name))
+                heapq.heappush(heap, (further, self._random.random(), place, (*values, value)))
+
+    def _draw(self, study: Study, trial: FrozenTrial, searched: dict[str, BaseDistribution]) -> Config:
         together = self._inner.sample_relative(study, trial, searched)
 
         def pick(parameter: Parameter) -> Value:

@@ -15,6 +15,7 @@ from tuner.search.trials import (
     has_failed,
     kept,
     launch_digest,
+    launch_of,
     meaningful,
     readings,
     same_launch,
@@ -61,7 +62,7 @@ class History:
 
     @cached_property
     def _probed(self) -> set[str]:
-        return {launch_digest(trial.params) for trial in self._trials}
+        return set(map(launch_of, self._trials))
 
     @cached_property
     def _frontier(self) -> Frontier:

@@ -61,7 +61,8 @@ def frontier(trials: Sequence[FrozenTrial]) -> Frontier:
 
 def meaningful(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """Return the trials without the failures of a trainer that was broken at first: see `standing.broken`."""
-    excused = broken(list(readings(trials)))
+    first = next((place for place, trial in enumerate(trials) if trial.state == TrialState.COMPLETE), 0)
+    excused = broken(list(readings(trials[: first + 1])))
     return [trial for place, trial in enumerate(trials) if place not in excused]
 
 
@@ -82,7 +83,7 @@ def has_failed(trial: FrozenTrial) -> bool:
 
 def kept(trial: FrozenTrial) -> KeptTrial:
     """Return the facts that are kept of a trial."""
-    return KeptTrial(trial.user_attrs, trial.constraints)
+    return KeptTrial(trial.user_attrs, trial.constraints if trial.system_attrs else None)
 
 
 def finished(trials: Iterable[FrozenTrial]) -> int:
@@ -110,7 +111,7 @@ def readings(trials: Iterable[FrozenTrial]) -> Iterator[Reading]:
             facts = kept(trial)
             yield Reading(
                 trial=place,
-                launch=launch_digest(trial.params),
+                launch=facts.digest or launch_digest(trial.params),
                 state=trial.state.name,
                 warm=facts.warm,
                 failure=facts.failure,
@@ -129,6 +130,11 @@ def same_launch(config: Config, other: Config) -> bool:
 def launch_digest(config: Config) -> str:
     """Return what identifies a config everywhere. Configs that launch the same probe have the same digest."""
     return config_digest(launched(config))
+
+
+def launch_of(trial: FrozenTrial) -> str:
+    """Return the digest of a trial's config. To read it from the record takes a tenth of computing it."""
+    return kept(trial).digest or launch_digest(trial.params)
 
 
 def launched(config: Mapping[str, Value]) -> Config:

@@ -55,7 +55,7 @@ def open_study(
     if known is not None and known != storable(identity):
         trials = study.get_trials(deepcopy=False)
         if any(differences(known, identity)) and _may_be_mended(known, identity, trials):
-            study.set_user_attr(MENDED, len(trials))
+            study.set_user_attr(MENDED, 1 + max((trial.number for trial in trials), default=-1))
         else:
             check_identity(known, identity, study=name, shown_url=database.shown_url)
     if known != storable(identity):  # there is none yet, or one in the words of an older version
@@ -63,6 +63,13 @@ def open_study(
     if len(objectives) > 1:
         _name_values(study, objectives)
     return study
+
+
+def check_unchanged(database: Database, study: optuna.Study, identity: dict[str, Any]) -> None:
+    """Raise StoreError where somebody has mended the study's set-up since this process opened it."""
+    known = KeptStudy(study.user_attrs).identity or {}
+    if known != identity:
+        check_identity(known, identity, study=study.study_name, shown_url=database.shown_url)
 
 
 def resumed(database: Database, name: str, pruner: BasePruner) -> optuna.Study:

@@ -29,7 +29,9 @@ def siblings(database: Database, study: str, case: Case, identity: Mapping[str, 
             for name, (_, facts) in cases.items()
             if comparable(facts.identity or {}) == mine
         ]
-        known = (sibling(name, storage.get_all_trials(cases[name][0], deepcopy=False)) for name in most_similar(case, others))
+        known = (
+            sibling(name, storage.get_all_trials(cases[name][0], deepcopy=False)) for name in most_similar(case, others)
+        )
         return list(islice((one for one in known if one), NEAREST))
 
     return database.transact(found)

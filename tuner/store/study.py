@@ -36,7 +36,7 @@ from tuner.store.asked import Asked
 from tuner.store.database import Database
 from tuner.store.dropped import Recovered, recover, tell_probe
 from tuner.store.leases import BEAT_S, Lease
-from tuner.store.opening import check_identity, open_study, resumed
+from tuner.store.opening import check_unchanged, open_study, resumed
 from tuner.store.records import usual_s
 from tuner.study.space import Config, Space
 
@@ -177,6 +177,7 @@ class CaseStudy:
         """
 
         def leased() -> tuple[Trial, Asked] | None:
+            check_unchanged(self._database, self._study, self._identity)
             history = History(self._study, self._space)
             choice = self._choice(history, target, price)
             if choice is None or not has_time(usual_s(history.trials)):
@@ -193,12 +194,6 @@ class CaseStudy:
         trial, asked = answer
         self._trials[trial.number] = trial
         return asked
-
-    def _check_identity(self) -> None:
-        """Raise StoreError where somebody has mended the study's set-up since this process opened it."""
-        known = KeptStudy(self._study.user_attrs).identity or {}
-        if known != self._identity:
-            check_identity(known, self._identity, study=self._study.study_name, shown_url=self._database.shown_url)
 
     def _choice(self, history: History, target: int | None, price: Price) -> Choice | None:
         """Choose the next config of the search. Once the search has ended and no probe runs, choose one to confirm."""

@@ -76,7 +76,7 @@ def _whole(given: float) -> float:
     return int(given) if given.is_integer() else given
 
 
-Limit = Annotated[Number, Field(gt=-MOST, lt=MOST), AfterValidator(_whole)]
+Limit = Annotated[Number, AfterValidator(_whole)]
 """A number of a range, an integer if it is whole."""
 
 
