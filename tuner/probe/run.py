@@ -80,7 +80,7 @@ class _Probe:
             self._watch.evidence,
             end,
             exit_code=exit_code,
-            missing=[path.name for path in self._plan.expected if not path.exists()],
+            missing=[path.name for path in self._plan.expected if not _exists(path)],
             measured=(result.window_s or 0.0) >= self._plan.slot.limits.window_seconds,
             oom_kills=_kernel_oom_kills() - oom_kills,
             seen=len(self._watch.marks),
@@ -209,6 +209,14 @@ def _ended_by(answer: Answer) -> tuple[End, str | None] | None:
         case Pruned(why):
             return End.STOPPED, why
     return None
+
+
+def _exists(path: Path) -> bool:
+    """Return whether a file exists. A file that cannot be looked at does not count."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def _spread(shares: list[Measure]) -> float | None:
