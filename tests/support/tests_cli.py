@@ -16,7 +16,7 @@ import sys, time
 sys.path.insert(0, sys.argv[2])
 from progress import report
 envs, began_s = int(sys.argv[1]), time.monotonic()
-for iteration in range(20):
+for iteration in range(60):
     time.sleep(0.02)
     print("iteration", iteration, flush=True)
     for rank in range(2):
