@@ -238,26 +238,24 @@ def test_a_probe_ends_on_request_while_a_card_hangs(
     assert not hang.over.is_set()
 
 
-STOPS_ITS_GUARD = """
-import os, signal, time
-while not os.path.exists("go"): time.sleep(0.01)
-os.kill(os.getppid(), signal.SIGSTOP)
-print("stopped", flush=True)
+IGNORES_TERM = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("up", flush=True)
 time.sleep(1000)
 """
 
 
-@pytest.mark.parametrize("bounds", [Bounds(term_grace_s=0.1, kill_s=0.5)])
+@pytest.mark.parametrize("bounds", [Bounds(term_grace_s=1000, kill_s=-999.5)], ids=["given up long before KILL"])
 def test_no_probe_starts_beside_one_that_cannot_be_ended_and_the_user_hears_of_it(
     prober: RealProber, probe: Probe, said: list[str], tmp_path: Path
 ) -> None:
     hanging = scripted_plan(tmp_path / "hanging", [Device(name="cpu:0", model="x")], LIMITS)
 
     def stop(_: ProbeResult | None) -> Answer:
-        (tmp_path / "hanging/go").touch()
-        return Interrupted() if "stopped" in hanging.slot.console.read_text() else Go()
+        return Interrupted() if "up" in hanging.slot.console.read_text() else Go()
 
-    prober(replace(hanging, argv=(sys.executable, "-c", STOPS_ITS_GUARD)), stop)
+    prober(replace(hanging, argv=(sys.executable, "-c", IGNORES_TERM)), stop)
     (guard,) = psutil.Process().children()
     (trainer,) = guard.children()
     left = rf"pid {trainer.pid} \(state \w\)"
@@ -267,7 +265,7 @@ def test_no_probe_starts_beside_one_that_cannot_be_ended_and_the_user_hears_of_i
     assert refused.failure is not None
     assert (refused.failure.kind, refused.launched) == (FailureKind.GPU_BUSY, False)
     assert re.match(f"{left} of an earlier probe cannot be killed; waited ", refused.failure.detail)
-    guard.resume()
+    trainer.kill()
     guard.wait(60)
     assert probe().ok
     assert len(said) == 1
