@@ -1,12 +1,12 @@
 """One probe from launch to result: start the trainer, watch it, end it, summarise."""
 
 import platform
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tuner.probe.failures import End, classify, idle_device
+from tuner.probe.notes import notes
 from tuner.probe.plan import ProbePlan
 from tuner.probe.protocols import Clock, Launch, Recorder, RunningTrainer
 from tuner.probe.reader import ProgressReader
@@ -18,8 +18,6 @@ from tuner.probe.window import Window, find_window
 
 POLL_S = 0.05
 """A probe waits at most this many seconds for a line before it asks again whether to go on."""
-BUSY_PCT = 10.0
-"""From this share of the processors on, in percent, the result of a probe on the CPU says what others used."""
 _HEALTHY = {End.ENOUGH, End.STOPPED, End.EXITED}
 """After these ends the session that served the probe may serve another probe."""
 
@@ -150,7 +148,7 @@ class _Probe:
             alloc_retries=self._alloc_retries(),
             level_changed=window.last_level is not None,
             devices=devices,
-            notes=tuple(_notes(window, shares, devices)),
+            notes=tuple(notes(window, shares, devices)),
         )
 
     def _summaries(self, window: Window, shares: list[Measure] | None) -> tuple[DeviceSummary, ...]:
@@ -179,24 +177,6 @@ class _Probe:
     def _alloc_retries(self) -> int | None:
         latest = {one.rank: one.alloc_retries for one in self._watch.progress if one.alloc_retries is not None}
         return sum(latest.values()) if latest else None
-
-
-def _notes(window: Window, shares: list[Measure] | None, devices: Sequence[DeviceSummary]) -> Iterator[str]:
-    """Yield what a reader of the window's numbers should know."""
-    if (level := window.last_level) is not None:
-        before_s, after_s = (one.trained_s / one.iterations for one in (window.before_change, level))
-        yield f"iterations changed from {before_s:.3g} s to {after_s:.3g} s, and the error holds the difference"
-    if window.counts_own_samples:
-        yield "samples/s is unknown: `samples` is not the total since the start"
-    if shares and any(share.mean is None for share in shares):
-        yield "utilisation is unknown: a rank reports more `busy_s` than the time that has passed"
-    yield from _busy_with_others(devices)
-
-
-def _busy_with_others(devices: Sequence[DeviceSummary]) -> Iterator[str]:
-    others_pct = max((one.others_mean_pct or 0.0 for one in devices), default=0.0)
-    if others_pct >= BUSY_PCT:
-        yield f"other processes used {others_pct:.0f} % of the processors, so another run may give another value"
 
 
 def _ended_by(answer: Answer) -> tuple[End, str | None] | None:
