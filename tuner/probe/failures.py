@@ -64,7 +64,7 @@ def classify(
     - `lost` says why the devices can no longer be read.
     - `unmatched` holds the last lines that look like progress although no pattern matches them.
     - `unread` says why a progress file gives no iteration.
-    - `silent` says whether the trainer has neither printed nor reported anything.
+    - `silent` says whether a plain command has neither printed nor reported anything.
     """
     if end is End.INTERRUPTED:
         return STOPPED

@@ -86,7 +86,7 @@ class _Probe:
             lost=self._recorder.lost,
             unmatched=self._watch.unmatched,
             unread=self._watch.unread,
-            silent=self._watch.silent,
+            silent=self._watch.silent and self._plan.request is None,
         )
         result = replace(result, failure=failure or idle_device(result, self._plan.slot.devices), stopped=why)
         return _without_number(result, len(self._watch.marks)) if result.failure else result
