@@ -293,3 +293,13 @@ def test_labels_say_what_cases_are_like_whose_names_do_not():
 def test_a_label_needs_a_case():
     with pytest.raises(TrainerError, match=r"trainer\.options\.labels: fly: not among cases; known: walk"):
         trainer(cases=["walk"], labels={"fly": {"method": "amp"}})
+
+
+def test_a_key_reaches_the_process_and_nothing_else(tmp_path):
+    source = trainer(env={"KEY": "${OWN_KEY}", "NAME": "{num_envs}-${OWN_NAME:-walker}"})
+    made = plan(source, make_slot(tmp_path), num_envs=8)
+    assert made.environment({"OWN_KEY": "s3cret"})["KEY"] == "s3cret"
+    assert made.environment({"OWN_KEY": "s3cret"})["NAME"] == "8-walker"
+    assert made.env["KEY"] == "${OWN_KEY}"
+    assert "s3cret" not in str(made) + made.digest + str(source.fingerprint())
+    assert source.accepts == trainer(env={"NAME": "{num_envs}"}).accepts
