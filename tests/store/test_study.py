@@ -360,22 +360,22 @@ def test_telling_a_trial_that_another_worker_took_back_is_a_store_error(
 
 
 def test_a_stored_key_is_replaced_by_its_reference_and_may_change(database: Database, url: str) -> None:
-    old = {"trainer": {"name": "command", "env": "KEY=s3cret MODE=on"}}
-    probe(case_study(database, known=identity(**old)), ok(50.0))
-    now = {"trainer": {"name": "command", "env": "KEY=${OWN_KEY} MODE=on"}}
-    assert case_study(database, known=identity(**now)).finished == 1
+    old = identity(trainer={"name": "command", "env": "KEY=s3cret MODE=on"})
+    probe(case_study(database, known=old), ok(50.0))
+    now = identity(trainer={"name": "command", "env": "KEY=${OWN_KEY} MODE=on"})
+    assert case_study(database, known=now).finished == 1
     with opened(url) as other:
         attributes = other.storage.get_study_user_attrs(1)
     assert "s3cret" not in str(attributes)
-    changed = {"trainer": {"name": "command", "env": "KEY=${OWN_KEY} MODE=off"}}
+    changed = identity(trainer={"name": "command", "env": "KEY=${OWN_KEY} MODE=off"})
     with pytest.raises(StoreError, match=r"trainer.env: was .*OWN_KEY.* MODE=on', is .*MODE=off"):
-        case_study(database, known=identity(**changed))
+        case_study(database, known=changed)
 
 
 def test_a_stored_key_is_not_shown_where_the_settings_differ(database: Database) -> None:
-    old = {"trainer": {"name": "command", "env": "KEY=s3cret MODE=on"}}
-    probe(case_study(database, known=identity(**old)), ok(50.0))
-    changed = {"trainer": {"name": "command", "env": "KEY=${OWN_KEY} MODE=off"}}
+    old = identity(trainer={"name": "command", "env": "KEY=s3cret MODE=on"})
+    probe(case_study(database, known=old), ok(50.0))
+    changed = identity(trainer={"name": "command", "env": "KEY=${OWN_KEY} MODE=off"})
     with pytest.raises(StoreError, match=r"trainer.env: was another text, is 'KEY=") as refusal:
-        case_study(database, known=identity(**changed))
+        case_study(database, known=changed)
     assert "s3cret" not in str(refusal.value)

@@ -11,17 +11,16 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuner.kept.case import KeptCase, encode
-from tuner.kept.names import CASE, CONFIRMS, ENDED, LEASE, ORIGIN, RUNGS
+from tuner.kept.names import CASE, ENDED, LEASE, RUNGS
 from tuner.kept.probe import KeptProbe
 from tuner.kept.storable import storable
 from tuner.kept.study import KeptStudy
-from tuner.search.choosing import Choice, Done, Price, Strategy, Why, free
+from tuner.search.choosing import Choice, Done, Price, Strategy, free
 from tuner.search.frontier import Frontier
 from tuner.search.history import History
 from tuner.search.sampler import ask_for
 from tuner.search.standing import incumbent, leads
 from tuner.search.trials import (
-    failures_in_a_row,
     finished,
     frontier,
     has_failed,
@@ -29,10 +28,9 @@ from tuner.search.trials import (
     running,
     same_launch,
     since_mended,
-    suggest,
 )
 from tuner.search.verdict import Verdict
-from tuner.store.asked import Asked
+from tuner.store.asked import Asked, asked_for
 from tuner.store.database import Database
 from tuner.store.dropped import Recovered, recover, tell_probe
 from tuner.store.leases import BEAT_S, Lease
@@ -186,7 +184,7 @@ class CaseStudy:
             trial.set_user_attr(LEASE, Lease.mine().write())
             if KeptStudy(self._study.user_attrs).ended:
                 self._study.set_user_attr(ENDED, None)
-            return trial, self._asked(trial, choice, history)
+            return trial, asked_for(trial, self._space, choice, history.trials)
 
         answer = self._transact(leased, alone=True)
         if answer is None:
@@ -203,22 +201,6 @@ class CaseStudy:
             if isinstance(answer, Choice):
                 return answer
         return self._strategy.confirm(history, price) if self._confirm and not busy else None
-
-    def _asked(self, trial: Trial, choice: Choice, before: History) -> Asked:
-        config = suggest(trial, self._space)
-        confirms = choice.why is Why.CONFIRM
-        if confirms:
-            trial.set_user_attr(CONFIRMS, True)
-        if choice.origin:
-            trial.set_user_attr(ORIGIN, choice.origin)
-        return Asked(
-            number=trial.number,
-            config=config,
-            attempt=1 + failures_in_a_row(before.trials, config),
-            cold=choice.cold,
-            confirms=confirms,
-            origin=choice.origin,
-        )
 
     def end(self, *, keep: bool = True) -> str | None:
         """Return why nothing is left to probe; None while something is.
