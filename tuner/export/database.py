@@ -53,8 +53,8 @@ def reading(engine: Engine) -> Iterator[Connection]:
     try:
         with engine.connect() as connection:
             yield connection
-    except DBAPIError as error:
-        reason = " ".join(str(error.orig).split())
+    except (DBAPIError, UnicodeError) as error:  # UnicodeError: a host's name that no network knows
+        reason = " ".join(str(getattr(error, "orig", error)).split())
         raise StoreError(
             f"the study database {shown(engine.url)} cannot be read: {reason}; {remedy(engine.url)}"
         ) from error

@@ -25,7 +25,7 @@ _BUSY_S = 60
 _COMPATIBLE: set[str] = set()
 """Versions of the schema that Optuna has accepted in this process."""
 _FAILURES = (
-    *(SQLAlchemyError, OSError, TimeoutError),
+    *(SQLAlchemyError, OSError, TimeoutError, UnicodeError),
     *(optuna.exceptions.StorageInternalError, ConnectionLostError, RolledBackError),
 )
 
