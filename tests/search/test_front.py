@@ -2,34 +2,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.search.front import counting, dominates, front
-from tuner.search.standing import Reading, Values
+from tuner.search.standing import EndedTrial, Values
 
 FEW = st.integers(0, 5).map(float)
 """Few values, so that many values are equal and many dominate each other."""
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Reading]:
+def histories(draw: st.DrawFn) -> list[EndedTrial]:
     """Return trials of up to six configs with two or three objectives. Some trials are not eligible."""
     values = st.tuples(*[FEW] * draw(st.integers(2, 3)))
     one = st.tuples(st.integers(0, 5), st.booleans(), values | st.none())
     return [
-        Reading(trial=number, launch=launch, warm=warm, values=known)
+        EndedTrial(trial=number, launch=launch, warm=warm, values=known)
         for number, (launch, warm, known) in enumerate(draw(st.lists(one, max_size=15)))
     ]
 
 
-def reading(trial: int, *values: float, launch: int | None = None, warm: bool = False) -> Reading:
-    return Reading(trial=trial, launch=trial if launch is None else launch, warm=warm, values=values or None)
+def reading(trial: int, *values: float, launch: int | None = None, warm: bool = False) -> EndedTrial:
+    return EndedTrial(trial=trial, launch=trial if launch is None else launch, warm=warm, values=values or None)
 
 
-def numbers(*readings: Reading) -> list[int]:
+def numbers(*readings: EndedTrial) -> list[int]:
     """Return the newest trial of each member."""
     return [one.trials[-1] for one in front(readings)]
 
 
 @given(histories())
-def test_no_member_is_dominated_and_whatever_else_counts_is_dominated_by_one(readings: list[Reading]) -> None:
+def test_no_member_is_dominated_and_whatever_else_counts_is_dominated_by_one(readings: list[EndedTrial]) -> None:
     known = counting(readings)
     members = front(readings)
     for one in known:
@@ -38,7 +38,7 @@ def test_no_member_is_dominated_and_whatever_else_counts_is_dominated_by_one(rea
 
 
 @given(histories())
-def test_a_config_counts_once_and_by_its_cold_readings_where_it_was_tried_cold(readings: list[Reading]) -> None:
+def test_a_config_counts_once_and_by_its_cold_readings_where_it_was_tried_cold(readings: list[EndedTrial]) -> None:
     counted = {one.trials: one for one in counting(readings)}
     expected = set()
     for launch in {one.launch for one in readings}:
@@ -51,7 +51,7 @@ def test_a_config_counts_once_and_by_its_cold_readings_where_it_was_tried_cold(r
 
 
 @given(histories())
-def test_the_first_member_has_most_of_the_first_objective(readings: list[Reading]) -> None:
+def test_the_first_member_has_most_of_the_first_objective(readings: list[EndedTrial]) -> None:
     known = counting(readings)
     assert [one.values for one in front(readings)[:1]] == sorted(one.values for one in known)[-1:]
 

@@ -5,15 +5,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.search.standing import BROKEN_AFTER, FAIL, PRUNED, Reading, best, eligible, fastest, incumbent, leads, ways
+from tuner.search.standing import (
+    BROKEN_AFTER,
+    FAIL,
+    PRUNED,
+    EndedTrial,
+    best,
+    eligible,
+    fastest,
+    incumbent,
+    leads,
+    ways,
+)
 
 
-def reading(trial: int, launch: str, value: float | None, *, warm: bool = False, error: float | None = None) -> Reading:
-    return Reading(trial=trial, launch=launch, warm=warm, values=None if value is None else (value,), error=error)
+def reading(
+    trial: int, launch: str, value: float | None, *, warm: bool = False, error: float | None = None
+) -> EndedTrial:
+    return EndedTrial(trial=trial, launch=launch, warm=warm, values=None if value is None else (value,), error=error)
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Reading]:
+def histories(draw: st.DrawFn) -> list[EndedTrial]:
     """Return trials of up to four configs."""
     one = st.tuples(st.sampled_from("abcd"), st.integers(0, 5).map(float) | st.none(), st.booleans())
     told = enumerate(draw(st.lists(one, max_size=12)))
@@ -21,7 +34,7 @@ def histories(draw: st.DrawFn) -> list[Reading]:
 
 
 @given(histories())
-def test_the_best_has_the_highest_mean_of_its_cold_readings(readings: list[Reading]) -> None:
+def test_the_best_has_the_highest_mean_of_its_cold_readings(readings: list[EndedTrial]) -> None:
     means = []
     for launch in "abcd":
         cold = [one.values for one in readings if one.launch == launch and not one.warm]
@@ -111,12 +124,12 @@ def test_errors_shrink_with_readings_that_agree_and_grow_with_their_scatter() ->
     assert cold["a"].error == pytest.approx(10.0)
 
 
-def failure(trial: int, launch: str, *, warm: bool = False, retry: bool = False) -> Reading:
-    return Reading(trial=trial, launch=launch, state=FAIL, warm=warm, retry=retry, failure="crash")
+def failure(trial: int, launch: str, *, warm: bool = False, retry: bool = False) -> EndedTrial:
+    return EndedTrial(trial=trial, launch=launch, state=FAIL, warm=warm, retry=retry, failure="crash")
 
 
-def out_of_memory(trial: int, launch: str, *, warm: bool = False) -> Reading:
-    return Reading(trial=trial, launch=launch, state=PRUNED, warm=warm, failure="gpu_oom")
+def out_of_memory(trial: int, launch: str, *, warm: bool = False) -> EndedTrial:
+    return EndedTrial(trial=trial, launch=launch, state=PRUNED, warm=warm, failure="gpu_oom")
 
 
 WARM_TWO = [reading(0, "a", 80.0, warm=True), reading(1, "b", 70.0, warm=True)]
@@ -129,7 +142,7 @@ UNNAMED = replace(failure(2, "a"), failure=None)
 @pytest.mark.parametrize(
     "failed", [failure(2, "a"), out_of_memory(2, "a"), UNNAMED], ids=["crash", "out of memory", "unnamed"]
 )
-def test_what_the_plain_command_fails_on_for_good_is_not_the_best(failed: Reading) -> None:
+def test_what_the_plain_command_fails_on_for_good_is_not_the_best(failed: EndedTrial) -> None:
     found = best([*WARM_TWO, failed])
     assert found is not None
     assert found.trials == (1,)
@@ -154,7 +167,7 @@ def test_readings_on_both_sides_of_a_failure_count_and_one_after_them_rules_them
 
 
 @pytest.mark.parametrize("failed", [failure(2, "a", retry=True), failure(2, "a", warm=True)], ids=["again", "session"])
-def test_a_failure_that_the_config_is_not_to_blame_for_says_nothing(failed: Reading) -> None:
+def test_a_failure_that_the_config_is_not_to_blame_for_says_nothing(failed: EndedTrial) -> None:
     found = best([*WARM_TWO, failed])
     assert found is not None
     assert found.trials == (0,)

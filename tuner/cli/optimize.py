@@ -10,7 +10,7 @@ from rich.console import Console
 from tuner.budget import Budget
 from tuner.cli.console import open_console
 from tuner.cli.front import front_tables
-from tuner.cli.hints import at_the_top, notes, out_of_time, replayed, script_of_best, written
+from tuner.cli.hints import at_the_top, notes, out_of_time, script_of_best, written
 from tuner.cli.options import RUNS, Cases, Devices, Hours, Launcher, Runs, Storage, Study, database_url
 from tuner.cli.search import Replay, Trials, open_search
 from tuner.cli.slurm import submit_workers
@@ -22,7 +22,6 @@ from tuner.export.query import StudyReader
 from tuner.export.summary import CaseSummary, summarise
 from tuner.export.write import export_study
 from tuner.probe.clock import MonotonicClock
-from tuner.replay.prober import ReplayedProber
 from tuner.study.cases import Case
 from tuner.workbench import Workbench
 
@@ -70,8 +69,8 @@ def optimize(
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
     rows = show()
-    if isinstance(search.prober, ReplayedProber):
-        console.print(replayed(search.bench, search.prober.spent_s), markup=False)
+    if search.simulated_cost:
+        console.print(search.simulated_cost(), markup=False)
     elif any(row.best for row in rows):
         console.print(script_of_best(study, devices=own_devices, storage=storage, runs=runs), markup=False)
     conclude(outcomes, rows, interrupted=interrupted)

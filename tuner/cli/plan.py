@@ -1,32 +1,29 @@
 """`tuner plan`, which prints a shell script with the files, environment and command of a config for each case."""
 
 import json
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tuner.cli.introduction import cut_ladders, stand_in, to_be_made
 from tuner.cli.options import DATABASE, RUNS, Cases, Devices, Launcher, Runs, Storage, Study, chosen_cases, database_url
+from tuner.cli.script import script
 from tuner.cli.slurm import batch_lines
-from tuner.devices.base import VISIBLE_CARDS
 from tuner.errors import EmptyStoreError, StoreError, StudyError
 from tuner.export.database import connect
 from tuner.export.facts import fixed_rungs
 from tuner.export.query import StudyReader
 from tuner.export.records import CaseRecord, TrialRecord
 from tuner.export.words import in_words, with_error
-from tuner.probe.plan import ProbePlan, Slot
+from tuner.probe.plan import Slot
 from tuner.probe.port import reserved_port
 from tuner.search.calibration import calibration_configs
 from tuner.search.trials import launched
 from tuner.study.cases import Case
 from tuner.study.space import LADDER, Config, Parameter, Space, Value, written
-from tuner.study.variables import shell_word
 from tuner.workbench import Workbench, open_workbench
 
 Settings = Annotated[
@@ -82,7 +79,7 @@ def plan(
             typer.echo(f"# {line}")
         typer.echo(f"# {one.case.name}: {json.dumps(one.config)}")
         slot = _slot(bench, one.case, one.folder, to_train=best)
-        typer.echo(_script(bench.trainer.plan(one.case, one.config, slot), left_to_slurm=launcher == "slurm"))
+        typer.echo(script(bench.trainer.plan(one.case, one.config, slot), left_to_slurm=launcher == "slurm"))
 
 
 def _with_fixed_rungs(bench: Workbench, storage: str | None) -> Workbench:
@@ -235,18 +232,3 @@ def _is_meant(value: Value, given: str) -> bool:
         return float(given) == value
     except ValueError:
         return False
-
-
-def _script(plan: ProbePlan, *, left_to_slurm: bool = False) -> str:
-    """Return shell commands that do what a probe with this plan does. SLURM itself says which cards a job sees."""
-    lines = [f"mkdir -p {shlex.quote(str(plan.slot.out_dir))}"]
-    for path, text in plan.files.items():
-        lines += [f"mkdir -p {shlex.quote(str(path.parent))}", f"cat > {shlex.quote(str(path))} <<'END_OF_FILE'"]
-        lines += [text.rstrip("\n"), "END_OF_FILE"]
-    lines += [f"cd {shlex.quote(str(Path(plan.cwd)))}"]
-    env = {name: value for name, value in plan.env.items() if not (left_to_slurm and name == VISIBLE_CARDS)}
-    variables = [f"{name}={shell_word(value)}" for name, value in env.items()]
-    if plan.programs and "PATH" not in env:
-        variables.insert(0, f'PATH={shlex.quote(str(plan.programs))}:"$PATH"')
-    lines += [" ".join([*variables, shlex.join(plan.argv)])]
-    return "\n".join(lines) + "\n"

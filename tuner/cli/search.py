@@ -1,6 +1,6 @@
 """What `tuner optimize` and `tuner worker` share: a study opened on devices or on a recorded table, and its search."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from tuner.budget import Budget, within
+from tuner.cli.hints import replayed
 from tuner.cli.introduction import replaying
 from tuner.cli.options import chosen_cases
 from tuner.errors import StudyError
@@ -39,8 +40,13 @@ class Search:
     bench: Workbench
     prober: Prober
     cases: Sequence[Case]
-    simulated: bool
-    """Whether a recorded table stands in for trainer and devices."""
+    simulated_cost: Callable[[], str] | None = None
+    """Returns what the probes so far would have cost, where a recorded table stands in for trainer and devices."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether a recorded table stands in for trainer and devices."""
+        return self.simulated_cost is not None
 
     def run(self, job: Job, budget: Budget, trials: int | None) -> list[CaseOutcome]:
         """Search each case until the budget or the number of finished trials is used up; see `loop.optimise`."""
@@ -63,12 +69,16 @@ def open_search(
     """
     if replay is None:
         bench = open_workbench(study, devices=devices, runs=runs)
-        prober: Prober = open_prober(bench, console.print)
-    else:
-        if cases or devices:
-            raise StudyError("--replay takes case and devices from the table; leave out --cases and --devices")
-        table = Table.load(replay)
-        bench = replay_bench(table, study, runs=runs)
-        prober = ReplayedProber(table, *bench.spec.objectives)
-        console.print(replaying(table, replay), markup=False)
-    return Search(bench=bench, prober=prober, cases=chosen_cases(bench, cases), simulated=replay is not None)
+        return Search(bench=bench, prober=open_prober(bench, console.print), cases=chosen_cases(bench, cases))
+    if cases or devices:
+        raise StudyError("--replay takes case and devices from the table; leave out --cases and --devices")
+    table = Table.load(replay)
+    bench = replay_bench(table, study, runs=runs)
+    prober = ReplayedProber(table, *bench.spec.objectives)
+    console.print(replaying(table, replay), markup=False)
+    return Search(
+        bench=bench,
+        prober=prober,
+        cases=chosen_cases(bench, cases),
+        simulated_cost=lambda: replayed(bench, prober.spent_s),
+    )

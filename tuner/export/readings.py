@@ -8,7 +8,7 @@ from tuner.export.trials import StoredTrial
 from tuner.kept.names import INELIGIBLE
 from tuner.kept.probe import OK, PRUNED
 from tuner.kept.trial import failure_of
-from tuner.search.standing import Reading, counted, eligible
+from tuner.search.standing import EndedTrial, counted, eligible
 from tuner.search.trials import launched
 from tuner.study.space import LADDER, Config
 
@@ -17,7 +17,7 @@ class CaseReadings:
     """The trials of a case, read once one after another; nothing is kept of a trial that was not read here."""
 
     def __init__(self, case: CaseRecord, trials: Iterable[StoredTrial | None]) -> None:
-        self.readings: list[Reading] = []
+        self.readings: list[EndedTrial] = []
         """What each trial that has ended says of its config, known by its id in the database."""
         self.left_out = 0
         """So many trials are another program's, or damaged."""
@@ -75,7 +75,7 @@ class CaseReadings:
             if speeds is not None:
                 speeds[bool(probe.warm)].append(probe.samples_per_s)
         self.readings.append(
-            Reading(
+            EndedTrial(
                 trial=one.trial_id,
                 launch=probe.digest,
                 state=trial.state,

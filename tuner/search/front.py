@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tuner.search.standing import Reading, Standing, Standings, Values, ways
+from tuner.search.standing import EndedTrial, Standing, Standings, Values, ways
 
 
-def front(readings: Iterable[Reading]) -> list[Standing]:
+def front(readings: Iterable[EndedTrial]) -> list[Standing]:
     """Return the configs that no other config dominates, the largest first objective first.
 
     `readings` come in the order of the trials. `counting` says which configs count, and with which values.
@@ -18,7 +18,7 @@ def front(readings: Iterable[Reading]) -> list[Standing]:
     return members
 
 
-def counting(readings: Iterable[Reading]) -> list[Standing]:
+def counting(readings: Iterable[EndedTrial]) -> list[Standing]:
     """Return what is known of each config that may be the best, with the values to compare.
 
     Warm values count only until the config is measured cold. They are lowered by the share by which warm values exceed

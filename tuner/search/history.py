@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial
 
 from tuner.search.front import front
 from tuner.search.frontier import Frontier
-from tuner.search.standing import Reading, Standing, ways
+from tuner.search.standing import EndedTrial, Standing, ways
 from tuner.search.trials import (
     frontier,
     has_failed,
@@ -69,7 +69,7 @@ class History:
         return frontier(self._trials)
 
     @cached_property
-    def _readings(self) -> list[Reading]:
+    def _readings(self) -> list[EndedTrial]:
         """What all trials say about their configs, with values that are better the larger they are."""
         return [
             one if one.values is None else replace(one, values=_times(one.values, self.signs))

@@ -19,7 +19,7 @@ BROKEN_AFTER = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reading:
+class EndedTrial:
     """What one ended trial says about its config."""
 
     trial: int
@@ -75,7 +75,7 @@ def counted(values: Sequence[float] | None, *, state: str, ineligible: bool) -> 
     return tuple(values) if values and state == COMPLETE and not ineligible else None
 
 
-def ways(readings: Iterable[Reading]) -> tuple[Standings, Standings]:
+def ways(readings: Iterable[EndedTrial]) -> tuple[Standings, Standings]:
     """Return what is known of each config from its cold trials, and what is known from its warm trials.
 
     `readings` come in the order of the trials. A config is left out if one of its trials was not eligible, or if its
@@ -83,8 +83,8 @@ def ways(readings: Iterable[Reading]) -> tuple[Standings, Standings]:
     """
     ended = list(readings)
     excused = broken(ended)
-    cold: dict[Hashable, list[Reading]] = {}
-    warm: dict[Hashable, list[Reading]] = {}
+    cold: dict[Hashable, list[EndedTrial]] = {}
+    warm: dict[Hashable, list[EndedTrial]] = {}
     for one in ended:
         if one.counts and one.trial not in excused:
             (warm if one.warm else cold).setdefault(one.launch, []).append(one)
@@ -92,7 +92,7 @@ def ways(readings: Iterable[Reading]) -> tuple[Standings, Standings]:
     return known, {launch: one for launch, one in _known(warm).items() if launch in known or launch not in cold}
 
 
-def eligible(readings: Iterable[Reading]) -> Standings:
+def eligible(readings: Iterable[EndedTrial]) -> Standings:
     """Return what is known of each config that may be the best: from its cold trials, if it has any, or its warm ones.
 
     See `ways`.
@@ -101,7 +101,7 @@ def eligible(readings: Iterable[Reading]) -> Standings:
     return {**warm, **cold}
 
 
-def best(readings: Iterable[Reading]) -> Standing | None:
+def best(readings: Iterable[EndedTrial]) -> Standing | None:
     """Return the config with the largest first objective; None where none may be the best.
 
     Among configs within `TIE` of the largest, the fastest is returned, and the earliest among equally fast ones.
@@ -113,12 +113,12 @@ def best(readings: Iterable[Reading]) -> Standing | None:
     return max((one for one in rivals if one.values[0] >= most - TIE), key=_speed, default=None)
 
 
-def fastest(readings: Iterable[Reading]) -> Standing | None:
+def fastest(readings: Iterable[EndedTrial]) -> Standing | None:
     """Return the eligible config with the most samples/s; None where no speed is known."""
     return max((one for one in eligible(readings).values() if one.samples_per_s), key=_speed, default=None)
 
 
-def leads(readings: Iterable[Reading], value: float | None) -> bool:
+def leads(readings: Iterable[EndedTrial], value: float | None) -> bool:
     """Return whether one config alone has the largest mean of the first objective, and this is about its mean."""
     means = sorted((one.values[0] for one in eligible(readings).values()), reverse=True)
     if value is None or not means:
@@ -126,7 +126,7 @@ def leads(readings: Iterable[Reading], value: float | None) -> bool:
     return abs(means[0] - value) <= TIE and (len(means) == 1 or means[0] - means[1] > TIE)
 
 
-def incumbent(readings: Iterable[Reading]) -> float | None:
+def incumbent(readings: Iterable[EndedTrial]) -> float | None:
     """Return the largest mean of the first objective among the eligible configs; None where there are none.
 
     A running probe must beat this mean. It may come from a session, unlike the mean of the best config.
@@ -134,7 +134,7 @@ def incumbent(readings: Iterable[Reading]) -> float | None:
     return max((one.values[0] for one in eligible(readings).values()), default=None)
 
 
-def broken(readings: Sequence[Reading]) -> set[int]:
+def broken(readings: Sequence[EndedTrial]) -> set[int]:
     """Return the trials that failed because the trainer was broken at first, and has been fixed since.
 
     These are the failures before the first complete trial, if there are at least `BROKEN_AFTER`.
@@ -153,12 +153,12 @@ def _speed(one: Standing) -> float:
     return one.samples_per_s or 0.0
 
 
-def _known(readings: Mapping[Hashable, Sequence[Reading]]) -> Standings:
+def _known(readings: Mapping[Hashable, Sequence[EndedTrial]]) -> Standings:
     """Leave out the configs that may not be the best."""
     return {launch: one for launch, same in readings.items() if (one := _standing(same))}
 
 
-def _standing(same: Sequence[Reading]) -> Standing | None:
+def _standing(same: Sequence[EndedTrial]) -> Standing | None:
     """Average a config's trials; None where the last trial failed, or where a trial was not eligible."""
     ran = [one for one in same if not one.failed]
     values = [one.values for one in ran if one.values is not None]

@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from tuner.kept.study import KeptStudy
 from tuner.kept.trial import KeptTrial
 from tuner.search.frontier import Frontier, OutOfMemory
-from tuner.search.standing import Reading, broken, counted, is_failure
+from tuner.search.standing import EndedTrial, broken, counted, is_failure
 from tuner.search.verdict import SAYS_NOTHING
 from tuner.study.space import PATIENCE, Config, Parameter, Space, Value, config_digest
 
@@ -104,12 +104,12 @@ def failures_in_a_row(trials: Sequence[FrozenTrial], config: Config) -> int:
     return sum(has_failed(one) and kept(one).failure not in SAYS_NOTHING for one in failed)
 
 
-def readings(trials: Iterable[FrozenTrial]) -> Iterator[Reading]:
+def readings(trials: Iterable[FrozenTrial]) -> Iterator[EndedTrial]:
     """Yield what each ended trial says about its config. The number of a trial is its place among `trials`."""
     for place, trial in enumerate(trials):
         if trial.state.is_finished():
             facts = kept(trial)
-            yield Reading(
+            yield EndedTrial(
                 trial=place,
                 launch=facts.digest or launch_digest(trial.params),
                 state=trial.state.name,
