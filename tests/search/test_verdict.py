@@ -176,6 +176,7 @@ def with_error(error_pct: float | None, *, iterations: int = 6, window_s: float 
         (with_error(0.1, iterations=3), None, LastIteration()),
         (with_error(0.1, iterations=2), None, Go()),
         (with_error(0.1, window_s=4.9), None, LastIteration()),
+        (with_error(0.1, window_s=4.9, iterations=29), None, Go()),
         (with_error(0.1, window_s=3.9), None, Go()),
         (result(devices=()), None, Go()),
     ],

@@ -148,9 +148,12 @@ def settled(
 def _settled(
     so_far: ProbeResult, objectives: Sequence[str], limits: ProbeSpec, incumbent: float | None, *, more: int
 ) -> bool:
-    """Return whether a probe may end after `more` further iterations like those so far."""
+    """Return whether a probe may end after `more` further iterations like those so far.
+
+    A further iteration counts with half of its usual time: a run that is told to end with it must not end too short.
+    """
     iterations = so_far.iterations + more
-    window_s = (so_far.window_s or 0.0) * iterations / max(so_far.iterations, 1)
+    window_s = (so_far.window_s or 0.0) * (so_far.iterations + more / 2) / max(so_far.iterations, 1)
     if window_s < limits.window_seconds or iterations + limits.warmup_iterations < limits.min_iterations:
         return False
     return all(_known(so_far, one, limits, incumbent, more=more) for one in objectives)
