@@ -35,7 +35,7 @@ def _serve(number: int, team: TeamSettings, width: int) -> None:
             _free(rank.device)
 
 
-def _train(rank: Rank, settings: RunSettings, stopped: Callable[[], bool]) -> None:
+def _train(rank: Rank[TeamSettings], settings: RunSettings, stopped: Callable[[], bool]) -> None:
     with fresh_clips(rank, settings) as clips:
         networks = Networks(rank.team.method, settings.agent).to(rank.device)
         for mark in iterations(rank, networks, clips, settings):

@@ -11,13 +11,19 @@ PREFETCH_FACTOR = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TeamSettings:
-    """The settings that all runs of a started trainer share."""
+class Team:
+    """The processes that work together, one rank per device."""
 
-    method: Method
     devices: tuple[str, ...]
     """The device of each rank, such as `cuda:0` or `cpu`."""
     master_port: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TeamSettings(Team):
+    """The settings that all runs of a started trainer share."""
+
+    method: Method
     num_envs: int
     """Environments per device."""
     seed: int

@@ -4,22 +4,25 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import torch
 import torch._dynamo  # DistributedDataParallel would import it in every rank; this way it comes before the fork
 from torch import distributed
 from torch.multiprocessing.spawn import start_processes
 
-from tuner.trainers.reference.settings import TeamSettings
+from tuner.trainers.reference.settings import Team
+
+AnyTeam = TypeVar("AnyTeam", bound=Team)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rank:
+class Rank(Generic[AnyTeam]):
     """One of the processes, with its device."""
 
     number: int
     device: torch.device
-    team: TeamSettings
+    team: AnyTeam
 
     @property
     def leads(self) -> bool:
@@ -27,7 +30,7 @@ class Rank:
         return self.number == 0
 
 
-def start(task: Callable[..., None], team: TeamSettings, *rest: object) -> None:
+def start(task: Callable[..., None], team: Team, *rest: object) -> None:
     """Run `task(number, team, *rest)` on every rank. If a rank fails, the others end and its error is raised.
 
     Ranks on a CPU are forked, so that they need not import torch. Ranks on GPUs are spawned, because CUDA does not
@@ -41,7 +44,7 @@ def start(task: Callable[..., None], team: TeamSettings, *rest: object) -> None:
     )
 
 
-def prepare(number: int, team: TeamSettings) -> Rank:
+def prepare(number: int, team: AnyTeam) -> Rank[AnyTeam]:
     """Prepare this process as a rank."""
     device = torch.device(team.devices[number])
     if device.type == "cuda":
@@ -53,7 +56,7 @@ def prepare(number: int, team: TeamSettings) -> Rank:
 
 
 @contextmanager
-def process_group(rank: Rank) -> Iterator[None]:
+def process_group(rank: Rank[AnyTeam]) -> Iterator[None]:
     """Wait for the other ranks. Collectives work inside this context."""
     on_gpu = rank.device.type == "cuda"
     distributed.init_process_group(

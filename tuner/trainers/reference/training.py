@@ -13,7 +13,7 @@ from tuner.trainers.reference.env import TrackingEnv, frames_needed
 from tuner.trainers.reference.methods import Networks
 from tuner.trainers.reference.motions import ClipStream, MotionClips
 from tuner.trainers.reference.rollout import STEPS_PER_ITERATION, collect
-from tuner.trainers.reference.settings import RunSettings
+from tuner.trainers.reference.settings import RunSettings, TeamSettings
 from tuner.trainers.reference.team import Rank
 
 
@@ -38,7 +38,7 @@ class Mark:
 
 
 @contextmanager
-def fresh_clips(rank: Rank, settings: RunSettings) -> Iterator[ClipStream]:
+def fresh_clips(rank: Rank[TeamSettings], settings: RunSettings) -> Iterator[ClipStream]:
     """Begin a run: set the seed, and yield clips, whose workers start at once and end with the run."""
     torch.manual_seed(rank.team.seed + rank.number)
     stream = ClipStream(
@@ -54,7 +54,9 @@ def fresh_clips(rank: Rank, settings: RunSettings) -> Iterator[ClipStream]:
         yield clips
 
 
-def iterations(rank: Rank, networks: Networks, clips: ClipStream, settings: RunSettings) -> Iterator[Mark]:
+def iterations(
+    rank: Rank[TeamSettings], networks: Networks, clips: ClipStream, settings: RunSettings
+) -> Iterator[Mark]:
     """Train the networks one iteration after the other, and report each iteration to the tuner."""
     env, meter = TrackingEnv(rank.device), busy_meter(rank.device)
     learners = networks.learners(
