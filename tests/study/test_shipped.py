@@ -1,16 +1,11 @@
-import re
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
 
 from tuner.errors import StudyError
 from tuner.probe.metrics import OBJECTIVES
 from tuner.study.load import load, narrowed
-from tuner.study.spec import ProbeSpec, PrunerSpec, SearchSpec
 from tuner.trainers.registry import TRAINERS
-
-STUDIES = Path(__file__).parents[2] / "docs/studies.md"
 
 PI_PLUS_RUNGS = (32, 36, 38, 39, 40, 44, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 CASES = ("amp_pi_plus", "amp_humanoid")
@@ -70,17 +65,3 @@ def test_written_ladders_are_those_of_the_protocol() -> None:
 def test_the_protocol_s_limits() -> None:
     probe = load("pi_plus", {"MIMICKIT_ROOT": "x"}).probe
     assert (probe.iterations, probe.warmup_iterations, probe.max_seconds, probe.silence_seconds) == (8, 2, 420, 120)
-
-
-@pytest.mark.parametrize(
-    ("part", "model"),
-    [("probe", ProbeSpec), ("search", SearchSpec), ("pruner", PrunerSpec)],
-    ids=["probe", "search", "pruner"],
-)
-def test_every_key_is_documented_with_its_default(part: str, model: type[BaseModel]) -> None:
-    rows = dict(re.findall(rf"^\| `{part}\.(\w+)` \| (.*?) \|", STUDIES.read_text(encoding="utf-8"), re.MULTILINE))
-    assert rows.keys() == model.model_fields.keys()
-    for name, field in model.model_fields.items():
-        if field.default is not None:  # an empty default depends on other keys
-            default = f"{field.default:g}" if isinstance(field.default, float) else str(field.default).lower()
-            assert rows[name].strip("`") == default

@@ -211,7 +211,7 @@ def test_all_errors_come_at_once_and_the_command_is_required():
 
 
 def test_the_documentation_names_every_option_and_placeholder():
-    documented = (Path(__file__).parents[2] / "docs/studies.md").read_text()
+    documented = (Path(__file__).parents[2] / "docs/command.md").read_text()
     names = [*(f"`{name}`" for name in Options.model_fields), *(f"`{{{name}}}`" for name in LAUNCH_FACTS)]
     assert [name for name in names if name not in documented] == []
 

@@ -1,6 +1,7 @@
 """`tuner cases` and `tuner schema`, which list the trainer's cases and describe study files."""
 
 import json
+from typing import Annotated, Literal
 
 import typer
 from rich.table import Table
@@ -10,8 +11,11 @@ from tuner.cli.introduction import load_shown
 from tuner.cli.options import Study
 from tuner.cli.tables import print_tables
 from tuner.study.cases import select
+from tuner.study.reference import reference
 from tuner.study.spec import StudySpec
 from tuner.trainers.registry import open_trainer
+
+Form = Annotated[Literal["json", "md"], typer.Option("--format", help="json: the JSON schema; md: Markdown.")]
 
 FILES_SHOWN = 2
 """The files of a case that `tuner cases` shows; more do not fit into a terminal."""
@@ -31,6 +35,6 @@ def cases(study: Study) -> None:
     print_tables(console, table)
 
 
-def schema() -> None:
-    """Print the JSON schema of study files."""
-    typer.echo(json.dumps(StudySpec.model_json_schema(), indent=2))
+def schema(form: Form = "json") -> None:
+    """Print what a study file may contain: its JSON schema, or a page of all keys."""
+    typer.echo(reference() if form == "md" else json.dumps(StudySpec.model_json_schema(), indent=2), nl=form == "json")

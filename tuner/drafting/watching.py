@@ -118,5 +118,5 @@ def _complaint(lines: Sequence[Line], exit_code: int | None, seconds: float, pla
     return (
         f"nothing in {len(texts)} line(s) of {took} counts iterations; the last lines: {shown}; give a longer start "
         "with --seconds 300, name a --preset, copy tuner/progress.py beside it and call report(), or name a file that "
-        f"it writes in `progress_file` (docs/studies.md) ({log})"
+        f"it writes in `progress_file` (docs/command.md) ({log})"
     )

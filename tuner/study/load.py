@@ -12,8 +12,9 @@ from pydantic import ValidationError
 
 from tuner.errors import StudyError
 from tuner.study.complaints import complaints
+from tuner.study.overrides import Override
 from tuner.study.reading import read_mapping
-from tuner.study.spec import Override, StudySpec
+from tuner.study.spec import StudySpec
 from tuner.study.variables import expanded
 
 DeviceKind = Literal["cpu", "gpu"]

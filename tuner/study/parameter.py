@@ -89,7 +89,7 @@ class Strict(BaseModel):
 class AtLeast(Strict):
     """A condition that a number is at least `min`, such as `{min: 1}`."""
 
-    min: Number
+    min: Number = Field(description="the smallest value of the other parameter")
 
 
 Rungs = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=MOST_VALUES)]
@@ -113,19 +113,21 @@ class ParameterSpec(Strict):
     """One parameter: a `ladder` of rungs, a list of `choices`, or a `range` of numbers."""
 
     ladder: Ladder = Field(
-        default=None, description="the rungs, in any order; auto: rungs computed from two calibration probes"
+        default=None, description="the rungs, in any order; `auto`: rungs computed from two small probes"
     )
     min: PositiveInt = Field(default=32, description="the smallest rung of `ladder: auto`")
     max: PositiveInt = Field(default=65536, description="the largest rung that `ladder: auto` may have")
-    choices: tuple[Scalar, ...] | None = Field(default=None, min_length=1, max_length=MOST_VALUES)
+    choices: tuple[Scalar, ...] | None = Field(
+        default=None, min_length=1, max_length=MOST_VALUES, description="numbers, words, or `[false, true]`"
+    )
     range: tuple[Limit, Limit] | None = Field(default=None, description="the first and the last number")
     step: Annotated[Limit, Field(gt=0)] | None = Field(
         default=None,
-        description="of a range: the difference between its values, 1 for integers; with `log`, their factor, 2",
+        description="of a range: the difference of two values, 1 for integers; with `log` their factor, 2 if empty",
     )
-    log: bool = Field(default=False, description="each value of a range is the one before times `step`")
+    log: bool = Field(default=False, description="each value of a range is the value before times `step`")
     when: dict[str, Scalar | tuple[Scalar, ...] | AtLeast] = Field(
-        default_factory=dict, description="the parameter is used only while other parameters have these values"
+        default_factory=dict, description="the parameter counts only while other parameters have these values"
     )
 
     @model_validator(mode="after")
@@ -214,3 +216,25 @@ def in_order(space: Mapping[str, ParameterSpec]) -> list[str]:
             raise ValueError(f"the conditions form a cycle: {', '.join(sorted(set(space) - set(ordered)))}")
         ordered.append(ready[0])
     return ordered
+
+
+def check_together(space: Mapping[str, ParameterSpec]) -> None:
+    """Check what several parameters decide together. Raises ValueError for the first parameter that does not fit."""
+    if LADDER in space:
+        _check_rungs(space[LADDER])
+    for name, spec in space.items():
+        if spec.ladder == AUTO and name != LADDER:
+            raise ValueError(f"{name}: only {LADDER} allows `ladder: auto`")
+        for other in spec.when:
+            if other not in space:
+                raise ValueError(f"{name}: condition on unknown parameter {other!r}; known: {', '.join(space)}")
+    in_order(space)
+
+
+def _check_rungs(spec: ParameterSpec) -> None:
+    if spec.range is not None:
+        raise ValueError(f"{LADDER} must be a ladder or choices, not a range")
+    if wrong := [rung for rung in spec.values if not isinstance(rung, int) or rung < 1]:
+        raise ValueError(
+            f"{LADDER}: {wrong[0]!r} is not a whole number of at least 1; write rungs such as [256, 512, 1024]"
+        )

@@ -7,8 +7,8 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from tuner.study.constraints import Bound, Constraint, read_constraint
 from tuner.study.forms import DEVICES, NAME, TRAINER, VARIABLE
 from tuner.study.objectives import Objective, read_objectives
+from tuner.study.overrides import Override
 from tuner.study.parameter import (
-    AUTO,
     MOST_OVERRIDES,
     MOST_PARAMETERS,
     Cases,
@@ -17,10 +17,11 @@ from tuner.study.parameter import (
     PositiveInt,
     Strict,
     Whole,
+    check_together,
     in_order,
 )
 from tuner.study.slurm import SlurmSpec
-from tuner.study.space import DEFAULT, LADDER, VARIANT, Space
+from tuner.study.space import DEFAULT, VARIANT, Space
 
 Seconds = Annotated[Number, Field(gt=0)]
 Name = Annotated[str, StringConstraints(pattern=NAME)]
@@ -41,27 +42,37 @@ class TrainerSpec(Strict):
     """Which trainer is probed, where its files are, and which Python runs it."""
 
     name: Annotated[str, StringConstraints(pattern=TRAINER)] = Field(
-        description="a built-in trainer, or package.module:Class for your own"
+        description="`mimickit`, `command` or `reference`, or `package.module:Class` for a trainer of your own"
     )
-    root: str = Field(default="", description="the trainer's checkout")
-    python: str = Field(default="", description="the Python of the trainer's own environment")
-    options: dict[str, Any] = Field(default_factory=dict, description="this trainer's own options: docs/studies.md")
+    root: str = Field(
+        default="", description="the trainer's checkout, relative to the folder in which you start `tuner`"
+    )
+    python: str = Field(
+        default="",
+        description="the Python of the trainer's environment. If this is a path, the folder of this Python comes first "
+        "in PATH, so `torchrun` is found",
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="the options of this trainer")
 
 
 class ProbeSpec(Strict):
     """The limits of one probe."""
 
-    iterations: PositiveInt = Field(default=8, description="the iterations of a usual probe, including warm-up")
+    iterations: PositiveInt = Field(
+        default=8,
+        description="the iterations of a usual probe, including warm-up. A probe goes on beyond them while its error "
+        "is more than three times `target_error_pct`",
+    )
     min_iterations: PositiveInt = Field(
-        default=8, description="the iterations that a probe runs before it may end because it is precise enough"
+        default=8, description="the fewest iterations before a probe may end because it is precise enough"
     )
     window_seconds: Seconds = Field(
         default=5.0,
-        description="the shortest window; a probe with short iterations runs more than `iterations` of them",
+        description="the shortest window. No pruner acts before it, and a shorter window is no result",
     )
     target_error_pct: Annotated[Number, Field(gt=0)] = Field(
         default=1.0,
-        description="the standard error that is precise enough: points of utilisation, percent of samples/s",
+        description="a probe is precise enough at this standard error: points of utilisation, percent of samples/s",
     )
     headroom_pct: Annotated[Number, Field(ge=0, lt=100)] = Field(
         default=5.0, description="the percentage of device memory that the best config must leave free"
@@ -69,20 +80,27 @@ class ProbeSpec(Strict):
     warmup_iterations: PositiveInt = Field(
         default=1, description="the number of first iterations that the window leaves out"
     )
-    warm: bool = Field(default=True, description="where possible, one started trainer runs several configs")
+    warm: bool = Field(default=True, description="if it can, one started trainer serves several configs")
     thin: bool = Field(
-        default=True, description="a session runs only as many updates of an iteration as a good estimate needs"
+        default=True, description="a session of MimicKit makes only as many updates as a good measurement needs"
     )
     idle_seconds: Seconds = Field(
-        default=30.0, description="the longest wait before a probe until the cards and their memory are free"
+        default=30.0, description="the longest wait before a probe until other processes have left the cards"
     )
-    max_seconds: Seconds = Field(default=420.0, description="the longest probe, including start-up")
-    start_up_silence_seconds: Seconds = Field(default=300.0, description="`silence_seconds` before the first iteration")
+    max_seconds: Seconds = Field(
+        default=420.0,
+        description="the longest probe, including start-up. No iteration begins that would end later, and what was "
+        "measured by then counts",
+    )
+    start_up_silence_seconds: Seconds = Field(
+        default=300.0, description="`silence_seconds` before the first iteration; MimicKit on a CPU needs 600"
+    )
     silence_seconds: Seconds = Field(
-        default=120.0, description="a probe counts as hanging after this time without a new line or iteration"
+        default=120.0,
+        description="a trainer that prints no line for so long hangs; so does an iteration of twenty times the median",
     )
     grace_seconds: Seconds = Field(
-        default=5.0, description="the time between a fatal line and the moment when the tuner ends the probe"
+        default=5.0, description="the time between the death of a rank and the moment when the tuner ends the probe"
     )
     sample_seconds: Annotated[Seconds, Field(le=60)] = Field(
         default=0.1, description="the time between two measurements of the devices"
@@ -111,97 +129,87 @@ class SearchSpec(Strict):
     """How the search chooses configs."""
 
     trials: PositiveInt = Field(default=60, description="the most finished trials per case")
-    seeds_per_variant: PositiveInt = Field(
-        default=4, description="the number of rungs per variant that are probed before the sampler chooses"
-    )
     sampler: Literal["gain", "tpe", "random"] | None = Field(
-        default=None,
-        description="gain: the most expected gain per second, and it ends by itself; tpe, random: seeds first, then "
-        "sampled configs; empty: gain, or tpe for several objectives",
+        default=None, description="what chooses the configs; empty: `gain`, or `tpe` for several objectives"
     )
     certainty: Annotated[Number, Field(ge=0.5, lt=1)] = Field(
         default=CERTAINTY,
-        description="gain: ends when, with this probability, no config is 1 % better than the best",
+        description="`gain` ends when, with this probability, no config is 1 % better than the best. 0.9 takes about a "
+        "third less time on the recorded tables of pi_plus",
+    )
+    seeds_per_variant: PositiveInt = Field(
+        default=4, description="the rungs of each variant's ladder with which `tpe` and `random` begin"
     )
     seed: Annotated[Whole, Field(ge=0, lt=1 << 31)] = Field(
-        default=0, description="the seed of the sampler's random numbers"
+        default=0, description="the seed of random numbers, and of the sample that `tuner record` takes"
     )
 
 
 class PrunerSpec(Strict):
     """How a probe that is unlikely to become the best is stopped early."""
 
-    name: Literal["hyperband_patient", "hyperband", "median", "none"] = "hyperband_patient"
-    min_resource: PositiveInt = Field(default=2, description="the iterations before the pruner may stop a probe")
-    max_resource: PositiveInt | None = Field(
-        default=None, description="the iterations of a full probe; empty: probe.iterations"
+    name: Literal["hyperband_patient", "hyperband", "median", "none"] = Field(
+        default="hyperband_patient", description="what stops a probe"
     )
-    reduction_factor: Annotated[Whole, Field(ge=2)] = 3
-    patience: PositiveInt = Field(default=1, description="the patience when pruner_patience is not searched")
     margin_pct: Annotated[Number, Field(ge=0)] = Field(
-        default=15.0, description="only a probe that is this percentage below the best may be stopped"
+        default=15.0,
+        description="`hyperband_patient` stops only a probe that stays below the best by more than this percentage of "
+        "the best",
     )
+    patience: PositiveInt = Field(
+        default=1,
+        description="the iterations in a row for which the probe must stay there, if `pruner_patience` is not searched",
+    )
+    min_resource: PositiveInt = Field(default=2, description="the fewest iterations before any pruner may act")
+    max_resource: PositiveInt | None = Field(
+        default=None, description="the iterations of a full probe, for Hyperband; empty: `probe.iterations`"
+    )
+    reduction_factor: Annotated[Whole, Field(ge=2)] = Field(default=3, description="the reduction factor of Hyperband")
 
 
 class EnvironmentSpec(Strict):
     """The environment variables of the trainer's processes."""
 
     nccl_p2p: Literal["auto", "on", "off"] = Field(
-        default="auto", description="auto: off only when the cards have no P2P"
+        default="auto", description="`auto` sets `NCCL_P2P_DISABLE=1` only if two cards have no P2P"
     )
-    variables: Variables = Field(default_factory=dict)
-
-
-class Match(Strict):
-    """Where an override applies: to the cases that a glob matches, to one kind of device, or both."""
-
-    cases: tuple[str, ...] = ("*",)
-    device: Literal["cpu", "gpu"] | None = None
-
-
-class Override(Strict):
-    """Changes for a part of the study. A parameter in `space` replaces the whole parameter of the same name."""
-
-    match: Match
-    space: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    probe: dict[str, Any] = Field(default_factory=dict)
-    search: dict[str, Any] = Field(default_factory=dict)
+    variables: Variables = Field(default_factory=dict, description="variables that are set for the trainer")
 
 
 class StudySpec(Strict):
     """A whole study file."""
 
-    name: Name
+    name: Name = Field(description="the name of the study, and of its folder in `runs/`")
     trainer: TrainerSpec
-    fallback: Name | None = Field(default=None, description="the study to run when trainer.root is empty")
+    fallback: Name | None = Field(default=None, description="the study to run instead if `trainer.root` is empty")
     cases: Cases = Field(default=("*",), description="globs over the trainer's cases")
     devices: Annotated[str, StringConstraints(pattern=DEVICES)] = Field(
-        default="auto", description="auto, cpu:RANKS, or CUDA indices such as 0,1"
+        default="auto", description="`auto` for every GPU, `cpu:RANKS`, or CUDA indices such as `0,1`"
     )
-    space: dict[str, ParameterSpec] = Field(min_length=1, max_length=MOST_PARAMETERS)
-    objective: Objective = "min_avg_util"
+    space: dict[str, ParameterSpec] = Field(
+        min_length=1, max_length=MOST_PARAMETERS, description="the parameters that are searched, by name"
+    )
+    objective: Objective = Field(
+        default="min_avg_util",
+        description="what to maximise: `min_avg_util`, `min_avg_sm`, `samples_per_s`, or several with commas between",
+    )
     constraints: dict[str, Bound] = Field(
-        default_factory=dict, description='metric: ">= 10", "<= 20000" or ">= 0.8 * default"; else not eligible as best'
+        default_factory=dict,
+        description='metric → bound that the best must keep: `">= 10"`, `"<= 20000"` or `">= 0.8 * default"`',
     )
     probe: ProbeSpec = ProbeSpec()
     search: SearchSpec = SearchSpec()
     pruner: PrunerSpec = PrunerSpec()
     environment: EnvironmentSpec = EnvironmentSpec()
     slurm: SlurmSpec = SlurmSpec()
-    overrides: tuple[Override, ...] = Field(default=(), max_length=MOST_OVERRIDES)
+    overrides: tuple[Override, ...] = Field(
+        default=(), max_length=MOST_OVERRIDES, description="changes for some cases or devices, in this order"
+    )
 
     @field_validator("space")
     @classmethod
-    def _conditions_name_parameters(cls, space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
-        if LADDER in space:
-            _check_rungs(space[LADDER])
-        for name, spec in space.items():
-            if spec.ladder == AUTO and name != LADDER:
-                raise ValueError(f"{name}: only {LADDER} allows `ladder: auto`")
-            for other in spec.when:
-                if other not in space:
-                    raise ValueError(f"{name}: condition on unknown parameter {other!r}; known: {', '.join(space)}")
-        in_order(space)
+    def _fits_together(cls, space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
+        check_together(space)
         return space
 
     @model_validator(mode="after")
@@ -239,12 +247,3 @@ class StudySpec(Strict):
     def build_space(self) -> Space:
         """Return the space that is searched. Each parameter follows the parameters that its conditions name."""
         return Space(tuple(self.space[name].parameter(name) for name in in_order(self.space)))
-
-
-def _check_rungs(spec: ParameterSpec) -> None:
-    if spec.range is not None:
-        raise ValueError(f"{LADDER} must be a ladder or choices, not a range")
-    if wrong := [rung for rung in spec.values if not isinstance(rung, int) or rung < 1]:
-        raise ValueError(
-            f"{LADDER}: {wrong[0]!r} is not a whole number of at least 1; write rungs such as [256, 512, 1024]"
-        )
