@@ -279,19 +279,25 @@ def test_a_file_beyond_all_bounds_is_one_short_message(bomb: str) -> None:
 
 WITH_KEY = """
 name: own
-trainer: {name: command, root: "${OWN_ROOT}", options: {command: "x {num_envs}", env: {KEY: "a-${OWN_KEY}"}}}
+trainer:
+  name: command
+  root: "${OWN_ROOT}"
+  options: {command: "x ${OWN_KEY} {num_envs}", session: ["x", "${OWN_KEY}"], env: {KEY: "a-${OWN_KEY}"}}
 environment: {variables: {TOKEN: "${OWN_KEY}"}}
 space: {num_envs: {ladder: [8, 16]}}
 """
 
 
-def test_a_variable_of_the_trainer_s_environment_stays_a_reference() -> None:
+def test_a_variable_of_the_trainer_s_command_and_environment_stays_a_reference() -> None:
     study = written(WITH_KEY)
     spec = load(study, {"OWN_ROOT": "/own", "OWN_KEY": "s3cret"})
     assert spec.trainer.root == "/own"
     assert spec.trainer.options["env"] == {"KEY": "a-${OWN_KEY}"}
+    assert spec.trainer.options["command"] == "x ${OWN_KEY} {num_envs}"
+    assert spec.trainer.options["session"] == ["x", "${OWN_KEY}"]
     assert spec.environment.variables == {"TOKEN": "${OWN_KEY}"}
-    assert "trainer.options.env.KEY: environment variable OWN_KEY is not set" in refusal(study, OWN_ROOT="/own")
+    for place in ("command", "session.1", "env.KEY"):
+        assert f"trainer.options.{place}: environment variable OWN_KEY is not set" in refusal(study, OWN_ROOT="/own")
 
 
 def test_to_show_results_the_trainer_s_variables_may_be_missing() -> None:

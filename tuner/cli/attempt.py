@@ -26,6 +26,7 @@ from tuner.probe.stop import Go, Interrupted
 from tuner.prober import open_prober
 from tuner.study.cases import Case
 from tuner.study.space import Config
+from tuner.study.variables import shell_join
 from tuner.units import duration
 from tuner.workbench import Workbench, open_workbench
 
@@ -67,7 +68,7 @@ def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> tu
         )
         plan = bench.trainer.plan(case, config, slot)
         console.print(f"case {case.name}: {in_words(config)}", markup=False)
-        console.print(f"command: {shlex.join(plan.argv)}", markup=False)
+        console.print(f"command: {shell_join(plan.argv)}", markup=False)
         with interruptible(console) as asked, closing(open_prober(bench, console.print)) as prober:
             return plan, prober(plan, lambda _: Interrupted() if asked.is_set() else Go())
 

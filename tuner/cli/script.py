@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tuner.devices.base import VISIBLE_CARDS
 from tuner.probe.plan import ProbePlan
-from tuner.study.variables import shell_word
+from tuner.study.variables import shell_join, shell_word
 
 
 def script(plan: ProbePlan, *, left_to_slurm: bool = False) -> str:
@@ -19,5 +19,5 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False) -> str:
     variables = [f"{name}={shell_word(value)}" for name, value in env.items()]
     if plan.programs and "PATH" not in env:
         variables.insert(0, f'PATH={shlex.quote(str(plan.programs))}:"$PATH"')
-    lines += [" ".join([*variables, shlex.join(plan.argv)])]
+    lines += [" ".join([*variables, shell_join(plan.argv)])]
     return "\n".join(lines) + "\n"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tuner.errors import OutputError
 from tuner.probe.lines import LineSplitter
+from tuner.probe.mask import NO_MASK, Mask
 from tuner.probe.protocols import Clock, Line
 from tuner.units import BYTES_PER_MIB
 
@@ -81,13 +82,24 @@ class Log:
 class Console:
     """Reads a pipe in a thread of its own until the pipe ends, and then closes it."""
 
-    def __init__(self, pipe: int, log: Path, clock: Clock, origin_s: float, bounds: Bounds = USUAL_BOUNDS) -> None:
+    def __init__(
+        self,
+        pipe: int,
+        log: Path,
+        clock: Clock,
+        origin_s: float,
+        *,
+        bounds: Bounds = USUAL_BOUNDS,
+        mask: Mask = NO_MASK,
+    ) -> None:
+        """`mask` hides values in the lines and in the log; its stream belongs to this console alone."""
         self._pipe = pipe
         self._clock = clock
         self._origin_s = origin_s
         self._lines: queue.Queue[Line] = queue.Queue(bounds.waiting_lines)
         self._log = Log(log, bounds.log_bytes)
         self._bounds = bounds
+        self._mask = mask
         self._closed = False
         self._thread = threading.Thread(target=self._read, name="console", daemon=True)
         self._thread.start()
@@ -114,11 +126,15 @@ class Console:
     def _read(self) -> None:
         splitter = LineSplitter()
         while chunk := os.read(self._pipe, CHUNK_BYTES):
-            self._log.write(chunk)
-            self._hand_on(splitter.feed(chunk))
+            self._keep(splitter, self._mask.feed(chunk))
+        self._keep(splitter, self._mask.close())
         self._hand_on(splitter.close())
         self._log.close()
         os.close(self._pipe)
+
+    def _keep(self, splitter: LineSplitter, chunk: bytes) -> None:
+        self._log.write(chunk)
+        self._hand_on(splitter.feed(chunk))
 
     def _hand_on(self, texts: list[str]) -> None:
         now_s = self._clock.now() - self._origin_s

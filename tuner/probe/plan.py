@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec
-from tuner.study.variables import expanded
+from tuner.study.variables import expanded, looked_up
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,12 +120,14 @@ class ProbePlan:
 
     config: Config
     argv: tuple[str, ...]
+    """The words of the command line.
+
+    Here and in `env`, a reference such as `${WANDB_API_KEY}` stays one until the start, so that no key is printed or
+    stored.
+    """
     cwd: Path
     env: Mapping[str, str]
-    """Environment variables, set in addition to those of the tuner itself.
-
-    A reference such as `${WANDB_API_KEY}` stays one until the start, so that no key is printed or stored.
-    """
+    """Environment variables, set in addition to those of the tuner itself."""
     programs: Path | None = None
     """The folder of the trainer's Python, which comes first in PATH: programs such as `torchrun` are found there."""
     files: Mapping[Path, str]
@@ -144,9 +146,17 @@ class ProbePlan:
     agent_config: str = ""
     """The agent file that this probe uses; appears in the tables."""
 
+    def command(self, inherited: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the words of the command to start: `argv` with its references looked up."""
+        return tuple(expanded(word, inherited) for word in self.argv)
+
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Return all variables of the process to start: the inherited ones and `env` with its references looked up."""
         return {**inherited, **{name: expanded(text, inherited) for name, text in self.env.items()}}
+
+    def looked_up(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables that the references in `argv` and `env` look up: name → value."""
+        return looked_up((*self.argv, *self.env.values()), inherited)
 
     @property
     def digest(self) -> str:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import signal
 import socket
 import subprocess
@@ -12,11 +11,13 @@ from contextlib import suppress
 from tuner.errors import LaunchError, OutputError, TrainerError
 from tuner.probe import guard
 from tuner.probe.console import USUAL_BOUNDS, Bounds, Console
+from tuner.probe.mask import Mask
 from tuner.probe.orphans import end_orphans
 from tuner.probe.plan import ProbePlan, search_path
 from tuner.probe.progress_file import UNREAD, ProgressFileReader
 from tuner.probe.protocols import Clock, Line
 from tuner.probe.tail import Tail
+from tuner.study.variables import shell_join
 
 
 class Process:
@@ -37,10 +38,11 @@ class Process:
         self._tail = Tail(plan.slot.progress, bounds.tail_bytes)
         self._is_unread = False
         self._file = plan.progress_file and ProgressFileReader(plan.progress_file, clock, bounds.tail_bytes)
+        self._mask = Mask(plan.looked_up(os.environ))
         self._guard, self._socket, pipe = _start_guard(plan, bounds.term_grace_s)
         self._messages = self._socket.makefile("r")
         try:
-            self._console = Console(pipe, plan.slot.console, clock, self._origin_s, bounds)
+            self._console = Console(pipe, plan.slot.console, clock, self._origin_s, bounds=bounds, mask=self._mask)
         except OSError as error:
             self._socket.shutdown(socket.SHUT_WR)
             self._guard.wait()
@@ -51,7 +53,8 @@ class Process:
         if "error" in first:
             self._close()
             raise LaunchError(
-                f"the trainer cannot be started: {first['error']}; no shell runs it: {shlex.join(plan.argv)}; "
+                f"the trainer cannot be started: {self._mask.text(first['error'])}; "
+                f"no shell runs it: {shell_join(plan.argv)}; "
                 "see `trainer.python` and the command of the study file"
             )
         self.pid: int = first["pid"]
@@ -61,7 +64,7 @@ class Process:
         lines = self._console.lines(timeout_s)
         now_s = self._clock.now() - self._origin_s
         records = [*self._reports(), *(self._file.read() if self._file else ())]
-        return lines + [Line(t_s=now_s, text=text, stream="progress") for text in records]
+        return lines + [Line(t_s=now_s, text=self._mask.text(text), stream="progress") for text in records]
 
     def _reports(self) -> list[str]:
         """Return the new messages of the trainer's reports; one message says why there are none, where they fail."""
@@ -157,7 +160,7 @@ def _start_guard(plan: ProbePlan, term_grace_s: float) -> tuple["subprocess.Pope
     reading, writing = os.pipe()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", guard.__file__, str(term_grace_s), *plan.argv],
+            [sys.executable, "-I", "-S", guard.__file__, str(term_grace_s), *plan.command(os.environ)],
             stdin=theirs.fileno(),
             stdout=writing,
             stderr=subprocess.STDOUT,

@@ -20,7 +20,10 @@ from tuner.study.variables import expanded
 DeviceKind = Literal["cpu", "gpu"]
 MOST_ERRORS = 20
 """The most errors of a file that its message lists."""
-_AT_LAUNCH = ("trainer.options.env.", "environment.variables.")
+_AT_LAUNCH = (
+    *("trainer.options.command.", "trainer.options.session.", "trainer.options.env."),
+    "environment.variables.",
+)
 """Where references stay: their values, such as keys, are looked up when the trainer is started, and kept nowhere."""
 _OF_TRAINER = ("trainer.", "environment.")
 """What only those need who start the trainer."""
@@ -34,9 +37,9 @@ def load(
 ) -> StudySpec:
     """Load the study called `study`, which is a path to a YAML file or the name of a file in `studies/`.
 
-    In every string, `${VAR}` and `${VAR:-default}` are replaced from `environ`. The trainer's environment variables
-    keep their references until the trainer is started. If `trainer.root` is empty after that and the file names a
-    `fallback`, the fallback study is returned. Its `name` differs from the requested one.
+    In every string, `${VAR}` and `${VAR:-default}` are replaced from `environ`. The trainer's command line and its
+    environment variables keep their references until the trainer is started. If `trainer.root` is empty after that
+    and the file names a `fallback`, the fallback study is returned. Its `name` differs from the requested one.
     With `fall_back` False the file's own study is returned; this suits callers that start no trainer.
     With `to_show` True the trainer's variables may be missing; this suits callers that show what was found.
 
@@ -155,7 +158,7 @@ def _expand(value: Any, environ: Mapping[str, str], where: str, errors: list[str
             missing = (lambda _: None) if is_optional else partial(_note_missing, errors, where)
             text = _checked(value, where, errors)
             found = expanded(text, environ, missing)
-            return text if where.startswith(_AT_LAUNCH) else found
+            return text if f"{where}.".startswith(_AT_LAUNCH) else found
         case _:
             return value
 

@@ -20,7 +20,6 @@ if they agree in the parameters that its command line and `env` name:
 """
 
 import os
-import shlex
 import shutil
 import sys
 from collections.abc import Mapping
@@ -32,6 +31,7 @@ from tuner.probe.plan import LinePatterns, ProbePlan, ProgressFile, Slot, search
 from tuner.study.cases import Case
 from tuner.study.space import Config, Value, config_digest, written
 from tuner.study.spec import TrainerSpec
+from tuner.study.variables import expanded, quoted
 from tuner.trainers.arithmetic import Expression
 from tuner.trainers.base import STANDARD, Trainer
 from tuner.trainers.command_options import COUNTS, Labels, Options
@@ -124,7 +124,9 @@ class CommandTrainer(Trainer):
         if "PATH" in self._options.env:
             return None
         begins = [words[0] for words in (self._options.command, self._options.session) if words]
-        return next((word for word in begins if not placeholders([word]) and not self._finds(word)), None)
+        return next(
+            (word for word in begins if not placeholders([word]) and not self._finds(expanded(word, os.environ))), None
+        )
 
     @property
     def counts_samples(self) -> bool | None:
@@ -145,7 +147,7 @@ class CommandTrainer(Trainer):
     def fingerprint(self) -> dict[str, str]:
         """Return what comparable results share: the command, before it is filled, and its environment."""
         env = " ".join(f"{name}={text}" for name, text in sorted(self._options.env.items()))
-        return {"name": self.name, "command": shlex.join(self._options.command), "env": env}
+        return {"name": self.name, "command": " ".join(map(quoted, self._options.command)), "env": env}
 
     def check_value(self, parameter: str, value: Value) -> None:
         """Refuse words that `samples_per_iteration` counts with, and flags that are not true or false."""

@@ -1,7 +1,6 @@
 """The options of a trainer that is any command line: what `trainer.options` may hold, and how it is checked."""
 
 import re
-import shlex
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -9,6 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from tuner.study.parameter import MOST_CASES, Strict
 from tuner.study.spec import Name, Seconds, Variables
+from tuner.study.variables import shell_split
 from tuner.trainers.arithmetic import Expression
 from tuner.trainers.presets import with_preset
 from tuner.trainers.template import flags, placeholders
@@ -103,7 +103,7 @@ class Options(Strict):
     @field_validator("command", "session", mode="before")
     @classmethod
     def _words(cls, command: object) -> object:
-        return tuple(shlex.split(command)) if isinstance(command, str) else command
+        return shell_split(command) if isinstance(command, str) else command
 
     @field_validator("command", "session")
     @classmethod

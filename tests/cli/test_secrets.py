@@ -1,0 +1,67 @@
+"""A key that a study refers to reaches the trainer, and no file, table, message or script of tuner."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests_cli import Tuner, study_file
+
+KEY = "wk-0a1b2c3d4e5f67"
+LEAKS = """
+import json, os, sys
+sys.stderr.write("key " + sys.argv[2][:5])
+sys.stderr.flush()
+print(sys.argv[2][5:], os.environ["KEY"])
+with open(os.environ["TUNER_PROGRESS"], "a") as file:
+    file.write(json.dumps({"type": "failed", "rank": 0, "detail": "401 for " + os.environ["KEY"]}) + "\\n")
+raise SystemExit("RuntimeError: cannot log in with " + sys.argv[2])
+"""
+
+
+def everything_below(folder: Path) -> bytes:
+    """Return what all files hold but the trainer's own, `progress.jsonl`, and the trainer itself."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name not in {"progress.jsonl", "leaks.py"}]
+    assert {path.name for path in files} >= {"study.db", "console.log", "trials.tsv"}
+    return b"\n".join(path.read_bytes() for path in files)
+
+
+def test_a_key_in_the_command_and_the_environment_is_kept_nowhere(
+    tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    (tmp_path / "leaks.py").write_text(LEAKS)
+    words = f"{sys.executable} {tmp_path}/leaks.py {{num_envs}} ${{WANDB_API_KEY}} --seed ${{SEED:-7}}"
+    options = {"command": words, "cases": ["walk"], "env": {"KEY": "${WANDB_API_KEY}"}}
+    study = study_file(tmp_path, trainer={"name": "command", "options": options}, cases=["walk"])
+
+    said = [tuner("optimize", "--study", study, "--n-trials", "2")]
+    said += [tuner(command, "--study", study) for command in ("status", "export", "plan", "try")]
+    shown = "".join(out + err for _, out, err in said)
+    assert KEY not in shown
+    assert KEY.encode() not in everything_below(tmp_path)
+    assert "401 for ${WANDB_API_KEY}" in shown
+    (log, *_) = (tmp_path / "runs/demo/probes").rglob("console.log")
+    assert log.read_text() == (
+        "key ${WANDB_API_KEY} ${WANDB_API_KEY}\nRuntimeError: cannot log in with ${WANDB_API_KEY}\n"
+    )
+    script = said[3][1]
+    by_hand = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=False)
+    assert f"cannot log in with {KEY}" in by_hand.stderr
+
+    monkeypatch.setenv("WANDB_API_KEY", "wk-rotated-000000")
+    _, out, err = tuner("optimize", "--study", study, "--n-trials", "3")
+    assert "was started with other settings" not in err
+    assert KEY not in out + err
+
+
+def test_a_program_that_is_not_there_is_named_by_its_reference(
+    tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OWN_PROGRAM", "/nowhere/" + KEY)
+    options = {"command": "${OWN_PROGRAM} {num_envs}", "cases": ["walk"]}
+    study = study_file(tmp_path, trainer={"name": "command", "options": options})
+    code, out, err = tuner("optimize", "--study", study)
+    assert code == 2
+    assert "No such file or directory: ${OWN_PROGRAM}" in err
+    assert KEY not in out + err + tuner("doctor", "--study", study)[1]

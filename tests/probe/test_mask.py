@@ -1,0 +1,50 @@
+"""Values of environment variables in a trainer's output: hidden wherever the output is cut into chunks."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.probe.mask import Mask
+
+KEY, OTHER = "wk-0a1b2c3d4e5f", 'wk-0a"quoted"\\9'
+MASK = {"WANDB_API_KEY": KEY, "OTHER_KEY": OTHER}
+PIECES = st.sampled_from([KEY, OTHER, json.dumps(OTHER), KEY[:7], KEY[5:], "wk-", "\n", "loss 0.1 ", "größe"])
+
+
+@given(pieces=st.lists(PIECES, max_size=12), cuts=st.lists(st.integers(0, 200), max_size=8))
+def test_a_stream_hides_what_its_whole_text_hides(pieces: list[str], cuts: list[int]) -> None:
+    mask, stream = Mask(MASK), "".join(pieces).encode()
+    places = [0, *sorted(cuts), len(stream)]
+    chunks = [stream[begin:end] for begin, end in pairwise(places)]
+    shown = b"".join([*map(mask.feed, chunks), mask.close()]).decode()
+    assert shown == Mask(MASK).text(stream.decode())
+    assert KEY not in shown
+    assert OTHER not in shown
+    assert shown.replace("${WANDB_API_KEY}", KEY).count(KEY) == stream.decode().count(KEY)
+
+
+def test_what_is_no_beginning_of_a_value_does_not_wait() -> None:
+    mask = Mask(MASK)
+    assert mask.feed(b"iteration 4") == b"iteration 4"
+    assert mask.feed(b" wk-0a1") == b" "
+    assert mask.feed(b"x") == b"wk-0a1x"
+
+
+@pytest.mark.parametrize("value", ["short-1", "iteration", "1234567", "12,800.5", "2026-11-23", "1.28e+04"])
+def test_usual_words_and_numbers_stay(value: str) -> None:
+    assert Mask({"NAME": value}).text(f"iteration 4: {value}") == f"iteration 4: {value}"
+
+
+@pytest.mark.parametrize(
+    "value", ["hunter2!", "correcthorsebatterystaple", "1234567812345678", "/scratch/me", "\udcff" * 9]
+)
+def test_other_values_are_hidden(value: str) -> None:
+    raw = value.encode(errors="surrogateescape")
+    assert Mask({"NAME": value}).feed(b"is " + raw + b"\n") == b"is ${NAME}\n"
+
+
+def test_half_a_character_in_a_text_is_no_error() -> None:
+    assert Mask(MASK).text(f"gr\ud800sse {KEY}") == "gr\ud800sse ${WANDB_API_KEY}"
