@@ -26,6 +26,7 @@ REPLAY = f"tuner optimize --study pi_plus --replay {TABLE}"
 RUN = {
     "tuner status --study pi_plus": ([], "98% sure that no config is 1% better than the best"),
     "tuner status --study S": ([], "95.3 ± 0.7"),
+    "tuner status --study pi_plus --json": ([], '"98% sure that no config is 1% better than the best"'),
     "tuner export --study S": ([], "wrote runs/pi_plus/best_by_case.tsv"),
     "tuner report --study S": ([], "wrote runs/pi_plus/report.html"),
     "tuner report --study pi_plus": ([], "wrote runs/pi_plus/report.html"),

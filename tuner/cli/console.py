@@ -11,15 +11,18 @@ PLAIN_WIDTH = 160
 """The width in characters of tables that are printed to a file or a pipe."""
 
 
-def open_console(*, quiet: bool = False) -> Console:
+def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:
     """Return a console with the width of the terminal, or `PLAIN_WIDTH` for a file or a pipe.
 
-    It prints `?` for a character that the output's encoding does not have. A `quiet` console prints nothing.
+    It prints `?` for a character that the output's encoding does not have. A `quiet` console prints nothing. A console
+    on `stderr` leaves stdout to a document.
     """
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-    console = Console(highlight=False, soft_wrap=True, quiet=quiet)
-    return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=PLAIN_WIDTH, quiet=quiet)
+    console = Console(highlight=False, soft_wrap=True, quiet=quiet, stderr=stderr)
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
+    return console
 
 
 def fall_silent(*streams: TextIO) -> None:

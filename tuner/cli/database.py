@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from tuner.cli.console import open_console
-from tuner.cli.front import front_tables
+from tuner.cli.document import Json, plain, print_document
+from tuner.cli.front import front_rows, front_tables
 from tuner.cli.hints import at_its_end, notes, written
 from tuner.cli.introduction import ladder, load_shown
 from tuner.cli.options import RUNS, Runs, Storage, Study, database_url, storage_url
@@ -34,25 +35,36 @@ Recorded = Annotated[
 ]
 
 
-def status(study: Study, storage: Storage = None, runs: Runs = RUNS) -> None:
+def status(study: Study, storage: Storage = None, runs: Runs = RUNS, as_json: Json = False) -> None:
     """Show where a study stands."""
-    console = open_console()
+    console = open_console(stderr=as_json)
     spec = load_shown(console, study, to_show=True)
     engine = connect(storage_url(storage, spec, runs))
     reader = StudyReader(engine, spec.name)
     rows = summarise(reader)
+    rungs, reasons = fixed_rungs(engine, spec.name), reasons_to_end(engine, spec.name)
+    if as_json:
+        more = [
+            {"front": front_rows(reader, case), "rungs": rungs.get(case.name), "ended": reasons.get(case.name)}
+            for case in reader.cases
+        ]
+        cases = [{**plain(row), **facts} for row, facts in zip(rows, more, strict=True)]
+        print_document({"study": spec.name, "cases": cases, "notes": notes(rows)})
+        return
     print_tables(console, summary_table(rows), *front_tables(reader))
     for line in (
-        *starmap(ladder, fixed_rungs(engine, spec.name).items()),
-        *starmap(at_its_end, reasons_to_end(engine, spec.name).items()),
+        *starmap(ladder, rungs.items()),
+        *starmap(at_its_end, reasons.items()),
         *notes(rows),
     ):
         console.print(line, markup=False)
 
 
-def export(study: Study, recorded: Recorded = False, storage: Storage = None, runs: Runs = RUNS) -> None:
+def export(
+    study: Study, recorded: Recorded = False, storage: Storage = None, runs: Runs = RUNS, as_json: Json = False
+) -> None:
     """Write a study's tables: best_by_case, case_manifest, method_summary, trials; pareto for several objectives."""
-    console = open_console()
+    console = open_console(stderr=as_json)
     spec = load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
     if recorded:
@@ -61,7 +73,10 @@ def export(study: Study, recorded: Recorded = False, storage: Storage = None, ru
             raise StoreError(f"{shown(url)} contains no probes of `tuner record`; run `tuner record` first")
     else:
         paths = export_study(storage_url(storage, spec, runs), spec.name, folder)
-    written(console, paths)
+    if as_json:
+        print_document({"study": spec.name, "files": paths})
+    else:
+        written(console, paths)
 
 
 def dashboard(

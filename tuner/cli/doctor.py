@@ -9,6 +9,7 @@ from rich.text import Text
 from tuner.checkup.base import check_up
 from tuner.checkup.finding import Finding, Level
 from tuner.cli.console import open_console
+from tuner.cli.document import Json, print_document
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, storage_url
 from tuner.errors import TunerError
 from tuner.study.load import load
@@ -16,13 +17,19 @@ from tuner.study.load import load
 STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
 
 
-def doctor(study: Study, devices: Devices = None, storage: Storage = None, runs: Runs = RUNS) -> None:
+def doctor(
+    study: Study, devices: Devices = None, storage: Storage = None, runs: Runs = RUNS, as_json: Json = False
+) -> None:
     """Check GPUs, trainer, database and disk, without starting a probe. Exit code 2 if there is a problem."""
     spec = load(study)
-    console = open_console()
+    console = open_console(stderr=as_json)
     url = storage_url(storage, spec, runs)
     found = check_up(spec, asked_for=study, devices=devices or spec.devices, url=url, runs=runs)
-    findings = _show_table(console, found) if console.is_terminal else _show_lines(console, found)
+    if as_json:
+        findings = list(found)
+        print_document({"study": spec.name, "findings": findings})
+    else:
+        findings = _show_table(console, found) if console.is_terminal else _show_lines(console, found)
     if problems := [f"{one.subject}: {one.text}" for one in findings if one.level is Level.PROBLEM]:
         raise TunerError("\n  ".join([f"{len(problems)} problem(s) with study {spec.name}", *problems]))
 

@@ -26,11 +26,16 @@ def front_tables(study: StudyReader) -> Iterator[Table]:
     """Yield a table of each case's front, sorted by the first objective, the highest value first."""
     for case in study.cases:
         if members := study.fronts.get(case.name):
-            yield _table(study, case, members)
+            yield _table(case, members, front_rows(study, case))
 
 
-def _table(study: StudyReader, case: CaseRecord, members: list[TrialRecord]) -> Table:
-    rows = [front_row(case, trial, study.beside_default(case, trial)) for trial in members]
+def front_rows(study: StudyReader, case: CaseRecord) -> list[Row]:
+    """Return the rows of `pareto.tsv` for one case, the highest value of the first objective first."""
+    members = study.fronts.get(case.name, ())
+    return [front_row(case, trial, study.beside_default(case, trial)) for trial in members]
+
+
+def _table(case: CaseRecord, members: list[TrialRecord], rows: list[Row]) -> Table:
     columns = [column for column in dict.fromkeys([*case.objectives, *_HEADS]) if _is_shown(column, rows)]
     heads = [_HEADS.get(column, column) for column in columns]
     table = Table("trial", CONFIG, *heads, title=f"{case.name}: Pareto front", title_justify="left")

@@ -22,7 +22,6 @@ app = typer.Typer(
     help="Find the launch settings that keep the GPUs of a training run busiest.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 for command in (

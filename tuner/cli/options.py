@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypeVar
 import typer
 from sqlalchemy import URL
 
+from tuner.cli import completion
 from tuner.errors import StoreError
 from tuner.study.cases import Case, select
 from tuner.study.spec import StudySpec
@@ -27,11 +28,18 @@ def _folder(given: str | Path) -> Path:
     return Path(_not_empty(str(given)) or "")
 
 
-Study = Annotated[str, typer.Option("--study", "-s", help="A name in studies/, or a path to a .yaml file.")]
+Study = Annotated[
+    str,
+    typer.Option(
+        "--study", "-s", autocompletion=completion.studies, help="A name in studies/, or a path to a .yaml file."
+    ),
+]
 Cases = Annotated[
     list[str] | None,
     typer.Option(
-        callback=_not_empty, help="Globs of cases: separated by commas, or repeat the option; default: the study's."
+        callback=_not_empty,
+        autocompletion=completion.cases,
+        help="Globs of cases: separated by commas, or repeat the option; default: the study's.",
     ),
 ]
 Devices = Annotated[

@@ -7,6 +7,7 @@ import typer
 from rich.table import Table
 
 from tuner.cli.console import open_console
+from tuner.cli.document import Json, print_document
 from tuner.cli.introduction import load_shown
 from tuner.cli.options import Study
 from tuner.cli.tables import print_tables
@@ -21,12 +22,26 @@ FILES_SHOWN = 2
 """The files of a case that `tuner cases` shows; more do not fit into a terminal."""
 
 
-def cases(study: Study) -> None:
+def cases(study: Study, as_json: Json = False) -> None:
     """List the cases that the study's trainer knows. The cases of the study are marked with `*`."""
-    console = open_console()
+    console = open_console(stderr=as_json)
     spec = load_shown(console, study)
     known = open_trainer(spec.trainer).cases()
     chosen = {case.name for case in select(known, spec.cases)}
+    if as_json:
+        listed = [
+            {
+                "case": case.name,
+                "method": case.method,
+                "mode": case.mode,
+                "trainable": case.trainable,
+                "in_study": case.name in chosen,
+                "options": case.options,
+            }
+            for case in known
+        ]
+        print_document({"study": spec.name, "trainer": spec.trainer.name, "cases": listed})
+        return
     files = list(dict.fromkeys(name for case in known for name in case.files))[:FILES_SHOWN]
     table = Table("", "case", "method", "mode", *files)
     for case in known:

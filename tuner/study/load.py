@@ -79,10 +79,14 @@ def find(study: str) -> Path:
     for folder in _FOLDERS:
         if (folder / f"{study}.yaml").is_file():
             return folder / f"{study}.yaml"
-    known = sorted({path.stem for folder in _FOLDERS for path in folder.glob("*.yaml")})
     raise StudyError(
-        f"no study is called {study!r}; known: {', '.join(known) or 'none'}, or give a path to a .yaml file"
+        f"no study is called {study!r}; known: {', '.join(names()) or 'none'}, or give a path to a .yaml file"
     )
+
+
+def names() -> list[str]:
+    """Return the names of the studies in `studies/`, those of the package included, sorted."""
+    return sorted({path.stem for folder in _FOLDERS for path in folder.glob("*.yaml")})
 
 
 def narrowed(spec: StudySpec, case: str, device: DeviceKind) -> StudySpec:
