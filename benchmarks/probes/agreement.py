@@ -4,8 +4,10 @@
       --config deepmimic_pi_plus_ppo:num_envs=8192,agent_variant=hiutil --config amp_humanoid:num_envs=6250
 
 For each config the script makes `--thin` probes in a session, and then measures one window of at least `--seconds` with
-the plain command. It appends a row to `--out` after each probe. A row that is there already is not measured again, so
-the same command goes on where it was stopped. With `--minutes` it begins no probe that would probably end later.
+the plain command. The row `plain, its start` says what this window showed once it lasted `EARLY_S`: training may change
+what is measured. The script appends a row to `--out` after each probe. A row that is there already is not measured
+again, so the same command goes on where it was stopped. With `--minutes` it begins no probe that would probably end
+later.
 
 The goals, over at least six configs: utilisation differs by at most 0.5 points in the mean, and each config by at most
 1 point or its claimed error. Multiprocessors differ by at most 1 and 2 points.
@@ -15,7 +17,7 @@ import csv
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import hypot
 from pathlib import Path
 from statistics import fmean
@@ -32,11 +34,13 @@ from tuner.devices.base import describe_machine
 from tuner.probe.metrics import error, value
 from tuner.probe.result import ProbeResult
 from tuner.probe.steady import error_of_mean
+from tuner.probe.stop import Answer
 from tuner.prober import open_prober
 from tuner.study.cases import select
 from tuner.workbench import Workbench, open_workbench
 
-THIN, PLAIN = "thin", "plain"
+THIN, PLAIN, EARLY = "thin", "plain", "plain, its start"
+EARLY_S = 30.0
 MANY = 10_000
 METRICS = ("min_avg_util", "min_avg_sm")
 USUAL_S = {THIN: 90.0, PLAIN: 120.0}
@@ -132,13 +136,31 @@ def differences(rows: Sequence[Row], metric: str) -> Iterator[list[str]]:
         yield ["mean of all", metric, "", "", "", f"{fmean(found):+.2f}", ""]
 
 
-def measure(bench: Workbench, task: Task, probing: Bench, seconds: float) -> ProbeResult:
-    """Make one probe."""
+class Watching:
+    """Ends a probe once its window lasts `seconds`, and keeps what the window showed after `EARLY_S`."""
+
+    def __init__(self, seconds: float) -> None:
+        self.early: ProbeResult | None = None
+        self._answer = window_of(seconds)
+
+    def __call__(self, so_far: ProbeResult | None) -> Answer:
+        if self.early is None and so_far and (so_far.window_s or 0.0) >= EARLY_S:
+            self.early = so_far
+        return self._answer(so_far)
+
+
+def measure(bench: Workbench, task: Task, probing: Bench, seconds: float) -> Iterator[Row]:
+    """Make one probe and yield its row, and for the plain command also the row of its start."""
     (config,) = chosen(bench.space_for(probing.case), [task.setting] if task.setting else [])
     if task.way == THIN:
-        return probing.probe(config, warm=True, limits=probing.limits.model_copy(update={"thin": True}))
+        yield row(task, probing.probe(config, warm=True, limits=probing.limits.model_copy(update={"thin": True})))
+        return
     long = {"iterations": MANY, "max_seconds": probing.limits.max_seconds + seconds}
-    return probing.probe(config, limits=probing.limits.model_copy(update=long), stop=window_of(seconds))
+    watching = Watching(seconds)
+    result = probing.probe(config, limits=probing.limits.model_copy(update=long), stop=watching)
+    if watching.early:
+        yield row(replace(task, way=EARLY), watching.early)
+    yield row(task, result)
 
 
 def main(
@@ -166,9 +188,10 @@ def main(
                 console.print(f"no time for {' '.join(task.key)}; the same command goes on here")
                 break
             (case,) = select(bench.trainer.cases(), [task.case])
-            rows.append(row(task, measure(bench, task, Bench(bench, case, prober, next(places)), seconds)))
-            append(out, rows[-1])
-            print(*rows[-1].values(), sep=" | ", flush=True)
+            for one in measure(bench, task, Bench(bench, case, prober, next(places)), seconds):
+                rows.append(one)
+                append(out, one)
+                print(*one.values(), sep=" | ", flush=True)
     table = Table("config", "metric", "thin", "a probe claims", "plain", "apart", "in errors", box=box.MARKDOWN)
     for metric in METRICS:
         for cells in differences(rows, metric):
