@@ -149,6 +149,12 @@ def test_another_command_is_another_fingerprint():
     assert trainer(cases=["more"]).fingerprint() == trainer().fingerprint()
 
 
+def test_samples_that_are_counted_in_another_way_are_another_fingerprint():
+    prints = [trainer(samples_per_iteration=text).fingerprint() for text in ("", "{num_envs}", "{num_envs} * 2")]
+    assert len({tuple(one.items()) for one in prints}) == 3
+    assert prints[0] == trainer().fingerprint()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

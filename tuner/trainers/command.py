@@ -145,9 +145,11 @@ class CommandTrainer(Trainer):
         return shutil.which(program, path=search_path(programs(self._spec.python))) is not None
 
     def fingerprint(self) -> dict[str, str]:
-        """Return what comparable results share: the command, before it is filled, and its environment."""
+        """Return what comparable results share: the unfilled command and environment, and how samples count."""
         env = " ".join(f"{name}={text}" for name, text in sorted(self._options.env.items()))
-        return {"name": self.name, "command": " ".join(map(quoted, self._options.command)), "env": env}
+        samples = self._options.samples_per_iteration
+        counted = {"samples_per_iteration": samples} if samples else {}
+        return {"name": self.name, "command": " ".join(map(quoted, self._options.command)), "env": env, **counted}
 
     def check_value(self, parameter: str, value: Value) -> None:
         """Refuse words that `samples_per_iteration` counts with, and flags that are not true or false."""
