@@ -1,5 +1,6 @@
 from typing import TYPE_CHECKING
 
+from tuner.export.bound import Bound, Profile
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.summary import Best, CaseSummary, summarise
@@ -43,6 +44,8 @@ def test_every_case_has_its_best_and_its_counts(database: "FilledDatabase") -> N
             interrupted=1,
             running=1,
             measured_on={"GPU-a, GPU-b": 1, "GPU-c": 1},
+            profile=Profile(util=61.0),
+            bound=Bound.HOST,
         ),
         CaseSummary(
             case="amp_pi_plus",

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from tuner.budget import Budget
 from tuner.cli.options import RUNS
+from tuner.export.bound import advice
 from tuner.export.query import StudyReader
 from tuner.export.records import INTERRUPTED, NO_TRIALS
 from tuner.export.summary import Best, CaseSummary
@@ -50,6 +51,7 @@ def notes(rows: Iterable[CaseSummary]) -> list[str]:
         *without_success(known),
         *learning_changed(known),
         *far_faster(known),
+        *limits(known),
         *on_several_devices(known),
         *left_out(known),
     ]
@@ -102,6 +104,15 @@ def far_faster(rows: Iterable[CaseSummary]) -> list[str]:
         for row in rows
         if row.faster
     ]
+
+
+def limits(rows: Iterable[CaseSummary]) -> list[str]:
+    """Return a line for each class of cases: what limits their best configs, and what to do next."""
+    alike: dict[str, list[str]] = {}
+    for row in rows:
+        if row.bound and row.profile:
+            alike.setdefault(f"{row.bound}: {advice(row.bound, row.profile)}", []).append(row.case)
+    return [f"{', '.join(cases)}: {said}" for said, cases in alike.items()]
 
 
 def on_several_devices(rows: Iterable[CaseSummary]) -> list[str]:

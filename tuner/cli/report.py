@@ -29,12 +29,12 @@ def report(study: Study, form: Format = "html", out: Out = None, storage: Storag
         raise TunerError(f"tuner report needs {error.name}: pip install 'tuner[report]'") from error
     spec = load_shown(console, study)
     folder = (runs / spec.name).resolve()
-    cases = gather(StudyReader(connect(storage_url(storage, spec, runs)), spec.name), folder)
+    facts = gather(StudyReader(connect(storage_url(storage, spec, runs)), spec.name), folder)
     named = as_words({"study": study, "runs": None if runs == RUNS else runs})
     commands = {
         case.summary.case: shlex.join(["tuner", "plan", *named, "--cases", case.summary.case, "--best"])
-        for case in cases
+        for case in facts.cases
     }
-    text = render(spec.name, cases, form=form, commands=commands)
+    text = render(facts, form=form, commands=commands)
     path = out or folder / f"report.{form}"
     written(console, write_files(path.parent.resolve(), {path.name: [text.encode()]}))

@@ -34,7 +34,7 @@ class StudyReader:
     """One study of a database. Each property is read once, when it is first used."""
 
     def __init__(self, engine: Engine, study: str) -> None:
-        self._engine = engine
+        self.engine = engine
         self.study = study
 
     @cached_property
@@ -48,12 +48,12 @@ class StudyReader:
             .where(of_study(self.study))
             .order_by(STUDIES.c.study_id)
         )
-        with reading(self._engine) as connection:
+        with reading(self.engine) as connection:
             rows = connection.execute(query).all()
             if not rows:
                 names = connection.scalars(select(STUDIES.c.study_name))
                 known = ", ".join(sorted({name.split("/", 1)[0] for name in names})) or "none"
-                raise EmptyStoreError(f"{shown(self._engine.url)} has no study {self.study!r}; its studies are {known}")
+                raise EmptyStoreError(f"{shown(self.engine.url)} has no study {self.study!r}; its studies are {known}")
         return [
             CaseRecord(study_id=number, name=name.removeprefix(prefix), kept=case_of(record) or KeptCase())
             for number, name, record in rows
@@ -92,7 +92,7 @@ class StudyReader:
     @cached_property
     def _read(self) -> dict[str, CaseReadings]:
         """What the trials of each case come to."""
-        with reading(self._engine) as connection:
+        with reading(self.engine) as connection:
             return {
                 known.name: CaseReadings(
                     known,
@@ -103,7 +103,7 @@ class StudyReader:
 
     def _records(self, known: CaseRecord, trials: Sequence[int]) -> list[TrialRecord]:
         wanted = and_(TRIALS.c.study_id == known.study_id, TRIALS.c.trial_id.in_(trials))
-        with reading(self._engine) as connection:
+        with reading(self.engine) as connection:
             return [one.trial for one in stored_trials(connection, known, wanted, page_trials=PAGE_TRIALS) if one]
 
     @cached_property
@@ -139,7 +139,7 @@ class StudyReader:
 
     def trials(self, *, page_trials: int = PAGE_TRIALS) -> Iterator[TrialRecord]:
         """Yield all trials, case by case, in the order of their numbers. Each query reads at most `page_trials`."""
-        with reading(self._engine) as connection:
+        with reading(self.engine) as connection:
             for known in self.cases:
                 of_case = TRIALS.c.study_id == known.study_id
                 found = stored_trials(connection, known, of_case, page_trials=page_trials)
@@ -159,7 +159,7 @@ class StudyReader:
         )
         series: dict[tuple[str, int], list[float | None]] = {}
         jumping: set[tuple[str, int]] = set()
-        with reading(self._engine) as connection:
+        with reading(self.engine) as connection:
             for study_id, number, step, value in connection.execute(query):
                 if not (isinstance(step, int) and isinstance(value, float | int | None)):
                     continue  # damaged

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tuner.export.bound import Bound, Profile, bound
 from tuner.export.query import StudyReader
 from tuner.export.records import (
     FINISHED,
@@ -72,6 +73,10 @@ class CaseSummary:
     measured_on: Mapping[str, int]
     """Devices → the number of trials that they measured, as far as the devices are known."""
     faster: Faster | None = None
+    profile: Profile | None = None
+    """How busy the parts of the devices were with the best config."""
+    bound: Bound | None = None
+    """What limits the best config; None where the profile does not tell."""
     left_out: int = 0
     """The trials that do not count: another program added them, or their records are damaged."""
 
@@ -82,7 +87,8 @@ def summarise(study: StudyReader) -> list[CaseSummary]:
 
 
 def _summary(study: StudyReader, case: CaseRecord, tallies: Sequence[Tally]) -> CaseSummary:
-    best = _best(study, case)
+    best, trial = _best(study, case), study.best.get(case.name)
+    profile = Profile.of(trial.metrics) if trial else None
     over = [tally for tally in tallies if tally.state in FINISHED]
     return CaseSummary(
         case=case.name,
@@ -97,6 +103,8 @@ def _summary(study: StudyReader, case: CaseRecord, tallies: Sequence[Tally]) -> 
         left_out=study.left_out[case.name],
         measured_on=_measured_on(over),
         faster=_faster(study, case, best),
+        profile=profile,
+        bound=bound(profile) if profile else None,
     )
 
 

@@ -11,6 +11,7 @@ from tuner.probe.plan import ProbePlan
 from tuner.probe.protocols import Clock, Launch, Recorder, RunningTrainer
 from tuner.probe.reader import ProgressReader
 from tuner.probe.result import DeviceSummary, ProbeResult
+from tuner.probe.series import write_series
 from tuner.probe.stop import Answer, Enough, Interrupted, LastIteration, More, Pruned, Stop, remembering
 from tuner.probe.summary import Measure, busy_shares, rate, summarise
 from tuner.probe.watch import Watch
@@ -74,6 +75,9 @@ class _Probe:
         finally:
             self._recorder.stop()
         result = self._measured(ran_out=end is End.EXITED)
+        samples, cards = self._recorder.samples(), self._recorder.source.devices
+        window = self._window(ran_out=end is End.EXITED)
+        write_series(self._plan.slot.out_dir, samples, cards, marks=self._watch.marks, window=window)
         failure = classify(
             self._watch.evidence,
             end,
@@ -117,15 +121,7 @@ class _Probe:
 
     def _measured(self, *, ran_out: bool) -> ProbeResult:
         """Return the result as far as the marks and samples so far show it."""
-        marks = self._watch.marks
-        limits = self._plan.slot.limits
-        window = find_window(
-            marks,
-            warmup_iterations=limits.warmup_iterations,
-            ran_out=ran_out,
-            least_s=limits.window_seconds,
-            least_iterations=max(1, min(limits.min_iterations, limits.iterations) - limits.warmup_iterations),
-        )
+        marks, window = self._watch.marks, self._window(ran_out=ran_out)
         known = replace(
             self._blank,
             total_s=self._now_s(),
@@ -149,6 +145,16 @@ class _Probe:
             level_changed=window.last_level is not None,
             devices=devices,
             notes=tuple(notes(window, shares, devices)),
+        )
+
+    def _window(self, *, ran_out: bool) -> Window | None:
+        limits = self._plan.slot.limits
+        return find_window(
+            self._watch.marks,
+            warmup_iterations=limits.warmup_iterations,
+            ran_out=ran_out,
+            least_s=limits.window_seconds,
+            least_iterations=max(1, min(limits.min_iterations, limits.iterations) - limits.warmup_iterations),
         )
 
     def _summaries(self, window: Window, shares: list[Measure] | None) -> tuple[DeviceSummary, ...]:

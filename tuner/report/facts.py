@@ -1,52 +1,25 @@
 """What a report says about a study, gathered from the database and from the probes' folders."""
 
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner.export.facts import reasons_to_end
 from tuner.export.query import StudyReader
 from tuner.export.records import CaseRecord, TrialRecord
 from tuner.export.summary import CaseSummary, summarise
-from tuner.kept.probe import INTERRUPTED, OK, PRUNED
 from tuner.probe.kinds import FailureKind
-from tuner.search.front import dominates
+from tuner.probe.series import Series, read_series
+from tuner.report.configs import Point, points
+from tuner.report.effects import Effect, effects
+from tuner.report.failures import Failed, failures
+from tuner.report.memory import MemoryLine, memory_line
+from tuner.report.spending import Spent, Step, found_at, spent, steps, waited
 from tuner.search.trials import launched
-from tuner.study.space import LADDER, Config
+from tuner.study.space import LADDER
 
-EXCERPT_LINES = 12
-EXCERPT_BYTES = 4096
-"""The end of a console log that is read for a failure's excerpt."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Point:
-    """One measured config of a case."""
-
-    trial: int
-    config: Config
-    value: float
-    error: float | None
-    samples_per_s: float | None
-    rung: int | None
-    mem_share_pct: float | None
-    """The largest share of a device's memory in use, in percent."""
-    ended_s: float
-    """The device-seconds that all trials up to this one took."""
-    is_best: bool
-    on_front: bool
-    """Whether no other config is better in both the objective and samples/s."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Failed:
-    """The failures of one kind in a case."""
-
-    kind: str
-    trials: int
-    detail: str
-    excerpt: str | None
-    """The last lines of one console log; None where the log is gone."""
+_NAME = "name"
+"""The key of a probe's host that names the machine itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,27 +33,75 @@ class CaseFacts:
     trainer: str
     headroom_pct: float | None
     """The share of memory that the best leaves free, in percent."""
+    mem_peak_mib: float | None
+    """The largest memory of a device that the best used."""
+    default: Point | None
+    """The default config of the best's rung, where it was measured."""
     points: tuple[Point, ...]
-    spent_s: dict[str, float]
-    """What device-seconds were spent on → seconds."""
+    """The measured configs, the best objective first."""
+    steps: tuple[Step, ...]
+    out_of_memory: tuple[int, ...]
+    """The rungs that ran out of device memory."""
+    memory: MemoryLine | None
+    effects: tuple[Effect, ...]
+    found: Step | None
+    """The step that first measured the best."""
+    spent: tuple[Spent, ...]
+    waited: Spent
     failures: tuple[Failed, ...]
-    host: dict[str, str]
+    series: Series | None
+    """What the devices of the best's newest probe showed over time."""
+    why_ended: str | None
+    """Why nothing was left that is worth a probe."""
+    missing: tuple[str, ...]
+    """What the report could not find."""
+
+    @property
+    def whole_s(self) -> float:
+        """The device-seconds of all probes."""
+        return sum(one.whole_s for one in self.spent)
 
 
-def gather(reader: StudyReader, folder: Path) -> list[CaseFacts]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StudyFacts:
+    """What a report says about a study."""
+
+    name: str
+    cases: tuple[CaseFacts, ...]
+    machine: dict[str, tuple[str, ...]]
+    """Fact about the machines that measured → its values, the name of the machine left out."""
+
+
+def gather(reader: StudyReader, folder: Path) -> StudyFacts:
     """Return the facts of every case; `folder` is the study's folder. Raises StoreError where there is no study."""
     trials: dict[str, list[TrialRecord]] = {}
     for trial in reader.trials():
         trials.setdefault(trial.case, []).append(trial)
     records = {record.name: record for record in reader.cases}
-    return [_case(reader, records[row.case], row, trials.get(row.case, []), folder) for row in summarise(reader)]
+    ended = reasons_to_end(reader.engine, reader.study)
+    cases = [
+        _case(reader, records[row.case], row, trials.get(row.case, []), folder=folder, why_ended=ended.get(row.case))
+        for row in summarise(reader)
+    ]
+    machine = _machine(trial for of_case in trials.values() for trial in of_case)
+    return StudyFacts(name=reader.study, cases=tuple(cases), machine=machine)
 
 
 def _case(
-    reader: StudyReader, record: CaseRecord, summary: CaseSummary, trials: Sequence[TrialRecord], folder: Path
+    reader: StudyReader,
+    record: CaseRecord,
+    summary: CaseSummary,
+    trials: Sequence[TrialRecord],
+    *,
+    folder: Path,
+    why_ended: str | None,
 ) -> CaseFacts:
-    best = reader.best.get(record.name)
-    measured = [trial for trial in trials if trial.status == OK and trial.value is not None]
+    best, devices = reader.best.get(record.name), max(1, len(record.kept.devices))
+    config = launched(dict(best.config)) if best else None
+    measured, found = points(record, trials, config), found_at(trials, config)
+    walked = steps(trials, devices, record.objectives[0])
+    series = _series(best, folder)
+    failed = tuple(failures(trials, folder))
     return CaseFacts(
         summary=summary,
         method=record.method,
@@ -88,82 +109,56 @@ def _case(
         devices=tuple(record.kept.devices),
         trainer=record.kept.trainer_name or "",
         headroom_pct=best.metrics.get("headroom_pct") if best else None,
-        points=_points(record, trials, measured, launched(dict(best.config)) if best else None),
-        spent_s=spent_s(trials, max(1, len(record.kept.devices))),
-        failures=tuple(_failures(trials, folder)),
-        host=dict(trials[-1].probe.host) if trials else {},
+        mem_peak_mib=best.metrics.get("mem_peak_mib") if best else None,
+        default=_default(record, measured, best),
+        points=measured,
+        steps=walked,
+        out_of_memory=_out_of_memory(trials),
+        memory=memory_line(measured),
+        effects=tuple(effects(measured)),
+        found=next((step for step in walked if step.trial == found), None),
+        spent=tuple(spent(trials, devices, found)),
+        waited=waited(trials, devices),
+        failures=failed,
+        series=series,
+        why_ended=why_ended,
+        missing=tuple(_missing(best, series, failed, measured)),
     )
 
 
-def _points(
-    record: CaseRecord, trials: Sequence[TrialRecord], measured: Sequence[TrialRecord], best: Config | None
-) -> tuple[Point, ...]:
-    devices, so_far, ends = max(1, len(record.kept.devices)), 0.0, dict[int, float]()
+def _default(record: CaseRecord, measured: Iterable[Point], best: TrialRecord | None) -> Point | None:
+    default = launched(dict(record.default_at(best.config.get(LADDER)))) if best else None
+    return next((one for one in measured if default and one.config == default), None)
+
+
+def _series(best: TrialRecord | None, folder: Path) -> Series | None:
+    return read_series(folder / best.probe.out_dir) if best and best.probe.out_dir else None
+
+
+def _out_of_memory(trials: Iterable[TrialRecord]) -> tuple[int, ...]:
+    failed = (trial.config.get(LADDER) for trial in trials if trial.status == FailureKind.GPU_OOM)
+    return tuple(sorted({rung for rung in failed if isinstance(rung, int)}))
+
+
+def _missing(
+    best: TrialRecord | None, series: Series | None, failed: Iterable[Failed], measured: Sequence[Point]
+) -> Iterable[str]:
+    if not measured:
+        yield "no trial has given a number yet"
+    if best and series is None:
+        where = best.probe.out_dir or "its folder"
+        yield f"what the devices of the best's probe showed over time: there is no series in {where}"
+    for one in failed:
+        if one.excerpt is None:
+            yield f"a console log of {one.kind}: the folders of these probes are not here any more"
+    if measured and all(point.sm_pct is None for point in measured):
+        yield "the activity of multiprocessors: these devices do not report it"
+
+
+def _machine(trials: Iterable[TrialRecord]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, dict[str, None]] = {}
     for trial in trials:
-        so_far += (trial.probe.total_s or 0.0) * devices
-        ends[trial.number] = so_far
-    both = [(trial.value or 0.0, trial.probe.samples_per_s or 0.0) for trial in measured]
-    return tuple(
-        Point(
-            trial=trial.number,
-            config=launched(dict(trial.config)),
-            value=trial.value or 0.0,
-            error=trial.metrics.get(f"{record.objectives[0]}_se"),
-            samples_per_s=trial.probe.samples_per_s,
-            rung=int(trial.config[LADDER]) if LADDER in trial.config else None,
-            mem_share_pct=_memory_share(trial),
-            ended_s=ends[trial.number],
-            is_best=launched(dict(trial.config)) == best,
-            on_front=not any(dominates(other, both[place]) for other in both),
-        )
-        for place, trial in enumerate(measured)
-    )
-
-
-def _memory_share(trial: TrialRecord) -> float | None:
-    shares = [
-        100.0 * one.mem_peak_mib / one.mem_total_mib
-        for one in trial.devices
-        if one.mem_peak_mib is not None and one.mem_total_mib
-    ]
-    return max(shares, default=None)
-
-
-def spent_s(trials: Iterable[TrialRecord], devices: int) -> dict[str, float]:
-    """Return what device-seconds were spent on: start-up, window, other training, and failures by kind. Pure."""
-    spent: defaultdict[str, float] = defaultdict(float)
-    for trial in trials:
-        probe = trial.probe
-        whole = (probe.total_s or 0.0) * devices
-        if trial.status not in {OK, PRUNED}:
-            spent[str(trial.status or "still running")] += whole
-            continue
-        start_up = min((probe.start_up_s or 0.0) * devices, whole)
-        window = min((probe.window_s or 0.0) * devices, whole - start_up)
-        spent["start-up"] += start_up
-        spent["window" if trial.status == OK else "window of pruned probes"] += window
-        spent["warm-up and end"] += whole - start_up - window
-    return {name: seconds for name, seconds in sorted(spent.items(), key=lambda one: -one[1]) if seconds > 0.0}
-
-
-def _failures(trials: Sequence[TrialRecord], folder: Path) -> Iterable[Failed]:
-    kinds = {kind.value for kind in FailureKind} - {INTERRUPTED}
-    failed = [trial for trial in trials if trial.status in kinds and trial.probe.failure]
-    for kind, count in Counter(trial.status for trial in failed).most_common():
-        example = next(trial for trial in reversed(failed) if trial.status == kind)
-        detail = example.probe.failure.detail if example.probe.failure else ""
-        yield Failed(kind=str(kind), trials=count, detail=detail, excerpt=_excerpt(folder, example.probe.out_dir))
-
-
-def _excerpt(folder: Path, out_dir: str | None) -> str | None:
-    """Return the last lines of a probe's console log; None where it cannot be read."""
-    if not out_dir:
-        return None
-    try:
-        with (folder / out_dir / "console.log").open("rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - EXCERPT_BYTES))
-            lines = file.read(EXCERPT_BYTES).decode(errors="replace").splitlines()
-    except OSError:
-        return None
-    return "\n".join(lines[-EXCERPT_LINES:])
+        for name, fact in trial.probe.host.items():
+            if name != _NAME:
+                found.setdefault(name, {})[fact] = None
+    return {name: tuple(facts) for name, facts in found.items()}

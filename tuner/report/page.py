@@ -1,22 +1,37 @@
 """A report as one self-contained HTML page, or as Markdown. Nothing in it is fetched from a network."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from tuner.export.words import in_words, with_error
-from tuner.report.facts import CaseFacts
-from tuner.report.pictures import PICTURES
-from tuner.report.words import cost, verdict
+from tuner.report import words
+from tuner.report.drawing import Picture
+from tuner.report.facts import CaseFacts, StudyFacts
+from tuner.report.pictures import pictures
 
 _BEST_FIRST = 5
 """The number of best configs, and of worst configs, that are listed for each case."""
+_FILTERS = {
+    "config": in_words,
+    "verdict": words.verdict,
+    "limit": words.limit,
+    "cost": words.cost,
+    "trials": words.trials,
+    "memory": words.memory,
+    "count": words.count,
+    "when_found": words.when_found,
+    "memory_end": words.memory_end,
+    "pictures": pictures,
+}
 
 
-def render(study: str, cases: Sequence[CaseFacts], *, form: str, commands: Mapping[str, str]) -> str:
+def render(study: StudyFacts, *, form: str, commands: Mapping[str, str]) -> str:
     """Return the report as text: `form` is `html` or `md`. `commands` hold a training command for each case."""
     environment = Environment(
         loader=PackageLoader("tuner.report"),
@@ -24,32 +39,41 @@ def render(study: str, cases: Sequence[CaseFacts], *, form: str, commands: Mappi
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"config": in_words, "verdict": verdict, "cost": cost, "pictures": _pictures}
+    environment.filters |= {**_FILTERS, "drawn": _drawn}
     template = environment.get_template(f"report.{form}")
     return template.render(
         study=study,
-        cases=cases,
-        methods=list(_methods(cases)),
+        cases=study.cases,
+        headline=words.headline(study),
+        methods=list(_methods(study.cases)),
         commands=commands,
         with_error=with_error,
         most=_BEST_FIRST,
         written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        plotly=_trusted(get_plotlyjs()) if form == "html" else "",
+        **({"plotly": _trusted(get_plotlyjs()), **_own_files()} if form == "html" else {}),
     )
 
 
-def _pictures(case: CaseFacts) -> list[Markup]:
-    shown = {"displayModeBar": False, "responsive": True}
-    figures = filter(None, (draw(case) for draw in PICTURES))
-    return [_trusted(one.to_html(full_html=False, include_plotlyjs=False, config=shown)) for one in figures]
+def _own_files() -> dict[str, Markup]:
+    templates = files("tuner.report") / "templates"
+    return {
+        name: _trusted((templates / file).read_text(encoding="utf-8"))
+        for name, file in (("style", "report.css"), ("script", "report.js"))
+    }
+
+
+def _drawn(picture: Picture) -> Markup:
+    """Return a picture's data as JSON that cannot end the script element that holds it."""
+    document = json.dumps({"data": picture.data, "layout": picture.layout}, separators=(",", ":"))
+    return _trusted(document.replace("<", "\\u003c"))
 
 
 def _trusted(text: str) -> Markup:
-    """Mark what plotly writes as HTML. Plotly escapes texts of a study within its scripts by itself."""
+    """Mark a text as HTML: our own files, plotly's script, and JSON without the character that opens a tag."""
     return Markup(text)  # noqa: S704
 
 
-def _methods(cases: Iterable[CaseFacts]) -> Iterable[tuple[str, int, int, float | None]]:
+def _methods(cases: Sequence[CaseFacts]) -> Iterable[tuple[str, int, int, float | None]]:
     """Yield for each method: its name, its cases with a best, all its cases, and the mean objective of the best."""
     by_method: dict[str, list[CaseFacts]] = {}
     for case in cases:

@@ -1,23 +1,46 @@
 """The sentences of a report."""
 
+from collections.abc import Iterable
+
+from tuner.export.bound import advice
 from tuner.export.words import in_words, with_error
-from tuner.report.facts import CaseFacts, Point
-from tuner.units import duration
+from tuner.probe.metrics import SAMPLES_PER_S
+from tuner.report.configs import Point
+from tuner.report.facts import CaseFacts, StudyFacts
+from tuner.study.space import LADDER
+from tuner.units import MIB_PER_GIB, duration
 
 MUCH_FASTER = 1.5
 """A report mentions another config if it makes at least this many times the best's samples/s."""
 CLOSE = 10.0
 """The other config's objective must be at most this many points below the best's."""
+ENDS = 3
+"""The number of highest and of lowest cases that the head of a report names."""
+
+
+def headline(study: StudyFacts) -> list[str]:
+    """Return the first sentences of a report: how many cases have a best, and which are highest and lowest."""
+    best = sorted((case for case in study.cases if _value(case) is not None), key=lambda case: -(_value(case) or 0.0))
+    said = [f"{len(best)} of {len(study.cases)} case(s) have a best config."]
+    if len(best) > 2 * ENDS:
+        said += [f"Highest: {_listed(best[:ENDS])}.", f"Lowest: {_listed(best[-ENDS:])}."]
+    return said
+
+
+def _value(case: CaseFacts) -> float | None:
+    return case.summary.best.value if case.summary.best else None
+
+
+def _listed(cases: Iterable[CaseFacts]) -> str:
+    return ", ".join(f"{case.summary.case} {_value(case) or 0.0:.1f}" for case in cases)
 
 
 def verdict(case: CaseFacts) -> str:
-    """Return one or two sentences about the result of a case."""
+    """Return a few sentences about the result of a case."""
     row, best = case.summary, case.summary.best
     if best is None or best.value is None:
         return f"No config of {row.case} may be the best: {row.status.replace('_', ' ')}."
-    said = f"The best config reaches {with_error(best.value, best.error)} {case.objective}: {in_words(best.config)}."
-    if best.vs_default is not None:
-        said += f" It makes {best.vs_default:.2f} times the samples/s of the default at its rung."
+    said = f"The best config reaches {with_error(best.value, best.error)} {case.objective}{_beside_default(case)}."
     if best.changes_learning:
         names = ", ".join(best.changes_learning)
         said += f" {names} {'change' if len(best.changes_learning) > 1 else 'changes'} what is learnt."
@@ -30,22 +53,89 @@ def verdict(case: CaseFacts) -> str:
     return said
 
 
+def _beside_default(case: CaseFacts) -> str:
+    best, default = case.summary.best, case.default
+    if best is None or default is None or best.value is None:
+        return ""
+    if default.config == best.config:
+        return "; it is the default of its rung"
+    if case.objective == SAMPLES_PER_S:
+        return f", {best.value / default.value:.2f} times the default of its rung" if default.value else ""
+    points = best.value - default.value
+    said = f", {abs(points):.1f} points {'above' if points >= 0 else 'below'} the default of its rung"
+    return f"{said}, at {best.vs_default:.2f} of its samples/s" if best.vs_default is not None else said
+
+
 def faster(case: CaseFacts) -> Point | None:
     """Return the config with the most samples/s among those almost as good as the best; None without a faster one."""
     best = case.summary.best
-    if best is None or best.value is None or not best.samples_per_s or case.objective == "samples_per_s":
+    if best is None or best.value is None or not best.samples_per_s or case.objective == SAMPLES_PER_S:
         return None
-    near = [point for point in case.points if point.samples_per_s and point.value >= best.value - CLOSE]
+    near = [one for one in case.points if one.is_eligible and one.samples_per_s and one.value >= best.value - CLOSE]
     rival = max(near, key=lambda point: point.samples_per_s or 0.0, default=None)
     is_faster = rival and rival.samples_per_s and rival.samples_per_s >= MUCH_FASTER * best.samples_per_s
     return rival if is_faster else None
 
 
+def limit(case: CaseFacts) -> str | None:
+    """Return what limits the best of a case and what to do next; None where that is unknown."""
+    row = case.summary
+    if row.bound is None or row.profile is None:
+        return None
+    return f"{str(row.bound).capitalize()} ({row.profile}): {advice(row.bound, row.profile)}."
+
+
 def cost(case: CaseFacts) -> str:
     """Return a line with the number of trials of a case, how they ended, and how long its devices were in use."""
-    row = case.summary
-    ends = {"ok": row.ok, "pruned": row.pruned, "failed": row.failed, "interrupted": row.interrupted}
-    trials = ", ".join(f"{count} {name}" for name, count in ends.items() if count) or "no trials"
-    seconds = sum(case.spent_s.values())
     devices = max(1, len(case.devices))
-    return f"{trials}; {seconds:,.0f} device-seconds ({duration(seconds / devices)} on {devices} device(s))"
+    seconds = f"{case.whole_s:,.0f} device-seconds ({duration(case.whole_s / devices)} on {devices} device(s))"
+    return f"{trials(case)}; {seconds}"
+
+
+def trials(case: CaseFacts) -> str:
+    """Return the number of trials of a case by how they ended."""
+    row = case.summary
+    ends = {
+        "ok": row.ok,
+        "pruned": row.pruned,
+        "failed": row.failed,
+        "interrupted": row.interrupted,
+        "running": row.running,
+    }
+    return ", ".join(f"{number} {name}" for name, number in ends.items() if number) or "no trials"
+
+
+def memory(case: CaseFacts) -> str:
+    """Return the memory that the best uses and leaves free; empty where it is unknown."""
+    if case.mem_peak_mib is None:
+        return ""
+    free = f", {case.headroom_pct:.0f} % free" if case.headroom_pct is not None else ""
+    return f"{case.mem_peak_mib / MIB_PER_GIB:.1f} GiB{free}"
+
+
+def count(number: float | None) -> str:
+    """Return a number without its fraction; empty where it is unknown."""
+    return "" if number is None else f"{number:,.0f}"
+
+
+def when_found(case: CaseFacts) -> str:
+    """Return when the best was found, and what the search did afterwards."""
+    if case.found is None or not case.whole_s:
+        return "Each dot is a trial; the line is the highest measurement so far."
+    share = 100.0 * case.found.ended_s / case.whole_s
+    said = (
+        f"Trial #{case.found.trial} first measured the best config, after {case.found.ended_s:,.0f} device-seconds "
+        f"({share:.0f} % of all)."
+    )
+    rest = " The rest made sure that no other config is better." if share < 99.5 else ""
+    return said + rest + (f" The search ended by itself: {case.why_ended}." if case.why_ended else "")
+
+
+def memory_end(case: CaseFacts) -> str:
+    """Return where memory ends along the ladder, as measured and as predicted."""
+    said = []
+    if case.out_of_memory:
+        said.append(f"{LADDER} {case.out_of_memory[0]:,} ran out of memory.")
+    if case.memory and case.memory.end:
+        said.append(f"By the straight line through the peaks, memory ends near {case.memory.end:,.0f}.")
+    return " ".join(said)

@@ -1,0 +1,122 @@
+"""The pictures of what was measured: along the ladder, and over the time of one probe."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tuner.export.words import in_words
+from tuner.report.configs import Point
+from tuner.report.drawing import BEST, FRONT, OTHER, THIRD, Picture, Trace, axis, short, text, upright
+from tuner.report.facts import CaseFacts
+from tuner.report.words import memory_end
+
+SHADE = "rgba(37,132,173,0.16)"
+MOST_PER_DEVICE = 600
+"""A device's line over time has at most this many points; more would not be seen."""
+MOST_MARKS = 200
+"""At most this many iterations have a line."""
+
+
+def ladder(case: CaseFacts) -> Picture | None:
+    """Draw utilisation, SM activity, samples/s and memory against the rungs of the ladder, one below the other."""
+    points = [point for point in case.points if point.rung is not None]
+    if len({point.rung for point in points}) < 2:
+        return None
+    rows: list[tuple[str, list[Trace]]] = [
+        (case.objective, [_along(points, [point.value for point in points], case.objective, FRONT, "square")]),
+        ("SM active, %", [_along(points, [point.sm_pct for point in points], "SM active", OTHER, "circle")]),
+        ("samples/s", [_along(points, [point.samples_per_s for point in points], "samples/s", THIRD, "diamond")]),
+        ("memory, %", _memory(case, points)),
+    ]
+    rows = [(title, [trace for trace in traces if any(y is not None for y in trace["y"])]) for title, traces in rows]
+    rows = [(title, traces) for title, traces in rows if traces]
+    layout: dict[str, Any] = {"xaxis": axis("num_envs", type="log"), "showlegend": False}
+    data: list[Trace] = []
+    for place, (title, traces) in enumerate(rows):
+        number = "" if place == 0 else str(place + 1)
+        share = 1.0 / len(rows)
+        layout[f"yaxis{number}"] = axis(title, domain=[1.0 - (place + 0.88) * share, 1.0 - place * share], nticks=4)
+        data += [{**trace, "xaxis": "x", "yaxis": f"y{number}"} for trace in traces]
+    layout["xaxis"]["anchor"] = f"y{len(rows)}" if len(rows) > 1 else "y"
+    caption = f"Each dot is a config. {memory_end(case)}".strip()
+    return Picture(
+        name="ladder", title="Along the ladder", caption=caption, data=data, layout=layout, height=120 + 120 * len(rows)
+    )
+
+
+def _memory(case: CaseFacts, points: Sequence[Point]) -> list[Trace]:
+    traces = [_along(points, [point.mem_share_pct for point in points], "memory in use", FRONT, "triangle-up")]
+    if line := case.memory:
+        traces.append(
+            {
+                "x": [round(rung) for rung in line.rungs],
+                "y": [short(share) for share in line.shares],
+                "name": "predicted memory",
+                "mode": "lines",
+                "line": {"color": OTHER, "dash": "dot"},
+                "hovertemplate": "predicted: %{y}<extra></extra>",
+            }
+        )
+    if case.out_of_memory:
+        traces.append(
+            {
+                "x": list(case.out_of_memory),
+                "y": [100.0] * len(case.out_of_memory),
+                "name": "ran out of memory",
+                "mode": "markers",
+                "marker": {"color": BEST, "symbol": "x", "size": 9},
+                "hovertemplate": "%{x}: out of memory<extra></extra>",
+            }
+        )
+    return traces
+
+
+def over_time(case: CaseFacts) -> Picture | None:
+    """Draw the utilisation of each device in the best's newest probe, with its window and its iterations."""
+    series = case.series
+    if series is None:
+        return None
+    data = []
+    for place, device in enumerate(series.devices):
+        times, values = series.of(device, "util_pct")
+        every = max(1, len(times) // MOST_PER_DEVICE)
+        colour = (FRONT, THIRD, OTHER, BEST)[place % 4]
+        data.append(
+            {
+                "x": times[::every],
+                "y": values[::every],
+                "name": device,
+                "mode": "lines",
+                "line": {"color": colour, "width": 1},
+            }
+        )
+    if not any(trace["x"] for trace in data):
+        return None
+    shapes = [upright(t_s, OTHER, width=1, dash="dot") for t_s in series.marks_s[-MOST_MARKS:]]
+    if window := series.window_s:
+        box = {"type": "rect", "xref": "x", "yref": "paper", "x0": window[0], "x1": window[1], "y0": 0, "y1": 1}
+        shapes.insert(0, {**box, "fillcolor": SHADE, "line": {"width": 0}, "layer": "below"})
+    trial = case.summary.best.trial if case.summary.best else 0
+    return Picture(
+        name="over_time",
+        title="The best's probe over time",
+        caption=f"Utilisation of each device in trial #{trial}. The shaded part is the window that counts; each dotted "
+        "line is the end of an iteration.",
+        data=data,
+        layout={
+            "xaxis": axis("seconds since the start of the probe"),
+            "yaxis": axis("utilisation, %", range=[0, 103]),
+            "shapes": shapes,
+        },
+    )
+
+
+def _along(points: Sequence[Point], values: Sequence[float | None], name: str, colour: str, symbol: str) -> Trace:
+    return {
+        "x": [point.rung for point in points],
+        "y": [short(value) for value in values],
+        "text": [text(in_words(point.config)) for point in points],
+        "hovertemplate": "%{text}<br>%{y}<extra></extra>",
+        "name": name,
+        "mode": "markers",
+        "marker": {"color": [BEST if point.is_best else colour for point in points], "symbol": symbol, "size": 7},
+    }
