@@ -1,9 +1,10 @@
 """Probes on real devices: wait for idle cards, start a trainer or use the open session, measure, end what leaks."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from tuner.devices.base import describe_machine
 from tuner.devices.cards import Cards, Occupancy
 from tuner.devices.idle import grown, wait_until_idle
 from tuner.errors import DeviceError
@@ -37,12 +38,14 @@ class RealProber:
         sleep: Callable[[float], None],
         say: Callable[[str], None] = lambda _: None,
         recorder_stop_s: float = STOP_S,
+        facts: Mapping[str, str] | None = None,
     ) -> None:
         """`sessions` starts trainers; `clock` times the probes, and `sleep` waits some seconds of that clock.
 
         `say` shows the user a line about a process that cannot be killed.
 
-        `recorder_stop_s` is how long the end of a recording waits for a device that does not answer.
+        `recorder_stop_s` is how long the end of a recording waits for a device that does not answer. `facts` about the
+        machine are kept with each result.
         Raises DeviceError when a card cannot be read.
         """
         self._say = say
@@ -54,6 +57,7 @@ class RealProber:
         self._at_open = occupied()
         self._sessions = sessions
         self._recorder_stop_s = recorder_stop_s
+        self._facts = dict(facts or {})
         self._after_first: Sequence[Occupancy] | None = None
 
     @property
@@ -72,7 +76,7 @@ class RealProber:
             self._source, self._clock, plan.slot.limits.sample_seconds, stop_s=self._recorder_stop_s
         )
         result = run(plan, launch=self._sessions, recorder=recorder, clock=self._clock, stop=stop)
-        result = replace(result, warm=warm, ready_s=self._sessions.ready_s)
+        result = replace(result, warm=warm, ready_s=self._sessions.ready_s, host={**self._facts, **result.host})
         if result.failure or self._leaks():
             self.close()
         self._say_what_is_left()
@@ -117,5 +121,17 @@ def open_prober(bench: Workbench, say: Callable[[str], None] = lambda _: None) -
     clock = MonotonicClock()
     cards = Cards(bench.devices)
     return RealProber(
-        bench.source, occupied=cards.occupancy, sessions=Sessions(clock), clock=clock, sleep=time.sleep, say=say
+        bench.source,
+        occupied=cards.occupancy,
+        sessions=Sessions(clock),
+        clock=clock,
+        sleep=time.sleep,
+        say=say,
+        facts=_facts(bench),
     )
+
+
+def _facts(bench: Workbench) -> dict[str, str]:
+    """Return what kind of machine this is, and the commit of the trainer, without what each probe says by itself."""
+    facts = {name: fact for name, fact in describe_machine(bench.source).items() if name != "kernel"}
+    return facts | ({"trainer": bench.commit} if bench.commit else {})

@@ -1,11 +1,8 @@
 """Records cases: measures a list of configs, each fully, in an ordinary study with a database of its own."""
 
-import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 
 from tuner.devices.base import describe_machine
 from tuner.errors import StudyError
@@ -82,7 +79,7 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> Recording
             limits=spec.probe,
             machine=describe_machine(bench.source),
             devices=tuple(replace(device, uuid=None) for device in bench.devices),
-            commit=_commit(bench.spec.trainer.root),
+            commit=bench.commit,
         ),
     )
 
@@ -131,13 +128,3 @@ def _job(job: Job, recording: Recording) -> Job:
         purpose=record(recording.configs, limited=not calibrated_too),
         trials=len(recording.configs),
     )
-
-
-def _commit(root: str) -> str | None:
-    """Return the commit of a checkout, with `-dirty` where files differ from it; None where `root` is no checkout."""
-    git = shutil.which("git")
-    if not root or git is None:
-        return None
-    command = [git, "-C", str(Path(root).expanduser()), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    return answer.stdout.strip() or None

@@ -1,5 +1,7 @@
 """A study with everything that it works with: its file, its trainer, its devices, its folder."""
 
+import shutil
+import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -47,6 +49,11 @@ class Workbench:
     def device_names(self) -> tuple[str, ...]:
         """The name and the model of each device."""
         return tuple(f"{device.name} {device.model}" for device in self.devices)
+
+    @property
+    def commit(self) -> str | None:
+        """The commit of the trainer's checkout, with `-dirty` where files differ; None without such a checkout."""
+        return commit_of(self.spec.trainer.root)
 
     @property
     def kind(self) -> DeviceKind:
@@ -151,3 +158,13 @@ def launch_variables(spec: StudySpec, source: DeviceSource) -> dict[str, str]:
         **nccl_variables(spec.environment.nccl_p2p, links(source.devices)),
         **spec.environment.variables,
     }
+
+
+def commit_of(root: str) -> str | None:
+    """Return the commit of a checkout, with `-dirty` where files differ from it; None where `root` is no checkout."""
+    git = shutil.which("git")
+    if not root or git is None:
+        return None
+    command = [git, "-C", str(Path(root).expanduser()), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    return answer.stdout.strip() or None

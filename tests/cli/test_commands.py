@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests_cli import Tuner, study_file
 
+from tuner.devices.cgroups import usable_cores
+
 
 def test_optimize_resumes_and_then_has_nothing_left_to_do(tuner: Tuner, tmp_path: Path) -> None:
     study = study_file(tmp_path)
@@ -37,8 +39,10 @@ def test_a_study_without_time_left_starts_nothing_and_loses_nothing(tuner: Tuner
 def test_a_study_in_which_nothing_runs_ends_in_exit_code_1(tuner: Tuner, tmp_path: Path) -> None:
     command = "sh -c 'echo torch.OutOfMemoryError: CUDA out of memory. {num_envs}; exit 1'"
     full = study_file(tmp_path, trainer={"name": "command", "options": {"command": command, "cases": ["run", "walk"]}})
+    (tmp_path / "runs/demo/report.html/in the way").mkdir(parents=True)
     code, out, err = tuner("optimize", "--study", full)
     assert (code, err) == (1, "")
+    assert "no report: cannot write " in out
     assert "walk: no config has run (gpu_oom); `tuner recover` searches for a config that runs\n" in out
     code, out, _ = tuner("optimize", "--study", full)
     assert (code, "nothing left to do" in out) == (1, True)
@@ -90,7 +94,10 @@ def test_status_says_why_a_case_ended_by_itself(tuner: Tuner, tmp_path: Path) ->
 
 def test_status_and_export_read_what_optimize_wrote(tuner: Tuner, tmp_path: Path) -> None:
     study = study_file(tmp_path)
-    tuner("optimize", "--study", study, "--n-trials", 1)
+    assert "wrote runs/demo/report.html" in tuner("optimize", "--study", study, "--n-trials", 1)[1]
+    page = (tmp_path / "runs/demo/report.html").read_text(encoding="utf-8")
+    assert "The best&#39;s probe over time" in page  # drawn from the probe's own devices.csv
+    assert f"<li>cores: {usable_cores()}</li>" in page
     (tmp_path / "runs/demo/trials.tsv").unlink()
     code, out, _ = tuner("status", "--study", study)
     assert (code, "walk" in out) == (0, True)

@@ -7,17 +7,23 @@ from hypothesis import strategies as st
 from tuner.export.bound import USUAL, Bound, Profile, advice, bound
 
 MEASURED_ON_H200 = [
-    (Profile(util=46.5, sm=4.7, tensor=0.0, dram=0.1), Bound.HOST),  # amp_pi_plus, 64 environments
-    (Profile(util=78.3, sm=63.4, tensor=0.1, dram=6.8), Bound.BALANCED),  # amp_pi_plus, 4,096 with hiutil
-    (Profile(util=97.0, sm=88.6, tensor=0.1, dram=14.1), Bound.COMPUTE),  # amp_pi_plus, 6,250 with hiutil
-    (Profile(util=88.1, sm=78.2, tensor=0.2, dram=10.8), Bound.BALANCED),  # deepmimic, 32,768, default
+    (Profile(util_pct=46.5, sm_pct=4.7, tensor_pct=0.0, dram_pct=0.1), Bound.HOST),  # amp_pi_plus, 64 environments
+    (
+        Profile(util_pct=78.3, sm_pct=63.4, tensor_pct=0.1, dram_pct=6.8),
+        Bound.BALANCED,
+    ),  # amp_pi_plus, 4,096 with hiutil
+    (
+        Profile(util_pct=97.0, sm_pct=88.6, tensor_pct=0.1, dram_pct=14.1),
+        Bound.COMPUTE,
+    ),  # amp_pi_plus, 6,250 with hiutil
+    (Profile(util_pct=88.1, sm_pct=78.2, tensor_pct=0.2, dram_pct=10.8), Bound.BALANCED),  # deepmimic, 32,768, default
 ]
 OTHERS = [
-    (Profile(util=99.0, sm=95.0, tensor=20.0, dram=70.0), Bound.MEMORY),
-    (Profile(util=99.0, sm=70.0, tensor=75.0, dram=50.0), Bound.COMPUTE),
-    (Profile(util=99.0, sm=90.0, tensor=61.0, dram=79.0), Bound.MEMORY),
-    (Profile(util=40.0), Bound.HOST),  # a card without GPM, or a processor
-    (Profile(util=96.0), None),
+    (Profile(util_pct=99.0, sm_pct=95.0, tensor_pct=20.0, dram_pct=70.0), Bound.MEMORY),
+    (Profile(util_pct=99.0, sm_pct=70.0, tensor_pct=75.0, dram_pct=50.0), Bound.COMPUTE),
+    (Profile(util_pct=99.0, sm_pct=90.0, tensor_pct=61.0, dram_pct=79.0), Bound.MEMORY),
+    (Profile(util_pct=40.0), Bound.HOST),  # a card without GPM, or a processor
+    (Profile(util_pct=96.0), None),
     (Profile(), None),
 ]
 
@@ -34,22 +40,22 @@ share = st.floats(0, 100)
 def test_a_busier_device_never_turns_into_one_that_waits(
     util: float, sm: float, tensor: float, dram: float, more: float
 ) -> None:
-    before = bound(Profile(util=util, sm=sm, tensor=tensor, dram=dram))
-    after = bound(Profile(util=util, sm=max(sm, more), tensor=tensor, dram=dram))
+    before = bound(Profile(util_pct=util, sm_pct=sm, tensor_pct=tensor, dram_pct=dram))
+    after = bound(Profile(util_pct=util, sm_pct=max(sm, more), tensor_pct=tensor, dram_pct=dram))
     assert before is not None
     assert not (before is not Bound.HOST and after is Bound.HOST)
-    if max(tensor / USUAL.tensor, dram / USUAL.dram) < 1.0 and sm >= USUAL.sm_busy:
+    if max(tensor / USUAL.tensor_pct, dram / USUAL.dram_pct) < 1.0 and sm >= USUAL.sm_busy_pct:
         assert before is Bound.COMPUTE
 
 
 def test_only_a_case_with_room_is_told_to_run_twice() -> None:
-    small, large = Profile(sm=20.0, mem_share=30.0), Profile(sm=20.0, mem_share=80.0)
+    small, large = Profile(sm_pct=20.0, mem_share_pct=30.0), Profile(sm_pct=20.0, mem_share_pct=80.0)
     assert "side by side" in advice(Bound.HOST, small)
     assert "side by side" not in advice(Bound.HOST, large)
 
 
 def test_each_class_says_what_to_do_next() -> None:
-    texts = {advice(kind, Profile(sm=90.0, tensor=tensor)) for kind in Bound for tensor in (0.1, 70.0)}
+    texts = {advice(kind, Profile(sm_pct=90.0, tensor_pct=tensor)) for kind in Bound for tensor in (0.1, 70.0)}
     assert len(texts) == len(Bound) + 1
 
 
@@ -57,4 +63,4 @@ def test_a_profile_is_read_from_metrics_and_shown() -> None:
     metrics = {"min_avg_util": 97.0, "min_avg_sm": 88.6, "power_mean_w": 1240.0, "headroom_pct": 70.0}
     profile = Profile.of(metrics)
     assert str(profile) == "utilisation 97 %, SM 89 %, 1240 W"
-    assert profile.mem_share == 30.0
+    assert profile.mem_share_pct == 30.0

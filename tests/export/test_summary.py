@@ -44,7 +44,7 @@ def test_every_case_has_its_best_and_its_counts(database: "FilledDatabase") -> N
             interrupted=1,
             running=1,
             measured_on={"GPU-a, GPU-b": 1, "GPU-c": 1},
-            profile=Profile(util=61.0),
+            profile=Profile(util_pct=61.0),
             bound=Bound.HOST,
         ),
         CaseSummary(

@@ -1,10 +1,12 @@
 """The facts of a real study: three cases of MimicKit on two H200s."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests_docs import ROOT
+from tests_filled import FilledDatabase, filled
 
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
@@ -29,3 +31,11 @@ def study(folder: Path) -> StudyFacts:
 @pytest.fixture(scope="session")
 def cases(study: StudyFacts) -> dict[str, CaseFacts]:
     return {case.summary.case: case for case in study.cases}
+
+
+@pytest.fixture
+def database(tmp_path: Path, empty_file: Path) -> Iterator[FilledDatabase]:
+    """Return an empty study database in the study's folder."""
+    file = shutil.copy(empty_file, tmp_path / "study.db")
+    with filled(f"sqlite:///{file}") as made:
+        yield made

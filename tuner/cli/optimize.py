@@ -12,6 +12,7 @@ from tuner.cli.console import open_console
 from tuner.cli.front import front_tables
 from tuner.cli.hints import at_the_top, notes, out_of_time, script_of_best, written
 from tuner.cli.options import RUNS, Cases, Devices, Hours, Launcher, Runs, Storage, Study, database_url
+from tuner.cli.report import report_at_the_end, training_command
 from tuner.cli.search import Replay, Trials, open_search
 from tuner.cli.slurm import submit_workers
 from tuner.cli.tables import print_tables, summary_table
@@ -57,7 +58,8 @@ def optimize(
     own_devices = groups[0] if groups else devices
     search = open_search(console, study, cases=cases, devices=own_devices, replay=replay, runs=runs)
     url = database_url(storage, search.bench.folder)
-    show = partial(_show, console, search.bench, search.cases, url)
+    command = None if search.simulated else training_command(study, storage=storage, runs=runs)
+    show = partial(_show, console, search.bench, search.cases, url, command)
     if len(groups) > 1:
         run_team(console, search, url, groups, options=options, show=show)
         return
@@ -76,12 +78,15 @@ def optimize(
     conclude(outcomes, rows, interrupted=interrupted)
 
 
-def _show(console: Console, bench: Workbench, cases: Sequence[Case], url: str) -> list[CaseSummary]:
-    """Show and export the study; return its summary, one row per case."""
+def _show(
+    console: Console, bench: Workbench, cases: Sequence[Case], url: str, command: list[str] | None
+) -> list[CaseSummary]:
+    """Show and export the study, and write its report; return its summary, one row per case."""
     reader = StudyReader(connect(url), bench.spec.name)
     rows = summarise(reader)
     print_tables(console, summary_table(rows), *front_tables(reader))
     for hint in (*notes(rows), *at_the_top(bench, cases, rows)):
         console.print(hint, markup=False)
     written(console, export_study(url, bench.spec.name, bench.folder))
+    report_at_the_end(console, url, bench.spec.name, bench.folder, command=command)
     return rows

@@ -1,10 +1,12 @@
 """`tuner report`: one page about a study, for somebody who did not run the study."""
 
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from rich.console import Console
 
 from tuner.cli.console import open_console
 from tuner.cli.hints import written
@@ -15,26 +17,56 @@ from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.write import write_files
 from tuner.report.facts import gather
+from tuner.urls import shown
 
 Format = Annotated[Literal["html", "md"], typer.Option("--format", help="html: one file with pictures; md: Markdown.")]
 Out = Annotated[Path | None, typer.Option(dir_okay=False, help="The file; default: runs/STUDY/report.html or .md.")]
+NEEDED = ("jinja2", "plotly")
+"""What the extra `report` brings."""
 
 
 def report(study: Study, form: Format = "html", out: Out = None, storage: Storage = None, runs: Runs = RUNS) -> None:
     """Write one page about a study: the best configs, how certain they are, the failures, and the cost."""
     console = open_console()
-    try:
-        from tuner.report.page import render  # noqa: PLC0415 - the extra `report` brings plotly and jinja2
-    except ModuleNotFoundError as error:
-        raise TunerError(f"tuner report needs {error.name}: pip install 'tuner[report]'") from error
-    spec = load_shown(console, study)
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise TunerError(f"tuner report needs {', '.join(missing)}: pip install 'tuner[report]'")
+    spec = load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
-    facts = gather(StudyReader(connect(storage_url(storage, spec, runs)), spec.name), folder)
-    named = as_words({"study": study, "runs": None if runs == RUNS else runs})
-    commands = {
-        case.summary.case: shlex.join(["tuner", "plan", *named, "--cases", case.summary.case, "--best"])
-        for case in facts.cases
-    }
-    text = render(facts, form=form, commands=commands)
+    url = storage_url(storage, spec, runs)
+    command = training_command(study, storage=storage, runs=runs)
     path = out or folder / f"report.{form}"
-    written(console, write_files(path.parent.resolve(), {path.name: [text.encode()]}))
+    written(console, [write_report(path, url, spec.name, folder, form=form, command=command)])
+
+
+def training_command(study: str, *, storage: str | None, runs: Path) -> list[str]:
+    """Return the command that prints the best config of a case as a script, without the name of the case."""
+    options = {"study": study, "storage": storage and shown(storage), "runs": None if runs == RUNS else runs}
+    return ["tuner", "plan", *as_words(options), "--best", "--cases"]
+
+
+def write_report(
+    path: Path, url: str, study: str, folder: Path, *, form: str = "html", command: list[str] | None
+) -> Path:
+    """Write the report of a study to `path`, as `html` or `md`; return it.
+
+    `folder` holds the probes' folders. `command`, with the name of a case, prints how to train with its best config.
+    Raises StoreError or OutputError.
+    """
+    from tuner.report.page import render  # noqa: PLC0415 - the extra `report` brings plotly and jinja2
+
+    facts = gather(StudyReader(connect(url), study), folder)
+    names = [case.summary.case for case in facts.cases]
+    commands = {name: shlex.join([*command, name]) for name in names} if command else {}
+    text = render(facts, form=form, commands=commands)
+    return write_files(path.parent.resolve(), {path.name: [text.encode()]})[0]
+
+
+def report_at_the_end(console: Console, url: str, study: str, folder: Path, *, command: list[str] | None) -> None:
+    """Write the report into the study's folder where its extra is installed. No error ends the search."""
+    if any(find_spec(name) is None for name in NEEDED):
+        return
+    try:
+        written(console, [write_report(folder / "report.html", url, study, folder, command=command)])
+    except Exception as error:  # noqa: BLE001 - whatever fails here, the results of the search are stored
+        why = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
+        console.print(f"no report: {why}", markup=False)

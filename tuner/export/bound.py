@@ -24,15 +24,15 @@ class Thresholds:
     60 % of its achievable maximum on.
     """
 
-    sm_busy: float = 80.0
+    sm_busy_pct: float = 80.0
     """From here on the multiprocessors themselves are the limit."""
-    sm_waiting: float = 50.0
+    sm_waiting_pct: float = 50.0
     """Below, the multiprocessors mostly wait for work."""
-    dram: float = 48.0
+    dram_pct: float = 48.0
     """60 % of the 80 % of memory cycles that are achievable."""
-    tensor: float = 60.0
+    tensor_pct: float = 60.0
     """60 % of the tensor cores' cycles."""
-    util_waiting: float = 80.0
+    util_waiting_pct: float = 80.0
     """Where multiprocessors are not measured: a device that idles for a fifth of the time waits for work."""
 
 
@@ -43,13 +43,13 @@ USUAL = Thresholds()
 class Profile:
     """What the least busy device of a probe did over the window, in percent of the most it can do. None is unknown."""
 
-    util: float | None = None
-    sm: float | None = None
-    tensor: float | None = None
-    dram: float | None = None
+    util_pct: float | None = None
+    sm_pct: float | None = None
+    tensor_pct: float | None = None
+    dram_pct: float | None = None
     power_w: float | None = None
     """The mean power of all devices together, in watts."""
-    mem_share: float | None = None
+    mem_share_pct: float | None = None
     """The share of a device's memory that was in use at the peak."""
 
     @classmethod
@@ -57,16 +57,16 @@ class Profile:
         """Read a profile from the metrics of a trial."""
         headroom = metrics.get("headroom_pct")
         return cls(
-            util=metrics.get("min_avg_util"),
-            sm=metrics.get("min_avg_sm"),
-            tensor=metrics.get("min_avg_tensor"),
-            dram=metrics.get("min_avg_dram"),
+            util_pct=metrics.get("min_avg_util"),
+            sm_pct=metrics.get("min_avg_sm"),
+            tensor_pct=metrics.get("min_avg_tensor"),
+            dram_pct=metrics.get("min_avg_dram"),
             power_w=metrics.get("power_mean_w"),
-            mem_share=None if headroom is None else 100.0 - headroom,
+            mem_share_pct=None if headroom is None else 100.0 - headroom,
         )
 
     def __str__(self) -> str:
-        known = {"utilisation": self.util, "SM": self.sm, "tensor": self.tensor, "DRAM": self.dram}
+        known = {"utilisation": self.util_pct, "SM": self.sm_pct, "tensor": self.tensor_pct, "DRAM": self.dram_pct}
         parts = [f"{name} {share:.0f} %" for name, share in known.items() if share is not None]
         return ", ".join([*parts, *([f"{self.power_w:.0f} W"] if self.power_w is not None else [])])
 
@@ -76,21 +76,21 @@ def bound(profile: Profile, limits: Thresholds = USUAL) -> Bound | None:
 
     Utilisation alone says that a device waits. It does not say what a busy device is busy with.
     """
-    dram, tensor = profile.dram or 0.0, profile.tensor or 0.0
-    if dram >= limits.dram and dram / limits.dram >= tensor / limits.tensor:
+    dram, tensor = profile.dram_pct or 0.0, profile.tensor_pct or 0.0
+    if dram >= limits.dram_pct and dram / limits.dram_pct >= tensor / limits.tensor_pct:
         return Bound.MEMORY
-    if tensor >= limits.tensor:
+    if tensor >= limits.tensor_pct:
         return Bound.COMPUTE
-    if profile.sm is None:
-        return Bound.HOST if profile.util is not None and profile.util < limits.util_waiting else None
-    if profile.sm >= limits.sm_busy:
+    if profile.sm_pct is None:
+        return Bound.HOST if profile.util_pct is not None and profile.util_pct < limits.util_waiting_pct else None
+    if profile.sm_pct >= limits.sm_busy_pct:
         return Bound.COMPUTE
-    return Bound.HOST if profile.sm < limits.sm_waiting else Bound.BALANCED
+    return Bound.HOST if profile.sm_pct < limits.sm_waiting_pct else Bound.BALANCED
 
 
-ROOM_FOR_TWO = 45.0
+ROOM_FOR_TWO_PCT = 45.0
 """A second job of the same size fits beside the first where the first uses at most this share of the memory."""
-IDLE_TENSOR = 10.0
+IDLE_TENSOR_PCT = 10.0
 """Below this share the tensor cores count as unused."""
 
 
@@ -100,12 +100,12 @@ def advice(kind: Bound, profile: Profile) -> str:
         case Bound.MEMORY:
             return "bf16 or fused kernels (torch.compile) move fewer bytes; a larger batch gains little"
         case Bound.COMPUTE:
-            if profile.tensor is not None and profile.tensor < IDLE_TENSOR:
+            if profile.tensor_pct is not None and profile.tensor_pct < IDLE_TENSOR_PCT:
                 return "the cards are near their limit; the tensor cores are idle, so bf16 or TF32 may still gain"
             return "the cards are near their limit; only less work per sample or more cards gain much"
         case Bound.HOST:
             more = "larger batches, more data workers, CUDA graphs or torch.compile give the devices more to do"
-            fits = profile.mem_share is not None and profile.mem_share <= ROOM_FOR_TWO
+            fits = profile.mem_share_pct is not None and profile.mem_share_pct <= ROOM_FOR_TWO_PCT
             return f"{more}; two single-GPU jobs side by side fit into the memory" if fits else more
         case Bound.BALANCED:
             return "no part is near its limit; larger batches gain while memory lasts, and torch.compile may gain"

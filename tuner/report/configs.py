@@ -66,6 +66,7 @@ def _front(means: Sequence[TrialRecord]) -> Iterator[TrialRecord]:
 
 def _point(record: CaseRecord, mean: TrialRecord, best: Config | None, is_eligible: bool, on_front: bool) -> Point:
     config = launched(dict(mean.config))
+    rung = config.get(LADDER)
     return Point(
         trial=mean.number,
         config=config,
@@ -73,7 +74,7 @@ def _point(record: CaseRecord, mean: TrialRecord, best: Config | None, is_eligib
         error=mean.metrics.get(f"{record.objectives[0]}_se"),
         samples_per_s=mean.probe.samples_per_s,
         sm_pct=mean.metrics.get("min_avg_sm"),
-        rung=int(config[LADDER]) if LADDER in config else None,
+        rung=rung if isinstance(rung, int) else None,
         mem_share_pct=memory_share(mean),
         readings=mean.readings,
         is_best=config == best,

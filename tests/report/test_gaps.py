@@ -1,0 +1,154 @@
+"""A report of what is left: a study without a result, folders and logs that are gone, damaged or half-written."""
+
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests_filled import FilledDatabase
+
+from tuner.errors import StoreError
+from tuner.export.database import connect
+from tuner.export.query import StudyReader
+from tuner.kept.names import PROBE
+from tuner.probe.marks import Mark
+from tuner.probe.plan import Device
+from tuner.probe.result import DeviceSample
+from tuner.probe.series import FILE, write_series
+from tuner.probe.window import Window
+from tuner.report.facts import CaseFacts, StudyFacts, gather
+from tuner.report.page import render
+from tuner.report.pictures import pictures
+from tuner.report.words import verdict
+
+CARDS = (Device(name="cuda:0", model="x"), Device(name="cuda:1", model="x"))
+MARKS = tuple(Mark(iteration=number, t_s=2.0 + number) for number in range(6))
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+
+
+def report(database: FilledDatabase, folder: Path) -> StudyFacts:
+    """Gather the facts of a study, and check that both forms of its report can be written."""
+    study = gather(StudyReader(connect(database.url), "pi_plus"), folder)
+    for form in ("html", "md"):
+        text = render(study, form=form, commands={})
+        assert all(case.summary.case in text for case in study.cases)
+        assert all(line in text.replace("&#39;", "'") for case in study.cases for line in case.missing)
+    return study
+
+
+def only(study: StudyFacts) -> CaseFacts:
+    (case,) = study.cases
+    return case
+
+
+def test_a_study_without_a_finished_trial_says_so(database: FilledDatabase, tmp_path: Path) -> None:
+    empty, begun = database.case("add_pi_plus"), database.case("amp_pi_plus")
+    database.running(begun)
+    study = report(database, tmp_path)
+    assert [case.missing for case in study.cases] == [("no trial has given a number yet",)] * 2
+    assert [verdict(case) for case in study.cases] == [
+        "No config of add_pi_plus may be the best: no trials.",
+        "No config of amp_pi_plus may be the best: no trials.",
+    ]
+    assert not any(pictures(case) for case in study.cases)
+    assert empty.study_name == "pi_plus/add_pi_plus"
+
+
+def test_a_case_in_which_everything_failed_shows_why(database: FilledDatabase, tmp_path: Path) -> None:
+    case = database.case("add_pi_plus")
+    trial = database.add(case, {"num_envs": 4096}, status="gpu_oom", detail=OOM, out_dir="probes/add_pi_plus/0000")
+    database.add(case, {"num_envs": 2048}, status="gpu_oom", detail=OOM, out_dir="probes/add_pi_plus/0001")
+    folder = tmp_path / "probes/add_pi_plus/0000"
+    folder.mkdir(parents=True)
+    log = ["first line", *(f"building {number}" for number in range(50)), f"[rank1]: {OOM}", "NCCL teardown"]
+    (folder / "console.log").write_bytes("\n".join(log).encode() + b"\xff\0 half a char")
+    facts = only(report(database, tmp_path))
+    (failed,) = facts.failures
+    assert (failed.kind, failed.trials, failed.example) == ("gpu_oom", 2, trial.number)
+    assert failed.excerpt is not None
+    assert f"[rank1]: {OOM}\nNCCL teardown" in failed.excerpt
+    assert "first line" not in failed.excerpt
+    assert facts.out_of_memory == (2048, 4096)
+    assert [one.what for one in facts.spent] == ["out of memory"]
+
+
+def test_logs_that_are_gone_are_named(database: FilledDatabase, tmp_path: Path) -> None:
+    case = database.case("add_pi_plus")
+    database.add(case, {"num_envs": 64}, utils=(50.0, 60.0), out_dir="probes/add_pi_plus/0000")
+    database.add(case, {"num_envs": 4096}, status="gpu_oom", detail=OOM, out_dir="probes/add_pi_plus/0001")
+    (tmp_path / "probes/add_pi_plus/0001/console.log").mkdir(parents=True)  # no file
+    facts = only(report(database, tmp_path))
+    assert facts.missing == (
+        "what the devices of the best's probe showed over time: there is no series in probes/add_pi_plus/0000",
+        "a console log of gpu_oom: the folders of these probes are not here any more",
+    )
+
+
+@pytest.mark.parametrize("left", [1.0, 0.5, 0.01])
+def test_half_a_series_is_drawn_as_far_as_it_goes(database: FilledDatabase, tmp_path: Path, left: float) -> None:
+    database.add(database.case("add_pi_plus"), {"num_envs": 64}, utils=(50.0, 60.0), out_dir="probe")
+    (tmp_path / "probe").mkdir()
+    samples = [DeviceSample(t_s=tick / 10, device=card, util_pct=50.0) for tick in range(90) for card in range(2)]
+    write_series(tmp_path / "probe", samples, CARDS, marks=MARKS, window=Window(MARKS[1:]))
+    content = (tmp_path / "probe" / FILE).read_bytes()
+    (tmp_path / "probe" / FILE).write_bytes(content[: int(left * len(content))])
+    facts = only(report(database, tmp_path))
+    drawn = [picture for picture in pictures(facts) if picture.name == "over_time"]
+    if left < 0.1:
+        assert not drawn
+        assert "there is no series in probe" in facts.missing[0]
+        return
+    (picture,) = drawn
+    assert [trace["name"] for trace in picture.data] == ["cuda:0", "cuda:1"]
+    assert picture.layout["shapes"][0]["x0"] == pytest.approx(3.0, abs=0.11)
+    assert len(picture.layout["shapes"]) == 1 + sum(mark.t_s < 9.0 * left for mark in MARKS)
+
+
+def test_a_database_of_another_optuna_is_read_as_far_as_its_tables_are_the_same(
+    database: FilledDatabase, tmp_path: Path
+) -> None:
+    database.add(database.case("add_pi_plus"), {"num_envs": 64}, utils=(50.0, 60.0))
+    with closing(sqlite3.connect(tmp_path / "study.db")) as connection, connection:
+        connection.execute("UPDATE version_info SET library_version = '9.9.0', schema_version = 99")
+        connection.execute("UPDATE alembic_version SET version_num = 'v9.9.0'")
+        connection.execute("ALTER TABLE trials ADD COLUMN mood TEXT")
+    assert verdict(only(report(database, tmp_path))).startswith("The best config reaches 50.0 min_avg_util")
+    with closing(sqlite3.connect(tmp_path / "study.db")) as connection, connection:
+        connection.execute("ALTER TABLE trial_values RENAME COLUMN objective TO goal")
+    with pytest.raises(StoreError, match="is no study database of Optuna 5: its table trial_values lacks objective"):
+        report(database, tmp_path)
+
+
+def test_hosts_with_another_number_of_devices_and_damaged_records_cost_no_report(
+    database: FilledDatabase, tmp_path: Path
+) -> None:
+    case = database.case("add_pi_plus")
+    database.add(case, {"num_envs": 64}, utils=(50.0, 60.0))
+    database.add(case, {"num_envs": 64}, utils=(70.0,))
+    for damaged in ("{", '{"config": 1}', "[]"):
+        trial = case.ask()
+        trial.set_user_attr(PROBE, damaged)
+        case.tell(trial, 1.0)
+    facts = only(report(database, tmp_path))
+    assert [point.value for point in facts.points] == [70.0]
+    assert facts.summary.left_out == 3
+
+
+def test_records_with_anything_missing_make_a_report(database: FilledDatabase, tmp_path: Path) -> None:
+    chance = random.Random(25)  # a study has some 20 fields that may be unknown; all of them are, somewhere
+    case = database.case("add_pi_plus", defaults=[{"num_envs": 64}], learning=["batch"])
+    for _ in range(40):
+        config = {"num_envs": chance.choice([64, 128, "odd"]), "batch": chance.choice([1, True, "b", 0.5])}
+        unknown = chance.sample(["total_s", "start_up_s", "window_s", "samples_per_s", "started_at"], 3)
+        metrics = {"min_avg_util": 50.0, "min_avg_sm": chance.choice([None, 40.0]), "headroom_pct": None}
+        status = chance.choice(["ok", "pruned", "gpu_oom", "hang", "no_reading"])
+        config = {name: value for name, value in config.items() if chance.random() < 0.8}
+        more: dict[str, Any] = dict.fromkeys(unknown) | {
+            "metrics": metrics,
+            "host": {},
+            "out_dir": chance.choice(["", None, "x"]),
+        }
+        database.add(case, config, utils=(chance.uniform(0, 100),), status=status, **more)
+    assert report(database, tmp_path).machine == {}
