@@ -118,17 +118,35 @@ class RealProber:
 
 def open_prober(bench: Workbench, say: Callable[[str], None] = lambda _: None) -> RealProber:
     """Return a prober on the devices of a bench. Raises DeviceError when a card cannot be read."""
+    return prober_on(bench.source, say, facts=_facts(bench))
+
+
+def prober_on(
+    source: DeviceSource,
+    say: Callable[[str], None] = lambda _: None,
+    *,
+    shared: bool = False,
+    facts: Mapping[str, str] | None = None,
+) -> RealProber:
+    """Return a prober on the devices of a source; see `RealProber` for `say` and `facts`.
+
+    With `shared` a probe does not wait for idle cards: other programs work on them all the time.
+    Raises DeviceError when a card cannot be read.
+    """
     clock = MonotonicClock()
-    cards = Cards(bench.devices)
     return RealProber(
-        bench.source,
-        occupied=cards.occupancy,
+        source,
+        occupied=_nobody if shared else Cards(source.devices).occupancy,
         sessions=Sessions(clock),
         clock=clock,
         sleep=time.sleep,
         say=say,
-        facts=_facts(bench),
+        facts=facts,
     )
+
+
+def _nobody() -> Sequence[Occupancy]:
+    return ()
 
 
 def _facts(bench: Workbench) -> dict[str, str]:

@@ -56,6 +56,7 @@ PARSED = {
     "tuner doctor --study pi_plus",
     "tuner try --study S",  # starts a trainer: tests/cli/test_init.py runs it
     "tuner try --study train",
+    "tuner scale --study pi_plus --gpus 1,2",
 }
 SHELL = {
     "export MIMICKIT_ROOT=~/MimicKit MIMICKIT_PYTHON=~/mimickit-env/bin/python",

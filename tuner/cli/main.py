@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from tuner import __version__
-from tuner.cli import attempt, database, doctor, init, optimize, plan, preview, record, recover, report, worker
+from tuner.cli import attempt, database, doctor, init, optimize, plan, preview, record, recover, report, scale, worker
 from tuner.cli.console import fall_silent
 from tuner.errors import TunerError
 
@@ -37,6 +37,7 @@ for command in (
     preview.cases,
     plan.plan,
     database.dashboard,
+    scale.scale,
     preview.schema,
 ):
     app.command()(command)

@@ -79,6 +79,13 @@ def _open_cards(indices: Sequence[int], connect: Connect, cuda_order: CudaOrder)
     return NvmlSource(nvml, [uuids[index] for index in indices])
 
 
+def part_of(source: DeviceSource, positions: Sequence[int], connect: Connect = Nvml) -> DeviceSource:
+    """Open some devices of a source by their positions. Raises DeviceError when a card does not answer."""
+    chosen = [source.devices[position] for position in positions]
+    uuids = [device.uuid for device in chosen if device.uuid is not None]
+    return NvmlSource(connect(), uuids) if uuids else CpuSource(len(chosen))
+
+
 def device_variables(devices: Sequence[Device]) -> dict[str, str]:
     """Return the environment variables that restrict a trainer to these devices.
 

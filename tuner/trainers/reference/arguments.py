@@ -11,7 +11,7 @@ def team_parser(module: str) -> argparse.ArgumentParser:
     """Return a parser of the arguments that all runs of a started trainer share, for `python -m module`."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--case", choices=CASES, required=True)
-    parser.add_argument("--devices", type=_device, nargs="+", default=["cpu"], help="cuda:N or cpu, one rank each")
+    parser.add_argument("--devices", type=device_name, nargs="+", default=["cpu"], help="cuda:N or cpu, one rank each")
     parser.add_argument("--master-port", type=above_0, required=True, help="where the ranks meet")
     parser.add_argument("--num-envs", type=above_0, default=1024, help="environments per device")
     parser.add_argument("--hidden-units", type=above_0, help="per hidden layer; 1024 on GPUs, 64 on CPUs")
@@ -57,7 +57,8 @@ def _whole(text: str, *, least: int) -> int:
     return int(text)
 
 
-def _device(text: str) -> str:
+def device_name(text: str) -> str:
+    """Read the name of a device as torch writes it."""
     if not re.fullmatch(r"cpu|cuda:\d+", text):
         raise argparse.ArgumentTypeError(f"{text!r} is neither cpu nor cuda:N")
     return text

@@ -1,0 +1,124 @@
+"""A campaign keeps each measurement at once, and ends early only where nothing else can succeed."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests_scaling import KnownProber, results
+
+from tuner.devices.cpu import CpuSource
+from tuner.errors import DeviceError, TrainerError
+from tuner.probe.kinds import FailureKind
+from tuner.probe.plan import ProbePlan
+from tuner.probe.result import STOPPED, Failure
+from tuner.scaling.campaign import measure_all
+from tuner.scaling.measuring import Measuring
+from tuner.scaling.planning import scaling_runs
+from tuner.scaling.results import Results
+from tuner.scaling.subjects import built_in
+
+Rate = Callable[[ProbePlan], float | Failure | None]
+
+
+class Campaign:
+    """All runs of one workload on two devices."""
+
+    def __init__(self, folder: Path, name: str = "fusion") -> None:
+        self._folder = folder
+        self._scaled = built_in(name, gpu=False, window_s=1.0, sizes=(16, 32))
+        self.probers: list[KnownProber] = []
+        self.plans: list[ProbePlan] = []
+        self.kept: list[Results] = []
+        self.runs = list(scaling_runs([self._scaled.wanted], (1, 2), ("host",)))
+
+    def measure(self, rate: Rate) -> Results:
+        def noted(plan: ProbePlan) -> float | Failure | None:
+            self.plans.append(plan)
+            return rate(plan)
+
+        def opened(_: object) -> KnownProber:
+            self.probers.append(KnownProber(noted))
+            return self.probers[-1]
+
+        measuring = Measuring(CpuSource(2), open_prober=opened, folder=self._folder)
+        try:
+            return measure_all(
+                measuring,
+                self.runs,
+                {self._scaled.subject.name: self._scaled.measured},
+                results(on_gpu=False),
+                keep=self.kept.append,
+                tell=lambda run, points: None,
+            )
+        finally:
+            measuring.close()
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> Campaign:
+    return Campaign(tmp_path)
+
+
+def test_every_run_is_measured_and_kept_at_once(campaign: Campaign) -> None:
+    done = campaign.measure(lambda plan: 100.0 * len(plan.slot.devices))
+    assert [len(one.points) for one in campaign.kept] == [1, 2, 4, 6, 7, 8, 9, 10]
+    assert done == campaign.kept[-1]
+    assert {(one.mode, len(one.gpus), one.samples_per_s) for one in done.points} == {
+        ("single", 1, 100.0),
+        ("beside", 1, 100.0),
+        ("apart", 2, 200.0),
+        ("joined", 2, 200.0),
+    }
+    assert [one.samples_per_step for one in done.points if one.mode == "joined"] == [32, 64]
+
+
+def test_programs_stay_open_until_other_ranks_are_needed(campaign: Campaign) -> None:
+    campaign.measure(lambda _: 100.0)
+    assert len(campaign.probers) == 1 + 2 + 1
+    assert all(prober.closed for prober in campaign.probers)
+
+
+def test_the_route_reaches_the_ranks(campaign: Campaign) -> None:
+    campaign.measure(lambda _: 100.0)
+    off = [plan.env.get("NCCL_P2P_DISABLE") for plan in campaign.plans]
+    assert off == [None if len(plan.slot.devices) == 1 else "1" for plan in campaign.plans]
+
+
+def test_a_size_that_fails_leaves_the_others(campaign: Campaign) -> None:
+    full = Failure(kind=FailureKind.GPU_OOM, rule="", detail="CUDA out of memory")
+    done = campaign.measure(lambda plan: full if plan.config["size"] == 32 else 100.0)
+    assert [len(one.points) for one in campaign.kept][-1] == 10
+    assert {one.size for one in done.points if one.samples_per_s} == {16}
+    assert {one.detail for one in done.points if one.failure} == {"CUDA out of memory"}
+
+
+@pytest.mark.parametrize(("kind", "said"), [(FailureKind.GPU_LOST, "fusion: gone"), (FailureKind.GPU_BUSY, "--shared")])
+def test_a_card_that_leaves_ends_the_campaign_and_what_was_measured_is_kept(
+    kind: FailureKind, said: str, campaign: Campaign
+) -> None:
+    gone = Failure(kind=kind, rule="", detail="gone")
+    with pytest.raises(DeviceError, match=said):
+        campaign.measure(lambda plan: gone if len(plan.slot.devices) == 2 else 100.0)
+    assert sum(one.samples_per_s is not None for one in campaign.kept[-1].points) == 6
+
+
+@pytest.mark.parametrize(("kind", "tried"), [(FailureKind.CRASH, 3), (FailureKind.MISSING_DEPENDENCY, 1)])
+def test_failures_before_anything_has_run_end_the_campaign(kind: FailureKind, tried: int, campaign: Campaign) -> None:
+    with pytest.raises(TrainerError, match=f"fusion: {kind}: broken"):
+        campaign.measure(lambda _: Failure(kind=kind, rule="", detail="broken"))
+    assert len(campaign.kept) == tried
+
+
+def test_an_interrupted_run_is_left_out(campaign: Campaign) -> None:
+    done = campaign.measure(lambda plan: STOPPED if plan.config["size"] == 32 else 100.0)
+    assert [one.size for one in done.points] == [16]
+
+
+def test_a_trainer_that_counts_nothing_is_refused(campaign: Campaign) -> None:
+    with pytest.raises(TrainerError, match="counts no samples"):
+        campaign.measure(lambda _: None)
+
+
+def test_any_trainers_step_is_its_iteration(tmp_path: Path) -> None:
+    done = Campaign(tmp_path, "ppo").measure(lambda _: 100.0)
+    assert {one.samples_per_step for one in done.points} == {100.0 * 4.0 / 8}

@@ -1,0 +1,67 @@
+"""The losses of a step add up to what the step takes beyond the ideal."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.scaling.laws import Measure
+from tuner.scaling.losses import (
+    BUBBLE,
+    COMMUNICATION,
+    CONTENTION,
+    IMBALANCE,
+    SERIAL,
+    STAGES,
+    SYNCHRONISATION,
+    WAITING,
+    Steps,
+    fill_share,
+    losses,
+)
+
+ms = st.floats(0.1, 1000.0)
+measures = st.builds(Measure, ms, st.none() | st.floats(0.0, 10.0))
+
+
+@given(
+    steps=st.builds(
+        Steps,
+        joined=measures,
+        ideal=measures,
+        same_batch=measures,
+        beside=st.lists(measures, max_size=4).map(tuple),
+        apart=st.none() | measures,
+        fill=st.sampled_from([0.0, 0.125, 0.875]),
+    )
+)
+def test_losses_add_up(steps: Steps) -> None:
+    total = sum(loss.ms for loss in losses(steps))
+    assert total == pytest.approx(steps.joined.value - steps.ideal.value, abs=1e-6)
+
+
+def test_each_loss_is_the_difference_of_its_two_measurements() -> None:
+    steps = Steps(
+        joined=Measure(20.0, 0.3),
+        ideal=Measure(5.0, 0.1),
+        same_batch=Measure(6.0, 0.1),
+        beside=(Measure(7.0, 0.2), Measure(8.0, 0.2)),
+        apart=Measure(9.0, 0.4),
+    )
+    assert {loss.name: loss.ms for loss in losses(steps)} == pytest.approx(
+        {SERIAL: 1.0, CONTENTION: 1.5, IMBALANCE: 0.5, SYNCHRONISATION: 1.0, COMMUNICATION: 11.0}
+    )
+    assert losses(steps)[-1].error_ms == pytest.approx(0.5)
+
+
+def test_a_trainer_that_always_exchanges_has_one_loss_for_both() -> None:
+    steps = Steps(joined=Measure(20.0), ideal=Measure(5.0), same_batch=Measure(5.0))
+    assert [(loss.name, loss.ms) for loss in losses(steps)] == [(WAITING, 15.0)]
+
+
+def test_a_pipeline_fills_and_drains() -> None:
+    assert fill_share(2, 8) == 1 / 8
+    assert fill_share(8, 8) == 7 / 8
+    steps = Steps(
+        joined=Measure(12.0), ideal=Measure(5.0), same_batch=Measure(5.0), apart=Measure(8.0), fill=fill_share(2, 8)
+    )
+    assert [(loss.name, loss.ms) for loss in losses(steps)] == [(STAGES, 3.0), (BUBBLE, 1.0), (COMMUNICATION, 3.0)]

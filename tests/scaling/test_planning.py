@@ -1,0 +1,86 @@
+"""The runs of a campaign: all that the tables need, grouped by the programs that serve them."""
+
+from itertools import groupby
+
+import pytest
+
+from tuner.devices.topology import Link
+from tuner.scaling.planning import Run, Team, Wanted, counts, routes, scaling_runs, split_runs
+
+FUSION = Wanted(name="fusion", sizes=(64, 256), can_stay_apart=True)
+PPO = Wanted(name="ppo", sizes=(1024,))
+PIPELINE = Wanted(name="pipeline", sizes=(64,), splits_model=True, can_stay_apart=True)
+LINKS = Wanted(name="allreduce", sizes=(4096,), only_links=True)
+ALL = (PPO, FUSION, PIPELINE, LINKS)
+
+
+def link(*, p2p: bool | None = True, nvlink: bool | None = True) -> Link:
+    return Link(first=0, second=1, p2p=p2p, nvlink=nvlink)
+
+
+def of(runs: list[Run], subject: str, mode: str) -> list[Run]:
+    return [run for run in runs if (run.subject, run.mode) == (subject, mode)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "visible", "expected"),
+    [(None, 1, (1,)), (None, 6, (1, 2, 4)), ([8], 8, (1, 8)), ([4, 2], 8, (1, 2, 4)), (None, 8, (1, 2, 4, 8))],
+)
+def test_one_gpu_is_always_the_baseline(asked: list[int] | None, visible: int, expected: tuple[int, ...]) -> None:
+    assert counts(asked, visible) == expected
+
+
+@pytest.mark.parametrize(
+    ("pairs", "on_gpu", "expected"),
+    [
+        ([link()], True, ("nvlink", "host")),
+        ([link(nvlink=False)], True, ("p2p", "host")),
+        ([link(), link(p2p=False)], True, ("host",)),
+        ([link(nvlink=None)], True, ("p2p", "host")),
+        ([], False, ("gloo",)),
+    ],
+)
+def test_routes_follow_the_topology(pairs: list[Link], on_gpu: bool, expected: tuple[str, ...]) -> None:
+    assert routes(pairs, on_gpu=on_gpu) == expected
+
+
+def test_a_program_is_started_once_for_all_that_it_serves() -> None:
+    runs = list(scaling_runs(ALL, (1, 2), ("nvlink", "host")))
+    teams = [teams for teams, _ in groupby(run.teams for run in runs)]
+    assert teams == [
+        (Team(gpus=(0,)),),
+        (Team(gpus=(0,)), Team(gpus=(1,))),
+        (Team(gpus=(0, 1), route="nvlink"),),
+        (Team(gpus=(0, 1), route="host"),),
+    ]
+
+
+def test_the_largest_batch_is_divided_for_strong_scaling() -> None:
+    runs = list(scaling_runs(ALL, (1, 2, 8), ("nvlink",)))
+    assert [run.size for run in of(runs, "fusion", "single")] == [32, 64, 128, 256]
+    assert [run.size for run in of(runs, "pipeline", "single")] == [64]
+    assert [run.size for run in of(runs, "allreduce", "joined")] == [4096, 4096]
+
+
+def test_each_subject_has_only_the_modes_that_it_can_run() -> None:
+    runs = list(scaling_runs(ALL, (1, 2), ("nvlink", "host")))
+    assert {run.mode for run in runs if run.subject == "allreduce"} == {"joined"}
+    assert {run.mode for run in runs if run.subject == "ppo"} == {"single", "beside", "joined"}
+    assert {run.teams[0].route for run in of(runs, "fusion", "apart")} == {"nvlink"}
+    assert {run.teams[0].route for run in of(runs, "fusion", "joined")} == {"nvlink", "host"}
+
+
+def test_a_trainer_without_sizes_is_measured_as_it_is() -> None:
+    runs = list(scaling_runs([Wanted(name="mine", sizes=(None,))], (1, 2), ("p2p",)))
+    assert {run.size for run in runs} == {None}
+
+
+def test_a_split_measures_each_card_and_then_all_cards_twice() -> None:
+    runs = list(split_runs([PPO, LINKS], 3))
+    assert [(run.mode, [team.gpus for team in run.teams]) for run in runs] == [
+        ("single", [(0,)]),
+        ("single", [(1,)]),
+        ("single", [(2,)]),
+        ("beside", [(0,), (1,), (2,)]),
+        ("beside", [(0,), (1,), (2,)]),
+    ]

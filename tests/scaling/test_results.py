@@ -1,0 +1,72 @@
+"""The file of results: it gives back what was written, and refuses what it cannot read with one message."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests_scaling import point, results
+
+from tuner.devices.topology import Link
+from tuner.errors import TunerError
+from tuner.probe.kinds import FailureKind
+from tuner.probe.result import DeviceSummary
+from tuner.scaling.results import FORMAT, VERSION, Point, Results, read, refuse_to_overwrite, write
+
+FULL = Results(
+    written_at="2026-11-23T10:00:00+00:00",
+    tuner="0.1.0",
+    machine={"cpu": "a processor"},
+    devices=("NVIDIA H200",) * 2,
+    on_gpu=True,
+    links=(Link(first=0, second=1, p2p=True, nvlink=None),),
+    subjects=results().subjects,
+    points=(
+        point("joined", 10.5, gpus=(0, 1), route="nvlink", error=0.5),
+        Point(
+            workload="fusion",
+            size=None,
+            mode="single",
+            gpus=(0,),
+            devices=(DeviceSummary(device="cuda:0", source="nvml", window_s=2.0, util_mean_pct=50.0),),
+            failure=FailureKind.GPU_OOM,
+            detail="CUDA out of memory",
+        ),
+    ),
+)
+
+
+def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    write(FULL, path)
+    assert read(path) == FULL
+    assert json.loads(path.read_text())[FORMAT] == VERSION
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is no JSON file"),
+        ("[]", "is no result of `tuner scale`"),
+        ('{"a": 1}', "is no result of `tuner scale`"),
+        ('{"tuner_scale": 2}', "has version 2 of the results, and this tuner reads version 1"),
+        ('{"tuner_scale": 1}', "is damaged at"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(text)
+    with pytest.raises(TunerError, match=said):
+        read(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TunerError, match=r"nowhere\.json cannot be read"):
+        read(tmp_path / "nowhere.json")
+
+
+def test_measured_results_are_never_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    refuse_to_overwrite(path)
+    write(FULL, path)
+    with pytest.raises(TunerError, match="name another file"):
+        refuse_to_overwrite(path)

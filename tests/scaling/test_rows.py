@@ -1,0 +1,88 @@
+"""The scaling table: which measurements are compared with which."""
+
+import pytest
+from tests_scaling import FUSION, PIPELINE, point, results
+
+from tuner.scaling.losses import COMMUNICATION, CONTENTION, SERIAL
+from tuner.scaling.results import Subject
+from tuner.scaling.rows import Row, fits, link_table, table
+
+BOTH = (0, 1)
+MEASURED = results(
+    point("single", 1000.0, size=32, error=10.0),
+    point("single", 1600.0, size=64, error=10.0),
+    point("beside", 1580.0, size=64, beside=2),
+    point("beside", 1590.0, size=64, gpus=(1,), beside=2),
+    point("joined", 1500.0, size=32, gpus=BOTH, route="nvlink", error=10.0),
+    point("joined", 3000.0, size=64, gpus=BOTH, route="nvlink", error=10.0),
+    point("joined", None, size=64, gpus=BOTH, route="host"),
+)
+
+
+def find(rows: list[Row], scaling: str, size: int) -> Row:
+    (row,) = [row for row in rows if (row.scaling, row.size) == (scaling, size)]
+    return row
+
+
+def test_weak_scaling_compares_the_same_batch_per_gpu() -> None:
+    row = find(table(MEASURED), "weak", 64)
+    assert row.speed_up.value == pytest.approx(3000 / 1600)
+    assert row.efficiency_pct.value == pytest.approx(93.75)
+    assert row.step_ms.value == pytest.approx(1000 * 128 / 3000)
+    lost = {loss.name: loss.ms for loss in row.losses}
+    assert lost[CONTENTION] == pytest.approx((64 / 1580 + 64 / 1590) / 2 * 1000 - 40)
+
+
+def test_strong_scaling_compares_the_same_whole_batch() -> None:
+    row = find(table(MEASURED), "strong", 64)
+    assert row.speed_up.value == pytest.approx(1500 / 1600)
+    lost = {loss.name: loss.ms for loss in row.losses}
+    assert lost[SERIAL] == pytest.approx(32.0 - 20.0)
+    assert sum(lost.values()) == pytest.approx(row.step_ms.value - 20.0)
+
+
+def test_a_failed_measurement_has_no_row() -> None:
+    assert {row.route for row in table(MEASURED)} == {None, "nvlink"}
+
+
+def test_a_split_model_is_compared_with_the_whole_model_on_one_gpu() -> None:
+    measured = results(
+        point("single", 100.0, workload="pipeline", size=64),
+        point("apart", 190.0, workload="pipeline", size=64, gpus=BOTH, route="nvlink", step=64),
+        point("joined", 160.0, workload="pipeline", size=64, gpus=BOTH, route="nvlink", step=64),
+        subjects=(PIPELINE,),
+    )
+    (row,) = [row for row in table(measured) if row.scaling == "strong"]
+    assert row.speed_up.value == pytest.approx(1.6)
+    assert sum(loss.ms for loss in row.losses) == pytest.approx(400 - 320)
+    assert [row.scaling for row in table(measured)] == ["single", "strong"]
+
+
+def test_each_size_and_route_has_a_fit() -> None:
+    found = {(fit.scaling, fit.size): fit.serial.share for fit in fits(table(MEASURED))}
+    assert found["weak", 64] == pytest.approx(2 - 3000 / 1600)
+    assert found["strong", 64] == pytest.approx((1600 / 1500 - 0.5) / 0.5)
+
+
+def test_the_bus_bandwidth_is_that_of_nccl_tests() -> None:
+    links = Subject(name="allreduce", text="sums a buffer", unit="bytes")
+    measured = results(
+        point("joined", 2000.0, workload="allreduce", size=10**6, gpus=BOTH, route="nvlink", error=20.0, step=2),
+        subjects=(links,),
+    )
+    (row,) = link_table(measured, "allreduce")
+    assert (row.time_us.value, row.time_us.error) == pytest.approx((1000.0, 10.0))
+    assert row.bus_gb_per_s == pytest.approx(1.0)
+    four = results(
+        point("joined", 4000.0, workload="allreduce", size=10**6, gpus=(0, 1, 2, 3), route="nvlink", step=4),
+        subjects=(links,),
+        cards=4,
+    )
+    assert link_table(four, "allreduce")[0].bus_gb_per_s == pytest.approx(1.5)
+    assert table(four) == []
+
+
+def test_communication_is_what_exchanging_adds() -> None:
+    measured = results(*MEASURED.points, point("apart", 3100.0, size=64, gpus=BOTH, route="nvlink"), subjects=(FUSION,))
+    lost = {loss.name: loss.ms for loss in find(table(measured), "weak", 64).losses}
+    assert lost[COMMUNICATION] == pytest.approx(128_000 / 3000 - 128_000 / 3100)

@@ -1,0 +1,83 @@
+"""Results of `tuner scale` that never ran, and a prober that knows every rate in advance."""
+
+from collections.abc import Callable
+
+from tuner.probe.plan import ProbePlan
+from tuner.probe.result import Failure, ProbeResult
+from tuner.probe.stop import Stop
+from tuner.scaling.results import Mode, Point, Results, Route, Subject
+
+FUSION = Subject(name="fusion", text="trains a network", unit="samples per GPU and step")
+PIPELINE = Subject(name="pipeline", text="splits a model", unit="samples", splits_model=True, micro_batches=8)
+
+
+def point(
+    mode: Mode,
+    rate: float | None,
+    *,
+    workload: str = "fusion",
+    size: int | None = 64,
+    gpus: tuple[int, ...] = (0,),
+    route: Route | None = None,
+    beside: int = 1,
+    error: float | None = None,
+    step: float | None = None,
+) -> Point:
+    """Return a point; a step has `size` samples on each GPU unless `step` says otherwise."""
+    return Point(
+        workload=workload,
+        size=size,
+        mode=mode,
+        gpus=gpus,
+        route=route,
+        beside=beside,
+        samples_per_s=rate,
+        samples_per_s_se=error,
+        samples_per_step=step if step is not None else float((size or 1) * len(gpus)),
+    )
+
+
+def results(*points: Point, subjects: tuple[Subject, ...] = (FUSION,), cards: int = 2, on_gpu: bool = True) -> Results:
+    """Return results of a machine with like cards."""
+    return Results(
+        written_at="2026-11-23T10:00:00+00:00",
+        tuner="0.1.0",
+        machine={"gpus": f"{cards} x NVIDIA H200", "cpu": "a processor"},
+        devices=("NVIDIA H200" if on_gpu else "a processor",) * cards,
+        on_gpu=on_gpu,
+        subjects=subjects,
+        points=points,
+    )
+
+
+class KnownProber:
+    """A `Prober` whose probes take no time: `rate` knows the samples per second of a plan, or the failure."""
+
+    open_session = None
+
+    def __init__(self, rate: Callable[[ProbePlan], float | Failure | None]) -> None:
+        self._rate = rate
+        self.closed = False
+
+    def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
+        found = self._rate(plan)
+        blank = ProbeResult(config=plan.config, plan_digest=plan.digest, started_at="", total_s=1.0)
+        if isinstance(found, Failure):
+            return ProbeResult(config=plan.config, plan_digest=plan.digest, started_at="", total_s=1.0, failure=found)
+        if found is None:
+            return blank
+        return ProbeResult(
+            config=plan.config,
+            plan_digest=plan.digest,
+            started_at="",
+            total_s=5.0,
+            window_s=4.0,
+            trained_s=4.0,
+            iterations=8,
+            samples_per_s=found,
+            samples_per_s_se=found / 100,
+        )
+
+    def close(self) -> None:
+        """Remember it."""
+        self.closed = True

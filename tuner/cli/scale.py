@@ -1,0 +1,185 @@
+"""`tuner scale`: what a trainer or a workload gains from more GPUs of this machine."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tuner import __version__
+from tuner.cli.console import open_console
+from tuner.cli.options import RUNS, Devices, Runs, chosen_cases
+from tuner.cli.plan import Settings, first_config
+from tuner.cli.scale_tables import introduce, show_scaling, show_split, tell
+from tuner.cli.work import EXIT_INTERRUPTED, interruptible
+from tuner.devices.base import describe_machine, open_devices
+from tuner.devices.topology import links
+from tuner.errors import DeviceError, StudyError, TunerError
+from tuner.probe.protocols import DeviceSource
+from tuner.prober import prober_on
+from tuner.scaling.campaign import measure_all
+from tuner.scaling.measuring import Measuring
+from tuner.scaling.planning import Run, counts, routes, scaling_runs, split_runs
+from tuner.scaling.results import Results, refuse_to_overwrite, write
+from tuner.scaling.subjects import NAMES, Scaled, built_in, of_study
+from tuner.workbench import open_workbench
+
+Workloads = Annotated[
+    list[str] | None, typer.Argument(help=f"Built-in workloads: {', '.join(NAMES)}; default: all of them.")
+]
+Study = Annotated[str | None, typer.Option("--study", "-s", help="Measure a case of this study instead.")]
+OneCase = Annotated[str | None, typer.Option("--case", help="With --study: the case; default: the study's first.")]
+Counts = Annotated[
+    str | None, typer.Option("--gpus", help="Numbers of GPUs, such as 1,2; default: 1,2,4,8 as far as visible.")
+]
+Sizes = Annotated[
+    str | None, typer.Option(help="Sizes of the one workload, such as 256,512; of a study: values of num_envs.")
+]
+Split = Annotated[
+    bool, typer.Option("--split", help="Measure each card by itself, and divide independent work among the cards.")
+]
+Shared = Annotated[bool, typer.Option("--shared", help="Measure although other programs work on the cards.")]
+Seconds = Annotated[float, typer.Option(min=0.5, help="The window of each measurement of a built-in workload.")]
+Out = Annotated[
+    Path | None, typer.Option(dir_okay=False, help="The file of results; default: a new one in runs/scale.")
+]
+
+
+def scale(
+    workloads: Workloads = None,
+    study: Study = None,
+    case: OneCase = None,
+    settings: Settings = None,
+    sizes: Sizes = None,
+    gpus: Counts = None,
+    devices: Devices = None,
+    split: Split = False,
+    shared: Shared = False,
+    seconds: Seconds = 3.0,
+    out: Out = None,
+    runs: Runs = RUNS,
+) -> None:
+    """Measure one GPU and several, alone and together, over each route; say how much is lost and where."""
+    console = open_console()
+    source = open_devices(devices or "auto")
+    numbers = _counts(gpus, source, split=split)
+    chosen_sizes = None if sizes is None else _numbers(sizes, "--sizes")
+    if study:
+        if workloads:
+            raise StudyError(f"--study {study} names a trainer of its own; leave out {', '.join(workloads)}")
+        subjects = [_of_study(study, case, settings or [], chosen_sizes, devices, runs)]
+    else:
+        subjects = _built_in(workloads or NAMES, chosen_sizes, source, seconds)
+    results = _blank(source, subjects)
+    path = out or runs / "scale" / f"{results.written_at.replace(':', '-')}.json"
+    refuse_to_overwrite(path)
+    wanted = [one.wanted for one in subjects]
+    planned = (
+        split_runs(wanted, len(source.devices))
+        if split
+        else scaling_runs(wanted, numbers, routes(results.links, on_gpu=results.on_gpu))
+    )
+    with interruptible(console) as interrupted:
+        measuring = Measuring(
+            source,
+            open_prober=lambda part: prober_on(part, console.print, shared=shared),
+            folder=(runs / "scale" / path.stem).resolve(),
+            interrupted=interrupted.is_set,
+        )
+        with closing(measuring):
+            results = _measured(console, measuring, list(planned), subjects, results, path)
+    (show_split if split else show_scaling)(console, results)
+    if interrupted.is_set():
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _built_in(
+    names: Sequence[str], sizes: tuple[int, ...] | None, source: DeviceSource, seconds: float
+) -> list[Scaled]:
+    if sizes and len(names) > 1:
+        raise StudyError(f"--sizes belong to one workload; name one of {', '.join(names)}")
+    gpu = source.devices[0].is_gpu
+    return [built_in(name, gpu=gpu, window_s=seconds, sizes=sizes) for name in dict.fromkeys(names)]
+
+
+def _of_study(
+    study: str,
+    case: str | None,
+    settings: Sequence[str],
+    sizes: tuple[int, ...] | None,
+    devices: str | None,
+    runs: Path,
+) -> Scaled:
+    bench = open_workbench(study, devices=devices, runs=runs)
+    chosen = chosen_cases(bench, [case] if case else None)[0]
+    return of_study(bench, chosen, first_config(bench, chosen, settings), sizes)
+
+
+def _blank(source: DeviceSource, subjects: Sequence[Scaled]) -> Results:
+    return Results(
+        written_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        tuner=__version__,
+        machine=describe_machine(source),
+        devices=tuple(device.model for device in source.devices),
+        on_gpu=source.devices[0].is_gpu,
+        links=links(source.devices),
+        subjects=tuple(one.subject for one in subjects),
+    )
+
+
+def _measured(
+    console: Console,
+    measuring: Measuring,
+    runs: Sequence[Run],
+    subjects: Sequence[Scaled],
+    results: Results,
+    path: Path,
+) -> Results:
+    """Measure and write each result at once. An error says where the results so far are."""
+    introduce(console, results, len(runs))
+    kept = 0
+
+    def keep(so_far: Results) -> None:
+        nonlocal kept
+        write(so_far, path)
+        kept = len(so_far.points)
+
+    try:
+        done = measure_all(
+            measuring,
+            runs,
+            {one.subject.name: one.measured for one in subjects},
+            results,
+            keep=keep,
+            tell=lambda run, points: tell(console, run, points),
+        )
+    except TunerError as error:
+        where = f"; {kept} measurement(s) are kept in {path}" if kept else ""
+        raise TunerError(f"{error}{where}") from error
+    if kept:
+        console.print(f"wrote {path}", markup=False)
+    return done
+
+
+def _counts(gpus: str | None, source: DeviceSource, *, split: bool) -> tuple[int, ...]:
+    """Return the numbers of GPUs to measure. Raises DeviceError where there are fewer."""
+    there, kind = len(source.devices), "GPU(s)" if source.devices[0].is_gpu else "CPU rank(s)"
+    known = f"tuner sees {there} {kind}; see --devices"
+    asked = None if gpus is None else _numbers(gpus, "--gpus")
+    if split and asked:
+        raise StudyError(f"--split measures every visible card; leave out --gpus {gpus}, or choose with --devices")
+    if split and there < 2:
+        raise DeviceError(f"--split divides work among cards, and {known}")
+    if asked and max(asked) > there:
+        raise DeviceError(f"--gpus {gpus} asks for {max(asked)}, and {known}")
+    return counts(asked, there)
+
+
+def _numbers(text: str, option: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise StudyError(f"{option} {text!r}: write whole numbers of at least 1, separated by commas")
+    return tuple(sorted({int(part) for part in parts}))

@@ -1,0 +1,105 @@
+"""The laws of scaling, fitted to measured rates. Pure."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A number and its standard error; None where the error is unknown."""
+
+    value: float
+    error: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SerialPart:
+    """The fitted serial part of a workload: the share of its time that more GPUs do not shorten."""
+
+    share: float
+    error: float | None
+    """The standard error of the share; None where the errors of the rates are unknown."""
+    misfit: float | None
+    """The root of the reduced chi-square. Above 2, the law does not describe the measurements; None from one point."""
+
+
+def ratio(above: Measure, below: Measure) -> Measure:
+    """Return a quotient; the errors of both numbers are independent."""
+    value = above.value / below.value
+    if above.error is None or below.error is None:
+        return Measure(value)
+    return Measure(value, abs(value) * math.hypot(above.error / above.value, below.error / below.value))
+
+
+def difference(one: Measure, other: Measure) -> Measure:
+    """Return a difference; the errors of both numbers are independent."""
+    known = one.error is not None and other.error is not None
+    return Measure(one.value - other.value, math.hypot(one.error or 0.0, other.error or 0.0) if known else None)
+
+
+def strong_serial_part(single: Measure, several: Sequence[tuple[int, Measure]]) -> SerialPart:
+    """Fit Amdahl's law to rates of the same whole batch on one GPU and on several.
+
+    The time on n GPUs is T(n) = T(1) (s + (1 - s) / n) (Amdahl, 1967). From one number of GPUs, s is the metric of Karp
+    and Flatt (Communications of the ACM 33, 1990).
+    """
+    points = [
+        _Point(
+            x=1 - 1 / count,
+            y=single.value / rate.value - 1 / count,
+            own=None if rate.error is None else single.value * rate.error / rate.value**2,
+            common=1 / rate.value,
+        )
+        for count, rate in several
+    ]
+    return _fitted(points, single.error)
+
+
+def weak_serial_part(single: Measure, several: Sequence[tuple[int, Measure]]) -> SerialPart:
+    """Fit Gustafson's law to rates of the same batch per GPU on one GPU and on several.
+
+    The scaled speed-up of n GPUs is S(n) = n - s (n - 1) (Gustafson, Communications of the ACM 31, 1988).
+    """
+    points = [
+        _Point(
+            x=count - 1.0,
+            y=count - rate.value / single.value,
+            own=None if rate.error is None else rate.error / single.value,
+            common=rate.value / single.value**2,
+        )
+        for count, rate in several
+    ]
+    return _fitted(points, single.error)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Point:
+    """A point of a line y = s x through the origin."""
+
+    x: float
+    y: float
+    own: float | None
+    """The standard error of y that no other point shares."""
+    common: float
+    """The change of y with the rate of the single GPU, whose error all points share."""
+
+
+def _fitted(points: Sequence[_Point], single_error: float | None) -> SerialPart:
+    """Fit s by weighted least squares.
+
+    Where the points scatter more than their errors say, the error is enlarged by the root of the reduced chi-square, as
+    the Particle Data Group does ("Unconstrained averaging", introduction of the Review of Particle Physics, 2024).
+    """
+    errors = [point.own for point in points if point.own]
+    known = len(errors) == len(points) and single_error is not None
+    weights = [1 / error**2 for error in errors] if known else [1.0] * len(points)
+    norm = sum(weight * point.x**2 for weight, point in zip(weights, points, strict=True))
+    share = sum(weight * point.x * point.y for weight, point in zip(weights, points, strict=True)) / norm
+    if not known:
+        return SerialPart(share=share, error=None, misfit=None)
+    squares = sum(weight * (point.y - share * point.x) ** 2 for weight, point in zip(weights, points, strict=True))
+    misfit = math.sqrt(squares / (len(points) - 1)) if len(points) > 1 else None
+    slope = sum(weight * point.x * point.common for weight, point in zip(weights, points, strict=True)) / norm
+    own = max(1.0, misfit or 1.0) / math.sqrt(norm)
+    return SerialPart(share=share, error=math.hypot(own, slope * (single_error or 0.0)), misfit=misfit)

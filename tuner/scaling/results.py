@@ -1,0 +1,140 @@
+"""The results of `tuner scale` as a versioned JSON file, which `tuner compare` reads on any machine."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from tuner.devices.topology import Link as PairLink
+from tuner.errors import OutputError, TunerError
+from tuner.export.write import write_files
+from tuner.probe.kinds import FailureKind
+from tuner.probe.result import DeviceSummary
+
+FORMAT = "tuner_scale"
+VERSION = 1
+"""The version of the file's form. A reader refuses every other version."""
+
+Mode = Literal["single", "beside", "apart", "joined"]
+"""How the ranks of a measurement work.
+
+- `single`: one rank, alone on the machine
+- `beside`: one of several programs with a rank each, all at the same time
+- `apart`: ranks of one program that wait for each other after each step, and exchange nothing
+- `joined`: ranks of one program that exchange gradients or other results, as in training
+"""
+Route = Literal["nvlink", "p2p", "host", "gloo"]
+"""How data goes from rank to rank: over NVLink, from card to card over PCIe, through the host's memory, or on CPUs."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """One measurement."""
+
+    workload: str
+    size: int | None
+    """The workload's size; None where the trainer has none."""
+    mode: Mode
+    gpus: tuple[int, ...]
+    """The positions of the devices in the list of the machine's devices."""
+    route: Route | None = None
+    """How the ranks exchange data; None for a single rank."""
+    beside: int = 1
+    """How many programs run at the same time, this program included."""
+    samples_per_s: float | None = None
+    """Of all ranks of the program together."""
+    samples_per_s_se: float | None = None
+    samples_per_step: float | None = None
+    """The samples of all ranks in a step: an update of a built-in workload, an iteration of any other trainer."""
+    window_s: float | None = None
+    devices: tuple[DeviceSummary, ...] = ()
+    """Utilisation, activity of multiprocessors, memory and power of each device."""
+    failure: FailureKind | None = None
+    """Why there is no number."""
+    detail: str = ""
+    """The line that shows the failure."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """What was measured: a workload, or a case of a study."""
+
+    name: str
+    text: str
+    unit: str
+    """What a size counts."""
+    splits_model: bool = False
+    """Whether the ranks share one model and one batch. Elsewhere each rank has the whole model and its own batch."""
+    micro_batches: int | None = None
+    """The parts of a batch, where the model is split."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Results:
+    """All that one call of `tuner scale` has measured on one machine."""
+
+    written_at: str
+    """UTC, ISO 8601."""
+    tuner: str
+    """The version of the tuner."""
+    machine: Mapping[str, str]
+    """Facts about the kind of machine; none of them identifies this machine."""
+    devices: tuple[str, ...]
+    """The model of each device."""
+    on_gpu: bool
+    links: tuple[PairLink, ...] = ()
+    """How each pair of cards is connected, as the driver says."""
+    subjects: tuple[Subject, ...] = ()
+    points: tuple[Point, ...] = ()
+
+    def with_points(self, *points: Point) -> "Results":
+        """Return the results with more points."""
+        return replace(self, points=(*self.points, *points))
+
+    def subject(self, name: str) -> Subject:
+        """Return the subject of that name."""
+        return next(one for one in self.subjects if one.name == name)
+
+
+_ADAPTER = TypeAdapter(Results)
+
+
+def write(results: Results, path: Path) -> None:
+    """Write the results. A reader finds the whole old file or the whole new file. Raises OutputError."""
+    body = {FORMAT: VERSION, **_ADAPTER.dump_python(results, mode="json")}
+    write_files(path.parent.resolve(), {path.name: [json.dumps(body, indent=1).encode() + b"\n"]})
+
+
+def read(path: Path) -> Results:
+    """Read results. Raises TunerError for a file that does not exist, is damaged, or has another version."""
+    try:
+        body: Any = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TunerError(
+            f"{path} cannot be read: {error.strerror}; `tuner scale --out FILE` writes such files"
+        ) from error
+    except ValueError as error:
+        raise TunerError(f"{path} is no JSON file: {error}; `tuner scale --out FILE` writes such files") from error
+    version = body.get(FORMAT) if isinstance(body, dict) else None
+    if version is None:
+        raise TunerError(f"{path} is no result of `tuner scale`: it has no key {FORMAT!r}")
+    if version != VERSION:
+        raise TunerError(
+            f"{path} has version {version} of the results, and this tuner reads version {VERSION}; measure again, or "
+            "use the tuner that wrote the file"
+        )
+    try:
+        return _ADAPTER.validate_python(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise TunerError(f"{path} is damaged at {where or 'its top'}: {first['msg']}; measure again") from error
+
+
+def refuse_to_overwrite(path: Path) -> None:
+    """Raise OutputError where a file exists already: measured results are kept."""
+    if path.exists():
+        raise OutputError(f"{path} exists, and its results are kept; name another file with --out")

@@ -1,0 +1,204 @@
+"""The scaling table: speed-up, efficiency and losses of each workload on each number of GPUs. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tuner.probe.result import DeviceSummary
+from tuner.scaling.laws import Measure, SerialPart, ratio, strong_serial_part, weak_serial_part
+from tuner.scaling.losses import Loss, Steps, fill_share, losses
+from tuner.scaling.results import Mode, Point, Results, Route, Subject
+
+Scaling = Literal["single", "weak", "strong"]
+"""`weak`: the batch per GPU stays the same. `strong`: the whole batch stays the same. `single`: the baseline."""
+MS_PER_S = 1000.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One workload on some GPUs, compared with one GPU."""
+
+    workload: str
+    unit: str
+    size: int | None
+    """Per GPU for weak scaling, of all GPUs together for strong scaling."""
+    gpus: int
+    route: Route | None
+    scaling: Scaling
+    samples_per_s: Measure
+    step_ms: Measure
+    speed_up: Measure
+    """The samples per second, in multiples of those of one GPU."""
+    losses: tuple[Loss, ...] = ()
+    devices: tuple[DeviceSummary, ...] = ()
+
+    @property
+    def efficiency_pct(self) -> Measure:
+        """The speed-up as a percentage of the number of GPUs."""
+        share, error = self.speed_up.value / self.gpus, self.speed_up.error
+        return Measure(100 * share, None if error is None else 100 * error / self.gpus)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fit:
+    """The serial part of a workload over one route."""
+
+    workload: str
+    size: int | None
+    route: Route | None
+    scaling: Scaling
+    serial: SerialPart
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LinkRow:
+    """The time of an all-reduce."""
+
+    gpus: int
+    route: Route
+    size_bytes: int
+    time_us: Measure
+    bus_gb_per_s: float
+    """Gigabytes (10^9 bytes) per second and GPU: bytes x 2 (n - 1) / n / time, as NVIDIA's nccl-tests count it.
+
+    Ring all-reduces send and receive this much over each GPU's link, so it compares with the link's own speed.
+    """
+
+
+class _Index:
+    """Finds the measured points of one subject."""
+
+    def __init__(self, results: Results, subject: Subject) -> None:
+        self.subject = subject
+        self.points = [one for one in results.points if one.workload == subject.name and one.samples_per_s]
+
+    def of(self, mode: Mode, size: int | None, gpus: int | None = None) -> list[Point]:
+        """Return the points of a mode and size; `gpus` is the number of devices at work."""
+        return [
+            one
+            for one in self.points
+            if one.mode == mode and one.size == size and gpus in {None, len(one.gpus) * one.beside}
+        ]
+
+    def single(self, size: int | None) -> Point | None:
+        """Return the baseline of a size: one rank on the first device."""
+        return next((one for one in self.of("single", size) if one.gpus == (0,)), None)
+
+
+def table(results: Results) -> list[Row]:
+    """Return all rows, workload by workload: baselines, then weak and strong scaling by number of GPUs and route."""
+    rows: list[Row] = []
+    for subject in results.subjects:
+        index = _Index(results, subject)
+        singles = [one for one in index.points if one.mode == "single" and one.gpus == (0,)]
+        rows += [_row(index, one, one, "single") for one in singles]
+        rows += _of_several(index)
+    return rows
+
+
+def _of_several(index: _Index) -> list[Row]:
+    rows = [
+        _row(index, point, baseline, scaling)
+        for point in index.points
+        if point.mode == "joined"
+        for scaling, baseline in _comparisons(index, point)
+        if baseline is not None
+    ]
+    return sorted(rows, key=lambda row: row.scaling, reverse=True)
+
+
+def _comparisons(index: _Index, point: Point) -> Iterator[tuple[Scaling, Point | None]]:
+    """Yield the baselines of a point: one GPU with the batch of one rank, and one GPU with the batch of all ranks."""
+    if index.subject.splits_model:
+        yield "strong", index.single(point.size)
+        return
+    yield "weak", index.single(point.size)
+    if point.size is not None:
+        yield "strong", index.single(point.size * len(point.gpus))
+
+
+def _row(index: _Index, point: Point, baseline: Point, scaling: Scaling) -> Row:
+    return Row(
+        workload=point.workload,
+        unit=index.subject.unit,
+        size=baseline.size if scaling == "strong" else point.size,
+        gpus=len(point.gpus),
+        route=point.route,
+        scaling=scaling,
+        samples_per_s=rate(point),
+        step_ms=_step_ms(point),
+        speed_up=Measure(1.0) if scaling == "single" else ratio(rate(point), rate(baseline)),
+        losses=() if scaling == "single" else _losses(index, point, baseline),
+        devices=point.devices,
+    )
+
+
+def _losses(index: _Index, point: Point, baseline: Point) -> tuple[Loss, ...]:
+    ranks = len(point.gpus)
+    share = 1 / ranks if index.subject.splits_model else 1.0
+    alone, apart = index.single(point.size), index.of("apart", point.size, ranks)
+    ideal = _scaled(_step_ms(baseline), 1.0 if baseline.size == point.size and share == 1.0 else 1 / ranks)
+    parts = index.subject.micro_batches
+    return losses(
+        Steps(
+            joined=_step_ms(point),
+            ideal=ideal,
+            same_batch=ideal if alone is None or alone == baseline else _step_ms(alone),
+            beside=tuple(_scaled(_step_ms(one), share) for one in index.of("beside", point.size, ranks)),
+            apart=_step_ms(apart[0]) if apart else None,
+            fill=fill_share(ranks, parts) if parts else 0.0,
+        )
+    )
+
+
+def fits(rows: Iterable[Row]) -> list[Fit]:
+    """Fit the serial part of each workload, size and route, for weak and for strong scaling."""
+    rows = list(rows)
+    several: dict[tuple[str, int | None, Route | None, Scaling], list[Row]] = {}
+    for row in rows:
+        if row.scaling != "single":
+            several.setdefault((row.workload, row.size, row.route, row.scaling), []).append(row)
+    found: list[Fit] = []
+    for (workload, size, route, scaling), group in several.items():
+        single = next(row for row in rows if (row.workload, row.size, row.scaling) == (workload, size, "single"))
+        fit = strong_serial_part if scaling == "strong" else weak_serial_part
+        serial = fit(single.samples_per_s, [(row.gpus, row.samples_per_s) for row in group])
+        found.append(Fit(workload=workload, size=size, route=route, scaling=scaling, serial=serial))
+    return found
+
+
+def link_table(results: Results, links: str) -> list[LinkRow]:
+    """Return the times of the all-reduces that the subject `links` has measured."""
+    return [
+        LinkRow(
+            gpus=ranks,
+            route=point.route,
+            size_bytes=point.size,
+            time_us=Measure(time.value * MS_PER_S, None if time.error is None else time.error * MS_PER_S),
+            bus_gb_per_s=point.size * 2 * (ranks - 1) / ranks / (time.value / MS_PER_S) / 1e9,
+        )
+        for point in results.points
+        if point.workload == links and point.samples_per_s and point.size and point.route and point.mode == "joined"
+        for ranks, time in [(len(point.gpus), _step_ms(point))]
+    ]
+
+
+def rate(point: Point) -> Measure:
+    """Return the samples per second of a point that has them."""
+    return Measure(point.samples_per_s or 0.0, point.samples_per_s_se)
+
+
+def mean_pct(devices: Sequence[DeviceSummary], field: str) -> float | None:
+    """Return the mean of a percentage over devices; None where a device lacks it."""
+    known = [value for device in devices if (value := getattr(device, field)) is not None]
+    return sum(known) / len(known) if devices and len(known) == len(devices) else None
+
+
+def _step_ms(point: Point) -> Measure:
+    speed = rate(point)
+    step_ms = MS_PER_S * (point.samples_per_step or 0.0) / speed.value
+    return Measure(step_ms, None if speed.error is None else step_ms * speed.error / speed.value)
+
+
+def _scaled(one: Measure, factor: float) -> Measure:
+    return Measure(one.value * factor, None if one.error is None else one.error * factor)

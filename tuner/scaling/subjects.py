@@ -1,0 +1,125 @@
+"""What `tuner scale` can measure: the built-in workloads, and a case of a study."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tuner.errors import StudyError
+from tuner.scaling.measuring import Measured
+from tuner.scaling.planning import Wanted
+from tuner.scaling.results import Subject
+from tuner.scaling.workloads.adapter import WorkloadTrainer
+from tuner.scaling.workloads.catalogue import CATALOGUE, MICRO_BATCHES, Entry
+from tuner.scaling.workloads.settings import EXCHANGE, SIZE
+from tuner.study.cases import Case
+from tuner.study.space import LADDER, Config
+from tuner.study.spec import ProbeSpec, TrainerSpec
+from tuner.trainers.reference.adapter import ReferenceTrainer
+from tuner.workbench import Workbench
+
+PPO = "ppo"
+PPO_CASE = "deepmimic_pi_plus_ppo"
+PPO_GPU_SIZES, PPO_CPU_SIZES = (2048, 4096), (32, 64)
+LINKS = "allreduce"
+NAMES = (PPO, *CATALOGUE)
+"""The built-in workloads."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scaled:
+    """A subject with its sizes, and with what launches it."""
+
+    subject: Subject
+    wanted: Wanted
+    measured: Measured
+
+
+def limits(window_s: float) -> ProbeSpec:
+    """Return the limits of a probe of a built-in workload, with windows of `window_s` seconds."""
+    return ProbeSpec(iterations=6, min_iterations=4, window_seconds=window_s, max_seconds=window_s + 120)
+
+
+def built_in(name: str, *, gpu: bool, window_s: float, sizes: tuple[int, ...] | None = None) -> Scaled:
+    """Return a built-in workload; without `sizes` it has those that suit the devices. Raises StudyError."""
+    if name == PPO:
+        return _ppo(sizes or (PPO_GPU_SIZES if gpu else PPO_CPU_SIZES), window_s)
+    if name not in CATALOGUE:
+        raise StudyError(f"workload {name!r} is unknown; known: {', '.join(NAMES)}")
+    entry = CATALOGUE[name]
+    return Scaled(
+        subject=Subject(
+            name=name,
+            text=entry.text,
+            unit=entry.unit,
+            splits_model=entry.splits_model,
+            micro_batches=MICRO_BATCHES if entry.splits_model else None,
+        ),
+        wanted=Wanted(
+            name=name,
+            sizes=sizes or entry.sizes(gpu=gpu),
+            splits_model=entry.splits_model,
+            can_stay_apart=name != LINKS,
+            only_links=name == LINKS,
+        ),
+        measured=Measured(
+            trainer=WorkloadTrainer(TrainerSpec(name="workload")),
+            case=Case(name=name),
+            limits=limits(window_s),
+            config=_workload_config,
+            step_samples=_step_samples(name, entry),
+        ),
+    )
+
+
+def of_study(bench: Workbench, case: Case, config: Config, sizes: tuple[int, ...] | None) -> Scaled:
+    """Return a case of a study with one config; `sizes` are values of `num_envs`.
+
+    Raises StudyError where the trainer has no `num_envs` and `sizes` are given.
+    """
+    has_sizes = LADDER in bench.trainer.accepts
+    if sizes and not has_sizes:
+        raise StudyError(f"--sizes are values of {LADDER}, which {bench.trainer.name} does not vary; leave them out")
+    own = config.get(LADDER)
+
+    def sized(size: int | None, exchange: bool) -> Config:
+        return config if size is None else {**config, LADDER: size}
+
+    return Scaled(
+        subject=Subject(
+            name=case.name,
+            text=f"case of the study {bench.spec.name}, trained by {bench.trainer.name}",
+            unit="environments per GPU" if has_sizes else "",
+        ),
+        wanted=Wanted(name=case.name, sizes=sizes or ((own,) if isinstance(own, int) else (None,))),
+        measured=Measured(
+            trainer=bench.trainer,
+            case=case,
+            limits=bench.spec_for(case).probe,
+            config=sized,
+            variables=bench.spec.environment.variables,
+        ),
+    )
+
+
+def _ppo(sizes: tuple[int, ...], window_s: float) -> Scaled:
+    return Scaled(
+        subject=Subject(
+            name=PPO, text="trains a controller with PPO: the reference trainer", unit="environments per GPU"
+        ),
+        wanted=Wanted(name=PPO, sizes=sizes),
+        measured=Measured(
+            trainer=ReferenceTrainer(TrainerSpec(name="reference")),
+            case=Case(name=PPO_CASE),
+            limits=limits(window_s),
+            config=lambda size, _: {LADDER: size or 1},
+        ),
+    )
+
+
+def _workload_config(size: int | None, exchange: bool) -> Config:
+    return {SIZE: size or 1, EXCHANGE: exchange}
+
+
+def _step_samples(name: str, entry: Entry) -> Callable[[int, int], float]:
+    if name == LINKS:
+        return lambda _, ranks: ranks
+    return lambda size, ranks: size if entry.splits_model else size * ranks

@@ -1,0 +1,97 @@
+"""What scaling results say, as sentences."""
+
+from collections.abc import Iterable, Iterator
+
+from tuner.scaling.laws import Measure
+from tuner.scaling.results import Results, Route, Subject
+from tuner.scaling.rows import Fit, Row
+from tuner.scaling.splitting import Division, placement
+
+ROUTES: dict[Route, str] = {
+    "nvlink": "NVLink",
+    "p2p": "PCIe, card to card",
+    "host": "the host's memory",
+    "gloo": "CPU ranks",
+}
+"""The words for each route."""
+CPU_NOTE = "These are CPU figures: ranks of one processor that exchange data with gloo. They say nothing about GPUs."
+CERTAIN = 2.0
+"""A loss is told if it is at least this many of its standard errors."""
+LOSS_WORTH_PCT = 1.0
+"""A loss is told if it is at least this percentage of the step."""
+
+
+def number(one: Measure, digits: int = 3) -> str:
+    """Return a number with its standard error; the error's size decides the decimals."""
+    if one.error is None or one.error == 0:
+        return f"{one.value:.{digits}g}" if abs(one.value) < 10**digits else f"{one.value:,.0f}"
+    decimals = next((place for place in range(5) if one.error * 10**place >= 2), 5)
+    return f"{one.value:,.{decimals}f} ± {one.error:,.{decimals}f}"
+
+
+def sized(row: Row | Fit | Division) -> str:
+    """Return the name of what a row is about."""
+    return row.workload if row.size is None else f"{row.workload} {row.size:,}"
+
+
+def scaling_sentences(results: Results, rows: Iterable[Row], fits: Iterable[Fit]) -> Iterator[str]:
+    """Yield what the losses of each row are, and then each serial part."""
+    if not results.on_gpu:
+        yield CPU_NOTE
+    for row in rows:
+        if row.scaling != "single":
+            yield _told(row, "cards" if results.on_gpu else "ranks")
+    yield from map(_serial, fits)
+
+
+def _told(row: Row, devices: str) -> str:
+    step = row.step_ms.value
+    parts = [
+        f"{loss.name} {number(Measure(loss.ms, loss.error_ms))} ms"
+        for loss in sorted(row.losses, key=lambda one: -one.ms)
+        if loss.ms >= CERTAIN * (loss.error_ms or 0.0) and 100 * loss.ms >= LOSS_WORTH_PCT * step
+    ]
+    lost = f"{', '.join(parts)} of {step:.4g} ms per step" if parts else "no loss is larger than its error"
+    return (
+        f"{sized(row)} ({row.scaling}): {row.gpus} {devices}{_over(row.route)} make {number(row.speed_up)} times the "
+        f"samples of one; {lost}"
+    )
+
+
+def _over(route: Route | None) -> str:
+    return f" over {ROUTES[route]}" if route in {"nvlink", "p2p", "host"} else ""
+
+
+def _serial(fit: Fit) -> str:
+    law = "Amdahl" if fit.scaling == "strong" else "Gustafson"
+    error = None if fit.serial.error is None else 100 * fit.serial.error
+    share = number(Measure(100 * fit.serial.share, error))
+    text = f"{sized(fit)} ({fit.scaling}){_over(fit.route)}: serial part {share} % ({law})"
+    if fit.serial.misfit is not None and fit.serial.misfit > CERTAIN:
+        text += "; the law does not fit these measurements"
+    return text
+
+
+def split_sentences(results: Results, divisions: list[Division]) -> Iterator[str]:
+    """Yield how each workload is divided among the cards, and which workload belongs on which card."""
+    if not results.on_gpu:
+        yield CPU_NOTE
+    for one in divisions:
+        shares = ", ".join(f"{100 * share:.1f} %" for share in one.shares)
+        total, best = one.throughput.value, one.alone[one.best_card].value
+        yield (
+            f"{sized(one)}: give the cards {shares} of the work. "
+            f"Together they make {number(one.throughput)} samples/s: {total / best:.2f} times the best card alone, "
+            f"{total / one.even.value:.2f} times an even split, "
+            f"{100 * total / one.sum_alone.value:.1f} % of the sum of the single cards"
+        )
+    chosen = placement(divisions)
+    if len(chosen) > 1:
+        for card, name in enumerate(results.devices):
+            works = [name if size is None else f"{name} {size:,}" for (name, size), at in chosen.items() if at == card]
+            yield f"device {card} ({name}): {', '.join(works) or 'nothing'}"
+
+
+def about(subject: Subject) -> str:
+    """Return a line about a subject."""
+    return f"{subject.name}: {subject.text}" + (f"; sizes are {subject.unit}" if subject.unit else "")
