@@ -6,11 +6,21 @@ import psutil
 import pytest
 
 from tuner.probe.console import Bounds
+from tuner.testing.faulty.scenarios import SCENARIOS
 from tuner.testing.faulty.strikes import STRIKES
-from tuner.testing.faulty.suite import SCENARIOS, probe
+from tuner.testing.faulty.suite import probe
+
+SHOWN_ELSEWHERE = [
+    *("killed_guard", "stopped_guard", "stopped_rank", "odd_sizes", "old_lines", "slow_first_iterations", "own_counts"),
+    *("busy_beyond_elapsed", "huge_iterations", "timesteps_as_iterations"),
+    *("progress_is_a_folder", "progress_is_a_pipe", "out_dir_is_a_file"),
+]
+"""Faults that tests without a whole probe show, too; `pytest -m faults` and the benchmark probe them."""
 
 
-@pytest.mark.parametrize("fault", SCENARIOS)
+@pytest.mark.parametrize(
+    "fault", [pytest.param(fault, marks=pytest.mark.faults if fault in SHOWN_ELSEWHERE else ()) for fault in SCENARIOS]
+)
 def test_a_fault_is_named_and_leaves_nothing(fault: str, tmp_path: Path) -> None:
     outcome = probe(fault, tmp_path / "out", bounds=Bounds(term_grace_s=0.5))
     assert outcome.deviations(SCENARIOS[fault]) == []

@@ -28,8 +28,7 @@ class Tail:
         Raises OSError, also where the path is a folder, a pipe or anything else that is no regular file.
         """
         try:
-            # without O_NONBLOCK, opening a pipe would wait for its writer
-            with os.fdopen(os.open(self._path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            with open(self._path, "rb", opener=_open) as file:
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode):
                     raise OSError(errno.EINVAL, "it is no regular file", str(self._path))
@@ -47,3 +46,8 @@ class Tail:
         self._offset += len(chunk) if len(chunk) == self._most_bytes and not newline else len(whole) + len(newline)
         # bytes are split, not text: `str.splitlines` would also split at characters such as U+2028
         return [line.decode(errors="replace") for line in whole.splitlines()]
+
+
+def _open(path: str, flags: int) -> int:
+    """Open a file. Without O_NONBLOCK, opening a pipe would wait for its writer."""
+    return os.open(path, flags | os.O_NONBLOCK)

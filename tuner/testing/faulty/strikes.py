@@ -5,7 +5,6 @@ import math
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -13,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner.testing.faulty import outputs
 from tuner.testing.faulty.rank import BUILD, SAMPLES, Rank, say
 
 MIDDLE = 4
 """The iteration at which a fault strikes in mid-training."""
-START_UP_S = 6.0
+START_UP_S = 3.0
 FLOOD_BYTES = "FLOOD_BYTES"
 """The environment variable that says how long a flood is."""
 
@@ -97,10 +97,6 @@ def _crash(_: Rank) -> None:
 
 def _ignore_term(_: Rank) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-
-def _leave_grandchild(_: Rank) -> None:
-    subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(1000)"], start_new_session=True)
 
 
 def _bind_taken_port(_: Rank) -> None:
@@ -189,7 +185,7 @@ STRIKES: dict[str, Strike] = {
     "killed_rank": Strike(does=_kill_itself),
     "crashed_rank": Strike(does=_crash),
     "rank_ignores_term": Strike(does=_ignore_term, at=BUILD),
-    "grandchild_in_own_session": Strike(does=_leave_grandchild, at=BUILD),
+    "grandchild_in_own_session": Strike(does=outputs.leave_grandchild, at=BUILD),
     "port_in_use": Strike(does=_bind_taken_port, ranks=(0,), at=BUILD),
     "missing_file": Strike(does=_open_missing_file, ranks=(0,), at=BUILD),
     "missing_package": Strike(does=_import_missing_package, ranks=(0,), at=BUILD),
@@ -205,4 +201,20 @@ STRIKES: dict[str, Strike] = {
     "full_disk": Strike(does=_nothing),
     "slow_start": Strike(does=_start_slowly, ranks=(0, 1), at=BUILD),
     "slow_iteration": Strike(does=_hiccup, ranks=(0, 1), at=MIDDLE),
+    "killed_guard": Strike(does=outputs.kill_guard, ranks=(0,)),
+    "stopped_guard": Strike(does=outputs.stop_guard, ranks=(0,)),
+    "stopped_rank": Strike(does=outputs.stop_itself),
+    "odd_text": Strike(does=outputs.fail_with_odd_text),
+    "odd_sizes": Strike(does=outputs.fail_with_odd_size),
+    "old_lines": Strike(does=outputs.report_old_iterations, ranks=(0, 1), at=BUILD),
+    "slow_first_iterations": Strike(does=outputs.begin_slowly, ranks=(0, 1), at=BUILD),
+    "own_counts": Strike(does=outputs.report_own_counts, ranks=(0, 1), at=BUILD),
+    "busy_beyond_elapsed": Strike(does=outputs.report_too_busy, ranks=(0, 1), at=BUILD),
+    "huge_counts": Strike(does=outputs.report_huge_counts, ranks=(0, 1), at=BUILD),
+    "huge_iterations": Strike(does=outputs.report_huge_iterations),
+    "timesteps_as_iterations": Strike(does=outputs.report_timesteps, ranks=(0, 1), at=BUILD),
+    "odd_ranks": Strike(does=outputs.report_odd_ranks, ranks=(0, 1), at=BUILD),
+    "progress_is_a_folder": Strike(does=outputs.put_folder_there, ranks=(0,)),
+    "progress_is_a_pipe": Strike(does=outputs.put_pipe_there, ranks=(0, 1), at=BUILD),
+    "out_dir_is_a_file": Strike(does=outputs.put_file_in_place_of_out_dir),
 }
