@@ -11,6 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 from tests_docs import ROOT, Shown, of, shown
 
+from tuner.scaling.prices import read_prices
 from tuner.study.load import load, narrowed
 from tuner.trainers.parameters import split_parameters
 from tuner.trainers.registry import open_trainer
@@ -35,7 +36,17 @@ AROUND: dict[str, object] = {"name": "shown", "trainer": {"name": "reference"}, 
 """The keys that complete a part of a study file."""
 
 
-@pytest.mark.parametrize("piece", shown("yaml"), ids=lambda piece: piece.place)
+PRICES = [piece for piece in shown("yaml") if "per_hour:" in piece.text]
+STUDIES = [piece for piece in shown("yaml") if piece not in PRICES]
+
+
+@pytest.mark.parametrize("piece", PRICES, ids=lambda piece: piece.place)
+def test_a_file_of_prices_is_accepted(piece: Shown, tmp_path: Path) -> None:
+    (tmp_path / "prices.yaml").write_text(piece.text)
+    assert read_prices(tmp_path / "prices.yaml", [("two_h200", "NVIDIA H200")]).currency == "USD"
+
+
+@pytest.mark.parametrize("piece", STUDIES, ids=lambda piece: piece.place)
 def test_a_study_file_is_accepted(piece: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with Path("shown.yaml").open("w", encoding="utf-8") as file:

@@ -8,7 +8,21 @@ import typer
 from rich.console import Console
 
 from tuner import __version__
-from tuner.cli import attempt, database, doctor, init, optimize, plan, preview, record, recover, report, scale, worker
+from tuner.cli import (
+    attempt,
+    compare,
+    database,
+    doctor,
+    init,
+    optimize,
+    plan,
+    preview,
+    record,
+    recover,
+    report,
+    scale,
+    worker,
+)
 from tuner.cli.console import fall_silent
 from tuner.errors import TunerError
 
@@ -38,6 +52,7 @@ for command in (
     plan.plan,
     database.dashboard,
     scale.scale,
+    compare.compare,
     preview.schema,
 ):
     app.command()(command)

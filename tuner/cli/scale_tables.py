@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.cli.tables import print_tables
+from tuner.scaling.comparing import Line
 from tuner.scaling.planning import Run
 from tuner.scaling.results import Point, Results
 from tuner.scaling.rows import LinkRow, Row, fits, link_table, mean_pct, rate, table
@@ -51,6 +52,28 @@ def show_split(console: Console, results: Results) -> None:
     print_tables(console, _divisions(found, len(results.devices)))
     for line in split_sentences(results, found):
         console.print(line, markup=False)
+
+
+def comparison(lines: Iterable[Line], currency: str | None) -> Table:
+    """Return a table of the rows of several machines."""
+    priced = (f"samples per {currency}", f"{currency} per million") if currency else ()
+    shown = Table(
+        "machine", "workload", "scaling", "devices", "route", "samples/s", "speed-up", "efficiency %", *priced
+    )
+    for line in lines:
+        row, per_price = line.row, line.per_price
+        shown.add_row(
+            line.machine,
+            sized(row),
+            row.scaling,
+            str(row.gpus),
+            row.route or "",
+            number(row.samples_per_s),
+            number(row.speed_up),
+            number(row.efficiency_pct),
+            *((number(per_price), f"{line.per_million:.4g}") if per_price else ()),
+        )
+    return shown
 
 
 def _scaling(rows: Iterable[Row]) -> Table:

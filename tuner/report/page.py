@@ -1,7 +1,7 @@
 """A report as one self-contained HTML page, or as Markdown. Nothing in it is fetched from a network."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 
@@ -33,15 +33,9 @@ _FILTERS = {
 
 def render(study: StudyFacts, *, form: str, commands: Mapping[str, str]) -> str:
     """Return the report as text: `form` is `html` or `md`. `commands` hold a training command for each case."""
-    environment = Environment(
-        loader=PackageLoader("tuner.report"),
-        autoescape=select_autoescape(["html"]),
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {**_FILTERS, "drawn": _drawn}
-    template = environment.get_template(f"report.{form}")
-    return template.render(
+    return filled(
+        f"report.{form}",
+        filters=_FILTERS,
         study=study,
         cases=study.cases,
         headline=words.headline(study),
@@ -49,9 +43,21 @@ def render(study: StudyFacts, *, form: str, commands: Mapping[str, str]) -> str:
         commands=commands,
         with_error=with_error,
         most=_BEST_FIRST,
-        written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        **({"plotly": _trusted(get_plotlyjs()), **_own_files()} if form == "html" else {}),
     )
+
+
+def filled(template: str, *, filters: Mapping[str, Callable[..., object]], **values: object) -> str:
+    """Return a template of this room with its values. A page of HTML gets the style, the script and plotly as well."""
+    environment = Environment(
+        loader=PackageLoader("tuner.report"),
+        autoescape=select_autoescape(["html"]),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {**filters, "drawn": _drawn}
+    own = {"plotly": _trusted(get_plotlyjs()), **_own_files()} if template.endswith(".html") else {}
+    written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return environment.get_template(template).render(**values, **own, written=written)
 
 
 def _own_files() -> dict[str, Markup]:

@@ -22,6 +22,8 @@ SERIAL, CONTENTION, IMBALANCE = "serial", "contention", "imbalance"
 SYNCHRONISATION, STAGES, BUBBLE, COMMUNICATION = "synchronisation", "stages", "bubble", "communication"
 WAITING = "communication and synchronisation"
 """Both in one number, where a trainer cannot run without exchanging anything."""
+LOSSES = (SERIAL, CONTENTION, IMBALANCE, SYNCHRONISATION, STAGES, BUBBLE, COMMUNICATION, WAITING)
+"""All losses, in the order in which they add up."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,5 +1,6 @@
 """What scaling results say, as sentences."""
 
+import math
 from collections.abc import Iterable, Iterator
 
 from tuner.scaling.laws import Measure
@@ -11,12 +12,14 @@ ROUTES: dict[Route, str] = {
     "nvlink": "NVLink",
     "p2p": "PCIe, card to card",
     "host": "the host's memory",
-    "gloo": "CPU ranks",
+    "gloo": "gloo",
 }
 """The words for each route."""
 CPU_NOTE = "These are CPU figures: ranks of one processor that exchange data with gloo. They say nothing about GPUs."
 CERTAIN = 2.0
 """A loss is told if it is at least this many of its standard errors."""
+TWO_DIGITS = 2.0
+"""An error whose first digit is below this number is shown with two digits, and any other error with one."""
 LOSS_WORTH_PCT = 1.0
 """A loss is told if it is at least this percentage of the step."""
 
@@ -25,8 +28,9 @@ def number(one: Measure, digits: int = 3) -> str:
     """Return a number with its standard error; the error's size decides the decimals."""
     if one.error is None or one.error == 0:
         return f"{one.value:.{digits}g}" if abs(one.value) < 10**digits else f"{one.value:,.0f}"
-    decimals = next((place for place in range(5) if one.error * 10**place >= 2), 5)
-    return f"{one.value:,.{decimals}f} ± {one.error:,.{decimals}f}"
+    decimals = math.ceil(-math.log10(one.error / TWO_DIGITS))
+    shown = max(decimals, 0)
+    return f"{round(one.value, decimals):,.{shown}f} ± {round(one.error, decimals):,.{shown}f}"
 
 
 def sized(row: Row | Fit | Division) -> str:

@@ -1,0 +1,53 @@
+"""`tuner compare`: one page and one table from the files of several machines; what cannot be read is refused."""
+
+from pathlib import Path
+
+import pytest
+from tests_cli import Tuner
+from tests_scaling import point, results
+
+from tuner.scaling.results import write
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    """Return the names of two files of results in the working directory."""
+    both = point("joined", 1900.0, gpus=(0, 1), route="nvlink", error=10.0)
+    write(results(point("single", 1000.0, error=10.0), both), tmp_path / "pair.json")
+    write(results(point("single", 900.0, error=10.0), cards=1), tmp_path / "lone.json")
+    (tmp_path / "prices.yaml").write_text("currency: EUR\nper_hour:\n  NVIDIA H200: 3.6\n")
+    return ["pair.json", "lone.json"]
+
+
+def test_two_machines_make_one_page_and_one_table(tuner: Tuner, files: list[str], tmp_path: Path) -> None:
+    code, out, _ = tuner("compare", *files, "--prices", "prices.yaml", "--out", "found")
+    assert code == 0
+    assert "pair with 2 x NVIDIA H200 over NVLink is the fastest" in out
+    page = (tmp_path / "found/compare.html").read_text()
+    assert page.count('class="plot"') == 4
+    assert "EUR per million" in page
+    assert "http" not in page.partition("<script>")[0].replace("http-equiv", "")
+    table = (tmp_path / "found/compare.tsv").read_text().splitlines()
+    assert [row.split("\t")[0] for row in table] == ["machine", "pair", "pair", "lone"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("pair.json nowhere.json", "nowhere.json cannot be read"),
+        ("pair.json pair.json", "a file is named twice"),
+        ("pair.json old.json", "old.json has version 0 of the results, and this tuner reads version 1"),
+        ("pair.json --prices few.yaml", "has no price of 'NVIDIA H200'"),
+        ("empty.json", "no baseline of a single device"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    words: str, said: str, tuner: Tuner, files: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "old.json").write_text('{"tuner_scale": 0}')
+    (tmp_path / "few.yaml").write_text("per_hour:\n  NVIDIA A100: 2\n")
+    write(results(), tmp_path / "empty.json")
+    code, out, err = tuner("compare", *words.split())
+    assert code == 2
+    assert said in err.replace("\n", " ")
+    assert "Traceback" not in out + err
