@@ -1,9 +1,11 @@
 """`tuner status`, `tuner export` and `tuner dashboard`, which show what a study's database contains."""
 
 from itertools import starmap
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from tuner.cli.console import open_console
 from tuner.cli.document import Json, plain, print_document
@@ -13,6 +15,8 @@ from tuner.cli.introduction import ladder, load_shown
 from tuner.cli.options import RUNS, Runs, Storage, Study, database_url, storage_url
 from tuner.cli.tables import print_tables, summary_table
 from tuner.errors import StoreError
+from tuner.export.copied import ARTIFACTS, copy_study
+from tuner.export.copied import DATABASE as COPIED
 from tuner.export.dashboard import serve
 from tuner.export.database import connect
 from tuner.export.facts import fixed_rungs, reasons_to_end
@@ -22,12 +26,19 @@ from tuner.export.summary import summarise
 from tuner.export.table import export_tables
 from tuner.export.write import export_study
 from tuner.recording import DATABASE, TABLES
+from tuner.report.facts import gather
+from tuner.report.words import note
 from tuner.urls import shown
 
 Port = Annotated[int, typer.Option(min=1, max=65535, help="On this machine's loopback interface.")]
 
 ReadOnly = Annotated[
     bool, typer.Option("--read-only/--writable", help="Whether studies can be renamed, annotated or deleted there.")
+]
+
+Copied = Annotated[
+    bool,
+    typer.Option("--copy", help="Show a copy of the study, with logs, devices' series and plots of its probes."),
 ]
 
 Recorded = Annotated[
@@ -80,15 +91,33 @@ def export(
 
 
 def dashboard(
-    study: Study, storage: Storage = None, port: Port = 8080, read_only: ReadOnly = True, runs: Runs = RUNS
+    study: Study,
+    copied: Copied = False,
+    storage: Storage = None,
+    port: Port = 8080,
+    read_only: ReadOnly = True,
+    runs: Runs = RUNS,
 ) -> None:
     """Serve optuna-dashboard on a study's database, to this machine only, until Ctrl-C."""
     console = open_console()
     spec = load_shown(console, study, to_show=True)
+    url, artifacts = storage_url(storage, spec, runs), None
+    if copied:
+        url, artifacts = _copied(console, url, spec.name, (runs / spec.name).resolve())
     may = "read" if read_only else "read, change and delete"
     announcement = (
         f"dashboard of {spec.name}: http://{LOOPBACK}:{port}/ (Ctrl-C ends it); "
-        f"every user of this machine can {may} all studies of this database, nobody else can reach it"
+        f"every user of this machine can {may} all studies of this {'copy' if copied else 'database'}, "
+        "nobody else can reach it"
     )
     access = READ_ONLY if read_only else WRITABLE
-    serve(storage_url(storage, spec, runs), port, access=access, ready=lambda: console.print(announcement))
+    serve(url, port, access=access, artifacts=artifacts, ready=lambda: console.print(announcement))
+
+
+def _copied(console: Console, url: str, study: str, folder: Path) -> tuple[str, Path]:
+    """Copy a study for the dashboard; return the URL of the copy and the folder of its artifacts."""
+    reader = StudyReader(connect(url), study)
+    notes = {case.summary.case: note(case) for case in gather(reader, folder).cases}
+    copy = copy_study(reader, folder, notes)
+    console.print(f"{copy} is a copy of now; the same command renews it", markup=False)
+    return f"sqlite:///{copy / COPIED}", copy / ARTIFACTS

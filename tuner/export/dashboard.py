@@ -5,22 +5,31 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 from tuner.errors import TunerError
 from tuner.export.database import connect
-from tuner.export.served import LOOPBACK, READ_ONLY, URL_VARIABLE
+from tuner.export.served import ARTIFACTS_VARIABLE, LOOPBACK, READ_ONLY, URL_VARIABLE
 
 
 class DashboardError(TunerError):
     """The dashboard cannot be started: it is not installed, or its port is taken."""
 
 
-def serve(url: str, port: int, *, access: str = READ_ONLY, ready: Callable[[], None] = lambda: None) -> NoReturn:
+def serve(
+    url: str,
+    port: int,
+    *,
+    access: str = READ_ONLY,
+    artifacts: Path | None = None,
+    ready: Callable[[], None] = lambda: None,
+) -> NoReturn:
     """Replace this process by a dashboard of the database at `url`, at http://127.0.0.1:`port`/, until Ctrl-C.
 
     So no second process can be left behind. The environment carries the URL, because other users can read command
-    lines. `access` is `READ_ONLY` or `WRITABLE`. `ready` is called when all checks have passed. Raises StoreError if
+    lines. `access` is `READ_ONLY` or `WRITABLE`. `artifacts` is the folder of the trials' files, if
+    there is one. `ready` is called when all checks have passed. Raises StoreError if
     the database cannot be read, and DashboardError if the dashboard cannot start.
     """
     connect(url)
@@ -32,7 +41,8 @@ def serve(url: str, port: int, *, access: str = READ_ONLY, ready: Callable[[], N
     sys.stderr.flush()
     program = ["-P", "-m", "tuner.export.served"]  # -P: no file in this folder can replace a module
     argv = [sys.executable, *program, str(port), access]
-    os.execve(sys.executable, argv, {**os.environ, URL_VARIABLE: url})  # noqa: S606 - needs no shell
+    folder = {} if artifacts is None else {ARTIFACTS_VARIABLE: str(artifacts)}
+    os.execve(sys.executable, argv, {**os.environ, URL_VARIABLE: url, **folder})  # noqa: S606 - needs no shell
 
 
 def _check_free(port: int) -> None:

@@ -9,6 +9,8 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -21,6 +23,10 @@ READ_ONLY, WRITABLE = "read-only", "writable"
 """The two kinds of access."""
 URL_VARIABLE = "TUNER_DASHBOARD_STORAGE"
 """The environment variable with the database's URL, because other users can read command lines."""
+ARTIFACTS_VARIABLE = "TUNER_DASHBOARD_ARTIFACTS"
+"""The environment variable with the folder of the trials' files; missing where there is none."""
+EVERYONE = "Access-Control-Allow-Origin"
+"""The header with which optuna-dashboard would let the pages of any site read the files of a trial."""
 
 
 def guarded(app: WSGIApplication, access: str) -> WSGIApplication:
@@ -29,7 +35,7 @@ def guarded(app: WSGIApplication, access: str) -> WSGIApplication:
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         why = refusal(environ.get, access)
         if why is None:
-            return app(environ, start_response)
+            return app(environ, _to_this_machine(start_response))
         start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
         return [why.encode()]
 
@@ -47,6 +53,34 @@ def refusal(header: Callable[[str, str], str], access: str) -> str | None:
         return "this dashboard is read-only; `tuner dashboard --writable` allows changes\n"
     origin = header("HTTP_ORIGIN", "")
     return f"{origin} may not change studies\n" if origin and _host(origin) not in LOCAL else None
+
+
+def _to_this_machine(start_response: StartResponse) -> StartResponse:
+    """Return a `start_response` without the header that lets other sites read an answer."""
+
+    def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Callable[[bytes], object]:
+        return start_response(status, [one for one in headers if one[0].lower() != EVERYONE.lower()], *more)
+
+    return start
+
+
+class Artifacts:
+    """The files of trials in one folder, by their names; nothing is written. Optuna's protocol `ArtifactStore`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def open_reader(self, artifact_id: str) -> BinaryIO:
+        """Open a file. Raises OSError where it is gone."""
+        return (self._folder / Path(artifact_id).name).open("rb")
+
+    def write(self, artifact_id: str, content_body: BinaryIO) -> None:
+        """Refuse."""
+        raise PermissionError("these files are to be read only")
+
+    def remove(self, artifact_id: str) -> None:
+        """Refuse."""
+        raise PermissionError("these files are to be read only")
 
 
 def _host(url: str) -> str | None:
@@ -67,7 +101,9 @@ def main() -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # wsgiref swallows a KeyboardInterrupt that falls into a request
     port, access = int(sys.argv[1]), sys.argv[2]
-    app = guarded(wsgi(os.environ.pop(URL_VARIABLE)), access)
+    folder = os.environ.pop(ARTIFACTS_VARIABLE, None)
+    store = Artifacts(Path(folder)) if folder else None
+    app = guarded(wsgi(os.environ.pop(URL_VARIABLE), artifact_store=store), access)
     with make_server(LOOPBACK, port, app, handler_class=_Quiet) as server:
         server.serve_forever()
 

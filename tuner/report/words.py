@@ -66,6 +66,14 @@ def _beside_default(case: CaseFacts) -> str:
     return f"{said}, at {best.vs_default:.2f} of its samples/s" if best.vs_default is not None else said
 
 
+def note(case: CaseFacts) -> str:
+    """Return what there is to say about a case in a few paragraphs of Markdown."""
+    best = case.summary.best
+    config = f"`{in_words(best.config)}`" if best else None
+    said = [verdict(case), config, limit(case), when_found(case), memory_end(case), cost(case)]
+    return "\n\n".join(filter(None, said))
+
+
 def faster(case: CaseFacts) -> Point | None:
     """Return the config with the most samples/s among those almost as good as the best; None without a faster one."""
     best = case.summary.best

@@ -6,7 +6,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tuner.kept.study import KeptStudy
 from tuner.kept.trial import MEMORY_SHARE, START_S
-from tuner.search.choosing import ALL_PROBED, Choice, Done, Price
+from tuner.search.choosing import ALL_PROBED, Choice, Done, Price, Why
 from tuner.search.growth import inherited
 from tuner.search.history import History
 from tuner.search.observed import Observed
@@ -42,7 +42,7 @@ class Calibration:
     def choose(self, history: History, price: Price) -> Choice:
         """Choose the first config that is new, otherwise the first whose probe has not ended."""
         unfinished = [config for config in self._configs if not history.is_over(config)]
-        return Choice(config=next(filter(history.is_new, unfinished), unfinished[0]))
+        return Choice(config=next(filter(history.is_new, unfinished), unfinished[0]), why=Why.CALIBRATE)
 
 
 def calibration_configs(space: Space) -> list[Config]:

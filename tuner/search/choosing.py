@@ -24,6 +24,7 @@ class Why(Enum):
     """What a probe is for."""
 
     SEARCH = "to learn about a config"
+    CALIBRATE = "to make the rungs of an `auto` ladder"
     RETRY = "to repeat a failed probe"
     CONFIRM = "to measure a session's best config by the trainer's plain command"
 

@@ -50,7 +50,7 @@ class DefaultFirst:
         A retry stays as it is. A default that cannot run is not waited for.
         """
         answer = first_answer(self._choosers, history, price)
-        if not isinstance(answer, Choice) or answer.why is not Why.SEARCH:
+        if not isinstance(answer, Choice) or answer.why not in {Why.SEARCH, Why.CALIBRATE}:
             return answer
         default = self._space.default_at(answer.config.get(LADDER))
         if default == answer.config or default not in self._space or history.is_over(default):

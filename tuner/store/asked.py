@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from optuna.trial import FrozenTrial, Trial
 
-from tuner.kept.names import CONFIRMS, ORIGIN
+from tuner.kept.names import CALIBRATES, CONFIRMS, ORIGIN
 from tuner.search.choosing import Choice, Why
 from tuner.search.trials import failures_in_a_row, suggest
 from tuner.study.space import Config, Space
@@ -36,6 +36,8 @@ def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[Froze
     confirms = choice.why is Why.CONFIRM
     if confirms:
         trial.set_user_attr(CONFIRMS, True)
+    if choice.why is Why.CALIBRATE:
+        trial.set_user_attr(CALIBRATES, True)
     if choice.origin:
         trial.set_user_attr(ORIGIN, choice.origin)
     return Asked(

@@ -60,7 +60,7 @@ def open_study(
             check_identity(known, identity, study=name, shown_url=database.shown_url)
     if known != storable(identity):  # there is none yet, or one in the words of an older version
         study.set_user_attr(IDENTITY, identity)
-    if len(objectives) > 1:
+    if study.metric_names != list(objectives):
         _name_values(study, objectives)
     return study
 

@@ -1,0 +1,108 @@
+"""A copy of a study for optuna-dashboard."""
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+import optuna
+import pytest
+from optuna.artifacts import FileSystemArtifactStore, download_artifact, get_all_artifact_meta
+from optuna_dashboard import get_note, save_note
+
+from tuner.errors import OutputError
+from tuner.export.copied import ARTIFACTS, DATABASE, PLOT, copy_study
+from tuner.export.database import connect
+from tuner.export.query import StudyReader
+from tuner.kept.names import CALIBRATES
+from tuner.probe.marks import Mark
+from tuner.probe.plan import Device
+from tuner.probe.result import DeviceSample
+from tuner.probe.series import FILE, write_series
+from tuner.probe.window import Window
+
+if TYPE_CHECKING:
+    from conftest import FilledDatabase
+
+MARKS = tuple(Mark(iteration=number, t_s=2.0 + number) for number in range(6))
+SAMPLES = [DeviceSample(t_s=tick / 10, device=0, util_pct=50.0) for tick in range(90)]
+
+
+def probe_folder(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "console.log").write_text("iteration 1\n")
+    write_series(folder, SAMPLES, [Device(name="cuda:0", model="x")], marks=MARKS, window=Window(MARKS[1:]))
+
+
+def copied(database: "FilledDatabase", folder: Path, notes: dict[str, str] | None = None) -> optuna.Study:
+    copy = copy_study(StudyReader(connect(database.url), "pi_plus"), folder, notes or {})
+    return optuna.load_study(study_name="pi_plus/add_pi_plus", storage=f"sqlite:///{copy / DATABASE}")
+
+
+def test_optuna_reads_the_copy_as_it_reads_the_study(any_database: "FilledDatabase", tmp_path: Path) -> None:
+    case = any_database.case("add_pi_plus")
+    any_database.add(case, {"num_envs": 64}, utils=(50.0, 60.0), out_dir="probes/0")
+    oom = any_database.add(case, {"num_envs": 4096}, status="gpu_oom", detail="CUDA out of memory", out_dir="probes/1")
+    any_database.case("walk", study="other")
+    any_database.running(case)
+    before = [trial.user_attrs for trial in case.trials]
+    study = copied(any_database, tmp_path, {"add_pi_plus": "The **best** " + "x" * 5000})
+    assert [trial.state for trial in study.trials] == [trial.state for trial in case.trials]
+    assert study.best_value == 50.0
+    assert study.metric_names == ["min_avg_util"]
+    assert optuna.get_all_study_names(study._storage) == ["pi_plus/add_pi_plus"]
+    assert study.trials[0].user_attrs["min_avg_util"] == 50.0
+    assert study.trials[0].user_attrs["folder"] == "probes/0"
+    failed = study.trials[oom.number].user_attrs
+    assert (failed["failure"], failed["out of memory"]) == ("gpu_oom", True)
+    assert get_note(study) == "The **best** " + "x" * 5000
+    assert [trial.user_attrs for trial in case.trials] == before
+
+
+def test_a_probes_log_series_and_plot_are_artifacts_that_take_no_room(
+    database: "FilledDatabase", tmp_path: Path
+) -> None:
+    trial = database.add(database.case("add_pi_plus"), {"num_envs": 64}, utils=(50.0,), out_dir="probes/0")
+    probe_folder(tmp_path / "probes/0")
+    copied(database, tmp_path)
+    study = copied(database, tmp_path)  # replaces the first copy
+    found = {one.filename: one for one in get_all_artifact_meta(study.trials[trial.number], storage=study._storage)}
+    assert found.keys() == {"console.log", FILE, PLOT}
+    store = FileSystemArtifactStore(tmp_path / "dashboard" / ARTIFACTS)
+    for name, meta in found.items():
+        download_artifact(artifact_store=store, artifact_id=meta.artifact_id, file_path=str(tmp_path / name))
+    assert (tmp_path / "console.log").read_text() == "iteration 1\n"
+    assert (tmp_path / FILE).read_bytes() == (tmp_path / "probes/0" / FILE).read_bytes()
+    picture = ElementTree.fromstring((tmp_path / PLOT).read_text())  # noqa: S314 - we have just written it
+    assert "add_pi_plus #0" in "".join(picture.itertext())
+    real = [file for file in (tmp_path / "dashboard" / ARTIFACTS).iterdir() if not file.is_symlink()]
+    assert sum(file.stat().st_size for file in real) < 20_000
+    assert not list((tmp_path / "dashboard").glob(".*"))
+
+
+def test_trials_of_a_calibration_are_marked(database: "FilledDatabase", tmp_path: Path) -> None:
+    case = database.case("add_pi_plus")
+    first = case.ask()
+    first.set_user_attr(CALIBRATES, True)
+    first.set_user_attr("probe", {"status": "ok", "config": {}, "metrics": {"min_avg_util": 1.0}})
+    case.tell(first, 1.0)
+    database.add(case, {"num_envs": 64}, utils=(50.0,))
+    assert [trial.user_attrs.get("calibration") for trial in copied(database, tmp_path).trials] == [True, None]
+
+
+def test_what_somebody_wrote_stays(database: "FilledDatabase", tmp_path: Path) -> None:
+    case = database.case("add_pi_plus")
+    save_note(case, "do not trust #3")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        case.set_metric_names(["my name"])
+    study = copied(database, tmp_path, {"add_pi_plus": "The best"})
+    assert get_note(study) == "do not trust #3"
+    assert study.metric_names == ["my name"]
+
+
+def test_a_copy_that_cannot_be_written_is_named(database: "FilledDatabase", tmp_path: Path) -> None:
+    database.case("add_pi_plus")
+    (tmp_path / "dashboard").write_text("in the way")
+    with pytest.raises(OutputError, match=r"cannot write .*dashboard"):
+        copied(database, tmp_path)

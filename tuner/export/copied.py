@@ -1,0 +1,211 @@
+"""Copies a study for optuna-dashboard: what is in the probes' records as attributes, and their files as artifacts.
+
+The search's own database stays as it is. It has one packed record for each trial, because every attribute costs time in
+each ask and each tell. optuna-dashboard shows attributes one by one.
+"""
+
+import json
+import mimetypes
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from sqlalchemy import Connection, MetaData, NullPool, Table, create_engine, insert, select
+
+from tuner.errors import OutputError
+from tuner.export.database import reading
+from tuner.export.plot import utilisation_svg
+from tuner.export.query import StudyReader
+from tuner.export.records import TrialRecord
+from tuner.kept.names import CALIBRATES
+from tuner.kept.tables import ATTRIBUTES, STUDIES, TRIALS, of_study
+from tuner.probe.kinds import FailureKind
+from tuner.probe.series import FILE, read_series
+
+FOLDER, DATABASE, ARTIFACTS = "dashboard", "study.db", "artifacts"
+"""The copy's folder inside the study's folder, and what is in it."""
+LOG, PLOT = "console.log", "utilisation.svg"
+NOTE_CHARACTERS = 2000
+"""A note is stored in pieces of at most this many characters; optuna-dashboard allows 2,045."""
+METRIC_NAMES = "study:metric_names"
+"""Optuna's own attribute with the names of a study's values."""
+_OF_STUDY = ("studies", "study_directions", "study_user_attributes", "study_system_attributes", "trials")
+_OF_TRIAL = ("trial_params", "trial_values", "trial_intermediate_values", "trial_system_attributes")
+_WHOLE = ("version_info", "alembic_version")
+
+Row = dict[str, Any]
+
+
+def copy_study(reader: StudyReader, folder: Path, notes: Mapping[str, str]) -> Path:
+    """Copy a study into `FOLDER` of the study's folder, and return the copy's folder. A copy from before is replaced.
+
+    `notes`: case → what its note says, in Markdown. Artifacts are links to the probes' files, with the names that
+    Optuna's `FileSystemArtifactStore` expects; only the plots are new files.
+    Raises StoreError where there is no study, and OutputError where the copy cannot be written.
+    """
+    target = folder / FOLDER
+    new = target / f".{DATABASE}.new"
+    try:
+        (target / ARTIFACTS).mkdir(parents=True, exist_ok=True)
+        new.unlink(missing_ok=True)
+        _fill(reader, new, folder, notes)
+        new.replace(target / DATABASE)
+    except OSError as error:
+        where = error.filename or target
+        raise OutputError(f"cannot write {where}: {error.strerror}; choose another --runs folder") from error
+    return target
+
+
+def _fill(reader: StudyReader, file: Path, folder: Path, notes: Mapping[str, str]) -> None:
+    trials = list(reader.trials())  # read before the copy begins, with connections of its own
+    engine = create_engine(f"sqlite:///{file}", poolclass=NullPool)
+    with reading(reader.engine) as source, engine.begin() as copy:
+        tables = _tables(source)
+        tables.create_all(copy)
+        _copy_rows(source, copy, tables.tables, reader.study)
+        ids = _ids(source, reader)
+        rows = [(ids[trial.case, trial.number], trial) for trial in trials if (trial.case, trial.number) in ids]
+        confirmed = _calibrating(source, reader)
+        _write(copy, tables.tables["trial_user_attributes"], _attributes(rows, confirmed))
+        _write(copy, tables.tables["trial_system_attributes"], _artifacts(rows, folder))
+        _write(copy, tables.tables["study_system_attributes"], _study_rows(copy, tables.tables, reader, rows, notes))
+
+
+def _tables(source: Connection) -> MetaData:
+    """Return the tables of the source as SQLite can make them: without the sequences of a server."""
+    tables = MetaData()
+    tables.reflect(bind=source, only=[*_OF_STUDY, *_OF_TRIAL, *_WHOLE, "trial_user_attributes"])
+    for table in tables.tables.values():
+        for column in table.columns:
+            column.server_default = None
+    return tables
+
+
+def _copy_rows(source: Connection, copy: Connection, tables: Mapping[str, Table], study: str) -> None:
+    studies = select(STUDIES.c.study_id).where(of_study(study))
+    trials = select(TRIALS.c.trial_id).where(TRIALS.c.study_id.in_(studies))
+    for name in _WHOLE:
+        _write(copy, tables[name], _rows(source, select(tables[name])))
+    for name in _OF_STUDY:
+        _write(copy, tables[name], _rows(source, select(tables[name]).where(tables[name].c.study_id.in_(studies))))
+    for name in _OF_TRIAL:
+        _write(copy, tables[name], _rows(source, select(tables[name]).where(tables[name].c.trial_id.in_(trials))))
+
+
+def _rows(source: Connection, query: Any) -> list[Row]:
+    return [dict(row) for row in source.execute(query).mappings()]
+
+
+def _write(copy: Connection, table: Table, rows: Iterable[Row]) -> None:
+    if made := list(rows):
+        copy.execute(insert(table), made)
+
+
+def _ids(source: Connection, reader: StudyReader) -> dict[tuple[str, int], int]:
+    names = {case.study_id: case.name for case in reader.cases}
+    query = select(TRIALS.c.study_id, TRIALS.c.number, TRIALS.c.trial_id).where(TRIALS.c.study_id.in_(list(names)))
+    return {(names[row.study_id], row.number): row.trial_id for row in source.execute(query)}
+
+
+def _calibrating(source: Connection, reader: StudyReader) -> set[int]:
+    """Return the trials that calibrate an `auto` ladder."""
+    ids = select(TRIALS.c.trial_id).where(TRIALS.c.study_id.in_([case.study_id for case in reader.cases]))
+    query = select(ATTRIBUTES.c.trial_id).where(ATTRIBUTES.c.key == CALIBRATES, ATTRIBUTES.c.trial_id.in_(ids))
+    return set(source.scalars(query))
+
+
+def _attributes(rows: Iterable[tuple[int, TrialRecord]], calibrating: set[int]) -> Iterator[Row]:
+    for trial_id, trial in rows:
+        marks = {"calibration": True} if trial_id in calibrating else {}
+        for name, fact in {**_facts(trial), **marks}.items():
+            yield {"trial_id": trial_id, "key": name, "value_json": json.dumps(fact)}
+
+
+def _facts(trial: TrialRecord) -> dict[str, Any]:
+    """Return what a person wants to see of a trial; unknown facts are left out."""
+    probe, failure = trial.probe, trial.probe.failure
+    facts = {
+        "status": trial.status,
+        "failure": failure and failure.kind,
+        "out of memory": True if trial.status == FailureKind.GPU_OOM else None,
+        "detail": (failure and failure.detail) or probe.stopped or probe.ineligible or "; ".join(probe.notes) or None,
+        "measured": None if not probe.launched else "session" if probe.warm else "plain command",
+        "total_s": probe.total_s,
+        "iterations": probe.iterations,
+        **trial.metrics,
+        "measured_on": trial.measured_on,
+        "folder": probe.out_dir or None,
+    }
+    known = {name: fact for name, fact in facts.items() if fact is not None}
+    return {name: round(fact, 3) if isinstance(fact, float) else fact for name, fact in known.items()}
+
+
+def _artifacts(rows: Iterable[tuple[int, TrialRecord]], folder: Path) -> Iterator[Row]:
+    store = folder / FOLDER / ARTIFACTS
+    for trial_id, trial in rows:
+        for name in _files(trial, folder, store):
+            number = _artifact_id(trial, name)
+            kind = mimetypes.guess_type(name)[0] or "text/plain"
+            meta = {"artifact_id": number, "filename": name, "mimetype": kind, "encoding": None}
+            yield {"trial_id": trial_id, "key": f"artifacts:{number}", "value_json": json.dumps(json.dumps(meta))}
+
+
+def _files(trial: TrialRecord, folder: Path, store: Path) -> Iterator[str]:
+    """Link a probe's files into the store, and draw its plot; yield the names of those that are there."""
+    if not trial.probe.out_dir:
+        return
+    probe = folder / trial.probe.out_dir
+    for name in (LOG, FILE):
+        if (probe / name).is_file():
+            _link(probe / name, store / _artifact_id(trial, name))
+            yield name
+    plot = store / _artifact_id(trial, PLOT)
+    with suppress(OSError):
+        drawn_s = plot.stat().st_mtime if plot.exists() else 0.0
+        if drawn_s < (probe / FILE).stat().st_mtime and (series := read_series(probe)):
+            plot.write_text(utilisation_svg(series, f"{trial.case} #{trial.number}"), encoding="utf-8")
+        if plot.exists():
+            yield PLOT
+
+
+def _link(file: Path, link: Path) -> None:
+    """Make a link to a file; the link is made beside its place first, because a dashboard may be reading."""
+    beside = link.with_name(f".{link.name}")
+    beside.unlink(missing_ok=True)
+    beside.symlink_to(file.resolve())
+    os.replace(beside, link)  # noqa: PTH105 - Path.replace would follow no link either; this says what is done
+
+
+def _artifact_id(trial: TrialRecord, name: str) -> str:
+    return str(uuid5(NAMESPACE_URL, f"{trial.case}/{trial.number}/{trial.probe.out_dir}/{name}"))
+
+
+def _study_rows(
+    copy: Connection,
+    tables: Mapping[str, Table],
+    reader: StudyReader,
+    rows: Sequence[tuple[int, TrialRecord]],
+    notes: Mapping[str, str],
+) -> Iterator[Row]:
+    """Yield what the copy keeps of a case beside its trials: the names of its values, and notes."""
+    table = tables["study_system_attributes"]
+    known = {(row.study_id, row.key) for row in copy.execute(select(table.c.study_id, table.c.key))}
+    for case in reader.cases:
+        facts = {METRIC_NAMES: list(case.objectives), **_note("dashboard", notes.get(case.name, ""))}
+        for trial_id, trial in rows:
+            if trial.case == case.name and (failure := trial.probe.failure):
+                facts |= _note(f"dashboard:{trial_id}", f"**{failure.kind}**: {failure.detail}")
+        for key, fact in facts.items():
+            if (case.study_id, key) not in known:
+                yield {"study_id": case.study_id, "key": key, "value_json": json.dumps(fact)}
+
+
+def _note(prefix: str, text: str) -> Row:
+    """Return a note as optuna-dashboard keeps it; a note that somebody has written there stays."""
+    if not text:
+        return {}
+    pieces = [text[at : at + NOTE_CHARACTERS] for at in range(0, len(text), NOTE_CHARACTERS)]
+    return {f"{prefix}:note_ver": 1, **{f"{prefix}:note_str:{at}": piece for at, piece in enumerate(pieces)}}
