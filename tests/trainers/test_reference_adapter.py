@@ -94,6 +94,17 @@ def test_gpus_are_named_by_index_and_get_wide_layers() -> None:
     assert argument(planned, "--hidden-units") == "1024"
 
 
+def test_a_run_computes_as_its_config_says() -> None:
+    config = {"precision": "bf16", "tf32": True, "cuda_graphs": True, "compile": False, "rollout_device": "cuda"}
+    planned = plan({**config, "minibatch": 65536}, devices=GPUS)
+    start = planned.argv.index("--minibatch")
+    assert planned.argv[start : planned.argv.index("--iterations")] == (
+        *("--minibatch", "65536", "--num-workers", "0"),
+        *("--precision", "bf16", "--tf32", "--cuda-graphs", "--rollout-device", "cuda"),
+    )
+    assert warm_plan(config, devices=GPUS).request == {"config": {"num_envs": 64, **config}, "iterations": 6002}
+
+
 def test_the_option_hidden_units_wins_over_the_device() -> None:
     assert argument(plan({}, devices=GPUS, hidden_units=256), "--hidden-units") == "256"
 
@@ -154,6 +165,14 @@ def test_hiutil_bounds_what_the_config_says(epochs: int, batch_size: int) -> Non
         ({"num_envs": "many"}, "num_envs 'many': .* whole number"),
         ({"num_workers": -1}, "num_workers -1: .* at least 0"),
         ({"prefetch_factor": 4}, "prefetch_factor 4 needs num_workers of at least 1"),
+        ({"precision": "fp8"}, "precision 'fp8': the reference trainer knows auto, bf16, fp16, fp32"),
+        ({"rollout_device": "tpu"}, "rollout_device 'tpu': .* knows cpu, cuda"),
+        ({"compile": 1}, "compile 1: .* true or false"),
+        ({"cuda_graphs": True, "rollout_device": "cpu"}, "cuda_graphs true needs rollout_device cuda"),
+        ({"cuda_graphs": True, "tf32": True}, "tf32 true, cuda_graphs true: needs a GPU, .* on cpu"),
+        ({"rollout_device": "cuda"}, "rollout_device cuda: needs a GPU"),
+        ({"minibatch": 256, "batch_size": 4}, "minibatch 256: batch_size sets the minibatch, too"),
+        ({"minibatch": 256, "agent_variant": "hiutil"}, "minibatch 256: agent_variant hiutil sets the minibatch"),
     ],
 )
 def test_a_value_it_cannot_use_is_named(config: dict[str, Value], message: str) -> None:

@@ -12,9 +12,12 @@ from tuner.trainers.reference.agent import AgentSettings, Method
 from tuner.trainers.reference.busy import CpuBusyMeter, busy_meter
 from tuner.trainers.reference.discriminator import DifferenceDiscriminator, Discriminator
 from tuner.trainers.reference.env import OBSERVATION, TrackingEnv, frames_needed, tracking_reward
-from tuner.trainers.reference.learner import Learner, Loss
+from tuner.trainers.reference.kernels import Precision
+from tuner.trainers.reference.learner import Learner, Loss, Samples
 from tuner.trainers.reference.methods import Networks
 from tuner.trainers.reference.motions import ClipStream, MotionClips
+from tuner.trainers.reference.numerics import numerics
+from tuner.trainers.reference.players import BesidePlayer, PlainPlayer, Player
 from tuner.trainers.reference.ppo import PolicyLoss, clipped_loss
 from tuner.trainers.reference.rollout import DISCOUNT, STEPS_PER_ITERATION, TD_LAMBDA, collect, lambda_returns
 
@@ -152,20 +155,52 @@ def test_the_difference_is_nothing_where_tracking_is_perfect() -> None:
     assert torch.equal(shown, wanted)
 
 
+@pytest.mark.parametrize("precision", ["auto", "bf16", "fp16"])
 @pytest.mark.parametrize("method", ["add", "amp", "deepmimic"])
-def test_one_iteration_of_every_method(method: Method) -> None:
-    networks = Networks(method, SMALL)
-    samples = collect(TrackingEnv(CPU), networks.policy, networks.discriminator, stream(8).take())
+def test_one_iteration_of_every_method_in_every_precision(method: Method, precision: Precision) -> None:
+    networks, formats = Networks(method, SMALL), numerics(precision, CPU)
+    samples = PlainPlayer(networks, formats).play(stream(8).take())
     assert {len(column) for column in samples.values()} == {8 * STEPS_PER_ITERATION}
+    assert {column.dtype for column in samples.values()} == {torch.float32}
     losses: list[Loss] = [PolicyLoss(networks.policy)]
     if networks.discriminator is not None:
         losses.append(networks.discriminator)
     assert len(losses) == (1 if method == "deepmimic" else 2)
     before = nn.utils.parameters_to_vector(networks.parameters())
     for loss in losses:
-        assert Learner(loss, epochs=1, minibatch=100, wrap=alone).update(samples).isfinite()
+        assert Learner(loss, epochs=1, minibatch=100, wrap=alone, formats=formats).update(samples).isfinite()
     after = nn.utils.parameters_to_vector(networks.parameters())
     assert (before != after).float().mean() > 0.5
+
+
+def test_layers_are_rounded_and_the_environment_is_not() -> None:
+    networks, clips = Networks("amp", SMALL), stream(8).take()
+
+    def played(precision: Precision) -> Samples:
+        torch.manual_seed(1)
+        return PlainPlayer(networks, numerics(precision, CPU)).play(clips)
+
+    exact, rounded = played("fp32"), played("bf16")
+    first = slice(0, 8)
+    assert torch.equal(exact["observation"][first], rounded["observation"][first])
+    assert 0 < (exact["target"] - rounded["target"])[first].abs().max() < 0.01
+    env = TrackingEnv(CPU)
+    env.follow(clips)
+    assert torch.equal(env.step(rounded["target"][first]).after, rounded["shown"][first, robot.FEATURES :])
+
+
+def test_a_rollout_beside_the_learner_plays_with_what_has_been_learnt() -> None:
+    networks, clips = Networks("deepmimic", SMALL), stream(4).take()
+    beside, own = BesidePlayer(networks), PlainPlayer(networks, numerics("fp32", CPU))
+    with torch.no_grad():
+        for parameter in networks.parameters():
+            parameter.add_(0.1)
+
+    def played(playing: Player) -> Samples:
+        torch.manual_seed(1)
+        return playing.play(clips)
+
+    assert torch.equal(played(beside)["target"], played(own)["target"])
 
 
 def test_the_policy_learns_to_track() -> None:

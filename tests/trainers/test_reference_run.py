@@ -78,7 +78,8 @@ def test_a_port_in_use_ends_the_run(ended: Ended) -> None:
 def test_the_trainer_accepts_the_adapter_s_plans(tmp_path: Path) -> None:
     devices = (Device(name="cpu:0", model="cpu"), Device(name="cpu:1", model="cpu"))
     slot = Slot(devices=devices, out_dir=tmp_path, port=29500, limits=ProbeSpec())
-    config = {"num_envs": 96, "agent_variant": "hiutil", "num_workers": 2, "prefetch_factor": 4}
+    config = {"num_envs": 96, "minibatch": 64, "num_workers": 2, "prefetch_factor": 4, "precision": "bf16"}
+    config |= {"compile": True, "rollout_device": "cpu"}
     plan = ReferenceTrainer(TrainerSpec(name="reference")).plan(Case(name="add_pi_plus"), config, slot)
     team, settings, out_dir = settings_from(list(plan.argv[3:]))
     assert (team.method, team.devices, team.num_envs) == ("add", ("cpu", "cpu"), 96)
@@ -102,6 +103,8 @@ def test_what_is_left_out_follows_from_the_device_and_the_workers() -> None:
         (["--devices", "gpu"], "'gpu' is neither cpu nor cuda:N"),
         (["--devices", "cuda:0", "cuda:0"], "give distinct GPUs"),
         (["--devices", "cuda:0", "cpu"], "give distinct GPUs"),
+        (["--cuda-graphs", "--rollout-device", "cpu"], "cuda_graphs true needs rollout_device cuda"),
+        (["--tf32"], "tf32 true: needs a GPU, and the ranks of this run are on cpu"),
         (["--case", "ase_pi_plus"], "invalid choice: 'ase_pi_plus'"),
     ],
 )

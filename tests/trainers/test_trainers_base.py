@@ -62,7 +62,8 @@ def test_a_placeholder_must_be_a_parameter_of_the_study_or_a_standard_one():
 def test_a_trainer_says_what_changes_learning(name):
     accepted = open_trainer(SPECS[name]).accepts
 
-    assert open_trainer(SPECS[name]).learning == accepted & {"agent_variant", "update_epochs", "batch_size"}
+    changing = {"agent_variant", "update_epochs", "batch_size", "minibatch"}
+    assert open_trainer(SPECS[name]).learning == accepted & changing
 
 
 @pytest.mark.parametrize("name", ["command", "reference"])

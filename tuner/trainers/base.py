@@ -53,6 +53,11 @@ class Trainer(ABC):
         return {name: f"{self.name} does not vary it" for name in STANDARD if name not in self.accepts}
 
     @property
+    def needs(self) -> frozenset[str]:
+        """The accepted parameters that each study's space must have: all but the standard ones."""
+        return self.accepts - frozenset(STANDARD)
+
+    @property
     def learning(self) -> frozenset[str]:
         """The accepted parameters that change what is learnt; the others change throughput alone."""
         return LEARNING & self.accepts

@@ -27,7 +27,7 @@ def split_parameters(trainer: Trainer, names: Iterable[str]) -> tuple[tuple[str,
             f"{trainer.name} has no parameter {', '.join(unknown)}; it takes {', '.join(sorted(known))}. "
             "Take it out of the study's space"
         )
-    unfilled = sorted(trainer.accepts - {*wanted, *STANDARD, *OWN})
+    unfilled = sorted(trainer.needs - {*wanted, *OWN})
     if unfilled:
         placeholders = (*dict.fromkeys((*wanted, *STANDARD)), *sorted(LAUNCH_FACTS))
         raise TrainerError(

@@ -3,7 +3,15 @@
 from pathlib import Path
 
 from tuner.trainers.reference.agent import AgentSettings
-from tuner.trainers.reference.arguments import above_0, at_least_0, hidden_units, team_parser, team_settings
+from tuner.trainers.reference.arguments import (
+    above_0,
+    add_kernels,
+    at_least_0,
+    given_kernels,
+    hidden_units,
+    team_parser,
+    team_settings,
+)
 from tuner.trainers.reference.settings import PREFETCH_FACTOR, RunSettings, TeamSettings
 
 
@@ -13,8 +21,10 @@ def settings_from(argv: list[str] | None = None) -> tuple[TeamSettings, RunSetti
     parser.add_argument("--hidden-layers", type=above_0, default=2)
     parser.add_argument("--update-epochs", type=above_0, default=5)
     parser.add_argument("--batch-size", type=above_0, default=4, help="minibatch, in multiples of --num-envs")
+    parser.add_argument("--minibatch", type=above_0, help="minibatch in samples per device, in place of --batch-size")
     parser.add_argument("--num-workers", type=at_least_0, default=0, help="processes preparing clips, per device")
     parser.add_argument("--prefetch-factor", type=above_0, help=f"batches ahead per worker; {PREFETCH_FACTOR}")
+    add_kernels(parser)
     parser.add_argument("--iterations", type=above_0, default=10)
     parser.add_argument("--out-dir", type=Path, required=True, help="takes model.pt and log.txt")
     given = parser.parse_args(argv)
@@ -26,7 +36,9 @@ def settings_from(argv: list[str] | None = None) -> tuple[TeamSettings, RunSetti
             hidden_units=hidden_units(given),
             update_epochs=given.update_epochs,
             batch_size=given.batch_size,
+            minibatch=given.minibatch,
         ),
+        kernels=given_kernels(parser, given),
         num_workers=given.num_workers,
         prefetch_factor=(given.prefetch_factor or PREFETCH_FACTOR) if given.num_workers else None,
         iterations=given.iterations,

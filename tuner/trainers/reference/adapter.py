@@ -11,11 +11,12 @@ from tuner.study.cases import Case
 from tuner.study.parameter import PositiveInt, Strict
 from tuner.study.space import LADDER, VARIANT, Config, Value
 from tuner.study.spec import TrainerSpec
-from tuner.trainers.base import Trainer
+from tuner.trainers.base import LEARNING, STANDARD, Trainer
 from tuner.trainers.dependencies import Dependencies
 from tuner.trainers.launch import device_names, interpreter, iterations
 from tuner.trainers.options import checked
 from tuner.trainers.reference.agent import CASES, default_hidden_units, whole
+from tuner.trainers.reference.kernels import KERNELS
 from tuner.trainers.reference.settings import RunSettings, run_settings
 
 
@@ -30,7 +31,7 @@ class ReferenceTrainer(Trainer):
     """The trainer that ships with the package."""
 
     name = "reference"
-    accepts = frozenset({LADDER, VARIANT, "update_epochs", "batch_size", "num_workers", "prefetch_factor"})
+    accepts = frozenset({*STANDARD, "minibatch", *KERNELS})
 
     def __init__(self, spec: TrainerSpec) -> None:
         """Take the study's `trainer` part. Raises TrainerError for an option it does not know or cannot use."""
@@ -42,6 +43,16 @@ class ReferenceTrainer(Trainer):
     def dependencies(self) -> Dependencies:
         """The modules that the trainer's own process imports."""
         return Dependencies(python=self._python, modules=("tuner", "numpy", "torch"))
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Nothing: every parameter has a default."""
+        return frozenset()
+
+    @property
+    def learning(self) -> frozenset[str]:
+        """The parameters that change what is learnt; how a run computes changes it only by rounding."""
+        return LEARNING | {"minibatch"}
 
     def cases(self) -> list[Case]:
         """List the three pi_plus cases."""
@@ -58,6 +69,7 @@ class ReferenceTrainer(Trainer):
             raise TrainerError(f"case {case.name!r} is unknown to the reference trainer; it knows {', '.join(CASES)}")
         out_dir = slot.out_dir / "train"
         settings = run_settings(config, hidden_units=self._hidden_units(slot), iterations=iterations(slot))
+        settings.kernels.check_on(device_names(slot.devices)[0])
         return ProbePlan(
             config=config,
             argv=(
@@ -130,7 +142,9 @@ def _num_envs(config: Config) -> int:
 def _arguments(settings: RunSettings) -> Iterator[str]:
     agent = settings.agent
     yield from ("--hidden-layers", str(agent.hidden_layers), "--hidden-units", str(agent.hidden_units))
-    yield from ("--update-epochs", str(agent.update_epochs), "--batch-size", str(agent.batch_size))
+    yield from ("--update-epochs", str(agent.update_epochs))
+    yield from ("--minibatch", str(agent.minibatch)) if agent.minibatch else ("--batch-size", str(agent.batch_size))
     yield from ("--num-workers", str(settings.num_workers))
     if settings.prefetch_factor is not None:
         yield from ("--prefetch-factor", str(settings.prefetch_factor))
+    yield from settings.kernels.arguments()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from tuner.errors import TrainerError
+from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.study.space import VARIANT, Value
 
 Method = Literal["add", "amp", "deepmimic"]
@@ -25,6 +25,12 @@ class AgentSettings:
     update_epochs: int
     batch_size: int
     """The minibatch in multiples of `num_envs`."""
+    minibatch: int | None = None
+    """The minibatch in samples of one rank, in place of `batch_size`; at most all samples of an iteration."""
+
+    def minibatch_of(self, num_envs: int) -> int:
+        """Return the minibatch in samples of one rank."""
+        return self.minibatch or self.batch_size * num_envs
 
 
 def default_hidden_units(device: str) -> int:
@@ -35,15 +41,21 @@ def default_hidden_units(device: str) -> int:
 def agent_settings(config: Mapping[str, Value], *, hidden_units: int) -> AgentSettings:
     """Return the agent of the config's variant; `hiutil` bounds the epochs and the batch size of the config.
 
-    Raises TrainerError for an unknown variant, and for a value that is not a whole number above 0.
+    Raises TrainerError for an unknown variant, and for a value that is not a whole number above 0. Raises
+    ConfigRefusedError if two parameters name a minibatch.
     """
     variant = config.get(VARIANT, "default")
+    minibatch = whole(config, "minibatch", default=1) if "minibatch" in config else None
+    if minibatch and ("batch_size" in config or variant == "hiutil"):
+        other = "batch_size" if "batch_size" in config else f"{VARIANT} hiutil"
+        raise ConfigRefusedError(f"minibatch {minibatch}: {other} sets the minibatch, too; leave one of them out")
     if variant == "default":
         return AgentSettings(
             hidden_layers=2,
             hidden_units=hidden_units,
             update_epochs=whole(config, "update_epochs", default=5),
             batch_size=whole(config, "batch_size", default=4),
+            minibatch=minibatch,
         )
     if variant == "hiutil":
         return AgentSettings(

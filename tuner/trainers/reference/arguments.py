@@ -3,7 +3,9 @@
 import argparse
 import re
 
+from tuner.errors import ConfigRefusedError
 from tuner.trainers.reference.agent import CASES, default_hidden_units
+from tuner.trainers.reference.kernels import KERNELS, PRECISIONS, ROLLOUT_DEVICES, USUAL, Kernels
 from tuner.trainers.reference.settings import TeamSettings
 
 
@@ -34,6 +36,27 @@ def team_settings(parser: argparse.ArgumentParser, given: argparse.Namespace) ->
         num_envs=given.num_envs,
         seed=given.seed,
     )
+
+
+def add_kernels(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say how a run computes."""
+    parser.add_argument("--precision", choices=PRECISIONS, default=USUAL, help="number format of the layers")
+    parser.add_argument("--tf32", action="store_true", help="round the inputs of fp32 matrix products to TF32")
+    parser.add_argument("--cudnn-benchmark", action="store_true", help="let cuDNN time its algorithms")
+    parser.add_argument("--compile", action="store_true", help="compile the policy's loss with torch.compile")
+    parser.add_argument("--cuda-graphs", action="store_true", help="replay the rollout as one CUDA graph")
+    parser.add_argument("--rollout-device", choices=ROLLOUT_DEVICES, help="where the rollout runs; default: --devices")
+
+
+def given_kernels(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Kernels:
+    """Return how the run computes. Exits with status 2 and one message for what cannot work on the devices."""
+    asked = Kernels(**{name: getattr(given, name) for name in KERNELS})
+    try:
+        asked.check()
+        asked.check_on(given.devices[0])
+    except ConfigRefusedError as refusal:
+        parser.error(str(refusal))
+    return asked
 
 
 def hidden_units(given: argparse.Namespace) -> int:

@@ -23,6 +23,8 @@ class Discriminator(Loss):
 
     inputs = 2 * FEATURES
     columns = ("shown", "wanted")
+    compiles = False
+    """The penalty differentiates a gradient, which torch.compile does not do."""
 
     def __init__(self, agent: AgentSettings) -> None:
         super().__init__()

@@ -12,11 +12,27 @@ from tuner.trainers.reference.robot import JOINTS
 ACTION_STD_RAD = 0.2
 
 
-def mlp(inputs: int, outputs: int, agent: AgentSettings) -> nn.Sequential:
+class Mlp(nn.Sequential):
+    """Layers of which the last one computes in fp32, whatever format the others compute in.
+
+    A bf16 number has 8 bits. Rounded to them, the mean of an action would change the ratio of two policies by percents.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name that torch gives it
+        """Return the outputs of a batch in fp32, [batch, inputs] → [batch, outputs]."""
+        *layers, last = self
+        hidden = input
+        for layer in layers:
+            hidden = layer(hidden)
+        with torch.autocast(hidden.device.type, enabled=False):
+            return last(hidden.float())
+
+
+def mlp(inputs: int, outputs: int, agent: AgentSettings) -> Mlp:
     """Build a network with the agent's hidden layers, [batch, inputs] → [batch, outputs]."""
     sizes = (inputs, *(agent.hidden_units,) * agent.hidden_layers)
     hidden = [layer for size, after in itertools.pairwise(sizes) for layer in (nn.Linear(size, after), nn.ReLU())]
-    return nn.Sequential(*hidden, nn.Linear(sizes[-1], outputs))
+    return Mlp(*hidden, nn.Linear(sizes[-1], outputs))
 
 
 class ActorCritic(nn.Module):

@@ -7,6 +7,7 @@ from tuner.trainers.reference.discriminator import Discriminator
 from tuner.trainers.reference.env import TrackingEnv
 from tuner.trainers.reference.learner import Samples
 from tuner.trainers.reference.nets import ActorCritic
+from tuner.trainers.reference.numerics import Numerics
 
 DISCOUNT = 0.9
 """Looks about ten control steps ahead, the time in which a joint reaches its target."""
@@ -16,26 +17,36 @@ STEPS_PER_ITERATION = 32
 
 
 @torch.no_grad()
-def collect(env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator | None, clips: Tensor) -> Samples:
+def collect(
+    env: TrackingEnv,
+    policy: ActorCritic,
+    discriminator: Discriminator | None,
+    clips: Tensor,
+    formats: Numerics | None = None,
+) -> Samples:
     """Play one iteration after `clips` and return its STEPS_PER_ITERATION · num_envs samples.
 
+    `formats` are the number formats of the networks' layers; None for fp32. The environment always computes in fp32.
     Columns: `observation target log_likelihood value reward tracking alive outcome advantage` and, where there is a
     discriminator, `shown` and `wanted`.
     """
+    formats = formats or Numerics(clips.device)
     env.follow(clips)
-    moments = [_act(env, policy, discriminator) for _ in range(STEPS_PER_ITERATION)]
+    with formats.layers():
+        moments = [_act(env, policy, discriminator, formats) for _ in range(STEPS_PER_ITERATION)]
+        last_value = policy.value(env.observe())
     columns = {name: torch.stack([moment[name] for moment in moments]) for name in moments[0]}
-    last_value = policy.value(env.observe())
     columns["outcome"] = lambda_returns(columns["reward"], columns["value"], columns["alive"], last_value)
     advantage = columns["outcome"] - columns["value"]
     columns["advantage"] = (advantage - advantage.mean()) / (advantage.std() + 1e-5)
     return {name: column.flatten(0, 1) for name, column in columns.items()}
 
 
-def _act(env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator | None) -> Samples:
+def _act(env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator | None, formats: Numerics) -> Samples:
     observation = env.observe()
     target, log_likelihood = policy.act(observation)
-    step = env.step(target)
+    with formats.exact():
+        step = env.step(target)
     moment = {
         "observation": observation,
         "target": target,

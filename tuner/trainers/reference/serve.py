@@ -47,7 +47,8 @@ def _train(rank: Rank[TeamSettings], settings: RunSettings, stopped: Callable[[]
 
 
 def _free(device: torch.device) -> None:
-    """Free all memory of the run that has ended, and count allocator retries from 0 again."""
+    """Free all memory and compiled code of the run that has ended, and count allocator retries from 0 again."""
+    torch.compiler.reset()
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()

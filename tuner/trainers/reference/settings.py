@@ -1,11 +1,12 @@
 """The settings of ranks and runs. This file does not import torch, because planning needs the settings too."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tuner.errors import ConfigRefusedError
 from tuner.study.space import Value
 from tuner.trainers.reference.agent import AgentSettings, Method, agent_settings, whole
+from tuner.trainers.reference.kernels import Kernels, kernels
 
 PREFETCH_FACTOR = 2
 
@@ -39,6 +40,7 @@ class RunSettings:
     prefetch_factor: int | None
     """The batches that each of these processes prepares ahead; None without such processes."""
     iterations: int
+    kernels: Kernels = field(default_factory=Kernels)
 
 
 def run_settings(config: Mapping[str, Value], *, hidden_units: int, iterations: int) -> RunSettings:
@@ -56,4 +58,5 @@ def run_settings(config: Mapping[str, Value], *, hidden_units: int, iterations: 
         num_workers=num_workers,
         prefetch_factor=prefetch_factor if num_workers else None,
         iterations=iterations,
+        kernels=kernels(config),
     )

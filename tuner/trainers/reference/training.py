@@ -2,17 +2,20 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
 
 from tuner.progress import report
 from tuner.trainers.reference.busy import busy_meter
-from tuner.trainers.reference.env import TrackingEnv, frames_needed
+from tuner.trainers.reference.env import frames_needed
+from tuner.trainers.reference.memory import CardMemory, card_memory
 from tuner.trainers.reference.methods import Networks
 from tuner.trainers.reference.motions import ClipStream, MotionClips
-from tuner.trainers.reference.rollout import STEPS_PER_ITERATION, collect
+from tuner.trainers.reference.numerics import numerics, prepare_process
+from tuner.trainers.reference.players import player, rollout_device
+from tuner.trainers.reference.rollout import STEPS_PER_ITERATION
 from tuner.trainers.reference.settings import RunSettings, TeamSettings
 from tuner.trainers.reference.team import Rank
 
@@ -28,25 +31,32 @@ class Mark:
     took_s: float
     tracking_reward: float
     policy_loss: float
+    memory: CardMemory | None = None
+    """The memory of the rank's GPU; None on a CPU."""
 
     def line(self, ranks: int) -> str:
         """Return the mark as a line of text, with the samples of all ranks."""
+        memory = f"  {self.memory}" if self.memory else ""
         return (
             f"iteration {self.iteration}  samples {self.samples * ranks}  "
-            f"tracking reward {self.tracking_reward:.3f}  policy loss {self.policy_loss:.3f}  {self.took_s:.2f} s\n"
+            f"tracking reward {self.tracking_reward:.3f}  policy loss {self.policy_loss:.3f}  {self.took_s:.2f} s"
+            f"{memory}\n"
         )
 
 
 @contextmanager
 def fresh_clips(rank: Rank[TeamSettings], settings: RunSettings) -> Iterator[ClipStream]:
-    """Begin a run: set the seed, and yield clips, whose workers start at once and end with the run."""
+    """Begin a run: set the seed, and yield clips, whose workers start at once and end with the run.
+
+    The clips come to the device of the rollout.
+    """
     torch.manual_seed(rank.team.seed + rank.number)
     stream = ClipStream(
         MotionClips(frames=frames_needed(STEPS_PER_ITERATION), seed=rank.team.seed),
         num_envs=rank.team.num_envs,
         rank=rank.number,
         ranks=len(rank.team.devices),
-        device=rank.device,
+        device=rollout_device(settings.kernels, rank.device),
         num_workers=settings.num_workers,
         prefetch_factor=settings.prefetch_factor,
     )
@@ -57,16 +67,27 @@ def fresh_clips(rank: Rank[TeamSettings], settings: RunSettings) -> Iterator[Cli
 def iterations(
     rank: Rank[TeamSettings], networks: Networks, clips: ClipStream, settings: RunSettings
 ) -> Iterator[Mark]:
-    """Train the networks one iteration after the other, and report each iteration to the tuner."""
-    env, meter = TrackingEnv(rank.device), busy_meter(rank.device)
+    """Train the networks one iteration after the other, and report each iteration to the tuner.
+
+    An iteration includes the way of weights and samples between CPU and GPU if the rollout runs on the CPU.
+    Raises ConfigRefusedError for a number format that the rank's device does not have.
+    """
+    asked, meter = settings.kernels, busy_meter(rank.device)
+    prepare_process(asked, rank.device, len(rank.team.devices))
+    playing = player(asked, networks, rank.device)
     learners = networks.learners(
-        update_epochs=settings.agent.update_epochs, minibatch=settings.agent.batch_size * rank.team.num_envs
+        update_epochs=settings.agent.update_epochs,
+        minibatch=settings.agent.minibatch_of(rank.team.num_envs),
+        formats=numerics(asked.precision, rank.device),
+        compiled=asked.compile,
     )
     for iteration in range(settings.iterations):
         start_s = time.monotonic()
         fresh = clips.take()
+        with meter.working() if playing.device == rank.device else nullcontext():
+            samples = playing.play(fresh)
         with meter.working():
-            samples = collect(env, networks.policy, networks.discriminator, fresh)
+            samples = {name: column.to(rank.device) for name, column in samples.items()}
             losses = [learner.update(samples) for learner in learners]
         busy_s = meter.settle()
         mark = Mark(
@@ -76,6 +97,7 @@ def iterations(
             took_s=time.monotonic() - start_s,
             tracking_reward=samples["tracking"].mean().item(),
             policy_loss=losses[0].item(),
+            memory=card_memory(rank.device),
         )
         report(
             iteration=iteration,
