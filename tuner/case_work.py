@@ -8,6 +8,7 @@ from tuner.kept.case import kept_case
 from tuner.outcome import CaseOutcome, Ending, given_up
 from tuner.probe.result import Failure
 from tuner.probing import Probing
+from tuner.search.batch_calibration import BatchToFit
 from tuner.search.calibration import rungs_after
 from tuner.search.choosing import Strategy
 from tuner.search.pruner import build_pruner
@@ -15,6 +16,7 @@ from tuner.search.searching import defaults_first
 from tuner.store.asked import Asked
 from tuner.store.siblings import siblings
 from tuner.store.study import CaseStudy
+from tuner.study.batch import BatchFit
 from tuner.study.cases import Case
 from tuner.study.constraints import compare_with_default
 
@@ -62,6 +64,15 @@ class CaseWork:
     def fix_rungs(self) -> tuple[int, ...]:
         """Return the rungs of an `auto` ladder; compute them from the trials so far where the study has none."""
         return self._study.fix_rungs(lambda trials: rungs_after(trials, self._space, self._spec.probe))
+
+    @property
+    def batch(self) -> BatchFit | None:
+        """The batch size that is `auto`; None until it has been worked out."""
+        return self._study.batch
+
+    def fix_batch(self, batch: BatchToFit) -> BatchFit | None:
+        """Return the batch size that is `auto`; work it out from the trials so far where the study has none."""
+        return self._study.fix_batch(batch.fit)
 
     def run(self, probed: int = 0) -> CaseOutcome:
         """Work until the target is reached; `probed` counts the trials that this command has made before."""

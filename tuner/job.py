@@ -15,6 +15,7 @@ from tuner.store.asked import Asked
 from tuner.store.database import Database
 from tuner.store.dropped import Recovered
 from tuner.store.opening import check_study
+from tuner.study.batch import BatchFit
 from tuner.study.cases import Case
 from tuner.study.spec import StudySpec
 from tuner.workbench import Workbench
@@ -39,6 +40,14 @@ class Watcher(Protocol):
 
     def rungs_fixed(self, case: Case, rungs: Sequence[int]) -> None:
         """The case's `auto` ladder has these rungs, computed now or by an earlier run."""
+        ...
+
+    def fitting_batch(self, case: Case, parameter: str) -> None:
+        """Probes begin from which the batch size of a case is worked out; the study has none yet."""
+        ...
+
+    def batch_fitted(self, case: Case, parameter: str, batch: BatchFit) -> None:
+        """The case's batch size that is `auto` has this value, worked out now or by an earlier run."""
         ...
 
     def probe_started(self, case: Case, asked: Asked) -> None:

@@ -6,7 +6,10 @@ from dataclasses import replace
 from tuner.case_work import CaseWork
 from tuner.job import Job, check
 from tuner.outcome import CaseOutcome, Ending
-from tuner.purpose import CALIBRATE
+from tuner.probe.kinds import FailureKind
+from tuner.probe.result import Failure
+from tuner.purpose import CALIBRATE, fit_batch
+from tuner.search.batch_calibration import BatchToFit
 from tuner.search.calibration import calibration_configs
 from tuner.study.cases import Case
 from tuner.study.space import LADDER
@@ -44,10 +47,35 @@ def _waited_for(job: Job, outcome: CaseOutcome) -> CaseOutcome:
 
 
 def _optimised(job: Job, case: Case) -> CaseOutcome:
-    job, calibration = calibrated(job, case)
+    job, calibration = prepared(job, case)
     if calibration is None:
         return CaseWork(job, case).run()
     return calibration if calibration.stopped else CaseWork(job, case).run(calibration.probed)
+
+
+def prepared(job: Job, case: Case) -> tuple[Job, CaseOutcome | None]:
+    """Return the job with all values of the case that are `auto`, and the outcome of a calibration if one ran."""
+    if (batch := job.bench.batch_to_fit(case)) is not None:
+        return _batch_fitted(job, case, batch)
+    return calibrated(job, case)
+
+
+def _batch_fitted(job: Job, case: Case, batch: BatchToFit) -> tuple[Job, CaseOutcome | None]:
+    """Return the job with the case's batch size. The study keeps the size for good, as it keeps rungs."""
+    work, outcome = CaseWork(replace(job, purpose=fit_batch(batch)), case), None
+    if work.batch is None:
+        job.watcher.fitting_batch(case, batch.parameter)
+        outcome = work.run()
+        if outcome.stopped:
+            return job, outcome
+    fitted = work.fix_batch(batch)
+    if fitted is None:
+        why = f"{batch.parameter} is auto, and no batch size has run; write `choices` of sizes that do"
+        failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="batch", detail=why)
+        probed = outcome.probed if outcome else 0
+        return job, CaseOutcome(case=case, ending=Ending.SETUP, probed=probed, failure=failure)
+    job.watcher.batch_fitted(case, batch.parameter, fitted)
+    return replace(job, bench=job.bench.with_batch(case, fitted)), outcome
 
 
 def calibrated(job: Job, case: Case) -> tuple[Job, CaseOutcome | None]:

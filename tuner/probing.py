@@ -1,6 +1,7 @@
 """The probes of one case: plans each, runs it or knows its result without, judges and stores the result."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tuner.errors import ConfigRefusedError, LaunchError, StoreError, TrainerError
@@ -80,7 +81,7 @@ class Probing:
 
     def _judge(self, result: ProbeResult, asked: Asked) -> Verdict:
         self._sessions.note(result)
-        return judge(
+        verdict = judge(
             result,
             *self._spec.objectives,
             headroom_pct=self._spec.probe.headroom_pct,
@@ -88,6 +89,8 @@ class Probing:
             default=self._default_metrics(result) if self._compares else {},
             attempt=asked.attempt,
         )
+        never = self._job.purpose.ineligible if verdict.value is not None else None
+        return replace(verdict, ineligible=verdict.ineligible or never)
 
     def _default_metrics(self, result: ProbeResult) -> Mapping[str, float | None]:
         """Return the metrics of the default config at a result's rung; the result's own where it is the default."""

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tuner.search.batch_calibration import BatchToFit
 from tuner.search.choosing import Strategy
-from tuner.search.searching import Siblings, calibration, in_order, recovery, searching
+from tuner.search.searching import Siblings, batch_calibration, calibration, in_order, recovery, searching
+from tuner.study.batch import REASON
 from tuner.study.space import Config, Space
 from tuner.study.spec import StudySpec
 
@@ -23,6 +25,8 @@ class Purpose:
     """Whether configs compete: a clear loser ends early, and the best is measured again cold."""
     keeps_end: bool = True
     """Whether the study keeps the reason why the work ended. It keeps none if other work on the case follows."""
+    ineligible: str | None = None
+    """Why no config that is probed for this purpose may be the best; None where each may be."""
 
 
 SEARCH = Purpose(strategy=searching)
@@ -31,6 +35,17 @@ RECOVER = Purpose(strategy=lambda space, *_: recovery(space), limited=False, kee
 """Find one config that runs, for a case that has had no success."""
 CALIBRATE = Purpose(strategy=lambda space, *_: calibration(space), limited=False, competing=False, keeps_end=False)
 """Probe small rungs, from which the rungs of an `auto` ladder are made."""
+
+
+def fit_batch(batch: BatchToFit) -> Purpose:
+    """Probe small batch sizes, from which the batch size that is `auto` is worked out."""
+    return Purpose(
+        strategy=lambda *_: batch_calibration(batch),
+        limited=False,
+        competing=False,
+        keeps_end=False,
+        ineligible=REASON,
+    )
 
 
 def record(configs: Sequence[Config], *, limited: bool = True) -> Purpose:

@@ -9,7 +9,7 @@ from tuner.errors import StudyError
 from tuner.export.header import Circumstances
 from tuner.export.table import columns
 from tuner.job import Job
-from tuner.loop import calibrated, optimise
+from tuner.loop import optimise, prepared
 from tuner.outcome import CaseOutcome
 from tuner.purpose import record
 from tuner.search.design import in_sessions, spread
@@ -67,6 +67,8 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> Recording
     known = {name: spec.space[name] for name in space.names}
     if LADDER in known:
         known[LADDER] = known[LADDER].with_values(space.values(LADDER))
+    if (batch := space.auto_batch) is not None:
+        known[batch] = known[batch].with_values(space.values(batch))
     columns(known)
     return Recording(
         case=case,
@@ -106,7 +108,7 @@ def _record(job: Job, recording: Recording) -> tuple[Recording, list[CaseOutcome
         return recording, []
     case = recording.case
     noting = _noting(job, recording)
-    ready, calibration = calibrated(noting, case)
+    ready, calibration = prepared(noting, case)
     if calibration and calibration.stopped:
         job.watcher.case_ended(calibration)
         return recording, [calibration]
@@ -122,7 +124,8 @@ def _noting(job: Job, recording: Recording) -> Job:
 
 def _job(job: Job, recording: Recording) -> Job:
     """Return the job that measures the list. The trials of a calibration do not count towards the list's number."""
-    calibrated_too = job.bench.space_for(recording.case).auto_bounds is not None
+    space = job.bench.space_for(recording.case)
+    calibrated_too = space.auto_bounds is not None or space.auto_batch is not None
     return replace(
         job,
         purpose=record(recording.configs, limited=not calibrated_too),

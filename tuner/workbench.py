@@ -13,6 +13,9 @@ from tuner.errors import StudyError
 from tuner.probe.metrics import check_metrics
 from tuner.probe.plan import Device
 from tuner.probe.protocols import DeviceSource
+from tuner.search.batch_calibration import BatchToFit
+from tuner.search.calibration import usual
+from tuner.study.batch import BatchFit
 from tuner.study.cases import Case
 from tuner.study.load import DeviceKind, load, narrowed
 from tuner.study.space import LADDER, Config, Space, every
@@ -37,6 +40,8 @@ class Workbench:
     """The environment variables of the trainer's processes: visible cards, NCCL settings, the study's own variables."""
     rungs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Case → the rungs of its `auto` ladder, where the rungs are fixed."""
+    batches: Mapping[str, BatchFit] = field(default_factory=dict)
+    """Case → its batch size that is `auto`, where the size is known."""
     holds: Callable[[Config], bool] = every
     """Returns whether a config can be measured at all."""
 
@@ -85,6 +90,8 @@ class Workbench:
         check_values(self.trainer, searched.parameters)
         if searched.auto_bounds and case.name in self.rungs:
             searched = searched.with_rungs(self.rungs[case.name])
+        if searched.auto_batch and case.name in self.batches:
+            searched = searched.with_batch(self.batches[case.name].size)
         cut = self.cut_for(case)
         return searched.up_to(cut.num_envs) if cut else searched
 
@@ -111,6 +118,30 @@ class Workbench:
     def with_rungs(self, case: Case, rungs: tuple[int, ...]) -> "Workbench":
         """Return the bench with the rungs of the case's `auto` ladder."""
         return replace(self, rungs={**self.rungs, case.name: rungs})
+
+    def batch_to_fit(self, case: Case) -> BatchToFit | None:
+        """Return the case's batch size that is `auto` and not worked out yet; None where there is none.
+
+        The samples at hand are those that the study file names, or else those that the trainer knows.
+        Raises TrainerError if the parameter does not count the samples of a batch.
+        """
+        space = self.space_for(case)
+        if case.name in self.batches or not (parameter := space.auto_batch):
+            return None
+        named = self.spec_for(case).space[parameter].samples
+        at_hand = [self.trainer.samples_at_hand(parameter, config) for config in (usual(space), *space.defaults())]
+        known = [count for count in at_hand if count is not None]
+        return BatchToFit(
+            parameter=parameter,
+            space=space,
+            probed_samples=named or at_hand[0],
+            samples=named or max(known, default=None),
+            total_mib=min((one.mem_total_mib for one in self.devices if one.mem_total_mib), default=None),
+        )
+
+    def with_batch(self, case: Case, batch: BatchFit) -> "Workbench":
+        """Return the bench with the case's batch size that is `auto`."""
+        return replace(self, batches={**self.batches, case.name: batch})
 
     def study_name(self, case: Case) -> str:
         """Return the name of the case's study in the database."""

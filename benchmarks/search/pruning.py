@@ -35,6 +35,7 @@ from tuner.search.verdict import State, Verdict
 from tuner.store.asked import Asked
 from tuner.store.database import Database
 from tuner.store.dropped import Recovered
+from tuner.study.batch import BatchFit
 from tuner.study.cases import Case
 from tuner.study.space import PATIENCE, Config, config_digest
 from tuner.study.spec import PrunerSpec
@@ -75,6 +76,10 @@ class Tally:
     def calibrating(self, case: Case, rungs: Sequence[int]) -> None: ...
 
     def rungs_fixed(self, case: Case, rungs: Sequence[int]) -> None: ...
+
+    def fitting_batch(self, case: Case, parameter: str) -> None: ...
+
+    def batch_fitted(self, case: Case, parameter: str, batch: BatchFit) -> None: ...
 
     def probe_started(self, case: Case, asked: Asked) -> None: ...
 

@@ -82,6 +82,9 @@ def test_a_parameter_has_finitely_many_values(parameter: dict[str, Any], values:
         ({"ladder": "auto", "min": 0}, "min"),
         ({"ladder": "auto", "when": {"a": 1}}, "no `when`"),
         ({"ladder": [8], "max": 64}, "only `ladder: auto` allows max"),
+        ({"batch": "auto", "min": 8}, "allows no `min`"),
+        ({"batch": "auto", "when": {"a": 1}}, "allows no `when`"),
+        ({"choices": [8], "samples": 9}, "only `batch: auto` allows samples"),
         ({"choices": [8], "min": 1, "max": 2}, "only `ladder: auto` allows min and max"),
         ({"choices": [1], "when": {"num_envs": {"max": 3}}}, "num_envs"),
     ],
@@ -132,6 +135,8 @@ def test_conditions_in_a_circle_are_named(names: tuple[str, ...]) -> None:
 
 def test_an_auto_ladder_is_that_of_num_envs_alone() -> None:
     assert study(space={"num_envs": {"ladder": "auto"}}).build_space().auto_bounds == (32, 65536)
+    refused("num_envs: write `ladder: auto`", space={"num_envs": "auto"})
+    refused("num_envs and batch_size are auto", space={"num_envs": {"ladder": "auto"}, "batch_size": "auto"})
     refused("batch_size: only num_envs allows `ladder: auto`", space={**LADDER, "batch_size": {"ladder": "auto"}})
 
 

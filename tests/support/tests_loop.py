@@ -18,6 +18,7 @@ from tuner.search.verdict import Verdict
 from tuner.store.asked import Asked
 from tuner.store.database import Database
 from tuner.store.dropped import Recovered
+from tuner.study.batch import BatchFit
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
@@ -95,6 +96,8 @@ class Quiet:
         self.launched: list[Config] = []
         self.calibrated_at: list[list[int]] = []
         self.fixed: list[tuple[int, ...]] = []
+        self.fitting: list[str] = []
+        self.fitted: list[BatchFit] = []
 
     def case_started(self, case: Case, *, finished: int, target: int | None, recovered: Recovered) -> None:
         self.recovered = recovered
@@ -104,6 +107,12 @@ class Quiet:
 
     def rungs_fixed(self, case: Case, rungs: Sequence[int]) -> None:
         self.fixed.append(tuple(rungs))
+
+    def fitting_batch(self, case: Case, parameter: str) -> None:
+        self.fitting.append(parameter)
+
+    def batch_fitted(self, case: Case, parameter: str, batch: BatchFit) -> None:
+        self.fitted.append(batch)
 
     def probe_started(self, case: Case, asked: Asked) -> None:
         self.launched.append(asked.config)

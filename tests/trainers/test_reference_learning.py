@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tuner.trainers.reference import robot
-from tuner.trainers.reference.agent import AgentSettings, Method
+from tuner.trainers.reference.agent import STEPS_PER_ITERATION, AgentSettings, Method
 from tuner.trainers.reference.busy import CpuBusyMeter, busy_meter
 from tuner.trainers.reference.discriminator import DifferenceDiscriminator, Discriminator
 from tuner.trainers.reference.env import OBSERVATION, TrackingEnv, frames_needed, tracking_reward
@@ -19,7 +19,7 @@ from tuner.trainers.reference.motions import ClipStream, MotionClips
 from tuner.trainers.reference.numerics import numerics
 from tuner.trainers.reference.players import BesidePlayer, PlainPlayer, Player
 from tuner.trainers.reference.ppo import PolicyLoss, clipped_loss
-from tuner.trainers.reference.rollout import DISCOUNT, STEPS_PER_ITERATION, TD_LAMBDA, collect, lambda_returns
+from tuner.trainers.reference.rollout import DISCOUNT, TD_LAMBDA, collect, lambda_returns
 
 CPU = torch.device("cpu")
 SMALL = AgentSettings(hidden_layers=2, hidden_units=64, update_epochs=5, batch_size=2)

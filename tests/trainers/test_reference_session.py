@@ -20,7 +20,7 @@ from tuner.study.space import Config
 from tuner.study.spec import TrainerSpec
 from tuner.testing.trainers import make_slot
 from tuner.trainers.reference.adapter import ReferenceTrainer
-from tuner.trainers.reference.rollout import STEPS_PER_ITERATION
+from tuner.trainers.reference.agent import STEPS_PER_ITERATION
 
 pytestmark = pytest.mark.early
 

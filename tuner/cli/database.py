@@ -1,5 +1,6 @@
 """`tuner status`, `tuner export` and `tuner dashboard`, which show what a study's database contains."""
 
+from dataclasses import asdict
 from itertools import starmap
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ from tuner.cli.console import open_console
 from tuner.cli.document import Json, plain, print_document
 from tuner.cli.front import front_rows, front_tables
 from tuner.cli.hints import at_its_end, notes, written
-from tuner.cli.introduction import ladder, load_shown
+from tuner.cli.introduction import fitted, ladder, load_shown
 from tuner.cli.options import RUNS, Runs, Storage, Study, database_url, storage_url
 from tuner.cli.tables import print_tables, summary_table
 from tuner.errors import StoreError
@@ -19,7 +20,7 @@ from tuner.export.copied import ARTIFACTS, copy_study
 from tuner.export.copied import DATABASE as COPIED
 from tuner.export.dashboard import serve
 from tuner.export.database import connect
-from tuner.export.facts import fixed_rungs, reasons_to_end
+from tuner.export.facts import fitted_batches, fixed_rungs, reasons_to_end
 from tuner.export.query import StudyReader
 from tuner.export.served import LOOPBACK, READ_ONLY, WRITABLE
 from tuner.export.summary import summarise
@@ -54,10 +55,17 @@ def status(study: Study, storage: Storage = None, runs: Runs = RUNS, as_json: Js
     reader = StudyReader(engine, spec.name)
     rows = summarise(reader)
     rungs, reasons = fixed_rungs(engine, spec.name), reasons_to_end(engine, spec.name)
+    batches = fitted_batches(engine, spec.name)
     if as_json:
         more = [
-            {"front": front_rows(reader, case), "rungs": rungs.get(case.name), "ended": reasons.get(case.name)}
+            {
+                "front": front_rows(reader, case),
+                "rungs": rungs.get(case.name),
+                "batch": batch and asdict(batch),
+                "ended": reasons.get(case.name),
+            }
             for case in reader.cases
+            for batch in (batches.get(case.name),)
         ]
         cases = [{**plain(row), **facts} for row, facts in zip(rows, more, strict=True)]
         print_document({"study": spec.name, "cases": cases, "notes": notes(rows)})
@@ -65,6 +73,7 @@ def status(study: Study, storage: Storage = None, runs: Runs = RUNS, as_json: Js
     print_tables(console, summary_table(rows), *front_tables(reader))
     for line in (
         *starmap(ladder, rungs.items()),
+        *(fitted(case, "the batch size", batch) for case, batch in batches.items()),
         *starmap(at_its_end, reasons.items()),
         *notes(rows),
     ):

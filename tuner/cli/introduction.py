@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tuner.replay.table import Table as RecordedTable
+from tuner.study.batch import BatchFit
 from tuner.study.cases import Case
 from tuner.study.load import load, stands_in, unmatched
 from tuner.study.space import LADDER
@@ -85,6 +86,16 @@ def replaying(table: RecordedTable, path: Path) -> str:
 def to_be_made(rungs: Sequence[int]) -> str:
     """Return how the rungs of an `auto` ladder are found. `rungs` are the rungs of its calibration probes."""
     return f"{LADDER} is auto: its rungs are computed from the first probes, at {' and '.join(map(str, rungs[:2]))}"
+
+
+def to_be_fitted(parameter: str) -> str:
+    """Return how a batch size that is `auto` is found."""
+    return f"{parameter} is auto: it follows from the memory of the first probes"
+
+
+def fitted(case: str, parameter: str, batch: BatchFit) -> str:
+    """Return a line with a batch size that is `auto`, and how it follows."""
+    return f"{case}: {parameter} is auto: {batch}, fixed in this study"
 
 
 def ladder(case: str, rungs: Iterable[int]) -> str:

@@ -3,18 +3,18 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from tuner.cli.introduction import cut_ladders, stand_in, to_be_made
+from tuner.cli.fixed import with_fixed_values
+from tuner.cli.introduction import cut_ladders, stand_in, to_be_fitted, to_be_made
 from tuner.cli.options import DATABASE, RUNS, Cases, Devices, Launcher, Runs, Storage, Study, chosen_cases, database_url
 from tuner.cli.script import script
 from tuner.cli.slurm import batch_lines
 from tuner.errors import EmptyStoreError, StoreError, StudyError
 from tuner.export.database import connect
-from tuner.export.facts import fixed_rungs
 from tuner.export.query import StudyReader
 from tuner.export.records import CaseRecord, TrialRecord
 from tuner.export.words import in_words, with_error
@@ -66,7 +66,7 @@ def plan(
         raise StudyError("--best prints the config that was found, and --set your own config; give only one of them")
     if member is not None and not best:
         raise StudyError("--trial chooses among the best configs; give --best too")
-    bench = _with_fixed_rungs(open_workbench(study, devices=devices, runs=runs), storage)
+    bench = _with_fixed_values(open_workbench(study, devices=devices, runs=runs), storage)
     chosen = chosen_cases(bench, cases)
     if launcher == "slurm":
         for line in batch_lines(bench.spec, bench.spec.name):
@@ -82,12 +82,12 @@ def plan(
         typer.echo(script(bench.trainer.plan(one.case, one.config, slot), left_to_slurm=launcher == "slurm"))
 
 
-def _with_fixed_rungs(bench: Workbench, storage: str | None) -> Workbench:
-    """Return the bench with the rungs that the study's database has for `auto` ladders, if the study has begun."""
+def _with_fixed_values(bench: Workbench, storage: str | None) -> Workbench:
+    """Return the bench with the rungs and batch sizes that the study's database has for `auto`, if it has begun."""
     if storage is None and not (bench.folder / DATABASE).is_file():
         return bench
     with suppress(EmptyStoreError):
-        return replace(bench, rungs=fixed_rungs(connect(database_url(storage, bench.folder)), bench.spec.name))
+        return with_fixed_values(bench, connect(database_url(storage, bench.folder)))
     return bench
 
 
@@ -169,6 +169,8 @@ def _as_set(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) ->
         if bench.calibrates(case):
             rungs = [int(config[LADDER]) for config in calibration_configs(bench.space_for(case))]
             remarks.append(f"{case.name}: {to_be_made(rungs)}")
+        if batch := bench.batch_to_fit(case):
+            remarks.append(f"{case.name}: {to_be_fitted(batch.parameter)}")
         config = first_config(bench, case, settings)
         yield _Planned(case=case, config=config, folder=f"plans/{case.name}", remarks=remarks)
 
@@ -179,6 +181,8 @@ def first_config(bench: Workbench, case: Case, settings: Sequence[str]) -> Confi
     Raises StudyError for a setting outside the space.
     """
     space = bench.space_for(case)
+    if batch := bench.batch_to_fit(case):
+        return _config(space, batch.config(batch.next_size(()) or 1), settings)
     first = calibration_configs(space) if bench.calibrates(case) else space.seeds(1)
     return _config(space, first[0], settings)
 

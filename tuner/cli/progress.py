@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tuner.cli.introduction import ladder, to_be_made
+from tuner.cli.introduction import fitted, ladder, to_be_fitted, to_be_made
 from tuner.cli.screen import Screen
 from tuner.export.words import in_words, with_error
 from tuner.outcome import CaseOutcome, Pace
@@ -10,6 +10,7 @@ from tuner.probe.result import ProbeResult
 from tuner.search.verdict import Verdict
 from tuner.store.asked import Asked
 from tuner.store.dropped import Recovered
+from tuner.study.batch import BatchFit
 from tuner.study.cases import Case
 from tuner.units import duration
 
@@ -37,6 +38,14 @@ class ProgressView:
     def rungs_fixed(self, case: Case, rungs: Sequence[int]) -> None:
         """Show the ladder."""
         self._screen.line(f"case {ladder(case.name, rungs)}")
+
+    def fitting_batch(self, case: Case, parameter: str) -> None:
+        """Show that the first probes decide the batch size."""
+        self._screen.line(f"case {case.name}: {to_be_fitted(parameter)}")
+
+    def batch_fitted(self, case: Case, parameter: str, batch: BatchFit) -> None:
+        """Show the batch size and how it follows."""
+        self._screen.line(f"case {fitted(case.name, parameter, batch)}")
 
     def probe_started(self, case: Case, asked: Asked) -> None:
         """Begin the live line. What changes stands first, because a narrow terminal cuts the config off."""

@@ -10,12 +10,12 @@ import typer
 
 from tuner.budget import Budget, within
 from tuner.cli.console import open_console
+from tuner.cli.fixed import with_fixed_values
 from tuner.cli.hints import out_of_time, recorded, written
 from tuner.cli.options import RUNS, Cases, Devices, Hours, Out, Runs, Storage, Study, chosen_cases, database_url
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.errors import EmptyStoreError, StudyError
 from tuner.export.database import connect
-from tuner.export.facts import fixed_rungs
 from tuner.export.table import TABLE_SUFFIX, export_tables
 from tuner.export.write import prepare_folder
 from tuner.probe.clock import MonotonicClock
@@ -55,7 +55,7 @@ def record(
     write = partial(export_tables, url, bench.spec.name, folder)
     prober = open_prober(bench, console.print)
     with at_work(console, bench, chosen, url, prober, show=lambda: written(console, write())) as job:
-        bench = replace(bench, rungs=fixed_rungs(connect(url), bench.spec.name))
+        bench = with_fixed_values(bench, connect(url))
         recordings = [plan_recording(bench, case, count) for case in chosen]
         recordings, outcomes = record_cases(replace(within(job, budget), bench=bench), recordings)
         interrupted = job.interrupted()

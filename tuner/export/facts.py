@@ -1,17 +1,23 @@
-"""Reads what the study of a case keeps beside its trials: the rungs of its ladder, and why the case ended."""
+"""Reads what the study of a case keeps beside its trials: its rungs, its batch size, and why the case ended."""
 
 from sqlalchemy import Engine, and_, select
 
 from tuner.export.database import reading
-from tuner.kept.names import ENDED, RUNGS
+from tuner.kept.names import BATCH, ENDED, RUNGS
 from tuner.kept.storable import read_json
 from tuner.kept.study import KeptStudy
 from tuner.kept.tables import FACTS, STUDIES, of_study
+from tuner.study.batch import BatchFit
 
 
 def fixed_rungs(engine: Engine, study: str) -> dict[str, tuple[int, ...]]:
     """Return the rungs of each case whose `auto` ladder has rungs; empty where there is no such study."""
     return {case: kept.rungs for case, kept in _kept(engine, study, RUNGS).items() if kept.rungs}
+
+
+def fitted_batches(engine: Engine, study: str) -> dict[str, BatchFit]:
+    """Return the batch size of each case whose batch size is `auto` and known; empty where there is no such study."""
+    return {case: kept.batch for case, kept in _kept(engine, study, BATCH).items() if kept.batch}
 
 
 def reasons_to_end(engine: Engine, study: str) -> dict[str, str]:

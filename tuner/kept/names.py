@@ -29,6 +29,9 @@ ENDED = "ended"
 RUNGS = "rungs"
 """Study attribute: the rungs of an `auto` ladder, fixed once they have been made."""
 
+BATCH = "batch"
+"""Study attribute: the batch size that is `auto` and what it was worked out from, fixed once it is known."""
+
 MEMORY = "memory_gib"
 """Constraint: the device memory that was missing, in GiB."""
 INELIGIBLE = "ineligible"

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.kept.case import KeptCase, decode
-from tuner.kept.names import CASE, ENDED, IDENTITY, MENDED, RUNGS
+from tuner.kept.names import BATCH, CASE, ENDED, IDENTITY, MENDED, RUNGS
+from tuner.study.batch import BatchFit
 
 
 class KeptStudy:
@@ -32,6 +33,15 @@ class KeptStudy:
         known = self._attributes.get(RUNGS)
         is_readable = isinstance(known, list | tuple) and all(isinstance(rung, int) and rung > 0 for rung in known)
         return tuple(known) if known and is_readable else None
+
+    @property
+    def batch(self) -> BatchFit | None:
+        """The batch size that is `auto`; None until it has been worked out."""
+        known = self._attributes.get(BATCH)
+        try:
+            return BatchFit.read(known) if isinstance(known, dict) else None
+        except (TypeError, ValueError):
+            return None
 
     @property
     def mended(self) -> int:

@@ -47,7 +47,7 @@ class Calibration:
 
 def calibration_configs(space: Space) -> list[Config]:
     """Return the configs that calibration probes, in this order: the default config of each rung."""
-    return [_usual(space) | {LADDER: rung} for rung in calibration_rungs(_doublings(space))]
+    return [usual(space) | {LADDER: rung} for rung in calibration_rungs(_doublings(space))]
 
 
 def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) -> tuple[int, ...]:
@@ -56,17 +56,17 @@ def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) 
     A rung is left out only if it surely needs too much memory or time to start. A rung that has run out of memory or
     time stays as the last rung.
     """
-    observed, usual = Observed(trials), _usual(space)
+    observed, config_of = Observed(trials), usual(space)
     memory = _expectation(observed, space, MEMORY_SHARE, error=0.02, variants=0.1)
     start_s = _expectation(observed, space, START_S, error=0.1, variants=0.0)
 
     def possible(rung: int) -> bool:
-        config = usual | {LADDER: rung}
+        config = config_of | {LADDER: rung}
         ends = ((memory, 1.0), (start_s, limits.longest_start_s))
         return observed.frontier.beyond(config) is None and all(_least(*needs(config)) <= end for needs, end in ends)
 
     def safe(rung: int) -> bool:
-        return possible(rung) and memory(usual | {LADDER: rung})[0] <= 1.0 - limits.headroom_pct / 100.0
+        return possible(rung) and memory(config_of | {LADDER: rung})[0] <= 1.0 - limits.headroom_pct / 100.0
 
     tried = {int(trial.params[LADDER]) for trial in trials if LADDER in trial.params}
     return make_rungs(_doublings(space), safe=safe, possible=possible, tried=tried)
@@ -76,7 +76,7 @@ def _doublings(space: Space) -> list[int]:
     return [int(rung) for rung in space.values(LADDER)]
 
 
-def _usual(space: Space) -> Config:
+def usual(space: Space) -> Config:
     """Return the default config of the smallest rung; the first config where no variant is called default."""
     smallest = space.values(LADDER)[0]
     default = space.default_at(smallest)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from tuner.search.batch_calibration import BatchCalibration, BatchToFit
 from tuner.search.calibration import Calibration
 from tuner.search.choosing import Strategy, retry
 from tuner.search.drawing import Drawn, Seeds
@@ -51,6 +52,12 @@ def recovery(space: Space) -> Strategy:
 def calibration(space: Space) -> Strategy:
     """Probe small rungs, from which the rungs of an `auto` ladder are made."""
     steps = Calibration(space)
+    return Strategy(choosers=(steps.ended, retry, steps.choose))
+
+
+def batch_calibration(batch: BatchToFit) -> Strategy:
+    """Probe small batch sizes, from which a batch size that is `auto` is worked out."""
+    steps = BatchCalibration(batch)
     return Strategy(choosers=(steps.ended, retry, steps.choose))
 
 

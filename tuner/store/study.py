@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuner.kept.case import KeptCase, encode
-from tuner.kept.names import CASE, ENDED, LEASE, RUNGS
+from tuner.kept.names import BATCH, CASE, ENDED, LEASE, RUNGS
 from tuner.kept.probe import KeptProbe
 from tuner.kept.storable import storable
 from tuner.kept.study import KeptStudy
@@ -36,6 +37,7 @@ from tuner.store.dropped import Recovered, recover, tell_probe
 from tuner.store.leases import BEAT_S, Lease
 from tuner.store.opening import check_unchanged, open_study, resumed
 from tuner.store.records import usual_s
+from tuner.study.batch import BatchFit
 from tuner.study.space import Config, Space
 
 Answer = TypeVar("Answer")
@@ -142,6 +144,21 @@ class CaseStudy:
                 rungs = make(self._read())
                 self._study.set_user_attr(RUNGS, rungs)
             return rungs
+
+        return self._transact(fixed, alone=True)
+
+    @property
+    def batch(self) -> BatchFit | None:
+        """The batch size that is `auto`; None until it has been worked out."""
+        return self._transact(lambda: KeptStudy(self._study.user_attrs).batch)
+
+    def fix_batch(self, make: Callable[[Sequence[FrozenTrial]], BatchFit | None]) -> BatchFit | None:
+        """Return the batch size that is `auto`. If the study has none, `make` makes it from the trials, for good."""
+
+        def fixed() -> BatchFit | None:
+            if (batch := self.batch) is None and (batch := make(self._read())) is not None:
+                self._study.set_user_attr(BATCH, asdict(batch))
+            return batch
 
         return self._transact(fixed, alone=True)
 

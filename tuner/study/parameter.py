@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from tuner.study import spaced
+from tuner.study.batch import probed_sizes
 from tuner.study.space import LADDER, Condition, Parameter, Value
 
 AUTO = "auto"
@@ -116,7 +117,10 @@ class ParameterSpec(Strict):
         default=None, description="the rungs, in any order; `auto`: rungs computed from two small probes"
     )
     min: PositiveInt = Field(default=32, description="the smallest rung of `ladder: auto`")
-    max: PositiveInt = Field(default=65536, description="the largest rung that `ladder: auto` may have")
+    max: PositiveInt = Field(
+        default=65536,
+        description="the largest rung that `ladder: auto` may have, or the largest batch of `batch: auto`",
+    )
     choices: tuple[Scalar, ...] | None = Field(
         default=None, min_length=1, max_length=MOST_VALUES, description="numbers, words, or `[false, true]`"
     )
@@ -126,15 +130,27 @@ class ParameterSpec(Strict):
         description="of a range: the difference of two values, 1 for integers; with `log` their factor, 2 if empty",
     )
     log: bool = Field(default=False, description="each value of a range is the value before times `step`")
+    batch: Literal["auto"] | None = Field(
+        default=None, description="`auto`: one batch size that fits the card; `NAME: auto` is short for it"
+    )
+    samples: PositiveInt | None = Field(
+        default=None, description="of `batch: auto`: the samples from which a rank draws its batches"
+    )
     when: dict[str, Scalar | tuple[Scalar, ...] | AtLeast] = Field(
         default_factory=dict, description="the parameter counts only while other parameters have these values"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, given: Any) -> Any:
+        """Read `NAME: auto` as `NAME: {batch: auto}`."""
+        return {"batch": AUTO} if given == AUTO else given
+
     @model_validator(mode="after")
     def _one_kind(self) -> "ParameterSpec":
-        given = [kind for kind in ("ladder", "choices", "range") if getattr(self, kind) is not None]
+        given = [kind for kind in ("ladder", "batch", "choices", "range") if getattr(self, kind) is not None]
         if len(given) != 1:
-            raise ValueError(f"give exactly one of ladder, choices, range; found {', '.join(given) or 'none'}")
+            raise ValueError(f"give exactly one of ladder, batch, choices, range; found {', '.join(given) or 'none'}")
         self._check_bounds()
         self._check_range()
         values = self.values
@@ -143,7 +159,12 @@ class ParameterSpec(Strict):
         return self
 
     def _check_bounds(self) -> None:
-        if self.ladder != AUTO:
+        if self.samples is not None and not self.batch:
+            raise ValueError("only `batch: auto` allows samples")
+        if self.batch:
+            if self.when or "min" in self.model_fields_set:
+                raise ValueError(f"`batch: auto` allows no `{'when' if self.when else 'min'}`")
+        elif self.ladder != AUTO:
             if stray := [name for name in ("min", "max") if name in self.model_fields_set]:
                 raise ValueError(f"only `ladder: auto` allows {' and '.join(stray)}")
         elif self.when:
@@ -175,7 +196,12 @@ class ParameterSpec(Strict):
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """All values. A ladder and a range are sorted; `auto` has the doublings from `min` to `max`."""
+        """All values. A ladder and a range are sorted; `auto` has the doublings from `min` to `max`.
+
+        A batch size that is `auto` has the sizes that may be probed to work it out.
+        """
+        if self.batch:
+            return probed_sizes(self.max)
         if self.ladder == AUTO:
             return doublings(self.min, self.max)
         if self.ladder is not None:
@@ -196,7 +222,7 @@ class ParameterSpec(Strict):
             values=tuple(sorted(self.values, key=float)) if name == LADDER else self.values,
             is_range=self.range is not None,
             is_log=self.log,
-            bounds=(self.min, self.max) if self.ladder == AUTO else None,
+            bounds=(1, self.max) if self.batch else (self.min, self.max) if self.ladder == AUTO else None,
             conditions=tuple(_condition(other, wanted) for other, wanted in self.when.items()),
         )
 
@@ -225,9 +251,16 @@ def check_together(space: Mapping[str, ParameterSpec]) -> None:
     for name, spec in space.items():
         if spec.ladder == AUTO and name != LADDER:
             raise ValueError(f"{name}: only {LADDER} allows `ladder: auto`")
+        if spec.batch and name == LADDER:
+            raise ValueError(f"{LADDER}: write `ladder: auto`; `auto` alone stands for a batch size")
         for other in spec.when:
             if other not in space:
                 raise ValueError(f"{name}: condition on unknown parameter {other!r}; known: {', '.join(space)}")
+    autos = [name for name, spec in space.items() if AUTO in (spec.ladder, spec.batch)]
+    if len(autos) > 1:
+        raise ValueError(
+            f"{' and '.join(autos)} are auto: each needs the memory that the other leaves; write all but one"
+        )
     in_order(space)
 
 

@@ -70,7 +70,8 @@ class Parameter:
     bounds: tuple[int, int] | None = None
     """For an `auto` ladder, its smallest rung and the largest rung that it may have; otherwise None.
 
-    The `values` of such a ladder are the rungs that are known so far.
+    The `values` of such a ladder are the rungs that are known so far. A batch size that is `auto` has 1 and its largest
+    value. Its `values` are the sizes that may be probed, or the one size that has been worked out.
     """
     conditions: tuple[Condition, ...] = ()
 
@@ -156,16 +157,25 @@ class Space:
         """The smallest rung of an `auto` ladder and the largest that it may have; None for any other ladder."""
         return next((parameter.bounds for parameter in self.parameters if parameter.name == LADDER), None)
 
+    @property
+    def auto_batch(self) -> str | None:
+        """The name of the parameter that is a batch size worked out by the tuner; None where there is none."""
+        return next((one.name for one in self.parameters if one.bounds and one.name != LADDER), None)
+
     def with_rungs(self, rungs: Sequence[int]) -> "Space":
         """Return the space with these rungs."""
-        return self._with_ladder(lambda ladder: replace(ladder, values=tuple(rungs)))
+        return self._with(LADDER, lambda ladder: replace(ladder, values=tuple(rungs)))
+
+    def with_batch(self, size: int) -> "Space":
+        """Return the space with this value of the batch size that is `auto`."""
+        return self._with(self.auto_batch, lambda batch: replace(batch, values=(size,)))
 
     def up_to(self, most: int) -> "Space":
         """Return the space without the rungs above `most`, which must be at least the smallest rung."""
-        return self._with_ladder(lambda ladder: ladder.up_to(most))
+        return self._with(LADDER, lambda ladder: ladder.up_to(most))
 
-    def _with_ladder(self, changed: Callable[[Parameter], Parameter]) -> "Space":
-        return replace(self, parameters=tuple(changed(one) if one.name == LADDER else one for one in self.parameters))
+    def _with(self, name: str | None, changed: Callable[[Parameter], Parameter]) -> "Space":
+        return replace(self, parameters=tuple(changed(one) if one.name == name else one for one in self.parameters))
 
     def nearest(self, config: Config) -> Config:
         """Return another case's config for this space. On an `auto` ladder it moves to the nearest rung."""

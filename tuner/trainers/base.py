@@ -93,6 +93,14 @@ class Trainer(ABC):
         """
         return None
 
+    def samples_at_hand(self, parameter: str, config: Config) -> int | None:
+        """Return from how many samples a rank draws its batches with a config; None where that is unknown.
+
+        `parameter` is the batch size that the study lets the tuner work out. Raises TrainerError, with the reason, for
+        a parameter that does not count the samples of a batch.
+        """
+        return None
+
     @abstractmethod
     def cases(self) -> list[Case]:
         """List all cases, trainable or not. Raises TrainerError when the trainer's files are missing."""

@@ -71,6 +71,13 @@ class MimicKitTrainer(Trainer):
         """Raise TrainerError for a value that no agent file can take."""
         agent.check_value(parameter, value)
 
+    def samples_at_hand(self, parameter: str, config: Config) -> int | None:
+        """Refuse every parameter, because none counts the samples of a batch."""
+        why = "counts multiples of num_envs" if parameter == agent.BATCH_SIZE else "is no batch size"
+        raise TrainerError(
+            f"{parameter} {why} for MimicKit, so no single value fits a card; write `choices: [1, 2, 4]`"
+        )
+
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Decide the command line and the agent file of one probe.
 

@@ -15,7 +15,7 @@ from tuner.trainers.base import LEARNING, STANDARD, Trainer
 from tuner.trainers.dependencies import Dependencies
 from tuner.trainers.launch import device_names, interpreter, iterations
 from tuner.trainers.options import checked
-from tuner.trainers.reference.agent import CASES, default_hidden_units, whole
+from tuner.trainers.reference.agent import CASES, STEPS_PER_ITERATION, default_hidden_units, whole
 from tuner.trainers.reference.kernels import KERNELS
 from tuner.trainers.reference.settings import RunSettings, run_settings
 
@@ -62,6 +62,13 @@ class ReferenceTrainer(Trainer):
         """Raise TrainerError for a value that no config may have."""
         with suppress(ConfigRefusedError):  # this value needs a value of another parameter
             run_settings({parameter: value}, hidden_units=1, iterations=1)
+
+    def samples_at_hand(self, parameter: str, config: Config) -> int | None:
+        """Return the samples of an iteration of one rank. Only `minibatch` counts samples."""
+        if parameter != "minibatch":
+            why = "counts multiples of num_envs" if parameter == "batch_size" else "is no batch size"
+            raise TrainerError(f"{parameter} {why} for the reference trainer; write `minibatch: auto`")
+        return whole(config, LADDER, default=1024) * STEPS_PER_ITERATION
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Decide one run. Raises TrainerError for an unknown case or a value that the trainer cannot use."""

@@ -12,6 +12,9 @@ Method = Literal["add", "amp", "deepmimic"]
 CASES: dict[str, Method] = {"add_pi_plus": "add", "amp_pi_plus": "amp", "deepmimic_pi_plus_ppo": "deepmimic"}
 """Case → its method; the names are MimicKit's, so that the same glob selects the cases of both trainers."""
 
+STEPS_PER_ITERATION = 32
+"""The control steps of each environment in one iteration."""
+
 HIUTIL_MIN_EPOCHS = 20
 HIUTIL_MAX_BATCH_SIZE = 2
 

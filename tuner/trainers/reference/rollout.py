@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from tuner.trainers.reference.agent import STEPS_PER_ITERATION
 from tuner.trainers.reference.discriminator import Discriminator
 from tuner.trainers.reference.env import TrackingEnv
 from tuner.trainers.reference.learner import Samples
@@ -13,7 +14,6 @@ DISCOUNT = 0.9
 """Looks about ten control steps ahead, the time in which a joint reaches its target."""
 
 TD_LAMBDA = 0.95
-STEPS_PER_ITERATION = 32
 
 
 @torch.no_grad()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from tuner.progress import report
+from tuner.trainers.reference.agent import STEPS_PER_ITERATION
 from tuner.trainers.reference.busy import busy_meter
 from tuner.trainers.reference.env import frames_needed
 from tuner.trainers.reference.memory import CardMemory, card_memory
@@ -15,7 +16,6 @@ from tuner.trainers.reference.methods import Networks
 from tuner.trainers.reference.motions import ClipStream, MotionClips
 from tuner.trainers.reference.numerics import numerics, prepare_process
 from tuner.trainers.reference.players import player, rollout_device
-from tuner.trainers.reference.rollout import STEPS_PER_ITERATION
 from tuner.trainers.reference.settings import RunSettings, TeamSettings
 from tuner.trainers.reference.team import Rank
 

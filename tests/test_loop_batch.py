@@ -1,0 +1,118 @@
+"""The loop over a batch size that is `auto`: worked out once, then fixed; no probe that only shows memory is best."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests_loop import CASE, Quiet, bench, failed, measured, opened, reader, spec
+
+from tuner.errors import TrainerError
+from tuner.export.database import connect
+from tuner.export.facts import fitted_batches
+from tuner.job import Job, Probe
+from tuner.loop import optimise
+from tuner.outcome import CaseOutcome, Ending
+from tuner.probe.kinds import FailureKind
+from tuner.probe.plan import Device, ProbePlan
+from tuner.probe.result import ProbeResult
+from tuner.probe.stop import Stop
+from tuner.study.spec import StudySpec
+from tuner.testing.devices import Recording, ReplayedSource
+from tuner.trainers.registry import open_trainer
+
+TOTAL_MIB = 10_000.0
+CARDS = tuple(Device(name=f"cuda:{index}", model="x", mem_total_mib=TOTAL_MIB) for index in range(2))
+OPTIONS = {"command": "train {num_envs} {batch} {out_dir}", "cases": ["walk"]}
+
+
+def batched(batch: object = "auto") -> StudySpec:
+    space = {"num_envs": {"ladder": [8, 16]}, "batch": batch}
+    return spec(trainer={"name": "command", "options": OPTIONS}, space=space)
+
+
+def card(plan: ProbePlan, stop: Stop) -> ProbeResult:
+    """Probe a card on which a sample of the batch takes 4 MiB; small batches keep it busiest."""
+    size = int(plan.config["batch"])
+    result = measured(plan, 100.0 - size / 1000.0)
+    used_mib = 1000.0 + 4.0 * size
+    devices = tuple(replace(one, mem_peak_mib=used_mib, mem_total_mib=TOTAL_MIB) for one in result.devices)
+    return replace(result, devices=devices)
+
+
+def optimised(folder: Path, probe: Probe = card, *, study: StudySpec | None = None) -> tuple[CaseOutcome, Quiet]:
+    watcher = Quiet()
+    recording = Recording(devices=CARDS, samples=(), marks_s=(), total_s=0.0, exit_code=0)
+    desk = replace(bench(folder, study or batched()), source=ReplayedSource(recording))
+    with opened(folder) as database:
+        job = Job(bench=desk, database=database, probe=probe, watcher=watcher, interrupted=lambda: False)
+        (outcome,) = optimise(job, [CASE])
+    return outcome, watcher
+
+
+def test_two_probes_work_the_size_out_and_the_search_uses_it(tmp_path: Path) -> None:
+    outcome, watcher = optimised(tmp_path)
+    assert outcome.ending is Ending.EXHAUSTED
+    assert [config["batch"] for config in watcher.launched] == [48, 384, 1024, 1024]
+    assert {config["num_envs"] for config in watcher.launched[:2]} == {8}
+    (fitted,) = watcher.fitted
+    assert (fitted.size, fitted.per_sample_mib, fitted.free_mib) == (1024, pytest.approx(4.0), pytest.approx(9000.0))
+    assert fitted_batches(connect(f"sqlite:///{tmp_path / 'study.db'}"), "demo") == {CASE.name: fitted}
+    shown = {trial.config["batch"]: trial.probe.ineligible for trial in reader(tmp_path).trials()}
+    assert shown == {48: shown[384], 384: "it only shows how much memory a batch takes", 1024: None}
+
+
+def test_a_size_stays_whatever_new_probes_would_say(tmp_path: Path) -> None:
+    optimised(tmp_path)
+    _, again = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.GPU_OOM))
+    assert (again.fitting, again.launched, again.fitted[0].size) == ([], [], 1024)
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_kill_loses_nothing(tmp_path: Path, at: int) -> None:
+    seen: list[object] = []
+
+    def dies(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        seen.append(plan.config)
+        if len(seen) == at:
+            raise KeyboardInterrupt
+        return card(plan, stop)
+
+    with pytest.raises(KeyboardInterrupt):
+        optimised(tmp_path, dies)
+    _, watcher = optimised(tmp_path)
+    assert watcher.fitted[0].size == 1024
+    assert len(watcher.launched) == 5 - at
+
+
+def test_a_case_in_which_no_size_runs_stops_with_a_message(tmp_path: Path) -> None:
+    outcome, _ = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.GPU_OOM))
+    assert outcome.stopped
+    assert outcome.failure is not None
+    assert outcome.failure.detail == "batch is auto, and no batch size has run; write `choices` of sizes that do"
+
+
+def test_the_study_may_name_the_samples_and_the_most(tmp_path: Path) -> None:
+    assert optimised(tmp_path / "a", study=batched({"batch": "auto", "samples": 600}))[1].fitted[0].size == 512
+    assert optimised(tmp_path / "b", study=batched({"batch": "auto", "max": 100}))[1].fitted[0].size == 64
+
+
+@pytest.mark.parametrize(
+    ("trainer", "parameter", "message"),
+    [
+        ("mimickit", "batch_size", "batch_size counts multiples of num_envs for MimicKit"),
+        ("reference", "batch_size", "batch_size counts multiples of num_envs .*; write `minibatch: auto`"),
+        ("reference", "update_epochs", "update_epochs is no batch size"),
+    ],
+)
+def test_a_parameter_that_counts_no_samples_is_refused(
+    trainer: str, parameter: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "args").mkdir()
+    named = spec(trainer={"name": trainer, "root": str(tmp_path), "options": {}}, space={parameter: "auto"})
+    with pytest.raises(TrainerError, match=message):
+        open_trainer(named.trainer).samples_at_hand(parameter, {"num_envs": 64})
+
+
+def test_the_reference_trainer_knows_its_samples() -> None:
+    named = spec(trainer={"name": "reference"}, space={"minibatch": "auto"})
+    assert open_trainer(named.trainer).samples_at_hand("minibatch", {"num_envs": 64}) == 64 * 32

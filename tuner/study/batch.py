@@ -1,0 +1,152 @@
+"""The batch size that fits a card: which small sizes are probed, and which size follows from their memory. Pure."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+SAFETY = 0.7
+"""The share of the free memory that a batch may take. The rest is for what other configs and longer runs need more."""
+MOST = 65_536
+"""The largest batch size that is chosen, in samples of one rank."""
+FIRST = 48
+"""The batch size of the first probe.
+
+Probed sizes are three times a power of two, and the chosen size is a power of two. So no probe that only shows memory
+is a config of the search.
+"""
+STEP = 8
+"""The factor between the batch sizes of two probes."""
+REASON = "it only shows how much memory a batch takes"
+"""Why the config of such a probe is never the best."""
+MEASURABLE_MIB = 256.0
+"""The growth of memory from which the memory per sample is known well enough.
+
+torch's allocator takes memory from a card in pieces of 2 and 20 MiB (`kSmallBuffer`, `kLargeBuffer` in
+c10/cuda/CUDACachingAllocator.h), several at a time. A growth of some pieces says little.
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tried:
+    """What the probe of one batch size showed."""
+
+    size: int
+    """The batch size in samples of one rank."""
+    used_mib: float | None = None
+    """The memory in use at its peak, on the device with the least memory free; None where it is unknown."""
+    fits: bool = True
+    """Whether the probe did not run out of memory."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchFit:
+    """A batch size, and what it was worked out from."""
+
+    size: int
+    """The batch size in samples of one rank, a power of two."""
+    per_sample_mib: float | None
+    """The measured memory of one sample of a batch; None where it is unknown."""
+    is_bound: bool
+    """Whether memory grew too little to be measured, so that `per_sample_mib` is only known to be no larger."""
+    free_mib: float | None
+    """The memory that a batch of no samples would leave free; None where it is unknown."""
+    samples: int | None
+    """The samples at hand, from which a rank draws its batches; None where they are unknown."""
+    most: int
+    """The largest batch size allowed."""
+
+    @classmethod
+    def read(cls, kept: Mapping[str, Any]) -> "BatchFit":
+        """Return what `asdict` has written. Raises TypeError or ValueError for anything else."""
+        made = cls(**kept)
+        if not isinstance(made.size, int) or made.size < 1:
+            raise ValueError(f"no batch size: {made.size!r}")
+        return made
+
+    @property
+    def by_memory(self) -> int | None:
+        """The batch size that the free memory allows; None where memory sets no limit."""
+        if not self.per_sample_mib or self.free_mib is None:
+            return None
+        return math.floor(SAFETY * self.free_mib / self.per_sample_mib)
+
+    def __str__(self) -> str:
+        if self.by_memory is None:
+            memory = "memory unknown"
+        else:
+            most = "at most " if self.is_bound else ""
+            memory = f"{SAFETY} * {self.free_mib:.0f} MiB free / {most}{self.per_sample_mib:.4g} MiB per sample"
+            memory = f"{memory} = {self.by_memory}"
+        at_hand = "samples at hand unknown" if self.samples is None else f"{self.samples} samples at hand"
+        return f"{self.size}, the largest power of two within {memory}; {at_hand}; at most {self.most}"
+
+
+def limit(samples: int | None, most: int) -> int:
+    """Return the largest batch size that makes sense: no batch is larger than the samples at hand."""
+    return max(min(most, most if samples is None else samples), 1)
+
+
+def probed_sizes(most: int) -> tuple[int, ...]:
+    """Return the sizes up to `most` that a probe may have, in increasing order; 1 where there is no other."""
+    return tuple(size for power in range(most.bit_length()) if (size := 3 << power) <= most) or (1,)
+
+
+def next_size(tried: Sequence[Tried], *, samples: int | None = None, most: int = MOST) -> int | None:
+    """Return the batch size to probe next; None once the memory per sample is known, or no probe can show it.
+
+    Sizes grow until two have run and their memory differs by `MEASURABLE_MIB`. After running out of memory, and where
+    no larger size makes sense, sizes go down until two have run.
+    """
+    end = limit(samples, most)
+    ran = sorted(one.size for one in tried if one.fits)
+    failed = min((one.size for one in tried if not one.fits), default=None)
+    sizes = probed_sizes(end)
+    if not tried:
+        return min(FIRST, sizes[-1])
+    if failed is None and (len(ran) < 2 or _growth_mib(tried) < MEASURABLE_MIB) and ran[-1] < sizes[-1]:
+        return min(STEP * ran[-1], sizes[-1])
+    known = {one.size for one in tried}
+    smaller = [size for size in sizes if size not in known and (failed is None or size < failed)]
+    return max(smaller, default=None) if len(ran) < 2 else None
+
+
+def fit(
+    tried: Sequence[Tried], *, total_mib: float | None, samples: int | None = None, most: int = MOST
+) -> BatchFit | None:
+    """Work out the batch size from what has been tried; None if no size has run.
+
+    The memory per sample is the slope between the smallest and the largest size that ran. If memory grew by less than
+    `MEASURABLE_MIB`, it counts as grown by that much. The size is the largest power of two within `SAFETY` times the
+    free memory over the memory per sample, the samples at hand, and `most`. It is below each size that ran out of
+    memory.
+    """
+    ran = sorted((one for one in tried if one.fits), key=lambda one: one.size)
+    if not ran:
+        return None
+    failed = min((one.size for one in tried if not one.fits), default=math.inf)
+    low, high = ran[0], ran[-1]
+    grown_mib = _growth_mib(tried)
+    per_sample = free = None
+    if high.used_mib is not None and low.used_mib is not None and high.size > low.size:
+        per_sample = max(grown_mib, MEASURABLE_MIB) / (high.size - low.size)
+        empty_mib = high.used_mib - grown_mib / (high.size - low.size) * high.size
+        free = None if total_mib is None else max(total_mib - empty_mib, 0.0)
+    made = BatchFit(
+        size=low.size,
+        per_sample_mib=per_sample,
+        is_bound=grown_mib < MEASURABLE_MIB,
+        free_mib=free,
+        samples=samples,
+        most=most,
+    )
+    by_memory = math.inf if made.by_memory is None else made.by_memory
+    reached = high.size if free is None and high.used_mib is not None and total_mib is not None else math.inf
+    within = max(min(limit(samples, most), by_memory, failed - 1, reached), low.size)
+    return replace(made, size=1 << int(within).bit_length() - 1)
+
+
+def _growth_mib(tried: Sequence[Tried]) -> float:
+    """Return by how much the largest size that ran needs more memory than the smallest."""
+    used = [one.used_mib for one in sorted(tried, key=lambda one: one.size) if one.fits and one.used_mib is not None]
+    return max(used[-1] - used[0], 0.0) if used else 0.0
