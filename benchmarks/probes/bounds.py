@@ -141,8 +141,9 @@ def _counting(act: Callable[[], Any]) -> tuple[Any, int]:
         return act(), counted.count
 
 
-def launch_seconds(device: torch.device) -> float:
-    """Measure the seconds of one launch: many additions to a single number, launched one after another."""
+def launch_seconds(name: str) -> float:
+    """Measure the seconds of one launch on a device: many additions to a single number, one after another."""
+    device, took_s = torch.device(name), 0.0
     number = torch.zeros(1, device=device)
     for count in (LAUNCHES_TIMED // 10, LAUNCHES_TIMED):
         start_s = time.perf_counter()

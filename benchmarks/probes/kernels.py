@@ -17,8 +17,10 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -249,7 +251,8 @@ def main(
     machine, (device, *_) = describe_machine(bench.source), bench.devices
     gpu, workers = device.is_gpu, min(max(len(os.sched_getaffinity(0)) - 2, 1), 14)
     torch.set_num_threads(1)
-    launch_s = launch_seconds(torch.device("cuda:0" if gpu else "cpu"))
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:  # the card must be free again for the probes
+        launch_s = pool.submit(launch_seconds, device.name if gpu else "cpu").result()
     clip_s, launches = clip_seconds(), count_launches(agent_settings({}, hidden_units=8))
     card = next((one for part, one in CARDS.items() if part in device.model), None)
     facts = {"machine": ", ".join(f"{name} {text}" for name, text in machine.items())}
