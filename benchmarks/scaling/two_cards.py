@@ -4,6 +4,7 @@ python -m benchmarks.scaling.two_cards --out FOLDER
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -19,14 +20,17 @@ def tuner(*words: str, limit_s: float) -> str:
     print("$ tuner", *words, flush=True)
     begin_s = time.monotonic()
     command = [sys.executable, "-m", "tuner", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+    wide = {**os.environ, "COLUMNS": "180"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=wide) as running:
         assert running.stdout is not None  # noqa: S101 - a pipe was asked for
         lines: list[str] = []
+        told_to_end = False
         for line in running.stdout:
             lines.append(line)
             print(line, end="", flush=True)
-            if time.monotonic() - begin_s > limit_s:
-                running.terminate()  # it keeps what it has measured
+            if time.monotonic() - begin_s > limit_s and not told_to_end:
+                running.terminate()  # it keeps and shows what it has measured
+                told_to_end = True
     print(f"exit code {running.returncode} after {time.monotonic() - begin_s:.0f} s", flush=True)
     return "".join(lines)
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 
+from tuner.probe.notes import BUSY_PCT
 from tuner.scaling.laws import Measure
 from tuner.scaling.results import Results, Route, Subject
 from tuner.scaling.rows import Fit, Row
@@ -42,10 +43,22 @@ def scaling_sentences(results: Results, rows: Iterable[Row], fits: Iterable[Fit]
     """Yield what the losses of each row are, and then each serial part."""
     if not results.on_gpu:
         yield CPU_NOTE
+    yield from _busy_with_others(results)
     for row in rows:
         if row.scaling != "single":
             yield _told(row, "cards" if results.on_gpu else "ranks")
     yield from map(_serial, fits)
+
+
+def _busy_with_others(results: Results) -> Iterator[str]:
+    """Yield a warning where other programs worked beside the measurements; programs of `beside` see each other."""
+    seen = (device for point in results.points if point.mode != "beside" for device in point.devices)
+    others_pct = max((device.others_mean_pct or 0.0 for device in seen), default=0.0)
+    if others_pct >= BUSY_PCT:
+        yield (
+            f"Other processes used up to {others_pct:.0f} % of the processors meanwhile. "
+            "Measure again on a quiet machine before you decide."
+        )
 
 
 def _told(row: Row, devices: str) -> str:
@@ -55,7 +68,7 @@ def _told(row: Row, devices: str) -> str:
         for loss in sorted(row.losses, key=lambda one: -one.ms)
         if loss.ms >= CERTAIN * (loss.error_ms or 0.0) and 100 * loss.ms >= LOSS_WORTH_PCT * step
     ]
-    lost = f"{', '.join(parts)} of {step:.4g} ms per step" if parts else "no loss is larger than its error"
+    lost = f"{', '.join(parts)} of {step:.4g} ms per step" if parts else "no loss is clearly above 0"
     return (
         f"{sized(row)} ({row.scaling}): {row.gpus} {devices}{_over(row.route)} make {number(row.speed_up)} times the "
         f"samples of one; {lost}"

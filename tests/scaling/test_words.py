@@ -1,0 +1,72 @@
+"""What the results say in words."""
+
+from dataclasses import replace
+
+from tests_scaling import point, results
+
+from tuner.probe.result import DeviceSummary
+from tuner.scaling.results import Point, Results
+from tuner.scaling.rows import fits, table
+from tuner.scaling.splitting import divisions
+from tuner.scaling.words import CPU_NOTE, scaling_sentences, split_sentences
+
+BOTH = (0, 1)
+
+
+def said(measured: Results) -> list[str]:
+    rows = table(measured)
+    return list(scaling_sentences(measured, rows, fits(rows)))
+
+
+def shared(one: Point, others_pct: float) -> Point:
+    device = DeviceSummary(
+        device="cpu:0", source="busy_share", window_s=2.0, util_mean_pct=50.0, others_mean_pct=others_pct
+    )
+    return replace(one, devices=(device,))
+
+
+def test_it_names_the_losses_that_stand_out() -> None:
+    measured = results(
+        point("single", 1000.0, error=4.0),
+        point("apart", 1990.0, gpus=BOTH, route="nvlink", error=10.0),
+        point("joined", 1500.0, gpus=BOTH, route="nvlink", error=10.0),
+    )
+    assert said(measured) == [
+        "fusion 64 (weak): 2 cards over NVLink make 1.500 ± 0.012 times the samples of one; "
+        "communication 21.0 ± 0.7 ms of 85.33 ms per step",
+        "fusion 64 (weak) over NVLink: serial part 50.0 ± 1.2 % (Gustafson)",
+    ]
+
+
+def test_losses_within_their_errors_are_not_told() -> None:
+    measured = results(
+        point("single", 1000.0, error=50.0), point("joined", 1980.0, gpus=BOTH, route="nvlink", error=100.0)
+    )
+    assert said(measured)[0].endswith("no loss is clearly above 0")
+
+
+def test_a_law_that_does_not_fit_is_called_so() -> None:
+    measured = results(
+        point("single", 1000.0, error=1.0),
+        point("joined", 1950.0, gpus=BOTH, route="nvlink", error=1.0),
+        point("joined", 2000.0, gpus=(0, 1, 2, 3), route="nvlink", error=1.0),
+        cards=4,
+    )
+    assert said(measured)[-1].endswith("the law does not fit these measurements")
+
+
+def test_cpu_figures_and_a_busy_machine_are_called_so() -> None:
+    single, beside = point("single", 10.0), point("beside", 9.0, beside=2)
+    assert said(results(shared(single, 3.0), shared(beside, 60.0), on_gpu=False)) == [CPU_NOTE]
+    busy = said(results(shared(single, 30.0), on_gpu=False))
+    assert busy[1].startswith("Other processes used up to 30 % of the processors")
+
+
+def test_a_split_says_what_each_card_gets() -> None:
+    alone = [point("single", 300.0), point("single", 100.0, gpus=(1,))]
+    beside = [point("beside", 300.0, beside=2), point("beside", 100.0, gpus=(1,), beside=2)]
+    measured = results(*alone, *beside, *beside)
+    assert list(split_sentences(measured, divisions(measured))) == [
+        "fusion 64: give the cards 75.0 %, 25.0 % of the work. Together they make 400 samples/s: 1.33 times the best "
+        "card alone, 2.00 times an even split, 100.0 % of the sum of the single cards"
+    ]
