@@ -6,7 +6,7 @@ The variants are subclasses of the classes in `tuner.search.gain`. They override
 """
 
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
@@ -25,6 +25,7 @@ from tuner.search.choosing import Choice, Price, confirm_measured, free
 from tuner.search.frontier import Frontier
 from tuner.search.gain.chooser import Gain
 from tuner.search.gain.costs import Costs
+from tuner.search.gain.goal import Goal
 from tuner.search.gain.levels import Codes
 from tuner.search.gain.outlook import Outlook
 from tuner.search.gain.pool import Pool
@@ -32,7 +33,10 @@ from tuner.search.gain.surrogate import Surrogate
 from tuner.search.history import History
 from tuner.search.observed import Observed
 from tuner.search.searching import by_gain
-from tuner.study.spec import CERTAINTY, ProbeSpec
+from tuner.study.spec import ProbeSpec
+
+USUAL = Goal(ceiling=100.0)
+"""The goal of a search for utilisation, in percent."""
 
 
 class NoMemory(Costs):
@@ -95,14 +99,14 @@ class NothingOwn(Surrogate):
 
 
 class NoFrontier(Outlook):
-    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec, certainty: float) -> None:
+    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec, goal: Goal) -> None:
         observed.frontier = Frontier()
-        super().__init__(pool, observed, limits, certainty)
+        super().__init__(pool, observed, limits, goal)
 
 
 class ReadOnce(Outlook):
-    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec, certainty: float) -> None:
-        super().__init__(pool, observed, limits, certainty)
+    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec, goal: Goal) -> None:
+        super().__init__(pool, observed, limits, goal)
         self._open[self._seen] = False
 
 
@@ -114,23 +118,15 @@ class Gambling(Outlook):
         return runs
 
 
-class NoNeighbours(Outlook):
-    @property
-    def _pending(self) -> list[int]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return []
-
-
-class NeverSure(Outlook):
-    def _certainty(self, best: int) -> float:
-        return 0.0
+class OneProbeAtATime(Outlook):
+    def _promising(self, price: Price) -> Codes:
+        return super()._promising(price)[:1]
 
 
 class Undoubting(Outlook):
-    @cached_property
-    def _decided(self) -> str | None:
-        ended = super()._decided
+    def ended(self, price: Price) -> str | None:
         trifling = self.best is not None and self._trifling(self._gain, self.best)
-        return ended or ("one more reading gains nothing" if trifling else None)
+        return super().ended(price) or ("one more reading gains nothing" if trifling else None)
 
 
 class FromTheBottom(Outlook):
@@ -154,8 +150,8 @@ def with_parts(
     """Return an outlook that expects costs and values by other parts than usual."""
 
     class WithParts(outlook):
-        def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec, certainty: float) -> None:
-            super().__init__(pool, observed, limits, certainty)
+        def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec, goal: Goal) -> None:
+            super().__init__(pool, observed, limits, goal)
             self._costs = costs(pool, observed, limits)
 
         @cached_property
@@ -172,7 +168,7 @@ class Entry:
     without: str
     outlook: type[Outlook] = Outlook
     gain: type[Gain] = Gain
-    certainty: float = CERTAINTY
+    goal: Goal = USUAL
 
 
 ENTRIES = (
@@ -192,15 +188,13 @@ ENTRIES = (
     Entry(without="each config's own", outlook=with_parts(surrogate=NothingOwn)),
     Entry(without="fitted lengths and sizes", outlook=with_parts(surrogate=UsualShape)),
     Entry(without="readings on purpose again", outlook=ReadOnce),
-    Entry(without="neighbours before the end", outlook=NoNeighbours),
-    Entry(without="end by certainty", outlook=NeverSure),
+    Entry(without="series of probes", outlook=OneProbeAtATime),
     Entry(without="readings against doubt", outlook=Undoubting),
     Entry(without="begin half-way up", outlook=FromTheBottom),
     Entry(without="second far up", outlook=NotFarUp),
     Entry(without="belief names the best", gain=ByReading),
-    Entry(without="certainty above 95 %", certainty=0.95),
-    Entry(without="certainty above 90 %", certainty=0.9),
-    Entry(without="certainty above 80 %", certainty=0.8),
+    Entry(without="training hours, 98 % sure instead", goal=replace(USUAL, certainty=0.98)),
+    Entry(without="ceiling of the objective", goal=Goal()),
 )
 
 
@@ -235,11 +229,11 @@ def one_search(place: int, source: Source, seed: int, probes: int) -> Score:
 
     class Without(entry.gain):
         def _outlook(self, observed: Observed) -> Outlook:
-            return entry.outlook(self._pool, observed, self._limits, self._certainty)
+            return entry.outlook(self._pool, observed, self._limits, self._goal)
 
     def method(probing: Probing) -> None:
         given = probing.ground
-        chosen = Without(given.space, given.header.limits, certainty=entry.certainty)
+        chosen = Without(given.space, given.header.limits, goal=entry.goal)
         ours.search(probing, by_gain(given.space, chosen), None if entry.gain is ByReading else chosen.best)
 
     return search(method, Probing(ground(source, seed), seed, sessions=True, most=probes))

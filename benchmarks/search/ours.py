@@ -1,20 +1,23 @@
 """The project's own strategies on a table, as its loop drives them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import optuna
 from optuna.study import Study
 from optuna.trial import Trial
 
-from benchmarks.search.searching import Probing, Step
+from benchmarks.search.searching import Ground, Probing, Step
 from tuner.kept.names import COST, ERROR, FAILURE, MEASURED_ON, WARM
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
+from tuner.probe.metrics import full
 from tuner.search.choosing import Choice, Price, Strategy
 from tuner.search.gain.chooser import Gain
+from tuner.search.gain.goal import Goal
 from tuner.search.history import History
 from tuner.search.sampler import ask_for
 from tuner.search.searching import by_drawing, by_gain
+from tuner.search.siblings import Sibling
 from tuner.search.telling import tell
 from tuner.search.trials import suggest
 from tuner.study.space import Config
@@ -43,9 +46,15 @@ def _next(strategy: Strategy, history: History, price: Price) -> Choice | None:
     return answer if isinstance(answer, Choice) else strategy.confirm(history, price)
 
 
+def gain_on(ground: Ground, siblings: Sequence[Sibling] = ()) -> Gain:
+    """Return the sampler that a study of this table would have."""
+    goal = Goal(ceiling=full(ground.header.objective))
+    return Gain(ground.space, ground.header.limits, goal=goal, siblings=siblings)
+
+
 def gain(probing: Probing) -> None:
     """Probe what gains most per second."""
-    chosen = Gain(probing.ground.space, probing.ground.header.limits)
+    chosen = gain_on(probing.ground)
     search(probing, by_gain(probing.ground.space, chosen), chosen.best)
 
 

@@ -19,13 +19,13 @@ import typer
 from rich.console import Console
 
 from benchmarks.search import surfaces
+from benchmarks.search.ours import gain_on
 from benchmarks.search.ours import search as searched_with
 from benchmarks.search.report import over_all
 from benchmarks.search.searching import Ground, Probing, Score, Step, best_reading, search
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.replay.table import Table
 from tuner.search.choosing import Strategy
-from tuner.search.gain.chooser import Gain
 from tuner.search.searching import by_drawing, by_gain
 from tuner.search.siblings import Cost, Sibling
 from tuner.study.space import LADDER, Config
@@ -81,7 +81,7 @@ def _searched(probing: Probing, sampler: str, siblings: Sequence[Sibling]) -> Sc
 def _strategy(name: str, probing: Probing, siblings: Sequence[Sibling]) -> Strategy:
     space = probing.ground.space
     if name == "gain":
-        return by_gain(space, Gain(space, probing.ground.header.limits, siblings=siblings), siblings)
+        return by_gain(space, gain_on(probing.ground, siblings), siblings)
     return by_drawing(space, SearchSpec(seed=probing.seed), siblings)
 
 

@@ -14,6 +14,7 @@ from tuner.kept.names import ERROR
 from tuner.search.choosing import Strategy
 from tuner.search.design import spread
 from tuner.search.gain.chooser import Gain
+from tuner.search.gain.goal import Goal
 from tuner.search.gain.pool import Pool
 from tuner.search.searching import by_drawing, by_gain, in_order
 from tuner.search.trials import distribution, suggest
@@ -36,7 +37,7 @@ def drawn(kind: str) -> Callable[[Space], Strategy]:
 
 
 CHOOSERS: dict[str, Callable[[Space], Strategy]] = {
-    "gain": lambda space: by_gain(space, Gain(space, certainty=0.999)),
+    "gain": lambda space: by_gain(space, Gain(space, goal=Goal(certainty=0.999))),
     "tpe": drawn("tpe"),
     "random": drawn("random"),
     "recording": lambda space: in_order(spread(space, 96)),

@@ -57,6 +57,8 @@ class Observed:
         """Digest of a config → its measurements."""
         self.newest_devices = ""
         """The devices that measured the newest value."""
+        self.warm = False
+        """Whether a session made the newest measurement."""
         self.closed: set[str] = set()
         """Digests of the configs that run now, or that failed and have not been measured since."""
         self._costs: list[Cost] = []
@@ -92,6 +94,7 @@ class Observed:
         one.errors.append(facts.error)
         self.newest_devices = facts.measured_on
         one.devices.append(self.newest_devices)
+        self.warm = facts.warm
         if took := facts.cost:
             self._costs.append((config, took))
 

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from tuner.probe.metrics import full
 from tuner.search.batch_calibration import BatchCalibration, BatchToFit
 from tuner.search.calibration import Calibration
 from tuner.search.choosing import Strategy, retry
 from tuner.search.drawing import Drawn, Seeds
 from tuner.search.firsts import DefaultFirst, SiblingsFirst
 from tuner.search.gain.chooser import Gain
+from tuner.search.gain.goal import Goal
 from tuner.search.ordered import Ordered, downwards, until_one_runs
 from tuner.search.siblings import Sibling
 from tuner.study.space import Config, Space
@@ -22,8 +24,17 @@ def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings
     """Return the strategy that the study file names. `resumed_at`: the number of trials so far."""
     known = siblings()
     if spec.sampler == "gain":
-        return by_gain(space, Gain(space, spec.probe, certainty=spec.search.certainty, siblings=known), known)
+        return by_gain(space, Gain(space, spec.probe, goal=_goal(spec), siblings=known), known)
     return by_drawing(space, spec.search, known, resumed_at=resumed_at)
+
+
+def _goal(spec: StudySpec) -> Goal:
+    """Return when a search has found enough."""
+    return Goal(
+        training_hours=spec.search.training_hours,
+        certainty=spec.search.certainty,
+        ceiling=full(spec.objectives[0]),
+    )
 
 
 def by_gain(space: Space, gain: Gain, siblings: Sequence[Sibling] = ()) -> Strategy:

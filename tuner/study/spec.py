@@ -34,8 +34,8 @@ SHORT_ITERATIONS_FACTOR = 1000
 The tuner ends a probe itself once its window is long enough. A command that ended sooner would leave a window too short
 to measure.
 """
-CERTAINTY = 0.98
-"""A search ends when the best config is probably as good as every other config. This is the required probability."""
+TRAINING_HOURS = 24.0
+"""A search ends when more probes cost more of a training than they gain. This is the usual length of the training."""
 
 
 class TrainerSpec(Strict):
@@ -132,10 +132,15 @@ class SearchSpec(Strict):
     sampler: Literal["gain", "tpe", "random"] | None = Field(
         default=None, description="what chooses the configs; empty: `gain`, or `tpe` for several objectives"
     )
-    certainty: Annotated[Number, Field(ge=0.5, lt=1)] = Field(
-        default=CERTAINTY,
-        description="`gain` ends when, with this probability, no config is 1 % better than the best. 0.9 takes about a "
-        "third less time on the recorded tables of pi_plus",
+    training_hours: Annotated[Number, Field(gt=0)] = Field(
+        default=TRAINING_HOURS,
+        description="the length of the training that will use the best config, on all the study's devices. `gain` ends "
+        "when more probes are expected to take more time than this training would gain",
+    )
+    certainty: Annotated[Number, Field(ge=0.5, lt=1)] | None = Field(
+        default=None,
+        description="if given, `gain` ends when, with this probability, no config is 1 % better than the best; "
+        "`training_hours` then counts for nothing",
     )
     seeds_per_variant: PositiveInt = Field(
         default=4, description="the rungs of each variant's ladder with which `tpe` and `random` begin"

@@ -1,5 +1,6 @@
 """The sampler `gain` in an in-memory study."""
 
+import re
 from collections.abc import Callable
 
 import optuna
@@ -15,7 +16,6 @@ from tuner.search.gain.sampler import GainSampler
 from tuner.search.sampler import ask_for
 from tuner.search.trials import distribution, frontier, suggest
 from tuner.study.space import PATIENCE, Config, Parameter, Space
-from tuner.study.spec import CERTAINTY
 
 SPACE = Space(
     (
@@ -47,17 +47,20 @@ class Search:
         fits: int = 10**9,
         value: Callable[[Config], float] = busy,
         warm: bool = False,
-        certainty: float = CERTAINTY,
+        certainty: float | None = 0.98,
+        training_hours: float = 24.0,
         error: float = 0.3,
     ) -> None:
-        self.error = error
+        self.error, self.training_hours = error, training_hours
         self.space, self.fits, self.value, self.warm, self.certainty = space, fits, value, warm, certainty
         self.study = optuna.create_study(direction="maximize")
         self.asked: list[Config] = []
         self.resume()
 
     def resume(self, price: Price = free) -> None:
-        self.sampler = GainSampler(self.space, certainty=self.certainty, price=price)
+        self.sampler = GainSampler(
+            self.space, certainty=self.certainty, training_hours=self.training_hours, price=price
+        )
         self.study.sampler = self.sampler
 
     def step(self, config: Config | None = None) -> Config:
@@ -105,6 +108,38 @@ def test_less_certainty_ends_sooner_and_more_goes_on_from_there() -> None:
     assert search.sampler.ended(search.study) is None
     assert len(search.run()) > asked
     assert search.sampler.ended(search.study) == "98% sure that no config is 1% better than the best"
+
+
+def test_a_longer_training_is_searched_for_longer_and_goes_on_where_a_shorter_one_ended() -> None:
+    space = Space(SPACE.parameters[:2])
+    search = Search(space, certainty=None, training_hours=1.0)
+    asked = len(search.run())
+    ended = search.sampler.ended(search.study)
+    assert re.fullmatch(r"\S+% may be left: .* of a 1-hour training; to find it takes .*", ended or "")
+
+    search.training_hours = 100.0
+    search.resume()
+    assert search.sampler.ended(search.study) is None
+    assert len(search.run(asked + 10)) > asked
+
+
+def test_a_training_of_a_minute_is_worth_no_second_probe() -> None:
+    search = Search(certainty=None, training_hours=1 / 60)
+    assert len(search.run()) == 1
+
+
+def test_a_cold_config_is_good_enough_if_the_best_gains_less_than_its_measurement_takes() -> None:
+    """The best is half a percent better than the config that has been measured cold."""
+    rungs = Space((Parameter(name="num_envs", values=(64, 128)),))
+    for hours, enough in ((0.5, True), (100.0, False)):
+        search = Search(rungs, value=lambda config: 60.0 + (config["num_envs"] == 128) * 0.3, certainty=None)
+        search.training_hours, search.warm, search.error = hours, True, 0.01
+        search.resume()
+        for rung in (64, 128, 64, 128):
+            search.step({"num_envs": rung})
+        search.warm = False
+        search.step({"num_envs": 64})
+        assert (search.sampler.unconfirmed(search.study) is None) is enough
 
 
 @pytest.mark.parametrize("error", [0.3, 32.0])

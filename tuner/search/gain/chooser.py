@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from tuner.search.choosing import Choice, Done, Price, confirmation
+from tuner.search.gain.goal import Goal
 from tuner.search.gain.outlook import Outlook
 from tuner.search.gain.pool import Pool
 from tuner.search.history import History
@@ -10,7 +11,7 @@ from tuner.search.observed import Observed
 from tuner.search.siblings import Sibling
 from tuner.search.trials import launched
 from tuner.study.space import PATIENCE, Config, Space
-from tuner.study.spec import CERTAINTY, ProbeSpec
+from tuner.study.spec import ProbeSpec
 
 
 class Gain:
@@ -25,17 +26,17 @@ class Gain:
         space: Space,
         limits: ProbeSpec | None = None,
         *,
-        certainty: float = CERTAINTY,
+        goal: Goal | None = None,
         siblings: Sequence[Sibling] = (),
     ) -> None:
         """`limits`: when a start takes too long, and how much memory must stay free.
 
-        `certainty`: the search ends when the best config is as good as any other with this probability. `siblings`:
-        the most similar one first. Raises StudyError if the space has too many configs.
+        `goal`: when the search has found enough. `siblings`: the most similar one first. Raises StudyError if the space
+        has too many configs.
         """
         self._space = space
         self._limits = limits or ProbeSpec()
-        self._certainty = certainty
+        self._goal = goal or Goal()
         self._patience = space.values(PATIENCE)
         self._pool = Pool(space.restricted_to(set(space.names) - {PATIENCE}))
         self._siblings = siblings
@@ -43,7 +44,7 @@ class Gain:
 
     def ended(self, history: History, price: Price) -> Done | None:
         """End the search once nothing is left to gain."""
-        why = self._look(history).ended()
+        why = self._look(history).ended(price)
         return None if why is None else Done(reason=why)
 
     def choose(self, history: History, price: Price) -> Choice | None:
@@ -54,13 +55,13 @@ class Gain:
     def confirm(self, history: History, price: Price) -> Choice | None:
         """Choose the config with the highest expected value, if only sessions have measured it.
 
-        None also where the best cold config is as good as any other config, with the certainty of the search.
+        None also where the best cold config is as good, as well as the search needs to know it.
         """
         outlook = self._look(history)
         best = self._best(outlook)
         known = [launched(config) for config in history.confirmed()]
         confirmed = [config for config in known if config in self._pool.space]
-        if best is None or best in confirmed or (confirmed and outlook.is_as_good(confirmed[0])):
+        if best is None or best in confirmed or (confirmed and outlook.is_as_good(confirmed[0], price)):
             return None
         return confirmation(self._whole(best, history.number))
 
@@ -92,4 +93,4 @@ class Gain:
         return self._looked[1]
 
     def _outlook(self, observed: Observed) -> Outlook:
-        return Outlook(self._pool, observed, self._limits, self._certainty)
+        return Outlook(self._pool, observed, self._limits, self._goal)

@@ -7,6 +7,7 @@ import numpy as np
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.arrays import Floats
 from tuner.search.choosing import Price
+from tuner.search.gain.levels import Codes
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.worth import below
 from tuner.search.growth import GROWN, inherited
@@ -64,6 +65,20 @@ class Costs:
         run_s = self._run_s[0] if self._run_s else USUAL_RUN_S
         back_s = start_s[starts == 0.0].mean() if not starts.all() else 0.0
         return (starts * (start_s + back_s) + run_s) * (1.0 - self.slow) + self._limits.longest_start_s * self.slow
+
+    def series_s(self, price: Price, places: Codes, repeats: int) -> float:
+        """Return the expected seconds of a series of probes: the runs, and the starts of the sessions they need.
+
+        Configs of one rung share a session if the newest probe had one. Without sessions each probe has a start.
+        """
+        start_s = self._start_s[0] if self._start_s else np.full(len(self._pool.configs), USUAL_START_S)
+        run_s = self._run_s[0] if self._run_s else np.full(len(self._pool.configs), USUAL_RUN_S)
+        starts: dict[object, float] = {}
+        for place in places:
+            if price(self._pool.configs[place]) > 0.0:
+                session = self._pool.heights[place] if self._observed.warm else place
+                starts[session] = max(starts.get(session, 0.0), float(start_s[place]))
+        return sum(starts.values()) * (1 if self._observed.warm else repeats) + repeats * float(run_s[places].sum())
 
     @cached_property
     def _start_s(self) -> Expected | None:

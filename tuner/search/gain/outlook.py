@@ -7,10 +7,13 @@ import numpy as np
 from tuner.search.arrays import Floats
 from tuner.search.choosing import Price
 from tuner.search.gain.costs import Costs
+from tuner.search.gain.goal import Goal
+from tuner.search.gain.levels import Codes
 from tuner.search.gain.pool import Pool
+from tuner.search.gain.prospects import Prospect, Rivals, expected_gain, series
 from tuner.search.gain.readings import Readings, mean_readings
 from tuner.search.gain.surrogate import Surrogate
-from tuner.search.gain.worth import below, certainty, knowledge_gradient
+from tuner.search.gain.worth import below, certainty, imagine, knowledge_gradient
 from tuner.search.observed import Observed
 from tuner.study.space import Config, config_digest
 from tuner.study.spec import ProbeSpec
@@ -34,17 +37,23 @@ UP_FROM = 0.6
 """The second probe is the same config on a higher rung, unless the first is above this height."""
 SAFE = 0.9
 """The higher rung must fit into memory and time with at least this probability."""
+PRIOR_FREEDOM = 1.0
+"""What is assumed of the model's sizes beforehand counts as much as this many measured configs.
 
+The logarithm of a size has a standard deviation of 0.7 beforehand (`SIZE_SPREAD`), as after a single measurement.
+"""
+
+_ALL_PROBED = "every config has been probed"
 _RIVALS, _DRAWS, _SEED = 60, 1024, 0
 
 
 class Outlook:
     """What each config of a pool is expected to gain and to take, after the trials observed so far."""
 
-    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec, certainty: float) -> None:
-        """`certainty`: the search ends when the best config is as good as any other with this probability."""
+    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec, goal: Goal) -> None:
+        """`limits`: see `Costs`."""
         self._pool = pool
-        self._wanted = certainty
+        self._goal = goal
         self._observed = observed
         self._costs = Costs(pool, observed, limits)
         self._seen = pool.places(observed.measured)
@@ -63,14 +72,27 @@ class Outlook:
         """The place of the eligible config with the highest expected value."""
         return max(self._rivals, key=lambda place: self._mean[place], default=None)
 
-    def ended(self) -> str | None:
+    def ended(self, price: Price) -> str | None:
         """Return why nothing is left to gain; None where something is."""
-        return None if self._pending else self._decided
+        if self._goal.certainty is not None:
+            return None if self._pending else self._decided
+        if not self._open.any():
+            return _ALL_PROBED
+        left = self._prospect(price)
+        return None if left is None or left.pays else self._goal.in_words(left)
 
-    def is_as_good(self, config: Config) -> bool:
-        """Check whether a config that has run is as good as any other, with the certainty that the search needs."""
+    def is_as_good(self, config: Config, price: Price) -> bool:
+        """Check whether a config that has run is as good as the best, as well as the search needs to know it.
+
+        Without a required certainty, it is if the best gains less in training than one more measurement of it takes.
+        """
         (place,) = self._pool.places([config_digest(config)])
-        return self._certainty(place) >= self._wanted
+        if self._goal.certainty is not None:
+            return self._certainty(place) >= self._goal.certainty
+        if self.best is None:
+            return False
+        behind_s = self._worth_s(self._mean[self.best] - self._mean[place], self.best)
+        return bool(behind_s <= self._costs.series_s(price, np.array([self.best]), repeats=1))
 
     def next(self, price: Price) -> Config | None:
         """Choose the config with the largest expected gain per second; None where no config may be probed."""
@@ -81,7 +103,7 @@ class Outlook:
         if (higher := self._upward()) is not None:
             return self._pool.configs[higher]
         seconds = self._costs.seconds(price)
-        if self._decided and self._pending:
+        if self._goal.certainty is not None and self._decided and self._pending:
             return self._pool.configs[min(self._pending, key=lambda place: seconds[place])]
         if self.best is not None and self._trifling(self._gain, self.best):
             return self._pool.configs[self._doubtful(self.best)]
@@ -90,14 +112,57 @@ class Outlook:
     @cached_property
     def _decided(self) -> str | None:
         if not self._open.any():
-            return "every config has been probed"
+            return _ALL_PROBED
         if self.best is None:
             return None
-        if self._is_known(self.best) and self._certainty(self.best) >= self._wanted:
-            return f"{100 * self._wanted:g}% sure that no config is {WITHIN:.0%} better than the best"
+        wanted = self._goal.certainty or 0.0
+        if self._is_known(self.best) and self._certainty(self.best) >= wanted:
+            return f"{100 * wanted:g}% sure that no config is {WITHIN:.0%} better than the best"
         if self._trifling(self._expected_gain(0.0), self.best):
             return "to know any config exactly would gain almost nothing"
         return None
+
+    def _prospect(self, price: Price) -> Prospect | None:
+        """Return what the series of probes promises that pays best; None where nothing is known of the best.
+
+        The first series that pays decides that the search goes on, so the others are then left out.
+        """
+        if self.best is None:
+            return None
+        order, places = self._promising(price), np.array(self._rivals)
+        places = np.union1d(order, places[np.argsort(-self._mean[places])[:_RIVALS]])
+        mean, covariance = self._surrogate.together(self._pool.codes[places])
+        rivals = Rivals(
+            mean=mean,
+            covariance=covariance,
+            runs=self._runs[places],
+            known=np.isin(places, self._rivals),
+            error=self._readings.error,
+            freedom=PRIOR_FREEDOM + len(self._readings.values),
+            ceiling=self._goal.ceiling,
+        )
+        rewarding = Prospect(share=0.0, gained_s=0.0, takes_s=1.0)
+        for probes in series(np.searchsorted(places, order)):
+            gain = expected_gain(rivals, probes)
+            one = Prospect(
+                share=gain / abs(self._mean[self.best]),
+                gained_s=self._worth_s(gain, self.best),
+                takes_s=self._costs.series_s(price, places[probes.members], probes.repeats),
+            )
+            rewarding = max(rewarding, one, key=lambda known: known.gained_s / known.takes_s)
+            if rewarding.pays:
+                break
+        return rewarding
+
+    def _promising(self, price: Price) -> Codes:
+        """Return the places of the configs of which exact knowledge would gain most per second, the best one first."""
+        gain = self._expected_gain(0.0)
+        order = np.argsort(-gain / self._costs.seconds(price))[:_RIVALS]
+        return order[gain[order] > 0.0]
+
+    def _worth_s(self, gain: float, best: int) -> float:
+        """Return the seconds of training that a gain is worth: its share of the best, of the whole training."""
+        return self._goal.training_s * gain / max(abs(float(self._mean[best])), 1e-9)
 
     def _is_known(self, best: int) -> bool:
         """Return whether the measurements allow to be sure of the best: more than one, and none too coarse."""
@@ -168,7 +233,8 @@ class Outlook:
 
     def _expected_gain(self, error: float) -> Floats:
         """Return the expected gain of one measurement of each config with the standard error `error`."""
-        return np.where(self._open, knowledge_gradient(*self._beliefs, error, self._rivals) * self._runs, 0.0)
+        gain = knowledge_gradient(*self._beliefs, error, self._rivals, self._goal.ceiling)
+        return np.where(self._open, gain * self._runs, 0.0)
 
     def _trifling(self, gain: Floats, best: int) -> bool:
         return bool(gain.max() < TRIFLE * abs(self._mean[best]))
@@ -187,7 +253,7 @@ class Outlook:
         places = np.union1d(promising[threat[promising] > 0.0], [best])
         chance = np.random.default_rng(_SEED).random((len(places), _DRAWS))
         return certainty(
-            self._surrogate.imagine(self._pool.codes[places], _DRAWS, _SEED + 1),
+            imagine(*self._surrogate.together(self._pool.codes[places]), _DRAWS, _SEED + 1),
             chance < self._runs[places][:, None],
             int(np.searchsorted(places, best)),
             WITHIN,

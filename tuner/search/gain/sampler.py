@@ -6,12 +6,13 @@ from optuna.study import Study
 
 from tuner.search.choosing import Done, Price, free
 from tuner.search.gain.chooser import Gain
+from tuner.search.gain.goal import Goal
 from tuner.search.history import History
 from tuner.search.sampler import StrategySampler
 from tuner.search.searching import by_gain
 from tuner.search.siblings import Sibling
 from tuner.study.space import Config, Space
-from tuner.study.spec import CERTAINTY, ProbeSpec
+from tuner.study.spec import TRAINING_HOURS, ProbeSpec
 
 
 class GainSampler(StrategySampler):
@@ -25,12 +26,14 @@ class GainSampler(StrategySampler):
         space: Space,
         limits: ProbeSpec | None = None,
         *,
-        certainty: float = CERTAINTY,
+        certainty: float | None = None,
+        training_hours: float = TRAINING_HOURS,
         siblings: Sequence[Sibling] = (),
         price: Price = free,
     ) -> None:
-        """See `Gain` and, for `price`, `Price`."""
-        self._gain = Gain(space, limits, certainty=certainty, siblings=siblings)
+        """See `Gain`, `Goal` for `certainty` and `training_hours`, and `Price` for `price`."""
+        goal = Goal(training_hours=training_hours, certainty=certainty)
+        self._gain = Gain(space, limits, goal=goal, siblings=siblings)
         super().__init__(space, by_gain(space, self._gain), price=price)
 
     def best(self, study: Study) -> Config | None:

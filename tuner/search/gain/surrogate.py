@@ -16,7 +16,7 @@ LENGTH, LENGTH_SPREAD = 1.0, 0.5
 """The usual length scale of an effect, as a share of its parameter's range. Each spread is that of the logarithm."""
 SIZE, SIZE_SPREAD = 1.0, 0.7
 """The usual size of all effects together. Sizes are in standard deviations of the measurements."""
-OWN, OWN_SPREAD = 0.07, 0.7
+OWN, OWN_SPREAD = 0.15, 0.7
 """The usual size of the part of a value that belongs to one config alone."""
 SHARPER = 2.0
 """The effect of a single parameter has a length scale that is shorter than the common effect's by this factor."""
@@ -83,14 +83,12 @@ class Surrogate:
         learnt = (np.linalg.solve(self._root, across.T) ** 2).sum(axis=0)
         return self._mean + across @ self._weights, np.sqrt(np.maximum(self._prior(codes) - learnt, self._jitter))
 
-    def imagine(self, codes: Codes, count: int, seed: int) -> Floats:
-        """Draw true values of the configs from their joint distribution: a row per config, a column per draw."""
+    def together(self, codes: Codes) -> tuple[Floats, Floats]:
+        """Return mean and covariance of the true values of the configs."""
         across = self._across(codes)
         learnt = np.linalg.solve(self._root, across.T)
         left = self._covariance(self._shape, self._compared(codes, codes)) - learnt.T @ learnt
-        root = np.linalg.cholesky(left + self._jitter * np.eye(len(codes)))
-        chance = np.random.default_rng(seed).standard_normal((len(codes), count))
-        return (self._mean + across @ self._weights)[:, None] + root @ chance
+        return self._mean + across @ self._weights, left + self._jitter * np.eye(len(codes))
 
     @property
     def _jitter(self) -> float:

@@ -21,12 +21,14 @@ def expected_improvement(mean: Floats, deviation: Floats) -> Floats:
     return deviation * density + mean * below(0.0, -mean, deviation)
 
 
-def knowledge_gradient(mean: Floats, deviation: Floats, error: float, rivals: list[int]) -> Floats:
+def knowledge_gradient(
+    mean: Floats, deviation: Floats, error: float, rivals: list[int], ceiling: float = math.inf
+) -> Floats:
     """Return by how much one more measurement of each config raises, on average, the highest mean among the `rivals`.
 
-    `rivals`: the places of the configs that may be the best. `error`: the standard error of a measurement. Another
-    measurement of the best itself gains something if the best then falls behind the second. This is the knowledge
-    gradient of Frazier, Powell and Dayanik (2008, equation 10), with independent configs.
+    `rivals`: the places of the configs that may be the best. `error`: the standard error of a measurement. `ceiling`:
+    no value is higher. Another measurement of the best itself gains something if the best then falls behind the second.
+    This is the knowledge gradient of Frazier, Powell and Dayanik (2008, equation 10), with independent configs.
     """
     moves = deviation**2 / np.hypot(deviation, error)
     if not rivals:
@@ -34,8 +36,16 @@ def knowledge_gradient(mean: Floats, deviation: Floats, error: float, rivals: li
     best, *others = sorted(rivals, key=lambda rival: -mean[rival])
     ahead = mean - mean[best]
     gain = expected_improvement(ahead, moves)
+    if math.isfinite(ceiling):
+        gain -= expected_improvement(mean - max(ceiling, mean[best]), moves)
     gain[best] = expected_improvement(ahead[others[0]], moves[best]) if others else 0.0
     return gain
+
+
+def imagine(mean: Floats, covariance: Floats, count: int, seed: int) -> Floats:
+    """Draw values from a joint normal distribution: a row per config, a column per draw."""
+    chance = np.random.default_rng(seed).standard_normal((len(mean), count))
+    return mean[:, None] + np.linalg.cholesky(covariance) @ chance
 
 
 def certainty(truths: Floats, counts: NDArray[np.bool_], best: int, within: float) -> float:

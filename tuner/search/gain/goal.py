@@ -1,0 +1,37 @@
+"""When a search has found enough."""
+
+from dataclasses import dataclass
+
+from tuner.search.gain.prospects import Prospect
+from tuner.study.spec import TRAINING_HOURS
+from tuner.units import HOUR_S, duration
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Goal:
+    """How well a search must know the best config."""
+
+    training_hours: float = TRAINING_HOURS
+    """The length of the training that will use the best config.
+
+    The search ends when more probes are expected to take more time than this training would gain.
+    """
+    certainty: float | None = None
+    """If given, the search ends when the best is as good as any other config with this probability, and not before."""
+    ceiling: float = float("inf")
+    """No value of the objective is higher: 100 for an objective in percent."""
+
+    @property
+    def training_s(self) -> float:
+        """The seconds of the training."""
+        return self.training_hours * HOUR_S
+
+    def in_words(self, left: Prospect) -> str:
+        """Say what the search leaves unfound, and why it does."""
+        if left.share < 0.00005:
+            return "more probes would gain almost nothing"
+        gained, taken = duration(left.gained_s), duration(left.takes_s)
+        return (
+            f"{100 * left.share:.2g}% may be left: {gained} of a {self.training_hours:g}-hour training; "
+            f"to find it takes {taken}"
+        )

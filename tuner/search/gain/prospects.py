@@ -1,0 +1,90 @@
+"""What a series of further probes is expected to gain. Pure."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.search.arrays import Floats
+
+Rows = NDArray[np.intp]
+"""Rows of configs."""
+
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+"""How many configs a series measures."""
+REPEATS = (1, 4)
+"""How often a series measures each of its configs."""
+_DRAWS, _SEED = 512, 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rivals:
+    """The configs that may become the best: a row per config."""
+
+    mean: Floats
+    covariance: Floats
+    """Mean and covariance of their true values."""
+    runs: Floats
+    """The probability that each config runs; 1 where the config has run."""
+    known: NDArray[np.bool_]
+    """Whether each config has been measured and may be the best. At least one has."""
+    error: float
+    """The standard error of a measurement."""
+    freedom: float
+    """The degrees of freedom of Student's t, with which the true values lie about their means.
+
+    The sizes of the model are fitted to a few measurements. So a value lies far off more often than a normal variable.
+    """
+    ceiling: float
+    """No value is higher."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Series:
+    """Probes that measure several configs, each equally often."""
+
+    members: Rows
+    repeats: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prospect:
+    """What the most rewarding series of further probes promises."""
+
+    share: float
+    """By how much the best is expected to rise, as a share of its value."""
+    gained_s: float
+    """The seconds of training that this share is worth."""
+    takes_s: float
+    """The expected seconds of the probes."""
+
+    @property
+    def pays(self) -> bool:
+        """Whether the probes take less time than the training gains."""
+        return self.gained_s > self.takes_s
+
+
+def series(order: Rows) -> list[Series]:
+    """Return series of growing length: the first rows of `order`, each measured once or several times."""
+    sizes = sorted({min(size, len(order)) for size in SIZES})
+    return [Series(members=order[:size], repeats=repeats) for size in sizes if size for repeats in REPEATS]
+
+
+def expected_gain(rivals: Rivals, probes: Series) -> float:
+    """Return by how much the highest expected value is expected to rise once a series has been measured.
+
+    This is the knowledge gradient for several measurements at once (Wu and Frazier, "The Parallel Knowledge Gradient
+    Method for Batch Bayesian Optimization", 2016, equation 4.3), with Student's t in place of the normal distribution.
+    A config that does not run tells nothing.
+    """
+    members = probes.members
+    across = rivals.covariance[:, members]
+    root = np.linalg.cholesky(across[members] + rivals.error**2 / probes.repeats * np.eye(len(members)))
+    draw = np.random.default_rng(_SEED)
+    tails = np.sqrt(rivals.freedom / draw.chisquare(rivals.freedom, _DRAWS))
+    moves = np.linalg.solve(root, across.T).T @ (draw.standard_normal((len(members), _DRAWS)) * tails)
+    best = int(np.where(rivals.known, rivals.mean, -np.inf).argmax())
+    later = np.minimum(rivals.mean[:, None] + moves, max(rivals.ceiling, rivals.mean[best]))
+    counts = np.repeat(rivals.known[:, None], _DRAWS, axis=1)
+    counts[members] = draw.random((len(members), _DRAWS)) < rivals.runs[members][:, None]
+    return float((np.where(counts, later, -np.inf).max(axis=0) - later[best]).mean())
