@@ -27,7 +27,7 @@ HOME = Path(__file__).resolve().parents[1]
 KEPT = "kept"
 """The room in which the stored records live."""
 READERS = (
-    *("search", "store", "export", "report", "cli", "checkup", "workers", "recording", "workbench"),
+    *("search", "store", "export", "report", "diagnosis", "cli", "checkup", "workers", "recording", "workbench"),
     *("loop", "case_work", "probing", "job", "outcome", "budget", "purpose", "prober", "session_policy"),
 )
 """The rooms that handle stored trials. The other rooms read records of their own: a trainer's messages, the columns

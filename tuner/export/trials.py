@@ -56,8 +56,8 @@ def _stored(
         number=row.number,
         state=row.state,
         value=numbers[0] if numbers else None,
-        started=_moment(row.datetime_start),
-        completed=_moment(row.datetime_complete),
+        started=moment(row.datetime_start),
+        completed=moment(row.datetime_complete),
         probe=probe or KeptProbe(),
     )
     return StoredTrial(row.trial_id, trial, RETRY in documents, numbers)
@@ -67,8 +67,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def _moment(stored: object) -> datetime | None:
-    """Read a moment, which SQLite keeps as text."""
+def moment(stored: object) -> datetime | None:
+    """Return a stored moment, which SQLite keeps as text; None where it is missing or damaged."""
     if isinstance(stored, datetime):
         return stored
     try:

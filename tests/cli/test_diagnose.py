@@ -1,0 +1,213 @@
+"""`tuner diagnose` on studies made by Optuna itself, on one of ours, and on what is no such study."""
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import optuna
+import pytest
+from tests_cli import Tuner
+from tests_database import empty_database, no_power_cut
+from tests_docs import ROOT, of
+
+from benchmarks.diagnosis.studies import HEALTHY, STARVED, add
+from tuner.diagnosis.cause import Kind
+from tuner.diagnosis.diagnose import diagnose
+from tuner.diagnosis.record import End, Known, Setup
+from tuner.export.database import connect
+
+OURS = f"sqlite:///{ROOT}/benchmarks/results/pi_plus_auto_two_h200/study.db"
+WATCHED = ("--startup-seconds", 45, "--duty", 83, "--cores", 12, "--gpu-memory", 24, "--memory-used", 12)
+
+
+def empty(folder: Path) -> optuna.storages.RDBStorage:
+    """Return an Optuna database without studies."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    file = folder / "optuna.db"
+    file.write_bytes(empty_database())
+    storage = optuna.storages.RDBStorage(f"sqlite:///{file}", skip_compatibility_check=True)
+    no_power_cut(storage.engine)
+    return storage
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a database with a starved study, a healthy one, one without trials and one whose trials still run."""
+    storage = empty(tmp_path_factory.mktemp("optuna"))
+    add(storage, "starved", STARVED, at_once=4, workers=2, running=4)
+    add(storage, "healthy", HEALTHY, at_once=4, workers=4)
+    optuna.create_study(storage=storage, study_name="without trials")
+    optuna.create_study(storage=storage, study_name="just begun").ask()
+    storage.engine.dispose()
+    return storage.url
+
+
+def test_a_starved_study_leads_to_its_causes_in_order(url: str) -> None:
+    told = {"startup_s": 45.0, "duty_pct": 83.0, "cores": 12, "gpu_memory_gib": 24.0, "memory_used_gib": 12.0}
+    found = diagnose(
+        connect(url), "starved", Setup(**{name: Known(value=fact, source="") for name, fact in told.items()})
+    )
+    assert {end: one.trials for end, one in found.facts.ended.items()} == {
+        End.COMPLETE: 8,
+        End.PRUNED: 173,
+        End.FAILED: 15,
+    }
+    assert found.facts.running == 4
+    running, training = found.facts.running_at_once, found.facts.training_at_once
+    assert running is not None
+    assert training is not None
+    assert (running.usual, 1.5 < training.mean < 2.0) == (4, True)
+    assert found.facts.setup.loader_workers == Known(value=2.0, source="database")
+    assert [one.kind for one in found.causes] == [Kind.PRUNING, Kind.WORKERS, Kind.PARALLEL]
+
+
+def test_without_options_the_start_up_is_estimated_and_the_rest_is_unknown(url: str) -> None:
+    found = diagnose(connect(url), "starved")
+    startup = found.facts.setup.startup_s
+    assert startup is not None
+    assert startup.value == pytest.approx(45.0, abs=6.0)
+    assert startup.source.startswith("estimated from 181 trials")
+    assert [one.kind for one in found.causes] == [Kind.PRUNING]
+
+
+def test_the_page_of_a_starved_study(tuner: Tuner, url: str) -> None:
+    file = Path(url.removeprefix("sqlite:///"))
+    before = file.read_bytes()
+    code, out, err = tuner("diagnose", "--storage", url, "--study-name", "starved", *WATCHED, "--pruner", "Patient(2)")
+    assert (code, err) == (0, "")
+    assert (file.read_bytes(), sorted(path.name for path in file.parent.iterdir())) == (before, [file.name])
+    lines = out.splitlines()
+    begins = [line.partition(":")[0] for line in lines if line.startswith(("Cause", "Change"))]
+    causes = ["Cause 1, pruning with start-up", "Cause 2, few loader workers", "Cause 3, few parallel trials"]
+    assert begins == [*causes, "Change 1", "Change 2", "Change 3"]
+    assert lines[lines.index(next(line for line in lines if line.startswith("Change 1"))) + 1] == (
+        "  At most 1.20 times as much training: if loading is the limit: 12 cores / 4 trials = 3 workers; 3 / 2 = 1.50 "
+        "times; GPUs that are 83% busy have room for 100 / 83 = 1.20 times."
+    )
+    assert any("pruner" in line and "Patient(2)" in line and "--pruner" in line for line in lines)
+    assert any("sampler" in line and "unknown" in line for line in lines)
+
+
+def test_a_healthy_study_needs_no_change(tuner: Tuner, url: str) -> None:
+    machine = ("--cores", 16, "--duty", 96, "--gpu-memory", 24, "--memory-used", 20)
+    code, out, _ = tuner("diagnose", "--storage", url, "--study-name", "healthy", *machine)
+    assert (code, out.splitlines()[-1]) == (0, "Nothing to change.")
+    assert "40, 67%, 20 min" in out
+    out = tuner("diagnose", "--storage", url, "--study-name", "healthy")[1]
+    assert "Nothing to change, as far as is known.\n" in out
+    assert "Unknown is whether data loading has enough workers: --cores would tell.\n" in out
+
+
+def test_plain_optuna_code_is_read_as_far_as_it_leaves_traces(tmp_path: Path) -> None:
+    storage = empty(tmp_path)
+    pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=2)
+    study = optuna.create_study(
+        storage=storage, study_name="mine", sampler=optuna.samplers.TPESampler(seed=3), pruner=pruner
+    )
+
+    def train(trial: optuna.Trial) -> float:
+        loss = trial.suggest_float("lr", 0.0, 1.0) + trial.suggest_categorical("dataloader_num_workers", [0, 2])
+        for step in range(3):
+            trial.report(loss, step)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return loss
+
+    study.optimize(train, n_trials=20)
+    found = diagnose(connect(storage.url), "mine")
+    setup = found.facts.setup
+    assert setup.sampler == Known(value="TPESampler", source="database")
+    assert setup.pruner == Known(value="SuccessiveHalvingPruner or HyperbandPruner", source="database")
+    workers = [trial.params["dataloader_num_workers"] for trial in study.trials]
+    assert setup.loader_workers == Known(value=pytest.approx(sum(workers) / 20), source="database")
+    pruned = found.facts.ended[End.PRUNED].trials
+    assert 0 < pruned < 20
+    assert found.facts.ended[End.COMPLETE].trials == 20 - pruned
+
+
+def test_a_study_of_ours_says_more_of_itself(tuner: Tuner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIMICKIT_ROOT", "x")
+    code, out, err = tuner("diagnose", "--study", "pi_plus", "--storage", OURS)
+    assert (code, err) == (0, "")
+    rows = {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in cells_of(out)}
+    assert rows["start-up"] == ["40% of all trial time", "database"]
+    assert rows["complete trials"][0].startswith("49, 94%")
+    assert rows["pruner"] == ["hyperband_patient", "database"]
+    assert rows["sampler"] == ["gain", "study file"]
+    one = diagnose(connect(OURS), "pi_plus/amp_pi_plus").facts
+    assert (one.study, one.trials) == ("pi_plus/amp_pi_plus", 21)
+
+
+def cells_of(printed: str) -> list[list[str]]:
+    return [line.strip("│").split("│") for line in printed.splitlines() if line.startswith("│")]
+
+
+def test_the_document_has_the_keys_of_the_page(tuner: Tuner, url: str) -> None:
+    code, out, _ = tuner("diagnose", "--storage", url, "--study-name", "starved", *WATCHED, "--json")
+    assert code == 0
+    document = json.loads(out)
+    assert [one["kind"] for one in document["causes"]] == [Kind.PRUNING, Kind.WORKERS, Kind.PARALLEL]
+    assert document["setup"]["duty_pct"] == {"value": 83.0, "source": "--duty"}
+    assert document["setup"]["sampler"] is None
+    shown = {piece.text for piece in of("diagnose.md", "inline")}
+    parts = [document, *document["causes"], document["setup"], document["running_at_once"], document["ended"]["pruned"]]
+    assert {key for part in parts for key in part} <= shown
+
+
+def test_what_cannot_be_diagnosed_ends_in_one_message(tuner: Tuner, url: str, tmp_path: Path) -> None:
+    def refused(*arguments: object) -> str:
+        code, out, err = tuner("diagnose", *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        return err
+
+    assert "has no study 'starving'; its studies are healthy, just begun, starved, without trials" in refused(
+        "--storage", url, "--study-name", "starving"
+    )
+    assert "has no trial that has ended (0 running, 0 waiting)" in refused(
+        "--storage", url, "--study-name", "without trials"
+    )
+    assert "has no trial that has ended (1 running, 0 waiting)" in refused(
+        "--storage", url, "--study-name", "just begun"
+    )
+    assert "name one study: --study-name NAME and --storage URL" in refused("--storage", url)
+    assert "name one study: " in refused("--storage", url, "--study-name", "starved", "--study", "reference")
+    assert "--study-name needs --storage" in refused("--study-name", "starved")
+    assert "there is no study database" in refused("--storage", f"sqlite:///{tmp_path}/missing.db", "--study-name", "x")
+    code, out, err = tuner("diagnose", "--storage", url, "--study-name", "starved", "--memory-used", "inf")
+    assert (code, out, "it is no finite number" in err) == (2, "", True)
+    other = tmp_path / "other.db"
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("create table notes (text)")
+    assert "is no study database of Optuna" in refused("--storage", f"sqlite:///{other}", "--study-name", "x")
+
+
+def test_a_database_of_another_optuna_is_read_as_long_as_its_tables_are_the_same(
+    tuner: Tuner, url: str, tmp_path: Path
+) -> None:
+    file = shutil.copy(url.removeprefix("sqlite:///"), tmp_path / "old.db")
+    asked = ("diagnose", "--storage", f"sqlite:///{file}", "--study-name", "starved")
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("update version_info set library_version = '3.6.1'")
+        connection.commit()
+    assert tuner(*asked)[0] == 0
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("alter table trials rename column number to position")
+        connection.commit()
+    code, _, err = tuner(*asked)
+    assert (code, "its table trials lacks number" in err) == (2, True)
+
+
+def test_damaged_rows_are_left_out(tuner: Tuner, url: str, tmp_path: Path) -> None:
+    file = shutil.copy(url.removeprefix("sqlite:///"), tmp_path / "damaged.db")
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("update trials set datetime_complete = 'yesterday' where number < 20")
+        connection.execute("update trials set datetime_start = null where number between 20 and 30")
+        connection.execute("update trials set state = 'LOST' where number between 31 and 35")
+        connection.execute("update trial_params set distribution_json = '{' where trial_id < 20")
+        connection.commit()
+    code, out, err = tuner("diagnose", "--storage", f"sqlite:///{file}", "--study-name", "starved")
+    assert (code, err) == (0, "")
+    assert "study starved: 191 ended trials" in out
+    assert "Cause 1, pruning with start-up" in out

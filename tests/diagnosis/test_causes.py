@@ -1,0 +1,147 @@
+"""Which causes the numbers of a study show. The trials of a study run in turns, `at_once` side by side."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.diagnosis.cause import Cause, Kind
+from tuner.diagnosis.causes import causes
+from tuner.diagnosis.facts import gather
+from tuner.diagnosis.record import End, Known, Setup, StudyRecord, TrialTimes
+
+
+def found(*trials: tuple[End, float, float | None], at_once: int = 4, ours: bool = False, **setup: Any) -> list[Cause]:
+    """Return the causes of a study of such trials: their end, seconds and start-up."""
+    free_s, times = [0.0] * at_once, []
+    for end, took_s, startup_s in trials:
+        began_s = min(free_s)
+        free_s[free_s.index(began_s)] = began_s + took_s
+        times.append(TrialTimes(end=end, began_s=began_s, ended_s=began_s + took_s, startup_s=startup_s))
+    known = Setup(**{name: Known(value=value, source="told") for name, value in setup.items()})
+    record = StudyRecord(study="mine", trials=tuple(times), setup=known, is_ours=ours)
+    return causes(gather(record), record.trials)
+
+
+def kinds(causes: list[Cause]) -> list[Kind]:
+    return [one.kind for one in causes]
+
+
+LONG = [(End.COMPLETE, 1000.0, 20.0)] * 40
+PRUNED = [(End.PRUNED, 75.0, 45.0)] * 80
+MEMORY: dict[str, Any] = {"memory_used_gib": 12.0, "gpu_memory_gib": 24.0}
+
+
+def test_long_trials_show_no_cause() -> None:
+    assert found(*LONG, loader_workers=4, cores=16, memory_used_gib=20.0, gpu_memory_gib=24.0) == []
+
+
+def test_pruning_with_start_up() -> None:
+    (cause,) = found(*PRUNED, *[(End.COMPLETE, 645.0, 45.0)] * 4)
+    # 84 start-ups of 45 s are 3,780 s of 80 x 75 + 4 x 645 = 8,580 s; with 45 + 180 s for each pruned one, of 20,580 s
+    assert cause.kind is Kind.PRUNING
+    assert cause.factor == pytest.approx((1 - 3780 / 20580) / (1 - 3780 / 8580))
+    assert cause.gain == cause.factor
+    assert "train for at least 3 min 00 s" in cause.change
+    assert cause.how.endswith("= 1.46 times")
+
+
+def test_pruning_without_a_known_start_up_is_not_judged() -> None:
+    assert found(*[(End.PRUNED, 75.0, None)] * 80) == []
+
+
+def test_a_trial_need_not_train_longer_than_a_complete_one() -> None:
+    (cause, *_) = found(*PRUNED, *[(End.COMPLETE, 105.0, 45.0)] * 4)
+    assert "train for at least 1 min 00 s" in cause.change
+
+
+def test_few_workers_on_many_cores() -> None:
+    (cause,) = found(*LONG, loader_workers=2, cores=12)
+    assert (cause.kind, cause.factor) == (Kind.WORKERS, 1.5)
+    assert "num_workers=3" in cause.change
+    assert "12 cores / 4 trials = 3 workers; 3 / 2 = 1.50 times" in cause.how
+
+
+def test_loading_in_the_training_process_costs_at_most_half_the_time() -> None:
+    (cause,) = found(*LONG, loader_workers=0, cores=12)
+    assert (cause.kind, cause.factor) == (Kind.WORKERS, 2.0)
+
+
+def test_more_workers_than_cores_slow_each_other_down_by_an_unknown_factor() -> None:
+    (cause,) = found(*LONG, loader_workers=8, cores=12)
+    assert (cause.kind, cause.factor, cause.gain) == (Kind.CROWDED, None, None)
+    assert "num_workers=3" in cause.change
+
+
+def test_memory_has_room_for_more_trials_as_far_as_cores_reach() -> None:
+    (cause,) = found(*LONG, **MEMORY)
+    assert (cause.kind, cause.factor) == (Kind.PARALLEL, 7 / 4)
+    (cause,) = found(*LONG, **MEMORY, loader_workers=3, cores=15)
+    assert (cause.kind, cause.factor) == (Kind.PARALLEL, 5 / 4)
+    assert found(*LONG, **MEMORY, loader_workers=3, cores=12) == []
+
+
+def test_idle_gpus_have_room_for_more_trials() -> None:
+    (cause,) = found(*LONG, at_once=2, gpus=8)
+    assert (cause.kind, cause.factor) == (Kind.PARALLEL, 4.0)
+
+
+def test_a_probe_of_ours_has_its_gpus_for_itself() -> None:
+    assert found(*LONG, **MEMORY, ours=True) == []
+
+
+def test_failed_trials_that_take_much_time() -> None:
+    (cause,) = found(*LONG, *[(End.FAILED, 1000.0, 20.0)] * 10)
+    assert (cause.kind, cause.factor) == (Kind.FAILURES, pytest.approx(50 / 40))
+
+
+def test_long_start_ups_of_complete_trials() -> None:
+    (cause,) = found(*[(End.COMPLETE, 100.0, 40.0)] * 10)
+    assert (cause.kind, cause.factor) == (Kind.STARTUP, pytest.approx(100 / 60))
+    (ours,) = found(*[(End.COMPLETE, 100.0, 40.0)] * 10, ours=True)
+    assert "docs/sessions.md" in ours.change
+
+
+def test_no_change_gains_more_than_the_gpus_have_room_for() -> None:
+    workers, parallel = found(*LONG, **MEMORY, loader_workers=2, cores=12, duty_pct=83.0)
+    assert (workers.kind, parallel.kind) == (Kind.WORKERS, Kind.PARALLEL)
+    assert workers.gain == parallel.gain == pytest.approx(100 / 83)
+    assert workers.how.endswith("GPUs that are 83% busy have room for 100 / 83 = 1.20 times")
+    assert found(*LONG, **MEMORY, loader_workers=2, cores=12, duty_pct=96.0) == []
+
+
+def test_trials_without_times_show_nothing() -> None:
+    trials = tuple(TrialTimes(end=end, startup_s=45.0) for end in End)
+    record = StudyRecord(study="mine", trials=trials)
+    facts = gather(record)
+    assert (facts.trial_s, facts.running_at_once, facts.startup_share) == (0.0, None, None)
+    assert causes(facts, trials) == []
+
+
+TRIALS = st.lists(
+    st.tuples(st.sampled_from(End), st.floats(0.0, 5000.0), st.none() | st.floats(0.0, 500.0)), min_size=1, max_size=20
+)
+SETUPS = st.fixed_dictionaries(
+    {},
+    optional={
+        "loader_workers": st.floats(0.0, 64.0),
+        "cores": st.integers(1, 256),
+        "gpus": st.integers(1, 16),
+        "duty_pct": st.floats(1.0, 100.0),
+        "memory_used_gib": st.floats(0.1, 200.0),
+        "gpu_memory_gib": st.floats(0.1, 200.0),
+    },
+)
+
+
+@given(TRIALS, SETUPS, st.integers(1, 8))
+def test_the_causes_of_any_study_are_worth_while_and_in_order(
+    trials: list[tuple[End, float, float | None]], setup: dict[str, Any], at_once: int
+) -> None:
+    listed = found(*trials, at_once=at_once, **setup)
+    factors = [one.factor or 0.0 for one in listed]
+    assert factors == sorted(factors, reverse=True)
+    for one in listed:
+        assert one.gain is None or 1.1 <= one.gain <= 100 / setup.get("duty_pct", 1e-9) + 1e-9
+        assert len(kinds(listed)) == len(set(kinds(listed)))

@@ -1,0 +1,123 @@
+"""`tuner diagnose`: why the GPUs of an Optuna study wait, be it ours or not, and what to change."""
+
+import math
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tuner.cli import completion
+from tuner.cli.console import open_console
+from tuner.cli.document import Json, plain, print_document
+from tuner.cli.introduction import load_shown
+from tuner.cli.options import RUNS, Runs, Storage, storage_url
+from tuner.cli.tables import print_tables
+from tuner.diagnosis.diagnose import Diagnosis
+from tuner.diagnosis.diagnose import diagnose as diagnosed
+from tuner.diagnosis.record import Known, Setup
+from tuner.diagnosis.words import OPTIONS, rows, sentences, unknown
+from tuner.errors import StudyError
+from tuner.export.database import connect
+
+Fact = TypeVar("Fact")
+
+
+def _finite(value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter("it is no finite number")
+    return value
+
+
+Ours = Annotated[
+    str | None,
+    typer.Option("--study", "-s", autocompletion=completion.studies, help="A study of tuner: its name or .yaml file."),
+]
+Name = Annotated[str | None, typer.Option("--study-name", help="The name of any Optuna study in --storage.")]
+Startup = Annotated[
+    float | None, typer.Option(min=0, callback=_finite, help="Seconds from a trial's start until it trains.")
+]
+Duty = Annotated[
+    float | None, typer.Option(min=1, max=100, callback=_finite, help="Mean utilisation of the GPUs in percent.")
+]
+Workers = Annotated[float | None, typer.Option(min=0, callback=_finite, help="Processes of one trial that load data.")]
+Cores = Annotated[int | None, typer.Option(min=1, help="CPU cores of the machine.")]
+Gpus = Annotated[int | None, typer.Option(min=1, help="GPUs of the machine.")]
+Memory = Annotated[float | None, typer.Option(min=0.1, callback=_finite, help="GiB of one GPU.")]
+Used = Annotated[
+    float | None, typer.Option(min=0.1, callback=_finite, help="GiB of one GPU that are in use while trials run.")
+]
+Sampler = Annotated[str | None, typer.Option(help="Its name, where the database does not say it.")]
+Pruner = Annotated[str | None, typer.Option(help="Its name, where the database does not say it.")]
+
+
+def diagnose(
+    study: Ours = None,
+    study_name: Name = None,
+    storage: Storage = None,
+    startup_seconds: Startup = None,
+    duty: Duty = None,
+    cores: Cores = None,
+    loader_workers: Workers = None,
+    gpus: Gpus = None,
+    gpu_memory: Memory = None,
+    memory_used: Used = None,
+    sampler: Sampler = None,
+    pruner: Pruner = None,
+    as_json: Json = False,
+    runs: Runs = RUNS,
+) -> None:
+    """Say why the GPUs of any Optuna study wait, and what to change. The database is only read."""
+    console = open_console(stderr=as_json)
+    name, url, of_file = _named(console, study, study_name, storage, runs)
+    told = Setup(
+        startup_s=_told("startup_s", startup_seconds),
+        duty_pct=_told("duty_pct", duty),
+        cores=_told("cores", cores),
+        loader_workers=_told("loader_workers", loader_workers),
+        gpus=_told("gpus", gpus),
+        gpu_memory_gib=_told("gpu_memory_gib", gpu_memory),
+        memory_used_gib=_told("memory_used_gib", memory_used),
+        sampler=_told("sampler", sampler),
+        pruner=_told("pruner", pruner),
+    )
+    found = diagnosed(
+        connect(url, filled_by="tuner optimize" if study else "optuna.create_study"), name, told.or_else(of_file)
+    )
+    if as_json:
+        print_document({**plain(found.facts), "causes": found.causes, "unknown": unknown(found.facts)})
+    else:
+        _show(console, found)
+
+
+def _named(
+    console: Console, study: str | None, study_name: str | None, storage: str | None, runs: Path
+) -> tuple[str, str, Setup]:
+    """Return the study's name, the URL of its database, and what its file says.
+
+    Raises StudyError if the options do not name one study.
+    """
+    if study is not None and study_name is None:
+        spec = load_shown(console, study, to_show=True)
+        of_file = Setup(sampler=Known(value=spec.sampler, source="study file"))
+        return spec.name, storage_url(storage, spec, runs), of_file
+    if study_name is None or study is not None:
+        raise StudyError("name one study: --study-name NAME and --storage URL, or --study S for a study of tuner")
+    if storage is None:
+        raise StudyError("--study-name needs --storage, the URL of the study's database")
+    return study_name, storage, Setup()
+
+
+def _told(fact: str, value: Fact | None) -> Known[Fact] | None:
+    return None if value is None else Known(value=value, source=OPTIONS[fact])
+
+
+def _show(console: Console, found: Diagnosis) -> None:
+    title = f"study {found.facts.study}: {found.facts.trials} ended trials"
+    table = Table("fact", "value", "from", title=title, title_justify="left")
+    for row in rows(found.facts):
+        table.add_row(*row)
+    print_tables(console, table)
+    for line in sentences(found):
+        console.print(line, markup=False)

@@ -1,0 +1,88 @@
+"""Reads a study that `tuner` has run: its records say what each probe's start-up took and how busy its GPUs were."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from sqlalchemy import Engine, select
+
+from tuner.diagnosis.plain import DATABASE, ENDS, seconds
+from tuner.diagnosis.record import End, Known, Setup, StudyRecord, TrialTimes
+from tuner.export.database import reading
+from tuner.export.query import StudyReader
+from tuner.export.records import FINISHED, RUNNING, CaseRecord, TrialRecord
+from tuner.kept.names import IDENTITY
+from tuner.kept.probe import OK, PRUNED
+from tuner.kept.storable import read_json
+from tuner.kept.study import KeptStudy
+from tuner.kept.tables import FACTS
+from tuner.units import MIB_PER_GIB
+
+
+def read_own(engine: Engine, study: str, case: str | None = None) -> StudyRecord:
+    """Return what the database says of one case of a study, or of all. Raises EmptyStoreError if there is none."""
+    reader = StudyReader(engine, study)
+    cases = [one for one in reader.cases if case in {None, one.name}]
+    trials = [one for one in reader.trials() if case in {None, one.case}]
+    ended = [one for one in trials if one.state in FINISHED]
+    return StudyRecord(
+        study=study if case is None else f"{study}/{case}",
+        trials=tuple(map(_times, ended)),
+        running=sum(one.state == RUNNING for one in trials),
+        setup=Setup(
+            duty_pct=_duty(ended),
+            pruner=_pruner(engine, [one.study_id for one in cases]),
+            gpus=_gpus(cases),
+            gpu_memory_gib=_largest_gib(device.mem_total_mib for one in ended for device in one.devices),
+            memory_used_gib=_largest_gib(device.mem_peak_mib for one in ended for device in one.devices),
+        ),
+        failures=Counter(str(one.status) for one in ended if _end(one) is End.FAILED),
+        is_ours=True,
+        has_sessions=any(one.probe.warm for one in ended),
+    )
+
+
+def _times(trial: TrialRecord) -> TrialTimes:
+    return TrialTimes(
+        end=_end(trial),
+        began_s=seconds(trial.started),
+        ended_s=seconds(trial.completed),
+        startup_s=trial.probe.start_up_s,
+    )
+
+
+def _end(trial: TrialRecord) -> End:
+    """Return how a probe ended. Optuna calls a config that ran out of memory pruned, too."""
+    if trial.status == OK:
+        return ENDS[trial.state]
+    return End.PRUNED if trial.status == PRUNED else End.FAILED
+
+
+def _duty(trials: Iterable[TrialRecord]) -> Known[float] | None:
+    """Return the mean utilisation of the probes' GPUs over all their seconds; a failure counts as idle."""
+    busy_s = all_s = 0.0
+    for one in trials:
+        utils = [device.util_mean_pct for device in one.devices if device.util_mean_pct is not None]
+        all_s += one.probe.total_s or 0.0
+        if utils and one.probe.total_s and one.probe.start_up_s is not None:
+            busy_s += sum(utils) / len(utils) * (one.probe.total_s - one.probe.start_up_s)
+    return Known(value=busy_s / all_s, source=f"{DATABASE}; start-ups and failures count as idle") if busy_s else None
+
+
+def _gpus(cases: Iterable[CaseRecord]) -> Known[int] | None:
+    most = max((sum(name.startswith("cuda") for name in case.kept.devices) for case in cases), default=0)
+    return Known(value=most, source=f"{DATABASE}, of each trial") if most else None
+
+
+def _largest_gib(sizes_mib: Iterable[float | None]) -> Known[float] | None:
+    known = [size for size in sizes_mib if size is not None]
+    return Known(value=max(known) / MIB_PER_GIB, source=DATABASE) if known else None
+
+
+def _pruner(engine: Engine, studies: list[int]) -> Known[str] | None:
+    """Return the names of the pruners with which the cases were begun."""
+    query = select(FACTS.c.value_json).where(FACTS.c.study_id.in_(studies), FACTS.c.key == IDENTITY)
+    with reading(engine) as connection:
+        known = [KeptStudy({IDENTITY: read_json(document)}).identity for document in connection.scalars(query)]
+    pruners = [identity["pruner"] for identity in known if identity and isinstance(identity.get("pruner"), dict)]
+    names = dict.fromkeys(str(pruner.get("name")) for pruner in pruners)
+    return Known(value=", ".join(names), source=DATABASE) if names else None

@@ -1,0 +1,116 @@
+"""Reads any Optuna study straight from its tables. Optuna itself would build an object for each trial."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from statistics import fmean
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Engine, Row, TableClause, func, select
+
+from tuner.diagnosis.record import End, Known, Setup, StudyRecord, TrialTimes
+from tuner.export.database import reading
+from tuner.export.records import RUNNING
+from tuner.export.trials import moment
+from tuner.kept.tables import CONSTRAINTS, PARAMETERS, STATE, STEPS, SYSTEM_FACTS, TRIALS
+
+ENDS = {"COMPLETE": End.COMPLETE, "PRUNED": End.PRUNED, "FAIL": End.FAILED}
+"""How the database spells the ends of trials."""
+WAITING = "WAITING"
+SAMPLERS = {
+    "tpe:relative_params": "TPESampler",
+    "gp:relative_params": "GPSampler",
+    **dict.fromkeys(("cma:", "sepcma:", "cmawm:"), "CmaEsSampler"),
+    **dict.fromkeys(("NSGAIISampler:", "nsga2:"), "NSGAIISampler"),
+    **dict.fromkeys(("NSGAIIISampler:", "nsga3:"), "NSGAIIISampler"),
+    "grid_id": "GridSampler",
+    "qmc:": "QMCSampler",
+}
+"""How system attributes of a trial or a study begin → the sampler of Optuna 3 to 5 that leaves them."""
+PRUNERS = {"completed_rung_": "SuccessiveHalvingPruner or HyperbandPruner"}
+_WORKERS = re.compile(r"(^|\.)(num_|n_)?((data_?loader|loader|data)_)?(num_|n_)?workers$")
+"""Names of parameters such as `num_workers` and `data.dataloader_num_workers`, and none such as `rollout_workers`."""
+DATABASE = "database"
+
+
+def read_plain(engine: Engine, study: str, study_id: int) -> StudyRecord:
+    """Return what the database says of the Optuna study of this id."""
+    with reading(engine) as connection:
+        rows = connection.execute(
+            select(TRIALS.c.trial_id, STATE.label("state"), TRIALS.c.datetime_start, TRIALS.c.datetime_complete).where(
+                TRIALS.c.study_id == study_id
+            )
+        ).all()
+        reports = _reports(connection, study_id)
+        names = _system_names(connection, study_id)
+        workers = _loader_workers(connection, study_id)
+    states = [row.state for row in rows]
+    return StudyRecord(
+        study=study,
+        trials=tuple(
+            TrialTimes(
+                end=ENDS[row.state],
+                began_s=seconds(moment(row.datetime_start)),
+                ended_s=seconds(moment(row.datetime_complete)),
+                reports=reports.get(row.trial_id, 0),
+            )
+            for row in rows
+            if row.state in ENDS
+        ),
+        running=states.count(RUNNING),
+        waiting=states.count(WAITING),
+        setup=Setup(
+            sampler=_left_by(names, SAMPLERS),
+            pruner=_left_by(names, PRUNERS),
+            loader_workers=workers,
+        ),
+    )
+
+
+def seconds(at: datetime | None) -> float | None:
+    """Return a moment in seconds of one clock."""
+    return at and (at.replace(tzinfo=None) - datetime.min).total_seconds()
+
+
+def _reports(connection: Connection, study_id: int) -> dict[int, int]:
+    """Return trial → number of intermediate values."""
+    query = select(STEPS.c.trial_id, func.count()).where(_of(STEPS, study_id)).group_by(STEPS.c.trial_id)
+    return {row[0]: row[1] for row in connection.execute(query)}
+
+
+def _system_names(connection: Connection, study_id: int) -> list[str]:
+    """Return the names of the attributes that Optuna itself keeps of the study and of its trials."""
+    of_trials = select(CONSTRAINTS.c.key).where(_of(CONSTRAINTS, study_id)).distinct()
+    of_study = select(SYSTEM_FACTS.c.key).where(SYSTEM_FACTS.c.study_id == study_id)
+    return [str(name) for query in (of_trials, of_study) for name in connection.scalars(query)]
+
+
+def _left_by(names: Iterable[str], known: Mapping[str, str]) -> Known[str] | None:
+    """Return who leaves attributes of such names."""
+    found = dict.fromkeys(who for name in names for begin, who in known.items() if name.startswith(begin))
+    return Known(value=", ".join(found), source=DATABASE) if found else None
+
+
+def _loader_workers(connection: Connection, study_id: int) -> Known[float] | None:
+    """Return the mean over the trials of the parameter that names the workers of a data loader."""
+    is_about_workers = PARAMETERS.c.param_name.like("%workers%")
+    query = select(PARAMETERS).where(_of(PARAMETERS, study_id), is_about_workers)
+    rows = [row for row in connection.execute(query) if _WORKERS.search(str(row.param_name).lower())]
+    values = [value for row in rows if (value := _value(row)) is not None]
+    return Known(value=fmean(values), source=DATABASE) if values else None
+
+
+def _value(row: Row[Any]) -> float | None:
+    """Return the number that a parameter has. Of a choice, Optuna stores its place among the choices."""
+    try:
+        distribution = json.loads(row.distribution_json)
+        choices = distribution["attributes"].get("choices")
+        return float(row.param_value if choices is None else choices[int(row.param_value)])
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return None
+
+
+def _of(table: TableClause, study_id: int) -> ColumnElement[bool]:
+    """Return the condition that a row belongs to a trial of the study."""
+    return table.c.trial_id.in_(select(TRIALS.c.trial_id).where(TRIALS.c.study_id == study_id))

@@ -1,0 +1,101 @@
+"""A diagnosis as text for a person: rows of a table, and sentences."""
+
+from collections.abc import Iterator
+
+from tuner.diagnosis.diagnose import Diagnosis
+from tuner.diagnosis.facts import AtOnce, Facts
+from tuner.diagnosis.record import Known
+from tuner.units import duration
+
+Row = tuple[str, str, str]
+"""What a fact is about, the fact, and who says so."""
+UNKNOWN = "unknown"
+DATABASE = "database"
+OPTIONS = {
+    "startup_s": "--startup-seconds",
+    "duty_pct": "--duty",
+    "loader_workers": "--loader-workers",
+    "cores": "--cores",
+    "gpus": "--gpus",
+    "gpu_memory_gib": "--gpu-memory",
+    "memory_used_gib": "--memory-used",
+    "sampler": "--sampler",
+    "pruner": "--pruner",
+}
+"""The field of `Setup` → the option that tells it."""
+
+
+def rows(facts: Facts) -> Iterator[Row]:
+    """Yield the facts of a study, the unknown ones included."""
+    for end, one in facts.ended.items():
+        took = f", {duration(one.mean_s)} in the mean" if one.mean_s is not None else ""
+        yield f"{end} trials", f"{one.trials}, {one.share:.0%}{took}", DATABASE
+    if facts.running or facts.waiting:
+        yield "not ended", f"{facts.running} running, {facts.waiting} waiting", DATABASE
+    gaps = f", and none for {duration(facts.empty_s)} between" if facts.empty_s >= 1.0 else ""
+    yield "time with trials", f"{duration(facts.covered_s)}{gaps}", DATABASE
+    yield "time of all trials", duration(facts.trial_s), DATABASE
+    yield "trials at once", _at_once(facts.running_at_once), DATABASE
+    if facts.running_at_once:
+        yield "  over time", " ".join(f"{mean:.1f}" for mean in facts.running_at_once.tenths), DATABASE
+    yield "of these, training", _training(facts), f"{DATABASE} and start-up"
+    startup = facts.setup.startup_s
+    share = "" if facts.startup_share is None else f"{facts.startup_share:.0%} of all trial time"
+    if startup is None and share:
+        yield "start-up", share, DATABASE
+    else:
+        yield "start-up", *_told("startup_s", startup, f"{{:.1f}} s, {share}")
+    for name, label, form in (
+        ("duty_pct", "duty of the GPUs", "{:.0f}%"),
+        ("gpus", "GPUs", "{}"),
+        ("memory_used_gib", "GPU memory in use", "{:.1f} GiB"),
+        ("gpu_memory_gib", "memory of a GPU", "{:.1f} GiB"),
+        ("cores", "cores", "{}"),
+        ("loader_workers", "loader workers of a trial", "{:g}"),
+        ("sampler", "sampler", "{}"),
+        ("pruner", "pruner", "{}"),
+    ):
+        yield label, *_told(name, getattr(facts.setup, name), form)
+
+
+def unknown(facts: Facts) -> list[str]:
+    """Return sentences about what could not be judged, and which options tell what is missing."""
+    setup = facts.setup
+    judged = {
+        "whether start-ups keep the GPUs waiting": () if facts.startup_share is not None else ("startup_s",),
+        "whether data loading has enough workers": ("loader_workers", "cores"),
+        "how many trials the GPUs have room for": () if facts.is_ours else ("memory_used_gib", "gpu_memory_gib"),
+        "how much more the GPUs can do": ("duty_pct",),
+    }
+    missing = {what: [OPTIONS[one] for one in needs if getattr(setup, one) is None] for what, needs in judged.items()}
+    return [f"Unknown is {what}: {' and '.join(options)} would tell." for what, options in missing.items() if options]
+
+
+def sentences(found: Diagnosis) -> Iterator[str]:
+    """Yield the causes, the largest first, the changes, the safest first, and what could not be judged."""
+    missing = unknown(found.facts)
+    if not found.causes:
+        yield f"Nothing to change{', as far as is known' if missing else ''}."
+    for place, cause in enumerate(found.causes, 1):
+        yield f"Cause {place}, {cause.kind}: {cause.why}"
+    for place, cause in enumerate(sorted(found.causes, key=lambda one: one.safety), 1):
+        yield f"Change {place}: {cause.change}."
+        most = "Unknown gain" if cause.gain is None else f"At most {cause.gain:.2f} times as much training"
+        yield f"  {most}: {cause.how}."
+    yield from missing
+
+
+def _at_once(known: AtOnce | None) -> str:
+    if known is None:
+        return UNKNOWN
+    middle = f"{known.low}" if known.low == known.high else f"{known.low} to {known.high}"
+    return f"{known.mean:.1f} in the mean, mostly {middle}, at most {known.most}"
+
+
+def _training(facts: Facts) -> str:
+    known = facts.training_at_once
+    return _at_once(known) + (f"; none for {known.none_share:.0%} of the time" if known else "")
+
+
+def _told(name: str, known: Known | None, form: str) -> tuple[str, str]:
+    return (form.format(known.value), known.source) if known else (UNKNOWN, f"{OPTIONS[name]} tells")
