@@ -3,7 +3,7 @@ from functools import partial
 
 import pytest
 
-from tuner.devices.base import MOST_RANKS_PER_CORE, describe_machine, device_variables, open_devices
+from tuner.devices.base import MOST_RANKS_PER_CORE, describe_machine, device_variables, open_devices, part_of
 from tuner.devices.cgroups import usable_cores
 from tuner.devices.nvml import Nvml
 from tuner.errors import DeviceError
@@ -38,6 +38,12 @@ def test_indices_are_cuda_s_and_are_counted_anew_for_the_trainer():
     (device,) = open_here("1").devices
     assert (device.name, device.uuid) == ("cuda:0", "GPU-a")
     assert [device.uuid for device in open_here("1,0").devices] == ["GPU-a", "GPU-b"]
+
+
+def test_a_part_of_a_source_is_a_source_of_its_own():
+    (card,) = part_of(open_here("auto"), [1], connect=two_cards).devices
+    assert (card.name, card.uuid) == ("cuda:0", "GPU-a")
+    assert [device.name for device in part_of(open_devices("cpu:3"), [0, 2]).devices] == ["cpu:0", "cpu:1"]
 
 
 @pytest.mark.parametrize(("spec", "ranks"), [("cpu", 2), ("cpu:1", 1), ("cpu:3", 3)])

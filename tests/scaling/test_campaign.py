@@ -7,14 +7,14 @@ import pytest
 from tests_scaling import KnownProber, results
 
 from tuner.devices.cpu import CpuSource
-from tuner.errors import DeviceError, TrainerError
+from tuner.errors import DeviceError, DeviceLostError, TrainerError
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import STOPPED, Failure
 from tuner.scaling.campaign import measure_all
 from tuner.scaling.measuring import Measuring
 from tuner.scaling.planning import scaling_runs
-from tuner.scaling.results import Results
+from tuner.scaling.results import Results, read
 from tuner.scaling.subjects import built_in
 
 Rate = Callable[[ProbePlan], float | Failure | None]
@@ -28,7 +28,9 @@ class Campaign:
         self._scaled = built_in(name, gpu=False, window_s=1.0, sizes=(16, 32))
         self.probers: list[KnownProber] = []
         self.plans: list[ProbePlan] = []
-        self.kept: list[Results] = []
+        self.path = folder / "results.json"
+        self.kept: list[int] = []
+        """The number of points in the file after each run."""
         self.runs = list(scaling_runs([self._scaled.wanted], (1, 2), ("host",)))
 
     def measure(self, rate: Rate) -> Results:
@@ -47,8 +49,8 @@ class Campaign:
                 self.runs,
                 {self._scaled.subject.name: self._scaled.measured},
                 results(on_gpu=False),
-                keep=self.kept.append,
-                tell=lambda run, points: None,
+                path=self.path,
+                tell=lambda run, points: self.kept.append(len(read(self.path).points)),
             )
         finally:
             measuring.close()
@@ -61,8 +63,8 @@ def campaign(tmp_path: Path) -> Campaign:
 
 def test_every_run_is_measured_and_kept_at_once(campaign: Campaign) -> None:
     done = campaign.measure(lambda plan: 100.0 * len(plan.slot.devices))
-    assert [len(one.points) for one in campaign.kept] == [1, 2, 4, 6, 7, 8, 9, 10]
-    assert done == campaign.kept[-1]
+    assert campaign.kept == [1, 2, 4, 6, 7, 8, 9, 10]
+    assert done == read(campaign.path)
     assert {(one.mode, len(one.gpus), one.samples_per_s) for one in done.points} == {
         ("single", 1, 100.0),
         ("beside", 1, 100.0),
@@ -87,7 +89,7 @@ def test_the_route_reaches_the_ranks(campaign: Campaign) -> None:
 def test_a_size_that_fails_leaves_the_others(campaign: Campaign) -> None:
     full = Failure(kind=FailureKind.GPU_OOM, rule="", detail="CUDA out of memory")
     done = campaign.measure(lambda plan: full if plan.config["size"] == 32 else 100.0)
-    assert [len(one.points) for one in campaign.kept][-1] == 10
+    assert campaign.kept[-1] == 10
     assert {one.size for one in done.points if one.samples_per_s} == {16}
     assert {one.detail for one in done.points if one.failure} == {"CUDA out of memory"}
 
@@ -97,9 +99,9 @@ def test_a_card_that_leaves_ends_the_campaign_and_what_was_measured_is_kept(
     kind: FailureKind, said: str, campaign: Campaign
 ) -> None:
     gone = Failure(kind=kind, rule="", detail="gone")
-    with pytest.raises(DeviceError, match=said):
+    with pytest.raises(DeviceError, match=f"{said}.*; 7 measurement.* kept in {campaign.path}"):
         campaign.measure(lambda plan: gone if len(plan.slot.devices) == 2 else 100.0)
-    assert sum(one.samples_per_s is not None for one in campaign.kept[-1].points) == 6
+    assert sum(one.samples_per_s is not None for one in read(campaign.path).points) == 6
 
 
 @pytest.mark.parametrize(("kind", "tried"), [(FailureKind.CRASH, 3), (FailureKind.MISSING_DEPENDENCY, 1)])
@@ -107,6 +109,17 @@ def test_failures_before_anything_has_run_end_the_campaign(kind: FailureKind, tr
     with pytest.raises(TrainerError, match=f"fusion: {kind}: broken"):
         campaign.measure(lambda _: Failure(kind=kind, rule="", detail="broken"))
     assert len(campaign.kept) == tried
+
+
+def test_a_card_that_does_not_answer_at_all_costs_no_result(campaign: Campaign) -> None:
+    def rate(plan: ProbePlan) -> float:
+        if len(plan.slot.devices) == 2:
+            raise DeviceLostError("cuda:1 does not answer")
+        return 100.0
+
+    with pytest.raises(DeviceLostError, match=r"cuda:1 does not answer; 6 measurement\(s\) are kept"):
+        campaign.measure(rate)
+    assert len(read(campaign.path).points) == 6
 
 
 def test_an_interrupted_run_is_left_out(campaign: Campaign) -> None:

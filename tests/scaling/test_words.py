@@ -4,11 +4,12 @@ from dataclasses import replace
 
 from tests_scaling import point, results
 
+from tuner.devices.topology import Link
 from tuner.probe.result import DeviceSummary
 from tuner.scaling.results import Point, Results
 from tuner.scaling.rows import fits, table
 from tuner.scaling.splitting import divisions
-from tuner.scaling.words import CPU_NOTE, scaling_sentences, split_sentences
+from tuner.scaling.words import CPU_NOTE, scaling_sentences, split_sentences, topology
 
 BOTH = (0, 1)
 
@@ -60,6 +61,20 @@ def test_cpu_figures_and_a_busy_machine_are_called_so() -> None:
     assert said(results(shared(single, 3.0), shared(beside, 60.0), on_gpu=False)) == [CPU_NOTE]
     busy = said(results(shared(single, 30.0), on_gpu=False))
     assert busy[1].startswith("Other processes used up to 30 % of the processors")
+
+
+def test_the_topology_has_a_line_for_each_kind_of_connection() -> None:
+    links = [
+        Link(first=0, second=1, p2p=True, nvlink=True),
+        Link(first=0, second=2, p2p=True, nvlink=False),
+        Link(first=1, second=2, p2p=False, nvlink=False),
+        Link(first=2, second=3, p2p=True, nvlink=True),
+    ]
+    assert list(topology(links)) == [
+        "NVLink between the cards 0-1, 2-3",
+        "PCIe between the cards 0-2",
+        "no direct access between the cards 1-2",
+    ]
 
 
 def test_a_split_says_what_each_card_gets() -> None:

@@ -20,7 +20,7 @@ from tuner.scaling.results import read
 from tuner.scaling.rows import link_table
 from tuner.scaling.subjects import LINKS
 from tuner.scaling.tabular import tsv
-from tuner.scaling.words import number, sized
+from tuner.scaling.words import number, sized, topology
 
 Files = Annotated[list[Path], typer.Argument(dir_okay=False, help="Files that `tuner scale --out` has written.")]
 PricesFile = Annotated[
@@ -52,7 +52,7 @@ def compare(files: Files, prices: PricesFile = None, out: Out = RUNS / "compare"
 
     page = filled(
         "comparison.html",
-        filters={"number": number, "sized": sized},
+        filters={"number": number, "sized": sized, "topology": topology},
         machines=machines,
         sentences=sentences,
         lines=rows,

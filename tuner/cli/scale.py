@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from tuner import __version__
 from tuner.cli.console import open_console
@@ -17,13 +16,13 @@ from tuner.cli.scale_tables import introduce, show_scaling, show_split, tell
 from tuner.cli.work import EXIT_INTERRUPTED, interruptible
 from tuner.devices.base import describe_machine, open_devices
 from tuner.devices.topology import links
-from tuner.errors import DeviceError, StudyError, TunerError
+from tuner.errors import DeviceError, StudyError
 from tuner.probe.protocols import DeviceSource
 from tuner.prober import prober_on
 from tuner.scaling.campaign import measure_all
 from tuner.scaling.measuring import Measuring
-from tuner.scaling.planning import Run, counts, routes, scaling_runs, split_runs
-from tuner.scaling.results import Results, refuse_to_overwrite, write
+from tuner.scaling.planning import counts, routes, scaling_runs, split_runs
+from tuner.scaling.results import Results, refuse_to_overwrite
 from tuner.scaling.subjects import NAMES, Scaled, built_in, of_study
 from tuner.workbench import open_workbench
 
@@ -77,11 +76,12 @@ def scale(
     path = out or runs / "scale" / f"{results.written_at.replace(':', '-')}.json"
     refuse_to_overwrite(path)
     wanted = [one.wanted for one in subjects]
-    planned = (
+    planned = list(
         split_runs(wanted, len(source.devices))
         if split
         else scaling_runs(wanted, numbers, routes(results.links, on_gpu=results.on_gpu))
     )
+    introduce(console, results, len(planned))
     with interruptible(console) as interrupted:
         measuring = Measuring(
             source,
@@ -90,7 +90,16 @@ def scale(
             interrupted=interrupted.is_set,
         )
         with closing(measuring):
-            results = _measured(console, measuring, list(planned), subjects, results, path)
+            results = measure_all(
+                measuring,
+                planned,
+                {one.subject.name: one.measured for one in subjects},
+                results,
+                path=path,
+                tell=lambda run, points: tell(console, run, points),
+            )
+    if results.points:
+        console.print(f"wrote {path}", markup=False)
     (show_split if split else show_scaling)(console, results)
     if interrupted.is_set():
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -128,40 +137,6 @@ def _blank(source: DeviceSource, subjects: Sequence[Scaled]) -> Results:
         links=links(source.devices),
         subjects=tuple(one.subject for one in subjects),
     )
-
-
-def _measured(
-    console: Console,
-    measuring: Measuring,
-    runs: Sequence[Run],
-    subjects: Sequence[Scaled],
-    results: Results,
-    path: Path,
-) -> Results:
-    """Measure and write each result at once. An error says where the results so far are."""
-    introduce(console, results, len(runs))
-    kept = 0
-
-    def keep(so_far: Results) -> None:
-        nonlocal kept
-        write(so_far, path)
-        kept = len(so_far.points)
-
-    try:
-        done = measure_all(
-            measuring,
-            runs,
-            {one.subject.name: one.measured for one in subjects},
-            results,
-            keep=keep,
-            tell=lambda run, points: tell(console, run, points),
-        )
-    except TunerError as error:
-        where = f"; {kept} measurement(s) are kept in {path}" if kept else ""
-        raise TunerError(f"{error}{where}") from error
-    if kept:
-        console.print(f"wrote {path}", markup=False)
-    return done
 
 
 def _counts(gpus: str | None, source: DeviceSource, *, split: bool) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from tuner.scaling.results import Point, Results
 from tuner.scaling.rows import LinkRow, Row, fits, link_table, mean_pct, rate, table
 from tuner.scaling.splitting import Division, divisions
 from tuner.scaling.subjects import LINKS
-from tuner.scaling.words import about, number, scaling_sentences, sized, split_sentences
+from tuner.scaling.words import about, number, scaling_sentences, sized, split_sentences, topology
 
 
 def introduce(console: Console, results: Results, runs: int) -> None:
@@ -20,6 +20,8 @@ def introduce(console: Console, results: Results, runs: int) -> None:
     for one in results.subjects:
         console.print(about(one), markup=False)
     console.print(f"{runs} measurements on {len(results.devices)} x {results.devices[0]}", markup=False)
+    for line in topology(results.links):
+        console.print(line, markup=False)
 
 
 def tell(console: Console, run: Run, points: Sequence[Point]) -> None:

@@ -1,17 +1,17 @@
 """Measures all planned runs, and keeps the results after each of them."""
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
-from tuner.errors import DeviceError, TrainerError
+from tuner.errors import DeviceError, TrainerError, TunerError
 from tuner.probe.kinds import Blame, FailureKind
 from tuner.scaling.measuring import Measured, Measuring
 from tuner.scaling.planning import Run
-from tuner.scaling.results import Point, Results
+from tuner.scaling.results import Point, Results, write
 
 MOST_FAILURES = 3
 """After this many failed runs without a measurement before, no other run is tried."""
 
-Keep = Callable[[Results], None]
 Tell = Callable[[Run, list[Point]], None]
 
 
@@ -21,22 +21,28 @@ def measure_all(
     subjects: Mapping[str, Measured],
     results: Results,
     *,
-    keep: Keep,
+    path: Path,
     tell: Tell,
 ) -> Results:
-    """Measure the runs and return the results with their points. `keep` gets the results after each run.
+    """Measure the runs, write all results so far to `path` after each run, and return them.
 
     `tell` gets each run with its points. An interrupted run ends the work without an error.
-    Raises DeviceError when a card is lost or busy, and TrainerError where no run can succeed.
+    Raises TunerError when a card is lost or busy, or when no run can succeed. The message says where the results so far
+    are.
     """
-    for run in runs:
-        points = measuring.measure(run, subjects[run.subject])
-        if any(one.failure is FailureKind.INTERRUPTED for one in points):
-            break
-        results = results.with_points(*points)
-        keep(results)
-        tell(run, points)
-        _check(points, results)
+    try:
+        for run in runs:
+            points = measuring.measure(run, subjects[run.subject])
+            if any(one.failure is FailureKind.INTERRUPTED for one in points):
+                break
+            results = results.with_points(*points)
+            write(results, path)
+            tell(run, points)
+            _check(points, results)
+    except TunerError as error:
+        if not results.points:
+            raise
+        raise type(error)(f"{error}; {len(results.points)} measurement(s) are kept in {path}") from error
     return results
 
 

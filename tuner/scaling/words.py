@@ -1,8 +1,9 @@
 """What scaling results say, as sentences."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from tuner.devices.topology import Link
 from tuner.probe.notes import BUSY_PCT
 from tuner.scaling.laws import Measure
 from tuner.scaling.results import Results, Route, Subject
@@ -107,6 +108,16 @@ def split_sentences(results: Results, divisions: list[Division]) -> Iterator[str
         for card, name in enumerate(results.devices):
             works = [name if size is None else f"{name} {size:,}" for (name, size), at in chosen.items() if at == card]
             yield f"device {card} ({name}): {', '.join(works) or 'nothing'}"
+
+
+def topology(links: Sequence[Link]) -> Iterator[str]:
+    """Yield how the pairs of cards are connected, one line for each kind of connection."""
+    pairs: dict[str, list[str]] = {}
+    for link in links:
+        kind = "NVLink" if link.nvlink else "no direct access" if link.p2p is False else "PCIe"
+        pairs.setdefault(kind, []).append(f"{link.first}-{link.second}")
+    for kind, between in pairs.items():
+        yield f"{kind} between the cards {', '.join(between)}"
 
 
 def about(subject: Subject) -> str:
