@@ -18,6 +18,7 @@ from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Stop
 from tuner.study.spec import StudySpec
 from tuner.testing.devices import Recording, ReplayedSource
+from tuner.trainers.parameters import check_values
 from tuner.trainers.registry import open_trainer
 
 TOTAL_MIB = 10_000.0
@@ -110,7 +111,7 @@ def test_a_parameter_that_counts_no_samples_is_refused(
     (tmp_path / "args").mkdir()
     named = spec(trainer={"name": trainer, "root": str(tmp_path), "options": {}}, space={parameter: "auto"})
     with pytest.raises(TrainerError, match=message):
-        open_trainer(named.trainer).samples_at_hand(parameter, {"num_envs": 64})
+        check_values(open_trainer(named.trainer), named.build_space().parameters)
 
 
 def test_the_reference_trainer_knows_its_samples() -> None:

@@ -78,7 +78,7 @@ def rows(*, gpu: bool, workers: int, minibatch: int) -> Iterator[tuple[str, Conf
             ("minibatch auto", _FEW | {"num_workers": 1, "minibatch": minibatch}),
         )
         return
-    base = _ROUND | {"num_workers": workers, "prefetch_factor": 4}
+    base = _ROUND | {"num_workers": workers, "prefetch_factor": 2}
     large = base | {"num_envs": 16384}
     fast: Config = {"precision": "bf16", "cuda_graphs": True}
     yield DEFAULT, {"num_envs": 1024}

@@ -10,6 +10,7 @@ the standard error of the mean of the differences.
 """
 
 import platform
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -117,7 +118,10 @@ def main(
     asked = list(product(chosen, range(seeds)))
     run = partial(learn, device=device, num_envs=num_envs, iterations=iterations)
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        learnt = dict(zip(asked, pool.map(run, asked), strict=True))
+        learnt: dict[tuple[str, int], Learnt] = {}
+        for one, result in zip(asked, pool.map(run, asked), strict=True):
+            learnt[one] = result
+            print(*one, result, file=sys.stderr, flush=True)
     name = torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.processor() or "CPU"
     samples = num_envs * STEPS_PER_ITERATION * iterations
     print(f"{datetime.now(UTC):%Y-%m-%d}, {name}, torch {torch.__version__}: {num_envs} environments, ", end="")

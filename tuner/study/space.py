@@ -75,6 +75,11 @@ class Parameter:
     """
     conditions: tuple[Condition, ...] = ()
 
+    @property
+    def is_auto_batch(self) -> bool:
+        """Whether this is a batch size that the tuner works out."""
+        return self.bounds is not None and self.name != LADDER
+
     def nearest(self, value: Value) -> Value:
         """Return the value itself if the parameter has it. Otherwise return the nearest number.
 
@@ -160,7 +165,7 @@ class Space:
     @property
     def auto_batch(self) -> str | None:
         """The name of the parameter that is a batch size worked out by the tuner; None where there is none."""
-        return next((one.name for one in self.parameters if one.bounds and one.name != LADDER), None)
+        return next((one.name for one in self.parameters if one.is_auto_batch), None)
 
     def with_rungs(self, rungs: Sequence[int]) -> "Space":
         """Return the space with these rungs."""

@@ -50,9 +50,14 @@ def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
 
 
 def check_values(trainer: Trainer, parameters: Iterable[Parameter]) -> None:
-    """Raise TrainerError listing every value that the trainer, or the tuner itself, cannot use."""
+    """Raise TrainerError listing every value that the trainer, or the tuner itself, cannot use.
+
+    Raises TrainerError also for a batch size that is `auto` although it does not count the samples of a batch.
+    """
     refusals: dict[str, None] = {}
     for parameter in parameters:
+        if parameter.is_auto_batch:
+            trainer.samples_at_hand(parameter.name, {})
         for value in parameter.values:
             try:
                 if parameter.name in OWN:
