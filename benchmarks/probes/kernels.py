@@ -67,22 +67,23 @@ _SMALL: Config = {"num_envs": 1024}
 _FEW: Config = {"num_envs": 64}
 
 
-def rows(*, gpu: bool, workers: int, minibatch: int) -> Iterator[tuple[str, Config]]:
-    """Yield the name and the config of each row; `minibatch` is what `auto` works out."""
+def rows(*, gpu: bool, workers: int, minibatch: int | None) -> Iterator[tuple[str, Config]]:
+    """Yield the name and the config of each row; `minibatch` is what `auto` works out, None where no size has run."""
+    auto: Config = {} if minibatch is None else {"minibatch": minibatch}
     if not gpu:
         yield from (
             (DEFAULT, _FEW),
             ("clip workers", _FEW | {"num_workers": 1}),
             ("bf16", _FEW | {"num_workers": 1, "precision": "bf16"}),
             ("compile", _FEW | {"num_workers": 1, "compile": True}),
-            ("minibatch auto", _FEW | {"num_workers": 1, "minibatch": minibatch}),
+            ("minibatch auto", _FEW | auto | {"num_workers": 1}),
         )
         return
     base = _ROUND | {"num_workers": workers, "prefetch_factor": 2}
     large = base | {"num_envs": 16384}
     fast: Config = {"precision": "bf16", "cuda_graphs": True}
     yield DEFAULT, {"num_envs": 1024}
-    yield "bf16, graphs, compile, 16,384 environments", large | fast | {"compile": True, "minibatch": minibatch}
+    yield "bf16, graphs, compile, 16,384 environments", large | fast | auto | {"compile": True}
     yield "bf16, graphs, 16,384 environments", large | fast
     yield "tf32, graphs, 16,384 environments", large | {"tf32": True, "cuda_graphs": True}
     yield "default with 16,384 environments", {"num_envs": 16384}
@@ -93,20 +94,13 @@ def rows(*, gpu: bool, workers: int, minibatch: int) -> Iterator[tuple[str, Conf
     yield "fp16", base | {"precision": "fp16"}
     yield "compile", base | {"compile": True}
     yield "graphs", base | {"cuda_graphs": True}
-    yield "minibatch auto", base | {"minibatch": minibatch}
+    yield "minibatch auto", base | auto
     yield "rollout on the CPU", base | {"rollout_device": "cpu"}
     yield "bf16 and graphs", base | fast
-    yield "bf16, graphs, minibatch auto", base | fast | {"minibatch": minibatch}
+    yield "bf16, graphs, minibatch auto", base | fast | auto
     yield "bf16, graphs, compile", base | fast | {"compile": True}
-    yield (
-        "bf16, graphs, compile, rollout on the CPU",
-        base
-        | {
-            "precision": "bf16",
-            "compile": True,
-            "rollout_device": "cpu",
-        },
-    )
+    mixed: Config = {"precision": "bf16", "compile": True, "rollout_device": "cpu"}
+    yield "bf16, compile, rollout on the CPU", base | mixed
     yield "cudnn benchmark", base | {"cudnn_benchmark": True}
 
 
@@ -211,7 +205,7 @@ def _read(text: str) -> bool | int | str:
     return int(text) if text.isdecimal() else text
 
 
-def auto_minibatch(probing: Bench, config: Config, largest: int, total_mib: float | None) -> tuple[int, str]:
+def auto_minibatch(probing: Bench, config: Config, largest: int, total_mib: float | None) -> tuple[int | None, str]:
     """Work out the minibatch for up to `largest` environments as `minibatch: auto` does; return how it follows, too."""
     at_hand, tried = int(config["num_envs"]) * STEPS_PER_ITERATION, list[Tried]()
     while size := next_size(tried, samples=at_hand):
@@ -221,7 +215,7 @@ def auto_minibatch(probing: Bench, config: Config, largest: int, total_mib: floa
         tried.append(Tried(size=size, used_mib=value(result, "mem_peak_mib"), fits=result.failure is None))
         print("minibatch", tried[-1], flush=True)
     made = fit(tried, total_mib=total_mib, samples=largest * STEPS_PER_ITERATION)
-    return (made.size, str(made)) if made else (STEPS_PER_ITERATION, "no size has run")
+    return (made.size, str(made)) if made else (None, "no size has run")
 
 
 def measured_limits(
@@ -263,8 +257,13 @@ def main(
     (case,) = select(bench.trainer.cases(), [CASE])
     with TemporaryDirectory() as folder, closing(open_prober(bench)) as prober:
         probing = Bench(bench, case, prober, Path(folder).resolve())
-        auto: tuple[int, str] | None = next(
-            ((json.loads(one["facts"])["auto"], "known") for one in found if "auto" in json.loads(one["facts"])), None
+        auto: tuple[int | None, str] | None = next(
+            (
+                (json.loads(one["facts"])["auto"], json.loads(one["facts"])["minibatch auto"])
+                for one in found
+                if "auto" in json.loads(one["facts"])
+            ),
+            None,
         )
         if auto is None:
             auto = auto_minibatch(probing, _SMALL if gpu else _FEW, 16384 if gpu else 64, device.mem_total_mib)
