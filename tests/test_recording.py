@@ -12,6 +12,9 @@ from tuner.budget import Budget
 from tuner.errors import StudyError
 from tuner.kept.names import IDENTITY
 from tuner.outcome import Ending
+from tuner.probe.plan import ProbePlan
+from tuner.probe.result import ProbeResult
+from tuner.probe.stop import Stop
 from tuner.recording import plan_recording, recording_bench
 from tuner.replay.table import Table
 from tuner.study.space import PATIENCE, Config, config_digest
@@ -81,13 +84,15 @@ def test_a_recording_ends_with_its_time_and_goes_on_later(tmp_path: Path) -> Non
 
 
 def test_a_probe_that_was_interrupted_is_measured_again_in_a_session(tmp_path: Path) -> None:
-    prober, asked = MadeUp(), []
+    class Counted(MadeUp):
+        begun = 0
 
-    def interrupted() -> bool:
-        asked.append(True)
-        return len(asked) > 20
+        def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
+            self.begun += 1
+            return super().__call__(plan, stop)
 
-    recorded(tmp_path, prober, interrupted=interrupted)
+    prober = Counted()
+    recorded(tmp_path, prober, interrupted=lambda: prober.begun == 3)
     cut = prober.results[-1]
     recorded(tmp_path, prober)
     again = prober.results[prober.results.index(cut) + 1]

@@ -48,6 +48,7 @@ class CaseWork:
                 recording=job.recording,
             ),
             confirm=job.purpose.competing,
+            alone=self._spec.search.confirm_alone and job.purpose.competing,
         )
         self._probing = Probing(job, case, self._study, spec=self._spec, space=space)
 
@@ -87,23 +88,30 @@ class CaseWork:
                 return self._outcome(ending, probed, result.failure)
         if self._job.interrupted():
             return self._outcome(Ending.INTERRUPTED, probed)
-        if target is None or self._study.finished < target:
-            rest = Ending.EXHAUSTED if probed else Ending.ALREADY
-            outcome = self._outcome(Ending.ELSEWHERE if self._study.running else rest, probed)
-            return replace(outcome, why=self._study.end(keep=self._job.purpose.keeps_end))
-        return self._outcome(Ending.TARGET if probed else Ending.ALREADY, probed)
+        is_reached = target is not None and self._study.finished >= target
+        rest = (Ending.TARGET if is_reached else Ending.EXHAUSTED) if probed else Ending.ALREADY
+        outcome = self._outcome(Ending.ELSEWHERE if self._study.awaited else rest, probed)
+        return outcome if is_reached else replace(outcome, why=self._study.end(keep=self._job.purpose.keeps_end))
 
     def _ask(self, target: int | None) -> Asked | None:
         """Return the next trial; None when the case is over, the user interrupts, or the rest runs in other workers."""
         while not self._job.interrupted():
-            if asked := self._study.ask(target, self._probing.price, self._job.has_time):
+            before = self._study.awaited
+            if asked := self._study.ask(target, self._probing.price, self._may_begin):
                 return asked
-            busy = self._study.running
-            if not (busy and self._job.wait):
+            awaited = self._study.awaited
+            if awaited != before:  # another worker has begun or ended a probe since: the answer may be another now
+                continue
+            if not (awaited and self._job.wait):
                 return None
-            while self._study.running == busy and not self._job.interrupted():
+            while self._study.awaited == awaited and not self._job.interrupted():
                 self._job.wait()
+            self._study.recover(self._probing.folder)
         return None
+
+    def _may_begin(self, probe_s: float | None) -> bool:
+        """Return whether a probe of so many seconds may begin; the user may have interrupted the wait for the lock."""
+        return not self._job.interrupted() and self._job.has_time(probe_s)
 
     def _outcome(self, ending: Ending, probed: int, failure: Failure | None = None) -> CaseOutcome:
         why = f"this trainer on these devices reports no {self._spec.objective}" if ending is Ending.UNREAD else None

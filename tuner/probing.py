@@ -63,7 +63,7 @@ class Probing:
                     result = unlaunched(asked.config, failure, plan.digest)
                 else:
                     self._job.watcher.probe_started(self._case, asked)
-                    result = self._job.probe(plan, self._stop(asked))
+                    result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
                     verdict = self._judge(result, asked)
             except TrainerError as refusal:
                 return self._refuse(asked, refusal)

@@ -18,9 +18,10 @@ def test_a_best_with_several_measurements_says_so() -> None:
 
 
 def test_the_whole_config_of_the_best_is_shown() -> None:
-    table = summary_table([summary(BEST)])
+    table = summary_table([summary(BEST), summary(replace(BEST, total_batch=256.0))])
     assert table.columns[3].header == "config"
-    assert list(table.columns[3].cells) == ["num_envs=512 agent_variant=hiutil update_epochs=20"]
+    config = "num_envs=512 agent_variant=hiutil update_epochs=20"
+    assert list(table.columns[3].cells) == [config, f"{config} (total batch 256)"]
 
 
 def printed(width: int, *rows: CaseSummary) -> list[str]:

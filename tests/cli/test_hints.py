@@ -14,13 +14,14 @@ from tuner.cli.hints import (
     complaint,
     far_faster,
     learning_changed,
+    moved_by_others,
     notes,
     script_of_best,
     without_success,
     written,
 )
 from tuner.cli.options import RUNS
-from tuner.export.summary import Best, Faster
+from tuner.export.summary import Beside, Best, Faster
 from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure
@@ -54,6 +55,13 @@ def test_a_config_with_far_more_samples_is_pointed_out() -> None:
     assert far_faster([row, summary(BEST), summary(None)]) == [
         "walk: #7 makes 4.3 times the best's samples/s, at 61.0 min_avg_util; `objective: samples_per_s` or "
         "`min_avg_util,samples_per_s`, in a study with another name, searches for such configs"
+    ]
+
+
+def test_what_neighbours_move_is_said() -> None:
+    best = replace(BEST, error=0.5, beside=Beside(value=84.5, error=0.75, readings=2))
+    assert moved_by_others([summary(best), summary(BEST), summary(None)]) == [
+        "walk: alone the best measures 87.0 ± 0.5 min_avg_util; beside other probes it measured 84.5 ± 0.8 (2 trial(s))"
     ]
 
 

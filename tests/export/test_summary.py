@@ -76,3 +76,21 @@ def test_a_case_just_started_has_no_trials(database: "FilledDatabase") -> None:
     database.running(database.case("add_pi_plus"))
     (summary,) = summarise(StudyReader(connect(database.url), "pi_plus"))
     assert (summary.status, summary.failed, summary.running) == ("no_trials", 0, 1)
+
+
+def test_the_best_stands_beside_what_it_measured_beside_other_probes(database: "FilledDatabase") -> None:
+    alone, never = database.case("add_pi_plus"), database.case("amp_pi_plus")
+    same = {"config": {"num_envs": 1024}, "digest": "same"}
+    for util, beside in ((70.0, 3), (74.0, 1), (75.0, 0)):
+        database.add(
+            alone, utils=(util,), metrics={"min_avg_util": util, "min_avg_util_se": 3.0}, beside=beside, **same
+        )
+    database.add(never, utils=(80.0,), beside=2, total_batch=64.0, **same)
+    one, other = summarise(StudyReader(connect(database.url), "pi_plus"))
+    assert one.best is not None
+    assert other.best is not None
+    assert (one.best.value, one.best.readings) == (75.0, 1)
+    assert one.best.beside is not None
+    assert (one.best.beside.value, one.best.beside.readings) == (72.0, 2)
+    assert one.best.beside.error is not None
+    assert (other.best.value, other.best.beside, other.best.total_batch) == (80.0, None, 64.0)

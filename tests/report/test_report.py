@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from tuner.errors import EmptyStoreError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
+from tuner.export.summary import Beside
 from tuner.report.facts import CaseFacts, StudyFacts, gather
 from tuner.report.page import render
 from tuner.report.pictures import pictures
@@ -25,6 +27,14 @@ def test_a_stranger_reads_what_is_best_and_what_else_there_is(cases: dict[str, C
         "Trial #9 makes 4.3 times as many samples/s as the best, at 88.1 ± 1.4: num_envs=32768 agent_variant=default."
     )
     assert faster(cases["amp_pi_plus"]) is None
+
+
+def test_a_stranger_reads_the_total_batch_and_what_neighbours_move(cases: dict[str, CaseFacts]) -> None:
+    case = cases["amp_pi_plus"]
+    assert case.summary.best is not None
+    best = replace(case.summary.best, total_batch=4096.0, beside=Beside(value=90.0, error=1.25, readings=2))
+    said = verdict(replace(case, summary=replace(case.summary, best=best)))
+    assert " Its total batch is 4,096. Beside other probes it measured 90.0 ± 1.2. " in f"{said} "
 
 
 def test_a_stranger_reads_what_limits_a_case_and_what_to_do(cases: dict[str, CaseFacts]) -> None:

@@ -13,6 +13,7 @@ from tuner.export.query import StudyReader
 from tuner.export.records import INTERRUPTED, NO_TRIALS
 from tuner.export.summary import Best, CaseSummary
 from tuner.export.tables import safe_num_envs
+from tuner.export.words import with_error
 from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.metrics import SAMPLES_PER_S
@@ -52,6 +53,7 @@ def notes(rows: Iterable[CaseSummary]) -> list[str]:
         *learning_changed(known),
         *far_faster(known),
         *limits(known),
+        *moved_by_others(known),
         *on_several_devices(known),
         *left_out(known),
     ]
@@ -113,6 +115,16 @@ def limits(rows: Iterable[CaseSummary]) -> list[str]:
         if row.bound and row.profile:
             alike.setdefault(f"{row.bound}: {advice(row.bound, row.profile)}", []).append(row.case)
     return [f"{', '.join(cases)}: {said}" for said, cases in alike.items()]
+
+
+def moved_by_others(rows: Iterable[CaseSummary]) -> list[str]:
+    """Return a line for each case whose best was measured beside other probes and alone: both values."""
+    return [
+        f"{row.case}: alone the best measures {with_error(row.best.value, row.best.error)} {row.objective}; "
+        f"beside other probes it measured {with_error(beside.value, beside.error)} ({beside.readings} trial(s))"
+        for row in rows
+        if row.best and row.best.value is not None and (beside := row.best.beside)
+    ]
 
 
 def on_several_devices(rows: Iterable[CaseSummary]) -> list[str]:

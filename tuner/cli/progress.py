@@ -73,7 +73,7 @@ class ProgressView:
         took += f", from {asked.origin}" if asked.origin else ""
         counts = pace.target is not None and not (asked.confirms or verdict.retry)
         place = f" (trial {pace.finished} of {pace.target})" if counts else ""
-        told = f"{in_words(asked.config)}: {verdict.status}{number}{best}{why}"
+        told = f"{in_words(asked.config, result.total_batch)}: {verdict.status}{number}{best}{why}"
         self._screen.line(f"  #{asked.number}{place} {told} ({took}{_left(pace)})")
 
     def case_ended(self, outcome: CaseOutcome) -> None:

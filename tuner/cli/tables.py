@@ -78,7 +78,7 @@ def _counts(row: CaseSummary) -> str:
 
 
 def _best_cells(best: Best) -> list[str]:
-    return [_value(best), in_words(best.config), _number(best.samples_per_s), f"#{best.trial}"]
+    return [_value(best), in_words(best.config, best.total_batch), _number(best.samples_per_s), f"#{best.trial}"]
 
 
 def _value(best: Best) -> str:

@@ -78,6 +78,18 @@ class StudyReader:
         found = fastest(self._read[known.name].readings)
         return found and pooled(self._records(known, found.trials))
 
+    def beside_others(self, known: CaseRecord) -> TrialRecord | None:
+        """Return what the best config measured beside other probes; None where it was not measured in both ways.
+
+        Only a study that confirms alone counts which probes ran beside others.
+        """
+        best = self.best.get(known.name)
+        if best is None or best.probe.beside != 0:
+            return None
+        ended = self._read[known.name].readings
+        trials = [one.trial for one in ended if one.beside and one.values and one.launch == best.probe.digest]
+        return pooled(self._records(known, trials)) if trials else None
+
     @cached_property
     def _leaders(self) -> dict[str, list[TrialRecord]]:
         """Case → its best config or, with several objectives, its front."""

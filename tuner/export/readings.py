@@ -24,7 +24,7 @@ class CaseReadings:
         self.parameters: dict[str, None] = {}
         """The names of all parameters, as first found."""
         self.metrics: dict[str, None] = {}
-        """The names of all metrics, as first found."""
+        """The names of all metrics, as first found; also `beside` and `total_batch` if a trial has them."""
         self._tallies: dict[tuple[str, str | None, str | None], tuple[int, float]] = {}
         self._rungs: dict[Hashable, int] = {}
         self._speeds: dict[Hashable, dict[bool, list[float]]] = {
@@ -64,6 +64,8 @@ class CaseReadings:
         self._tallies[kind] = trials + 1, probe_s + (trial.probe.total_s or 0.0)
         self.parameters |= dict.fromkeys(trial.config)
         self.metrics |= dict.fromkeys(trial.metrics)
+        known = {"beside": trial.probe.beside, "total_batch": trial.probe.total_batch}
+        self.metrics |= {name: None for name, number in known.items() if number is not None}
 
     def _note(self, one: StoredTrial) -> None:
         trial, probe = one.trial, one.trial.probe
@@ -80,6 +82,7 @@ class CaseReadings:
                 launch=probe.digest,
                 state=trial.state,
                 warm=bool(probe.warm),
+                beside=bool(probe.beside),
                 failure=failure_of(probe.status),
                 retry=one.retry,
                 values=counted(one.values, state=trial.state, ineligible=probe.ineligible is not None),

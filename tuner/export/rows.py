@@ -129,7 +129,9 @@ def _measured(trial: TrialRecord) -> Row:
     metrics = {name: rounded(name, value) for name, value in trial.metrics.items()}
     probe = trial.probe
     return metrics | {
+        "beside": probe.beside,
         "samples": probe.samples,
+        "total_batch": probe.total_batch,
         "samples_per_s": rounded("samples_per_s", probe.samples_per_s),
         "start_up_s": rounded("start_up_s", probe.start_up_s),
         "window_s": rounded("window_s", probe.window_s),

@@ -41,6 +41,22 @@ class Best:
     """The ratio of samples/s to the default config at the same rung; None where the default was not measured."""
     changes_learning: tuple[str, ...]
     """The parameters that change what is learnt and whose values differ from the default's."""
+    total_batch: float | None = None
+    """The samples of one step of the optimizer on all ranks together, where the study says it."""
+    beside: "Beside | None" = None
+    """What the config measured beside other probes, where it has been measured alone, too."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Beside:
+    """What a config measured while other probes ran on the same machine."""
+
+    value: float
+    """The objective."""
+    error: float | None
+    """The standard error of `value`."""
+    readings: int
+    """The number of trials. `value` is their mean."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,4 +152,14 @@ def _best(study: StudyReader, case: CaseRecord) -> Best | None:
         samples_per_s=trial.probe.samples_per_s,
         vs_default=study.vs_default.get(case.name),
         changes_learning=case.changes_learning(trial.config),
+        total_batch=trial.probe.total_batch,
+        beside=_beside(study, case),
     )
+
+
+def _beside(study: StudyReader, case: CaseRecord) -> Beside | None:
+    trial = study.beside_others(case)
+    if trial is None or trial.value is None:
+        return None
+    error = trial.metrics.get(f"{case.objectives[0]}_se")
+    return Beside(value=trial.value, error=error, readings=trial.readings)

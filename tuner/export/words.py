@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from tuner.study.space import Value, written
 
 
-def in_words(config: Mapping[str, Value]) -> str:
-    """Return a config as one line of NAME=VALUE."""
-    return " ".join(f"{name}={written(value)}" for name, value in config.items())
+def in_words(config: Mapping[str, Value], total_batch: float | None = None) -> str:
+    """Return a config as one line of NAME=VALUE, with its total batch if that is known."""
+    words = [f"{name}={written(value)}" for name, value in config.items()]
+    return " ".join(words if total_batch is None else [*words, f"(total batch {total_batch:,.10g})"])
 
 
 def with_error(value: float, error: float | None) -> str:

@@ -32,6 +32,7 @@ class KeptProbe:
     trained_s: float | None = None
     iterations: int | None = None
     samples: int | None = None
+    total_batch: float | None = None
     samples_per_s: float | None = None
     samples_per_s_se: float | None = None
     busy_spread_pct: float | None = None
@@ -60,6 +61,8 @@ class KeptProbe:
     """Names the session that served the probe."""
     out_dir: str | None = None
     """The probe's folder; empty where nothing was launched."""
+    beside: int | None = None
+    """How many other probes of the study ran on the same machine meanwhile; counted if the study confirms alone."""
 
     @property
     def measured_on(self) -> str | None:
@@ -106,6 +109,7 @@ def searched(probe: KeptProbe) -> dict[str, Any]:
         "status": probe.status,
         "digest": probe.digest,
         "warm": probe.warm,
+        "beside": probe.beside,
         "host": probe.measured_on and {DEVICES: probe.measured_on},
         "total_s": probe.total_s,
         "samples_per_s": probe.samples_per_s,

@@ -83,6 +83,11 @@ class KeptTrial:
         return bool(self._record.get("warm")) if self._record else WARM in self._attributes
 
     @property
+    def beside(self) -> bool:
+        """Whether other probes of the study ran on the same machine meanwhile, as far as the study counts them."""
+        return bool(self._record.get("beside"))
+
+    @property
     def failure(self) -> str | None:
         """The kind of the failure; None where no failure is known."""
         if self.missing_gib > 0.0:

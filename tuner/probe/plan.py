@@ -135,6 +135,8 @@ class ProbePlan:
     slot: Slot
     progress: LinePatterns = LinePatterns()
     progress_file: ProgressFile | None = None
+    total_batch: float | None = None
+    """The samples of one step of the optimizer on all ranks together; None where the study does not say."""
     expected: tuple[Path, ...] = ()
     """Files that must exist after a run that ended by itself."""
     session_key: str

@@ -130,6 +130,8 @@ class ProbeResult:
     """The whole iterations inside the window; of a failure, the iterations before it."""
     samples: int | None = None
     """The samples of all ranks at the last mark."""
+    total_batch: float | None = None
+    """The samples of one step of the optimizer on all ranks together, where the study says it."""
     samples_per_s: float | None = None
     """The samples per second of all ranks together, over the window."""
     samples_per_s_se: float | None = None

@@ -41,6 +41,10 @@ def verdict(case: CaseFacts) -> str:
     if best is None or best.value is None:
         return f"No config of {row.case} may be the best: {row.status.replace('_', ' ')}."
     said = f"The best config reaches {with_error(best.value, best.error)} {case.objective}{_beside_default(case)}."
+    if best.total_batch is not None:
+        said += f" Its total batch is {best.total_batch:,.10g}."
+    if best.beside is not None:
+        said += f" Beside other probes it measured {with_error(best.beside.value, best.beside.error)}."
     if best.changes_learning:
         names = ", ".join(best.changes_learning)
         said += f" {names} {'change' if len(best.changes_learning) > 1 else 'changes'} what is learnt."

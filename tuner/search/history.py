@@ -104,7 +104,7 @@ class History:
         return any(has_failed(trial) and same_launch(trial.params, config) for trial in marked)
 
     def unconfirmed(self) -> Config | None:
-        """Return the config to confirm: only sessions have measured it, and it may be better than all cold configs.
+        """Return the config to confirm: no trial that counts has measured it, and it may be better than all that have.
 
         Users run the plain command, so only configs measured by that command may be the best. A config counts with the
         mean of its measurements. From warm means the excess of warm over cold means is subtracted, averaged over the
@@ -129,9 +129,9 @@ class History:
         return [dict(self._trials[one.trials[-1]].params) for one in sorted(cold.values(), key=_value, reverse=True)]
 
     def _unconfirmed_member(self) -> Config | None:
-        """Return a config of the Pareto front that only sessions have measured."""
+        """Return a config of the Pareto front that has only provisional measurements: see `EndedTrial.provisional`."""
         members = (self._trials[one.trials[-1]] for one in front(self._readings))
-        return next((dict(newest.params) for newest in members if kept(newest).warm), None)
+        return next((dict(one.params) for one in members if kept(one).warm or kept(one).beside), None)
 
 
 def _value(one: Standing) -> float:

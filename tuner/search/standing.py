@@ -29,6 +29,8 @@ class EndedTrial:
     state: str = COMPLETE
     warm: bool = False
     """Whether a session served the probe."""
+    beside: bool = False
+    """Whether other probes ran on the same machine meanwhile, in a study that confirms alone."""
     failure: str | None = None
     """The kind of the failure; None for a probe that ran, even if the pruner stopped it."""
     retry: bool = False
@@ -45,6 +47,11 @@ class EndedTrial:
         if self.state == FAIL:
             return not (self.warm or self.retry)
         return self.state == PRUNED and self.failure is not None
+
+    @property
+    def provisional(self) -> bool:
+        """Whether the config must be measured again before it may be the best of the search."""
+        return self.warm or self.beside
 
     @property
     def counts(self) -> bool:
@@ -78,6 +85,8 @@ def counted(values: Sequence[float] | None, *, state: str, ineligible: bool) -> 
 def ways(readings: Iterable[EndedTrial]) -> tuple[Standings, Standings]:
     """Return what is known of each config from its cold trials, and what is known from its warm trials.
 
+    In a study that confirms alone, a cold trial that ran beside other probes counts as a warm one.
+
     `readings` come in the order of the trials. A config is left out if one of its trials was not eligible, or if its
     last trial failed for good. If the cold trials leave a config out, its warm trials count no more.
     """
@@ -87,7 +96,7 @@ def ways(readings: Iterable[EndedTrial]) -> tuple[Standings, Standings]:
     warm: dict[Hashable, list[EndedTrial]] = {}
     for one in ended:
         if one.counts and one.trial not in excused:
-            (warm if one.warm else cold).setdefault(one.launch, []).append(one)
+            (warm if one.provisional else cold).setdefault(one.launch, []).append(one)
     known = _known(cold)
     return known, {launch: one for launch, one in _known(warm).items() if launch in known or launch not in cold}
 

@@ -114,6 +114,7 @@ def readings(trials: Iterable[FrozenTrial]) -> Iterator[EndedTrial]:
                 launch=facts.digest or launch_digest(trial.params),
                 state=trial.state.name,
                 warm=facts.warm,
+                beside=facts.beside,
                 failure=facts.failure,
                 retry=facts.retry,
                 values=counted(trial.values, state=trial.state.name, ineligible=facts.ineligible),

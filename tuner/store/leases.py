@@ -73,6 +73,10 @@ class Lease:
             return (self.boot, self.ticks) == (other.boot, other.ticks)
         return abs(self.started - other.started) < _START_TOLERANCE_S
 
+    def is_here(self) -> bool:
+        """Check whether the process ran on this machine, be it in another container: all share the boot."""
+        return self.boot == _boot() if self.boot else self.host in {this_host(), platform.node()}
+
     def held(self) -> bool:
         """Check whether the process lives: on this host by pid and start, elsewhere by its last sign of life.
 

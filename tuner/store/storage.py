@@ -43,11 +43,11 @@ class TrialStorage(RDBStorage):
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
         """Return the attributes of a study; None for an attribute that is damaged."""
         query = select(FACTS.c.key, FACTS.c.value_json).where(FACTS.c.study_id == study_id)
-        return {row.key: read_json(row.value_json) for row in self._rows(query)}
+        return {row.key: read_json(row.value_json) for row in self.rows(query)}
 
     def study_id(self, name: str) -> int | None:
         """Return the id of the study of this name; None where there is none."""
-        rows = self._rows(select(STUDIES.c.study_id).where(STUDIES.c.study_name == name))
+        rows = self.rows(select(STUDIES.c.study_id).where(STUDIES.c.study_name == name))
         return rows[0].study_id if rows else None
 
     def cases(self, study: str) -> dict[str, tuple[int, KeptStudy]]:
@@ -58,17 +58,17 @@ class TrialStorage(RDBStorage):
                 row.study_id,
                 KeptStudy(self.get_study_user_attrs(row.study_id)),
             )
-            for row in self._rows(query)
+            for row in self.rows(query)
         }
 
     def probe(self, trial_id: int) -> KeptProbe | None:
         """Return the whole record of a trial's probe; None where it has none."""
         query = select(ATTRIBUTES.c.value_json).where(ATTRIBUTES.c.trial_id == trial_id, ATTRIBUTES.c.key == PROBE)
-        return next((decode_json(row.value_json) for row in self._rows(query)), None)
+        return next((decode_json(row.value_json) for row in self.rows(query)), None)
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
         """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""
-        read = [_trial(row, rows, None) for row, rows in pages(self._rows, TRIALS.c.trial_id == trial_id, _TABLES)]
+        read = [_trial(row, rows, None) for row, rows in pages(self.rows, TRIALS.c.trial_id == trial_id, _TABLES)]
         if not read or read[0] is None:
             raise KeyError(NO_RECORD)
         return read[0]
@@ -76,7 +76,7 @@ class TrialStorage(RDBStorage):
     def get_trial_system_attrs(self, trial_id: int) -> dict[str, Any]:
         """Return Optuna's own attributes of a trial; None for an attribute that is damaged."""
         query = select(CONSTRAINTS.c.key, CONSTRAINTS.c.value_json).where(CONSTRAINTS.c.trial_id == trial_id)
-        return {row.key: read_json(row.value_json) for row in self._rows(query)}
+        return {row.key: read_json(row.value_json) for row in self.rows(query)}
 
     def _get_trials(
         self,
@@ -90,11 +90,12 @@ class TrialStorage(RDBStorage):
         if earlier := [one for one in included_trial_ids if one <= trial_id_greater_than]:
             wanted = or_(wanted, TRIALS.c.trial_id.in_(earlier))
         objectives = len(self.get_study_directions(study_id))
-        found = pages(self._rows, and_(TRIALS.c.study_id == study_id, wanted), _TABLES, page_trials=PAGE_TRIALS)
+        found = pages(self.rows, and_(TRIALS.c.study_id == study_id, wanted), _TABLES, page_trials=PAGE_TRIALS)
         read = (_trial(row, rows, objectives) for row, rows in found)
         return [trial for trial in read if trial and (states is None or trial.state in states)]
 
-    def _rows(self, query: Any) -> Sequence[Row[Any]]:
+    def rows(self, query: Any) -> Sequence[Row[Any]]:
+        """Return all rows of an SQLAlchemy query, in the transaction that is open, if one is."""
         with self.scoped_session() as session:
             return session.execute(query).all()
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,10 +31,12 @@ from tuner.search.trials import (
     since_mended,
 )
 from tuner.search.verdict import Verdict
+from tuner.store import neighbours
 from tuner.store.asked import Asked, asked_for
 from tuner.store.database import Database
 from tuner.store.dropped import Recovered, recover, tell_probe
 from tuner.store.leases import BEAT_S, Lease
+from tuner.store.neighbours import Neighbour
 from tuner.store.opening import check_unchanged, open_study, resumed
 from tuner.store.records import usual_s
 from tuner.study.batch import BatchFit
@@ -49,7 +51,8 @@ class CaseStudy:
     `strategy` makes the strategy from the number of trials so far. `objectives` are the names of a trial's values, in
     their order. With several objectives, the best is a Pareto front and no probe is pruned. `identity` holds the
     settings that must not change while the study goes on: space, trainer, pruner, objective, source of utilisation.
-    `confirm`: whether the trainer's plain command measures the best again if a session has measured it.
+    `confirm`: whether the trainer's plain command measures the best again if a session has measured it. `alone`:
+    whether nothing else probes on this machine meanwhile; then a best that ran beside other probes is confirmed, too.
     Raises StoreError that names what differs from the study in the database.
     """
 
@@ -65,9 +68,10 @@ class CaseStudy:
         case: KeptCase,
         objectives: Sequence[str] = ("value",),
         confirm: bool = True,
+        alone: bool = False,
     ) -> None:
         self._database, self._name, self._pruner = database, name, pruner
-        self._confirm = confirm
+        self._confirm, self._alone = confirm, alone
         self._several = len(objectives) > 1
         self._space = space
         self._trials: dict[int, Trial] = {}
@@ -104,6 +108,18 @@ class CaseStudy:
     def running(self) -> int:
         """How many trials are leased, to this process or to others."""
         return running(self._read())
+
+    @property
+    def awaited(self) -> frozenset[int]:
+        """The ids of the probes that may change what is left to do, and that other processes run now.
+
+        These are the case's own probes. In a study that confirms alone, all other probes on this machine count, too.
+        """
+        running = self._transact(self._neighbours)
+        return frozenset(one.trial for one in running if one.case == self._name or (self._alone and one.is_here))
+
+    def _neighbours(self) -> list[Neighbour]:
+        return neighbours.running(self._database.storage, self._name.split("/", 1)[0])
 
     @property
     def incumbent(self) -> float | None:
@@ -187,14 +203,18 @@ class CaseStudy:
         """Begin a trial of the next config, with a lease of this process. None where there is nothing to probe.
 
         The search ends once `target` trials have ended or are running, or when nothing is left to probe. The best
-        config of the sessions, if any, is then confirmed. `price` says what a probe of a config costs now. `has_time`
+        config of the sessions, if any, is then confirmed. While a confirmation runs alone on this machine, no other
+        trial begins here. `price` says what a probe of a config costs now. `has_time`
         gets the median seconds of the case's probes, None where unknown, and says whether a probe may begin.
         """
 
         def leased() -> tuple[Trial, Asked] | None:
             check_unchanged(self._database, self._study, self._identity)
             history = History(self._study, self._space)
-            choice = self._choice(history, target, price)
+            here = [one for one in self._neighbours() if one.is_here] if self._alone else []
+            if any(one.confirms for one in here):
+                return None
+            choice = self._choice(history, target, price, is_quiet=not here)
             if choice is None or not has_time(usual_s(history.trials)):
                 return None
             trial = ask_for(self._study, self._space, choice.config)
@@ -210,14 +230,17 @@ class CaseStudy:
         self._trials[trial.number] = trial
         return asked
 
-    def _choice(self, history: History, target: int | None, price: Price) -> Choice | None:
-        """Choose the next config of the search. Once the search has ended and no probe runs, choose one to confirm."""
+    def _choice(self, history: History, target: int | None, price: Price, *, is_quiet: bool) -> Choice | None:
+        """Choose the next config of the search. Once the search has ended and no probe runs, choose one to confirm.
+
+        `is_quiet`: whether a confirmation would run alone, as far as the study asks for that.
+        """
         busy = running(history.trials)
         if target is None or finished(history.trials) + busy < target:
             answer = self._strategy.choose(history, price)
             if isinstance(answer, Choice):
                 return answer
-        return self._strategy.confirm(history, price) if self._confirm and not busy else None
+        return self._strategy.confirm(history, price) if self._confirm and is_quiet and not busy else None
 
     def end(self, *, keep: bool = True) -> str | None:
         """Return why nothing is left to probe; None while something is.
@@ -260,5 +283,13 @@ class CaseStudy:
 
     def tell(self, asked: Asked, verdict: Verdict, probe: KeptProbe) -> None:
         """Store the verdict and the record of the probe."""
-        self._transact(lambda: tell_probe(self._study, self._trials[asked.number], verdict, probe))
+
+        def told() -> None:
+            trial, record = self._trials[asked.number], probe
+            if self._alone:
+                study = self._name.split("/", 1)[0]
+                record = replace(record, beside=neighbours.beside(self._database.storage, study, trial._trial_id))
+            tell_probe(self._study, trial, verdict, record)
+
+        self._transact(told)
         del self._trials[asked.number]

@@ -148,6 +148,10 @@ class SearchSpec(Strict):
     seed: Annotated[Whole, Field(ge=0, lt=1 << 31)] = Field(
         default=0, description="the seed of random numbers, and of the sample that `tuner record` takes"
     )
+    confirm_alone: bool = Field(
+        default=False,
+        description="measure the best alone at the end: no other worker of this machine probes meanwhile",
+    )
 
 
 class PrunerSpec(Strict):

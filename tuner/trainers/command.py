@@ -39,6 +39,9 @@ from tuner.trainers.launch import device_names, interpreter, programs
 from tuner.trainers.options import checked
 from tuner.trainers.template import fill, placeholders
 
+ARITHMETIC = ("samples_per_iteration", "total_batch")
+"""The options that are computed from a config."""
+
 
 class CommandTrainer(Trainer):
     """Launches the command line of a study file; the command starts its own ranks."""
@@ -51,7 +54,7 @@ class CommandTrainer(Trainer):
         self._options = checked(Options, spec)
         self._python = interpreter(spec.python or sys.executable)
         self._cwd = (Path(spec.root).expanduser() / self._options.cwd).resolve()
-        self._samples = Expression(self._options.samples_per_iteration or "1")
+        self._arithmetic = {name: text for name in ARITHMETIC if (text := getattr(self._options, name))}
         self.accepts = self._options.command_parameters
 
     @property
@@ -89,8 +92,9 @@ class CommandTrainer(Trainer):
             progress=LinePatterns(
                 patterns=self._options.progress,
                 block_s=self._options.block_seconds,
-                samples_per_iteration=self._samples_per_iteration(config, slot),
+                samples_per_iteration=self._computed("samples_per_iteration", config, slot),
             ),
+            total_batch=self._computed("total_batch", config, slot),
             progress_file=self._progress_file(case, slot),
             expected=tuple(slot.out_dir / name for name in self._options.expected),
             session_key=self.session_key(case, config) or "/".join((self.name, case.name, config_digest(config))),
@@ -110,7 +114,7 @@ class CommandTrainer(Trainer):
         return replace(
             self.plan(case, config, slot),
             argv=fill(self._options.session, self._values(case, config, slot)),
-            progress=LinePatterns(samples_per_iteration=self._samples_per_iteration(config, slot)),
+            progress=LinePatterns(samples_per_iteration=self._computed("samples_per_iteration", config, slot)),
             progress_file=None,
             expected=(),
             request={
@@ -152,10 +156,11 @@ class CommandTrainer(Trainer):
         return {"name": self.name, "command": " ".join(map(quoted, self._options.command)), "env": env, **counted}
 
     def check_value(self, parameter: str, value: Value) -> None:
-        """Refuse words that `samples_per_iteration` counts with, and flags that are not true or false."""
+        """Refuse words that arithmetic counts with, and flags that are not true or false."""
         super().check_value(parameter, value)
-        if parameter in self._samples.names and isinstance(value, bool | str):
-            raise TrainerError(f"{parameter} {value!r}: no number, but samples_per_iteration counts with {parameter}")
+        for name, text in self._arithmetic.items():
+            if parameter in Expression(text).names and isinstance(value, bool | str):
+                raise TrainerError(f"{parameter} {value!r}: no number, but {name} counts with {parameter}")
         if parameter in self._options.flags and not isinstance(value, bool):
             raise TrainerError(
                 f"{parameter} {value!r}: {{flag:{parameter}}} takes true or false; write choices: [false, true]"
@@ -167,21 +172,21 @@ class CommandTrainer(Trainer):
         (pattern,) = fill((file.pattern,), {"case": case.name})
         return ProgressFile(folder=slot.out_dir, pattern=pattern, format=file.format, columns=file.columns)
 
-    def _samples_per_iteration(self, config: Config, slot: Slot) -> float | None:
-        """Return the samples of an iteration; None where the options do not say or a parameter does not count.
+    def _computed(self, name: str, config: Config, slot: Slot) -> float | None:
+        """Return the number that an option computes; None where the option is empty or a parameter does not count.
 
         Raises ConfigRefusedError where the arithmetic gives no number above 0.
         """
-        text, ranks = self._options.samples_per_iteration, len(slot.devices)
-        if not text:
+        text = self._arithmetic.get(name)
+        if text is None:
             return None
         try:
-            samples = self._samples.value({**config, **dict.fromkeys(COUNTS, ranks)})
+            number = Expression(text).value({**config, **dict.fromkeys(COUNTS, len(slot.devices))})
         except ValueError as error:
-            raise ConfigRefusedError(f"samples_per_iteration {text!r} cannot be computed: {error}") from error
-        if samples is not None and samples <= 0:
-            raise ConfigRefusedError(f"samples_per_iteration {text!r} is {samples:g}; it must be above 0")
-        return samples
+            raise ConfigRefusedError(f"{name} {text!r} cannot be computed: {error}") from error
+        if number is not None and number <= 0:
+            raise ConfigRefusedError(f"{name} {text!r} is {number:g}; it must be above 0")
+        return number
 
     def _values(self, case: Case, config: Config, slot: Slot) -> dict[str, object]:
         devices = device_names(slot.devices)

@@ -18,7 +18,7 @@ LAUNCH_FACTS = frozenset({"case", "out_dir", "port", "devices", "ranks", "iterat
 needs: `ProbeSpec.most_iterations`."""
 
 COUNTS = frozenset({"ranks", "devices"})
-"""Placeholders of `samples_per_iteration` that are no parameters: in it, `devices` is their number."""
+"""Placeholders of arithmetic that are no parameters: in it, `devices` is their number."""
 
 OUT_DIR = "{out_dir}/"
 
@@ -88,6 +88,8 @@ class Options(Strict):
     """Environment variables. Their values may have placeholders."""
     samples_per_iteration: str = ""
     """The samples that all ranks together collect in an iteration, as arithmetic with placeholders."""
+    total_batch: str = ""
+    """The samples of one step of the optimizer on all ranks together, as arithmetic with placeholders. Only shown."""
     session: tuple[str, ...] = ()
     """The command line that serves a session; without it, every probe runs `command`."""
     learning: tuple[Name, ...] | None = None
@@ -136,17 +138,22 @@ class Options(Strict):
             raise ValueError(f"{', '.join(unknown)}: in neither command nor env, so a plain probe would not vary it")
         return session
 
-    @field_validator("samples_per_iteration", mode="before")
+    @field_validator("samples_per_iteration", "total_batch", mode="before")
     @classmethod
     def _may_be_a_number(cls, given: object) -> object:
         return str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
 
-    @field_validator("samples_per_iteration")
+    @field_validator("samples_per_iteration", "total_batch")
     @classmethod
     def _is_arithmetic(cls, text: str, info: ValidationInfo) -> str:
         known = parameters((*info.data.get("command", ()), *info.data.get("env", {}).values())) | COUNTS
         if text and "command" in info.data and (unknown := sorted(Expression(text).names - known)):
             raise ValueError(f"{', '.join(unknown)}: in neither command nor env; known: {', '.join(sorted(known))}")
+        return text
+
+    @field_validator("samples_per_iteration")
+    @classmethod
+    def _counts_what_is_not_counted(cls, text: str, info: ValidationInfo) -> str:
         if text and info.data.get("block_seconds"):
             raise ValueError("blocks of `block_seconds` are no iterations of the trainer; give only one of the two")
         if text and any("samples" in _compiled(pattern).groupindex for pattern in info.data.get("progress", ())):

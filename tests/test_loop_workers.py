@@ -1,0 +1,79 @@
+"""The loop beside other workers: it waits for their probes, takes back those of dead workers, and confirms alone."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from tests_loop import CASE, Quiet, bench, busy, opened, reader, spec, states
+from tests_store import ask, case_study, ok, tell
+
+from tuner.job import Job
+from tuner.kept.case import KeptCase
+from tuner.kept.names import LEASE
+from tuner.loop import optimise
+from tuner.outcome import CaseOutcome, Ending
+from tuner.search.pruner import build_pruner
+from tuner.search.searching import by_drawing
+from tuner.store.database import Database
+from tuner.store.leases import Lease
+from tuner.store.study import CaseStudy
+from tuner.workbench import Workbench
+
+ALONE = spec(search={"trials": 5, "seeds_per_variant": 2, "sampler": "tpe", "confirm_alone": True})
+
+
+def optimised(database: Database, desk: Workbench, wait: Callable[[], None] | None) -> tuple[CaseOutcome, Quiet]:
+    watcher = Quiet()
+    job = Job(bench=desk, database=database, probe=busy, watcher=watcher, interrupted=lambda: False, wait=wait)
+    (outcome,) = optimise(job, [CASE])
+    return outcome, watcher
+
+
+def as_another_worker(database: Database, desk: Workbench) -> CaseStudy:
+    """Open the study of the case, as another worker does."""
+    spec = desk.spec_for(CASE)
+    return CaseStudy(
+        database,
+        desk.study_name(CASE),
+        space=desk.space_for(CASE),
+        strategy=lambda count: by_drawing(desk.space_for(CASE), spec.search, resumed_at=count),
+        pruner=build_pruner(spec.pruner, spec.probe.iterations),
+        identity=desk.identity_for(CASE),
+        case=KeptCase(),
+    )
+
+
+def test_the_best_is_confirmed_when_the_probes_of_other_cases_have_ended(tmp_path: Path) -> None:
+    with opened(tmp_path) as database:
+        neighbour = case_study(database, name="demo/run")
+        theirs = ask(neighbour)
+        outcome, watcher = optimised(database, bench(tmp_path, ALONE), lambda: tell(neighbour, theirs, ok(1.0)))
+    assert (outcome.ending, outcome.probed) == (Ending.TARGET, 6)
+    assert watcher.launched[-1] == max(watcher.launched[:-1], key=lambda config: int(config["num_envs"]))
+    best = reader(tmp_path).best["walk"]
+    assert (best.number, best.probe.beside, best.readings) == (5, 0, 1)
+
+
+def test_a_command_that_does_not_wait_leaves_the_confirmation_to_others(tmp_path: Path) -> None:
+    with opened(tmp_path) as database:
+        ask(case_study(database, name="demo/run"))
+        outcome, _ = optimised(database, bench(tmp_path, ALONE), None)
+    assert outcome.probed == 5
+    assert states(tmp_path)["COMPLETE"] == 5
+
+
+def test_a_worker_that_waits_takes_back_the_trial_of_a_worker_that_dies(tmp_path: Path) -> None:
+    desk = bench(tmp_path, spec())
+    with opened(tmp_path) as database:
+        asked = ask(as_another_worker(database, desk))
+
+        def die() -> None:
+            (trial,) = [one for one in reader(tmp_path).trials() if one.state == "RUNNING"]
+            number = database.storage.study_id("demo/walk") or 0
+            trial_id = database.storage.get_trial_id_from_study_id_trial_number(number, trial.number)
+            database.storage.set_trial_user_attr(trial_id, LEASE, replace(Lease.mine(), ticks=1).write())
+
+        outcome, watcher = optimised(database, desk, die)
+    assert (outcome.ending, outcome.probed) == (Ending.TARGET, 5)
+    assert asked.config in watcher.launched
+    assert states(tmp_path) == {"COMPLETE": 5, "FAIL": 1}
