@@ -1,4 +1,4 @@
-"""A small training as people write it: `python training.py LR WIDTH` prints the loss of each epoch."""
+"""A small training as people write it: `python training.py LR WIDTH` prints `ready`, then the loss of each epoch."""
 
 import sys
 
@@ -12,6 +12,7 @@ targets = torch.sin(inputs.sum(dim=1, keepdim=True))
 net = torch.nn.Sequential(torch.nn.Linear(16, width), torch.nn.ReLU(), torch.nn.Linear(width, 1))
 optimizer = torch.optim.Adam(net.parameters(), lr)
 loss = torch.tensor(0.0)
+print("ready", flush=True)
 for _ in range(10):
     for batch in range(0, len(inputs), 64):
         optimizer.zero_grad()

@@ -1,6 +1,5 @@
 """`tuner status`, `tuner export` and `tuner dashboard`, which show what a study's database contains."""
 
-from dataclasses import asdict
 from itertools import starmap
 from pathlib import Path
 from typing import Annotated
@@ -61,11 +60,10 @@ def status(study: Study, storage: Storage = None, runs: Runs = RUNS, as_json: Js
             {
                 "front": front_rows(reader, case),
                 "rungs": rungs.get(case.name),
-                "batch": batch and asdict(batch),
+                "batch": batches.get(case.name),
                 "ended": reasons.get(case.name),
             }
             for case in reader.cases
-            for batch in (batches.get(case.name),)
         ]
         cases = [{**plain(row), **facts} for row, facts in zip(rows, more, strict=True)]
         print_document({"study": spec.name, "cases": cases, "notes": notes(rows)})

@@ -49,7 +49,7 @@ def with_startups(record: StudyRecord) -> StudyRecord:
     """Return a study whose trials all have their start-up, where a record, an option or the durations say it."""
     setup = record.setup
     if setup.startup_s is None and not record.is_ours and (line := estimate(record.trials)):
-        source = f"estimated from {line.trials} trials' durations and reports, ± {line.error_s:.1f} s"
+        source = f"estimated from {line.trials} trials, ± {line.error_s:.1f} s"
         setup = replace(setup, startup_s=Known(value=line.startup_s, source=source))
     if setup.startup_s is None:
         return record
