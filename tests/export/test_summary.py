@@ -46,6 +46,7 @@ def test_every_case_has_its_best_and_its_counts(database: "FilledDatabase") -> N
             measured_on={"GPU-a, GPU-b": 1, "GPU-c": 1},
             profile=Profile(util_pct=61.0),
             bound=Bound.HOST,
+            probe_s=306.25,
         ),
         CaseSummary(
             case="amp_pi_plus",
@@ -58,6 +59,7 @@ def test_every_case_has_its_best_and_its_counts(database: "FilledDatabase") -> N
             interrupted=0,
             running=0,
             measured_on={},
+            probe_s=61.25,
         ),
     ]
 

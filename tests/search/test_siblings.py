@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests_space import USUAL
 
-from tuner.search.siblings import amounts, likeness, most_similar
+from tuner.search.siblings import amounts, lending_order, likeness, most_similar
 from tuner.study.cases import Case
 
 CASES = [
@@ -37,6 +37,19 @@ NAMES = st.lists(st.sampled_from(["amp", "add", "pi", "plus", "humanoid", "ppo"]
 )
 def test_the_most_similar_cases_come_first(case: str, others: list[str]) -> None:
     assert most_similar(Case(name=case), [Case(name=name) for name in CASES]) == others
+
+
+def test_one_case_of_each_robot_and_method_comes_first() -> None:
+    ordered = [case.name for case in lending_order([Case(name=name) for name in CASES])]
+    assert ordered[:4] == ["add_g1", "amp_humanoid", "ase_humanoid_sword_shield", "deepmimic_pi_plus_ppo"]
+    assert sorted(ordered) == sorted(CASES)
+
+
+@given(st.lists(NAMES, max_size=8, unique=True))
+def test_each_case_that_is_like_no_earlier_case_comes_before_those_that_are_like_one(names: list[str]) -> None:
+    ordered = lending_order([Case(name=name) for name in names])
+    alike = [any(likeness(case, other) for other in ordered[:place]) for place, case in enumerate(ordered)]
+    assert alike == sorted(alike)
 
 
 def test_cases_of_one_word_are_like_none() -> None:

@@ -66,8 +66,8 @@ def test_written_ladders_are_those_of_the_protocol() -> None:
     assert narrowed(pi_plus, "amp_pi_plus", "cpu").build_space().values("num_envs") == PI_PLUS_RUNGS
     assert narrowed(pi_plus, "amp_pi_plus", "gpu").build_space().auto_bounds == (32, 65536)
     all_cases = load("all_cases", environ)
-    assert narrowed(all_cases, "amp_humanoid", "gpu").build_space().values("num_envs") == (256, 512, 1024)
-    assert narrowed(all_cases, "amp_pi_plus", "gpu").build_space().values("num_envs") == PI_PLUS_RUNGS
+    assert narrowed(all_cases, "amp_humanoid", "cpu").build_space().values("num_envs") == PI_PLUS_RUNGS
+    assert narrowed(all_cases, "amp_humanoid", "gpu").build_space().auto_bounds == (32, 65536)
 
 
 def test_the_protocol_s_limits() -> None:

@@ -17,6 +17,7 @@ from tuner.cli.search import Replay, Trials, open_search
 from tuner.cli.slurm import submit_workers
 from tuner.cli.tables import print_tables, summary_table
 from tuner.cli.team import divided, run_team
+from tuner.cli.whole import of_all
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
@@ -71,6 +72,8 @@ def optimize(
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
     rows = show()
+    if line := of_all(search.cases, outcomes, rows, len(search.bench.devices)):
+        console.print(line, markup=False)
     if search.simulated_cost:
         console.print(search.simulated_cost(), markup=False)
     elif any(row.best for row in rows):

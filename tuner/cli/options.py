@@ -9,6 +9,7 @@ from sqlalchemy import URL
 
 from tuner.cli import completion
 from tuner.errors import StoreError
+from tuner.search.siblings import lending_order
 from tuner.study.cases import Case, select
 from tuner.study.spec import StudySpec
 from tuner.workbench import Workbench
@@ -96,6 +97,12 @@ def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
     """Return the requested cases, or else the study's cases. Raises StudyError for a glob that matches no case."""
     asked = [part.strip() for option in cases or () for part in option.split(",")]
     return select(bench.trainer.cases(), [part for part in asked if part] or bench.spec.cases)
+
+
+def cases_to_search(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
+    """Return the chosen cases in the order of the search. If a study asks for all, those that lend most come first."""
+    chosen = chosen_cases(bench, cases)
+    return lending_order(chosen) if not cases and bench.spec.cases == ("*",) else chosen
 
 
 def as_words(options: Mapping[str, object]) -> list[str]:

@@ -11,7 +11,7 @@ from rich.console import Console
 from tuner.budget import Budget, within
 from tuner.cli.hints import replayed
 from tuner.cli.introduction import replaying
-from tuner.cli.options import chosen_cases
+from tuner.cli.options import cases_to_search
 from tuner.errors import StudyError
 from tuner.job import Job
 from tuner.loop import optimise
@@ -69,7 +69,7 @@ def open_search(
     """
     if replay is None:
         bench = open_workbench(study, devices=devices, runs=runs)
-        return Search(bench=bench, prober=open_prober(bench, console.print), cases=chosen_cases(bench, cases))
+        return Search(bench=bench, prober=open_prober(bench, console.print), cases=cases_to_search(bench, cases))
     if cases or devices:
         raise StudyError("--replay takes case and devices from the table; leave out --cases and --devices")
     table = Table.load(replay)
@@ -79,6 +79,6 @@ def open_search(
     return Search(
         bench=bench,
         prober=prober,
-        cases=chosen_cases(bench, cases),
+        cases=cases_to_search(bench, cases),
         simulated_cost=lambda: replayed(bench, prober.spent_s),
     )

@@ -93,6 +93,8 @@ class CaseSummary:
     """How busy the parts of the devices were with the best config."""
     bound: Bound | None = None
     """What limits the best config; None where the profile does not tell."""
+    probe_s: float = 0.0
+    """The seconds of all probes."""
     left_out: int = 0
     """The trials that do not count: another program added them, or their records are damaged."""
 
@@ -117,6 +119,7 @@ def _summary(study: StudyReader, case: CaseRecord, tallies: Sequence[Tally]) -> 
         interrupted=sum(tally.trials for tally in over if tally.status == INTERRUPTED),
         running=sum(tally.trials for tally in tallies if tally.state == RUNNING),
         left_out=study.left_out[case.name],
+        probe_s=sum(tally.probe_s for tally in tallies),
         measured_on=_measured_on(over),
         faster=_faster(study, case, best),
         profile=profile,

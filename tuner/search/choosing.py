@@ -39,6 +39,8 @@ class Choice:
     """Whether the trainer's plain command is to measure it, outside any session."""
     origin: str | None = None
     """The case whose best config this is, where the config comes from another case."""
+    takes_s: float | None = None
+    """The expected seconds of the probe, where the chooser expects any."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

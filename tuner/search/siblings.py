@@ -30,6 +30,34 @@ class Sibling:
     costs: Sequence[Cost] = ()
 
 
+def lending_order(cases: Sequence[Case]) -> list[Case]:
+    """Order cases so that early ones lend most: first cases with a new method and robot, then with one of both.
+
+    A later case then has a sibling of its method and a sibling of its robot. Among equals the order stays.
+    """
+    left, ordered = list(cases), list[Case]()
+    while left:
+        newest = max(left, key=lambda case: _new(case, ordered))
+        left.remove(newest)
+        ordered.append(newest)
+    return ordered
+
+
+def _new(case: Case, known: Sequence[Case]) -> int:
+    """Return how much of method and robot no known case has: 2, 1 or 0."""
+    return (case.method not in {one.method for one in known}) + (not any(_same_robot(case, one) for one in known))
+
+
+def _same_robot(case: Case, other: Case) -> bool:
+    return _in_common(case, other) >= SAME_ROBOT
+
+
+def _in_common(case: Case, other: Case) -> float:
+    """Return the share of the words of both robots that both have."""
+    mine, others = set(case.robot), set(other.robot)
+    return len(mine & others) / max(len(mine | others), 1)
+
+
 def amounts(costs: Iterable[Cost], name: str, space: Space) -> Amounts:
     """Return the configs with a known value of this part of the cost, and these values.
 
@@ -46,10 +74,8 @@ def likeness(case: Case, other: Case) -> tuple[int, float] | None:
     Same method and same robot come first, then the same robot, then the same method. Among equals, the case with more
     words in common comes first.
     """
-    mine, others = set(case.robot), set(other.robot)
-    common = len(mine & others) / max(len(mine | others), 1)
-    same_method, same_robot = case.method == other.method, common >= SAME_ROBOT
-    return (same_method + 2 * same_robot, common) if same_method or same_robot else None
+    same_method, same_robot = case.method == other.method, _same_robot(case, other)
+    return (same_method + 2 * same_robot, _in_common(case, other)) if same_method or same_robot else None
 
 
 def most_similar(case: Case, others: Iterable[Case]) -> list[str]:

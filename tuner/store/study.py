@@ -204,8 +204,8 @@ class CaseStudy:
 
         The search ends once `target` trials have ended or are running, or when nothing is left to probe. The best
         config of the sessions, if any, is then confirmed. While a confirmation runs alone on this machine, no other
-        trial begins here. `price` says what a probe of a config costs now. `has_time`
-        gets the median seconds of the case's probes, None where unknown, and says whether a probe may begin.
+        trial begins here. `price` says what a probe of a config costs now. `has_time` gets the expected seconds of the
+        probe, or else the median of the case's probes, None where both are unknown. It says whether a probe may begin.
         """
 
         def leased() -> tuple[Trial, Asked] | None:
@@ -215,7 +215,7 @@ class CaseStudy:
             if any(one.confirms for one in here):
                 return None
             choice = self._choice(history, target, price, is_quiet=not here)
-            if choice is None or not has_time(usual_s(history.trials)):
+            if choice is None or not has_time(choice.takes_s or usual_s(history.trials)):
                 return None
             trial = ask_for(self._study, self._space, choice.config)
             trial.set_user_attr(LEASE, Lease.mine().write())

@@ -10,7 +10,7 @@ from tuner.search.history import History
 from tuner.search.observed import Observed
 from tuner.search.siblings import Sibling
 from tuner.search.trials import launched
-from tuner.study.space import PATIENCE, Config, Space
+from tuner.study.space import PATIENCE, Config, Space, config_digest
 from tuner.study.spec import ProbeSpec
 
 
@@ -49,8 +49,12 @@ class Gain:
 
     def choose(self, history: History, price: Price) -> Choice | None:
         """Choose the config that gains most for its price; None where nothing may be probed any more."""
-        config = self._look(history).next(price)
-        return None if config is None else Choice(config=self._whole(config, history.number))
+        outlook = self._look(history)
+        config = outlook.next(price)
+        if config is None:
+            return None
+        (place,) = self._pool.places([config_digest(config)])
+        return Choice(config=self._whole(config, history.number), takes_s=outlook.takes_s(place, price))
 
     def confirm(self, history: History, price: Price) -> Choice | None:
         """Choose the config with the highest expected value, if only sessions have measured it.

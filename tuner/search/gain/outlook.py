@@ -6,11 +6,12 @@ import numpy as np
 
 from tuner.search.arrays import Floats
 from tuner.search.choosing import Price
+from tuner.search.gain.beginning import first, upward
 from tuner.search.gain.costs import Costs
 from tuner.search.gain.goal import Goal
 from tuner.search.gain.levels import Codes
 from tuner.search.gain.pool import Pool
-from tuner.search.gain.prospects import Prospect, Rivals, expected_gain, series
+from tuner.search.gain.prospects import Prospect, Rivals, most_rewarding
 from tuner.search.gain.readings import Readings, mean_readings
 from tuner.search.gain.surrogate import Surrogate
 from tuner.search.gain.worth import below, certainty, imagine, knowledge_gradient
@@ -31,12 +32,8 @@ UNLIKELY = 0.1
 
 A launch that fails takes as long as several probes in a session, and shows little.
 """
-BEGIN = 0.5
-"""The height on the ladder, from 0 to 1, of the first probe."""
-UP_FROM = 0.6
-"""The second probe is the same config on a higher rung, unless the first is above this height."""
 SAFE = 0.9
-"""The higher rung must fit into memory and time with at least this probability."""
+"""The second probe's rung must fit into memory and time with at least this probability."""
 PRIOR_FREEDOM = 1.0
 """What is assumed of the model's sizes beforehand counts as much as this many measured configs.
 
@@ -91,8 +88,12 @@ class Outlook:
             return self._certainty(place) >= self._goal.certainty
         if self.best is None:
             return False
-        behind_s = self._worth_s(self._mean[self.best] - self._mean[place], self.best)
-        return bool(behind_s <= self._costs.series_s(price, np.array([self.best]), repeats=1))
+        behind = (self._mean[self.best] - self._mean[place]) / max(abs(self._mean[self.best]), 1e-9)
+        return bool(behind * self._goal.training_s <= self.takes_s(self.best, price))
+
+    def takes_s(self, place: int, price: Price) -> float:
+        """Return the expected seconds of a probe of a config now."""
+        return self._costs.series_s(price, np.array([place]), repeats=1)
 
     def next(self, price: Price) -> Config | None:
         """Choose the config with the largest expected gain per second; None where no config may be probed."""
@@ -123,10 +124,7 @@ class Outlook:
         return None
 
     def _prospect(self, price: Price) -> Prospect | None:
-        """Return what the series of probes promises that pays best; None where nothing is known of the best.
-
-        The first series that pays decides that the search goes on, so the others are then left out.
-        """
+        """Return what the series of probes promises that pays best; None where nothing is known of the best."""
         if self.best is None:
             return None
         order, places = self._promising(price), np.array(self._rivals)
@@ -141,18 +139,12 @@ class Outlook:
             freedom=PRIOR_FREEDOM + len(self._readings.values),
             ceiling=self._goal.ceiling,
         )
-        rewarding = Prospect(share=0.0, gained_s=0.0, takes_s=1.0)
-        for probes in series(np.searchsorted(places, order)):
-            gain = expected_gain(rivals, probes)
-            one = Prospect(
-                share=gain / abs(self._mean[self.best]),
-                gained_s=self._worth_s(gain, self.best),
-                takes_s=self._costs.series_s(price, places[probes.members], probes.repeats),
-            )
-            rewarding = max(rewarding, one, key=lambda known: known.gained_s / known.takes_s)
-            if rewarding.pays:
-                break
-        return rewarding
+        return most_rewarding(
+            rivals,
+            np.searchsorted(places, order),
+            self._goal.training_s,
+            lambda probes: self._costs.series_s(price, places[probes.members], probes.repeats),
+        )
 
     def _promising(self, price: Price) -> Codes:
         """Return the places of the configs of which exact knowledge would gain most per second, the best one first."""
@@ -160,36 +152,18 @@ class Outlook:
         order = np.argsort(-gain / self._costs.seconds(price))[:_RIVALS]
         return order[gain[order] > 0.0]
 
-    def _worth_s(self, gain: float, best: int) -> float:
-        """Return the seconds of training that a gain is worth: its share of the best, of the whole training."""
-        return self._goal.training_s * gain / max(abs(float(self._mean[best])), 1e-9)
-
     def _is_known(self, best: int) -> bool:
         """Return whether the measurements allow to be sure of the best: more than one, and none too coarse."""
         measurements = sum(len(one.values) for one in self._observed.measured.values())
         return measurements > 1 and self._beliefs[1][best] <= COARSE * abs(self._mean[best])
 
     def _first(self) -> int:
-        """Begin in the middle of the ladder; after each failure, half-way down from the config that failed."""
-        heights, failed = self._pool.heights, self._pool.places(self._observed.closed)
-        height = min([BEGIN, *(heights[place] / 2.0 for place in failed)])
-        return int(min(np.flatnonzero(self._open), key=lambda place: abs(heights[place] - height)))
+        return first(self._pool, self._open, self._pool.places(self._observed.closed))
 
     def _upward(self) -> int | None:
-        """Choose the first config again on the highest rung that is safe; None where no higher rung is safe.
-
-        A config on two rungs far apart shows how value, memory and seconds grow, and most configs are best on high
-        rungs. None also once another config has been measured, a config has failed, or the search is high enough.
-        """
-        heights, codes = self._pool.heights, self._pool.codes
-        others = [at for at in range(codes.shape[1]) if at != self._pool.levels.ladder]
-        highest = max(self._seen, key=lambda at: heights[at])
-        if not self._rivals or self._observed.closed or heights[highest] > UP_FROM:
+        if not self._rivals or self._observed.closed:
             return None
-        if len(np.unique(codes[self._seen][:, others], axis=0)) > 1:
-            return None
-        above = np.flatnonzero(self._open & (self._runs >= SAFE) & (heights > heights[highest]))
-        return max(above.tolist(), key=lambda at: (heights[at], (codes[at] == codes[highest]).sum()), default=None)
+        return upward(self._pool, self._seen, self._open & (self._runs >= SAFE))
 
     def _doubtful(self, best: int) -> int:
         """Choose the best config or its strongest challenger, whichever is less certain.

@@ -1,5 +1,6 @@
 """What a series of further probes is expected to gain. Pure."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,6 +63,23 @@ class Prospect:
     def pays(self) -> bool:
         """Whether the probes take less time than the training gains."""
         return self.gained_s > self.takes_s
+
+
+def most_rewarding(rivals: Rivals, order: Rows, training_s: float, takes_s: Callable[[Series], float]) -> Prospect:
+    """Return what the series promises that saves most training for its seconds, or the first series that pays.
+
+    `order`: the rows to measure, the most promising one first. `training_s`: the seconds of the training. `takes_s`:
+    returns the expected seconds of a series.
+    """
+    best = max(abs(float(rivals.mean[rivals.known].max())), 1e-9)
+    found = Prospect(share=0.0, gained_s=0.0, takes_s=1.0)
+    for probes in series(order):
+        share = expected_gain(rivals, probes) / best
+        one = Prospect(share=share, gained_s=share * training_s, takes_s=takes_s(probes))
+        found = max(found, one, key=lambda known: known.gained_s / known.takes_s)
+        if found.pays:
+            break
+    return found
 
 
 def series(order: Rows) -> list[Series]:

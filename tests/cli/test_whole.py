@@ -1,0 +1,31 @@
+"""The line about all cases of a study."""
+
+from dataclasses import replace
+
+import pytest
+from tests_summary import BEST, summary
+
+from tuner.cli.whole import of_all
+from tuner.outcome import CaseOutcome, Ending
+from tuner.study.cases import Case
+
+CASES = [Case(name="amp_walk"), Case(name="amp_run"), Case(name="add_walk")]
+ROWS = [replace(summary(BEST), case="amp_walk", probe_s=600.0), replace(summary(None), case="amp_run", probe_s=300.0)]
+
+
+@pytest.mark.parametrize(
+    ("endings", "left"),
+    [
+        ([Ending.EXHAUSTED, Ending.INTERRUPTED], "2 left: amp_run, add_walk"),
+        ([Ending.ALREADY, Ending.TARGET, Ending.EXHAUSTED], "none is left"),
+    ],
+)
+def test_what_all_cases_took_and_which_are_left(endings: list[Ending], left: str) -> None:
+    outcomes = [CaseOutcome(case=case, ending=one, probed=1) for case, one in zip(CASES, endings, strict=False)]
+    assert of_all(CASES, outcomes, [*ROWS, replace(ROWS[0], case="other")], 2) == (
+        f"the probes of 2 of 3 cases took 15 min 00 s, 1,800 device-seconds, 900 per case; {left}"
+    )
+
+
+def test_a_single_case_has_no_such_line() -> None:
+    assert of_all(CASES[:1], [], ROWS, 2) == ""
