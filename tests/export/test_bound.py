@@ -54,6 +54,10 @@ def test_only_a_case_with_room_is_told_to_run_twice() -> None:
     assert "side by side" not in advice(Bound.HOST, large)
 
 
+def test_a_processor_is_not_told_to_use_what_only_a_gpu_has() -> None:
+    assert "GPU" not in advice(Bound.HOST, Profile(util_pct=30.0, mem_share_pct=10.0, on_gpu=False))
+
+
 def test_each_class_says_what_to_do_next() -> None:
     texts = {advice(kind, Profile(sm_pct=90.0, tensor_pct=tensor)) for kind in Bound for tensor in (0.1, 70.0)}
     assert len(texts) == len(Bound) + 1

@@ -51,9 +51,11 @@ class Profile:
     """The mean power of all devices together, in watts."""
     mem_share_pct: float | None = None
     """The share of a device's memory that was in use at the peak."""
+    on_gpu: bool = True
+    """Whether the devices are GPUs, and not shares of the CPU."""
 
     @classmethod
-    def of(cls, metrics: Mapping[str, float | None]) -> "Profile":
+    def of(cls, metrics: Mapping[str, float | None], *, on_gpu: bool = True) -> "Profile":
         """Read a profile from the metrics of a trial."""
         headroom = metrics.get("headroom_pct")
         return cls(
@@ -63,6 +65,7 @@ class Profile:
             dram_pct=metrics.get("min_avg_dram"),
             power_w=metrics.get("power_mean_w"),
             mem_share_pct=None if headroom is None else 100.0 - headroom,
+            on_gpu=on_gpu,
         )
 
     def __str__(self) -> str:
@@ -104,6 +107,8 @@ def advice(kind: Bound, profile: Profile) -> str:
                 return "the cards are near their limit; the tensor cores are idle, so bf16 or TF32 may still gain"
             return "the cards are near their limit; only less work per sample or more cards gain much"
         case Bound.HOST:
+            if not profile.on_gpu:
+                return "larger batches give the ranks more to do; they wait for data or for each other"
             more = "larger batches, more data workers, CUDA graphs or torch.compile give the devices more to do"
             fits = profile.mem_share_pct is not None and profile.mem_share_pct <= ROOM_FOR_TWO_PCT
             return f"{more}; two single-GPU jobs side by side fit into the memory" if fits else more

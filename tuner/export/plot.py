@@ -1,6 +1,5 @@
 """Draws what the devices of a probe showed over time as a small SVG file, which needs no library to be shown."""
 
-from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
 from tuner.probe.series import Series
@@ -35,9 +34,8 @@ def utilisation_svg(series: Series, title: str) -> str:
     parts += [_level(share) for share in (0, 25, 50, 75, 100)]
     for place, device in enumerate(series.devices):
         colour = COLOURS[place % len(COLOURS)]
-        times, values = series.of(device, "util_pct")
-        every = max(1, len(times) // MOST_POINTS)
-        points = " ".join(f"{across(t_s)},{_height(value)}" for t_s, value in _thinned(times, values, every))
+        times, values = series.of(device, "util_pct", MOST_POINTS)
+        points = " ".join(f"{across(t_s)},{_height(value)}" for t_s, value in zip(times, values, strict=True))
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.2"/>')
         x = LEFT + 90 * place
         parts.append(f'<text x="{x}" y="{HEIGHT - 6}" fill="{colour}">{escape(device)}</text>')
@@ -46,10 +44,6 @@ def utilisation_svg(series: Series, title: str) -> str:
         f"utilisation, %, over {end_s:.0f} s; shaded: the window; lines: ends of iterations</text></svg>"
     )
     return "\n".join(parts)
-
-
-def _thinned(times: Sequence[float], values: Sequence[float], every: int) -> list[tuple[float, float]]:
-    return list(zip(times[::every], values[::every], strict=True))
 
 
 def _height(share: float) -> float:

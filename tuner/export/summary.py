@@ -106,7 +106,7 @@ def summarise(study: StudyReader) -> list[CaseSummary]:
 
 def _summary(study: StudyReader, case: CaseRecord, tallies: Sequence[Tally]) -> CaseSummary:
     best, trial = _best(study, case), study.best.get(case.name)
-    profile = Profile.of(trial.metrics) if trial else None
+    profile = Profile.of(trial.metrics, on_gpu=case.kept.source == "nvml") if trial else None
     over = [tally for tally in tallies if tally.state in FINISHED]
     return CaseSummary(
         case=case.name,

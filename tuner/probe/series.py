@@ -62,10 +62,16 @@ class Series:
         inside = [one.t_s for one in self.readings if one.in_window]
         return (inside[0], inside[-1]) if inside else None
 
-    def of(self, device: str, quantity: str) -> tuple[list[float], list[float]]:
-        """Return the times and the values of one quantity of `MEASURED` on one device."""
+    def of(self, device: str, quantity: str, most: int = MOST_ROWS) -> tuple[list[float], list[float]]:
+        """Return the times and the values of one quantity of `MEASURED` on one device.
+
+        Of more than `most` readings, those that follow each other are averaged.
+        """
         known = [one for one in self.readings if one.device == device and quantity in one.measured]
-        return [one.t_s for one in known], [one.measured[quantity] for one in known]
+        every = max(1, math.ceil(len(known) / most))
+        parts = [known[begin : begin + every] for begin in range(0, len(known), every)]
+        means = [round(fmean(one.measured[quantity] for one in part), 1) for part in parts]
+        return [part[-1].t_s for part in parts], means
 
 
 def write_series(

@@ -151,7 +151,8 @@ def _missing(
     for one in failed:
         if one.excerpt is None:
             yield f"a console log of {one.kind}: the folders of these probes are not here any more"
-    if measured and all(point.sm_pct is None for point in measured):
+    on_cards = best is not None and any(device.device.startswith("cuda") for device in best.devices)
+    if on_cards and all(point.sm_pct is None for point in measured):
         yield "the activity of multiprocessors: these devices do not report it"
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tuner.export.words import in_words
+from tuner.probe.steady import FULL_PCT
 from tuner.report.configs import Point
 from tuner.report.drawing import BEST, FRONT, OTHER, THIRD, Picture, Trace, axis, short, text, upright
 from tuner.report.facts import CaseFacts
@@ -77,18 +78,10 @@ def over_time(case: CaseFacts) -> Picture | None:
         return None
     data = []
     for place, device in enumerate(series.devices):
-        times, values = series.of(device, "util_pct")
-        every = max(1, len(times) // MOST_PER_DEVICE)
-        colour = (FRONT, THIRD, OTHER, BEST)[place % 4]
-        data.append(
-            {
-                "x": times[::every],
-                "y": values[::every],
-                "name": device,
-                "mode": "lines",
-                "line": {"color": colour, "width": 1},
-            }
-        )
+        times, values = series.of(device, "util_pct", MOST_PER_DEVICE)
+        line = {"color": (FRONT, THIRD, OTHER, BEST)[place % 4], "width": 1}
+        shares = [min(value, FULL_PCT) for value in values]
+        data.append({"x": times, "y": shares, "name": device, "mode": "lines", "line": line})
     if not any(trace["x"] for trace in data):
         return None
     shapes = [upright(t_s, OTHER, width=1, dash="dot") for t_s in series.marks_s[-MOST_MARKS:]]

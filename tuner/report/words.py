@@ -139,7 +139,11 @@ def when_found(case: CaseFacts) -> str:
         f"Trial #{case.found.trial} first measured the best config, after {case.found.ended_s:,.0f} device-seconds "
         f"({share:.0f} % of all)."
     )
-    rest = " The rest made sure that no other config is better." if share < 99.5 else ""
+    rest = ""
+    if share < 99.5:
+        rest = (
+            f" The rest {'made sure that no other config is' if case.why_ended else 'found no config that is'} better."
+        )
     return said + rest + (f" The search ended by itself: {case.why_ended}." if case.why_ended else "")
 
 
