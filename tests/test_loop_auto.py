@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import optuna
 import pytest
 from tests_loop import CASE, Quiet, bench, bounded, failed, measured, opened, reader, spec
 
@@ -11,6 +12,7 @@ from tuner.errors import StoreError
 from tuner.export.database import connect
 from tuner.export.facts import fixed_rungs, reasons_to_end
 from tuner.job import Job
+from tuner.kept.names import CALIBRATES
 from tuner.loop import optimise
 from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import FailureKind
@@ -99,6 +101,9 @@ def test_two_probes_make_the_rungs_and_count_as_trials(tmp_path: Path) -> None:
     assert watcher.launched[:2] == [{"num_envs": rung, "agent_variant": "default"} for rung in (16, 128)]
     assert len(told(tmp_path)) == 4
     assert fixed(tmp_path) == RUNGS
+    study = optuna.load_study(study_name=f"demo/{CASE.name}", storage=f"sqlite:///{tmp_path}/study.db")
+    assert [CALIBRATES in trial.user_attrs for trial in study.trials] == [True, True, False, False]
+    assert study.metric_names == ["min_avg_util"]
 
 
 def test_a_case_has_ended_only_once_nothing_is_left_to_search(tmp_path: Path) -> None:

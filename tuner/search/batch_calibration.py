@@ -8,7 +8,7 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.kept.study import KeptStudy
 from tuner.kept.trial import MEMORY_SHARE
 from tuner.search.calibration import usual
-from tuner.search.choosing import ALL_PROBED, Choice, Done, Price
+from tuner.search.choosing import ALL_PROBED, Choice, Done, Price, Why
 from tuner.search.history import History
 from tuner.search.trials import kept, same_launch
 from tuner.study.batch import BatchFit, Tried, fit, next_size
@@ -77,4 +77,4 @@ class BatchCalibration:
     def choose(self, history: History, price: Price) -> Choice | None:
         """Choose the default config with the next size."""
         size = self._batch.next_size(history.trials)
-        return None if size is None else Choice(config=self._batch.config(size))
+        return None if size is None else Choice(config=self._batch.config(size), why=Why.CALIBRATE)

@@ -24,7 +24,7 @@ class Why(Enum):
     """What a probe is for."""
 
     SEARCH = "to learn about a config"
-    CALIBRATE = "to make the rungs of an `auto` ladder"
+    CALIBRATE = "to make the rungs of an `auto` ladder, or an `auto` batch size"
     RETRY = "to repeat a failed probe"
     CONFIRM = "to measure a session's best config by the trainer's plain command"
 
