@@ -40,6 +40,7 @@ def report(
     rank: int | None = None,
     busy_s: float | None = None,
     alloc_retries: int | None = None,
+    score: float | None = None,
     thin_from_s: float | None = None,
     thin_by: float | None = None,
 ) -> None:
@@ -50,6 +51,8 @@ def report(
     - `samples`: the samples that it has collected.
     - `busy_s`: for how many seconds its device did tensor work.
     - `alloc_retries`: its allocator's `torch.cuda.memory_stats()["num_alloc_retries"]`.
+
+    `score` says how well the agent or model does now, such as the mean return of its episodes; greater is better.
 
     A session may do only a part of an iteration's work where all of that work is alike. Then each second since
     `thin_from_s`, on the system's monotonic clock, stands for `thin_by` seconds of training. `busy_s` counts the
@@ -64,6 +67,7 @@ def report(
         rank=rank,
         busy_s=busy_s,
         alloc_retries=alloc_retries,
+        score=score,
         thin_from_s=thin_from_s,
         thin_by=thin_by,
         t_s=time.monotonic(),

@@ -9,9 +9,24 @@ from tuner.probe.lines import MAX_LINE_BYTES, LineSplitter
 from tuner.probe.plan import LinePatterns
 from tuner.probe.protocols import Line
 from tuner.probe.reader import ProgressReader
-from tuner.probe.result import Thin
+from tuner.probe.result import Score, Thin
 
 ROWS = LinePatterns(patterns=(r"Iteration \| (?P<iteration>\S+)", r"Samples \| (?P<samples>\S+)"))
+
+
+def test_a_return_is_read_beside_the_marks_and_may_be_negative() -> None:
+    reader = ProgressReader(LinePatterns(patterns=(r"it (?P<iteration>\d+)", r"return (?P<return>\S+)")), 0.0)
+    found = [reader.feed(Line(t_s=float(t), text=text)) for t, text in enumerate(["it 1", "return -2.5", "return nan"])]
+    assert [bool(one) for one in found] == [True, False, False]
+    assert reader.score == Score(1.0, -2.5)
+
+
+def test_the_first_rank_reports_the_score() -> None:
+    reader = ProgressReader(LinePatterns(), 0.0)
+    for rank, score in enumerate([3.5, 9.0]):
+        told = {"type": "iteration", "iteration": 0, "rank": rank, "score": score}
+        reader.feed(Line(t_s=1.0, text=json.dumps(told), stream="progress"))
+    assert reader.score == Score(1.0, 3.5)
 
 
 @given(st.lists(st.text(alphabet="ab \u00e9", min_size=1)), st.integers(1, 7))

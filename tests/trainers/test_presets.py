@@ -42,6 +42,17 @@ def test_a_preset_counts_what_its_trainer_really_prints(name: str) -> None:
         assert [one.samples for one in found] == samples
 
 
+@pytest.mark.parametrize(
+    ("name", "score"), [("mimickit", 14.0), ("sb3", 28.3), ("rsl_rl", 46.79), ("isaaclab", 46.79), ("cleanrl", 97.0)]
+)
+def test_a_preset_reads_the_return_that_its_trainer_really_prints(name: str, score: float) -> None:
+    reader = ProgressReader(LinePatterns(patterns=PRESETS[name].progress), 0.0)
+    for text in LineSplitter().feed((DATA / RECORDED[name][0]).read_bytes()):
+        reader.feed(Line(t_s=1.0, text=text))
+    assert reader.score
+    assert reader.score.value == score
+
+
 def test_every_preset_has_a_recorded_sample() -> None:
     assert {name.partition(" ")[0] for name in RECORDED} == PRESETS.keys()
 

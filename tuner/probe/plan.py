@@ -75,6 +75,9 @@ class LinePatterns:
     A pattern may have the named groups `iteration`, `samples`, `samples_per_s`, `rank` and `epoch`. The patterns are
     tried in turn, and a mark is complete when the last pattern has matched. If no pattern has the group `iteration`,
     each completed match counts as one iteration.
+
+    The group `return` says how well the trained agent does, see `Score`. A pattern with this group alone completes no
+    mark.
     """
 
     patterns: tuple[str, ...] = ()

@@ -1,6 +1,7 @@
 """Reads a trainer's progress from its printed lines, or from the JSON-lines file that `tuner.progress` writes."""
 
 import json
+import math
 import re
 from collections import Counter
 from typing import Any, TypeVar
@@ -8,9 +9,11 @@ from typing import Any, TypeVar
 from tuner.probe.counts import MOST, MOST_ITERATIONS, Unwrapped, number, whole_numeral
 from tuner.probe.plan import LinePatterns
 from tuner.probe.protocols import Line
-from tuner.probe.result import Progress, Thin
+from tuner.probe.result import Progress, Score, Thin
 
 N = TypeVar("N", int, float)
+_RETURN = "return"
+"""The group of a pattern that holds a score."""
 
 
 class ProgressReader:
@@ -23,19 +26,25 @@ class ProgressReader:
     """
 
     def __init__(self, patterns: LinePatterns, origin_s: float) -> None:
-        self._patterns = [re.compile(pattern) for pattern in patterns.patterns]
+        compiled = [re.compile(pattern) for pattern in patterns.patterns]
+        self._patterns = [pattern for pattern in compiled if pattern.groupindex.keys() != {_RETURN}]
+        self._returns = [pattern for pattern in compiled if _RETURN in pattern.groupindex]
         self._counts_lines = not any("iteration" in pattern.groupindex for pattern in self._patterns)
         self._counted: Counter[int | None] = Counter()
         self._origin_s = origin_s
         self._partial: dict[str, str] = {}
         self._unwrapped: dict[tuple[str | None, str], Unwrapped] = {}
+        self.score: Score | None = None
+        """The newest score; of the first rank, if ranks report for themselves."""
         self.matched = 0
         """The number of times that a printed line has matched a pattern."""
         self._highest: dict[tuple[int | None, str], float] = {}
 
     def feed(self, line: Line) -> Progress | None:
         """Return the progress report that this line completes, or None."""
-        fields = record(line.text) if line.stream == "progress" else self._printed(line.text)
+        told = record(line.text) if line.stream == "progress" else None
+        self._note_score(line, told)
+        fields = self._printed(line.text) if told is None else told
         if fields is None:
             return None
         rank = _count(fields.get("rank"))
@@ -59,6 +68,15 @@ class ProgressReader:
             t_s=t_s,
             thin=self._thin(number(fields.get("thin_from_s")), number(fields.get("thin_by")), began_s, t_s),
         )
+
+    def _note_score(self, line: Line, told: dict[str, Any] | None) -> None:
+        if told is not None:
+            value = None if told.get("rank") else _finite(told.get("score"))
+        else:
+            found = next(filter(None, (pattern.search(line.text) for pattern in self._returns)), None)
+            value = found and _finite(found[_RETURN])
+        if value is not None:
+            self.score = Score(line.t_s, value)
 
     def _count_line(self, rank: int | None, samples: int | None) -> int:
         """Count a match of a rank as an iteration, unless its samples are those of an earlier match."""
@@ -120,6 +138,17 @@ def record(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _finite(value: object) -> float | None:
+    """Return a number of either sign; None for what is no number, or not finite."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        found = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) else None
 
 
 def _count(value: object, most: float = MOST) -> int | None:

@@ -60,6 +60,15 @@ class Progress:
     """The part of the iteration that was not run in full."""
 
 
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How well the trained agent or model does at a moment, as the trainer says; greater is better."""
+
+    t_s: float
+    """Seconds since the probe started."""
+    value: float
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceSample:
     """One measurement of one device."""
@@ -136,6 +145,8 @@ class ProbeResult:
     """The samples per second of all ranks together, over the window."""
     samples_per_s_se: float | None = None
     """The standard error of `samples_per_s`."""
+    score: Score | None = None
+    """The newest score that the trainer has printed or reported."""
     busy_spread_pct: float | None = None
     """The spread between the busy shares that the ranks report."""
     alloc_retries: int | None = None

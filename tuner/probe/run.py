@@ -128,6 +128,7 @@ class _Probe:
             start_up_s=marks[0].t_s if marks else None,
             samples=marks[-1].samples if marks else None,
             iterations=len(marks),
+            score=self._watch.score,
         )
         if window is None:
             return known

@@ -14,7 +14,7 @@ from tuner.probe.marks import Mark, counted, marks
 from tuner.probe.protocols import Line
 from tuner.probe.ranks import Laggard, laggard
 from tuner.probe.reader import ProgressReader, record
-from tuner.probe.result import Progress
+from tuner.probe.result import Progress, Score
 from tuner.probe.unmatched import Unmatched
 from tuner.study.spec import ProbeSpec
 
@@ -67,6 +67,11 @@ class Watch:
         self._unusable = False
         self.progress: list[Progress] = []
         self.marks: list[Mark] = []
+
+    @property
+    def score(self) -> Score | None:
+        """The newest score that the trainer has printed or reported."""
+        return self._reader.score
 
     def feed(self, lines: Sequence[Line], now_s: float) -> bool:
         """Take lines and the time into account; return whether all ranks have completed another iteration."""

@@ -17,6 +17,9 @@ from tuner.search.trials import kept, launch_digest
 from tuner.search.verdict import Verdict
 from tuner.study.space import Config
 
+_NOT_KEPT = {"score"}
+"""The fields of a result that its record leaves out: the score after so short a training means nothing."""
+
 
 def kept_probe(
     result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, launched: bool, folder: Path
@@ -26,7 +29,7 @@ def kept_probe(
     Paths below the study's `folder` are kept relative to the folder, so that the folder may move.
     """
     return KeptProbe(
-        **{one.name: getattr(result, one.name) for one in fields(result)},
+        **{name: getattr(result, name) for name in {one.name for one in fields(result)} - _NOT_KEPT},
         digest=launch_digest(result.config),
         status=verdict.status,
         ineligible=verdict.ineligible,

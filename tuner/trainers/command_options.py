@@ -22,7 +22,7 @@ COUNTS = frozenset({"ranks", "devices"})
 
 OUT_DIR = "{out_dir}/"
 
-_GROUPS = ("iteration", "samples", "samples_per_s", "rank", "epoch")
+_GROUPS = ("iteration", "samples", "samples_per_s", "rank", "epoch", "return")
 
 
 class Labels(Strict):

@@ -34,21 +34,33 @@ class Preset:
     """A script that imports one of these modules uses the trainer."""
 
 
-_RSL_RL = (r"Learning iteration\s+(?P<iteration>\d+)", r"Total (?:time)?steps:\s+(?P<samples>\d+)")
+_RSL_RL = (
+    r"Learning iteration\s+(?P<iteration>\d+)",
+    r"Total (?:time)?steps:\s+(?P<samples>\d+)",
+    r"Mean reward:\s+(?P<return>\S+)",
+)
 _ENVIRONMENTS = "{ladder: [256, 512, 1024, 2048, 4096, 8192, 16384, 32768]}"
 _BATCHES = "{choices: [8, 16, 32, 64, 128]}"
 _WORKERS = "{choices: [0, 2, 4, 8]}"
 
 PRESETS: Mapping[str, Preset] = {
     "mimickit": Preset(
-        progress=(r"\|\s+Iteration\s+\|\s+(?P<iteration>\d+)\s+\|", r"\|\s+Samples\s+\|\s+(?P<samples>\d+)\s+\|"),
+        progress=(
+            r"\|\s+Iteration\s+\|\s+(?P<iteration>\d+)\s+\|",
+            r"\|\s+Samples\s+\|\s+(?P<samples>\d+)\s+\|",
+            r"\|\s+(?:Test|Mean)_Return\s+\|\s+(?P<return>\S+)\s+\|",
+        ),
         counts="one iteration: a rollout and its update; the printed samples are those of all ranks",
         command="",
         space={"num_envs": "{ladder: auto, max: 65536}"},
         modules=("mimickit",),
     ),
     "sb3": Preset(
-        progress=(r"\b(?:iterations|episodes)\s+\|\s+(?P<iteration>\d+)", r"total_timesteps\s+\|\s+(?P<samples>\d+)"),
+        progress=(
+            r"\b(?:iterations|episodes)\s+\|\s+(?P<iteration>\d+)",
+            r"total_timesteps\s+\|\s+(?P<samples>\d+)",
+            r"\bep_rew_mean\s+\|\s+(?P<return>\S+)",
+        ),
         counts="one table: a rollout and its update, or some episodes of an off-policy algorithm",
         command="{python} train.py --n-envs {n_envs} --batch-size {batch_size}",
         space={"n_envs": "{choices: [8, 16, 32, 64]}", "batch_size": "{choices: [256, 512, 1024, 2048]}"},
@@ -80,7 +92,7 @@ PRESETS: Mapping[str, Preset] = {
         modules=("lightning", "pytorch_lightning"),
     ),
     "cleanrl": Preset(
-        progress=(r"global_step=(?P<samples>\d+)", r"\bSPS: \d+"),
+        progress=(r"global_step=(?P<samples>\d+)", r"\bSPS: \d+", r"episodic_return=\[?(?P<return>-?[\d.e+-]+)"),
         counts="one printed speed: a rollout and its update",
         command="{python} ppo.py --num-envs {num_envs} --num-steps {num_steps}",
         space={"num_envs": "{ladder: [8, 16, 32, 64, 128]}", "num_steps": "{choices: [128, 256, 512]}"},
