@@ -49,6 +49,8 @@ PARSED = {
     "tuner diagnose --storage sqlite:///optuna.db --study-name mine",  # tests/cli/test_diagnose.py runs it
     "tuner worker --study S",
     "tuner worker --study pi_plus --devices 0,1",
+    "tuner race --study S",
+    "tuner race --study pi_plus --case amp_pi_plus --hours 2",
     "tuner recover --study S",
     "tuner record --study S",
     "tuner record --study pi_plus --configs 60",

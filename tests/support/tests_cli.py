@@ -21,7 +21,7 @@ for iteration in range(60):
     print("iteration", iteration, flush=True)
     for rank in range(2):
         busy_s = (time.monotonic() - began_s) * envs / 20  # of the time that really passed, however busy the machine is
-        report(iteration=iteration, rank=rank, samples=envs * (iteration + 1), busy_s=busy_s)
+        report(iteration=iteration, rank=rank, samples=envs * (iteration + 1), busy_s=busy_s, score=envs * iteration)
 """
 
 

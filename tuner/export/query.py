@@ -18,8 +18,10 @@ from tuner.export.records import CaseRecord, Tally, TrialRecord
 from tuner.export.trials import stored_trials
 from tuner.kept.case import KeptCase
 from tuner.kept.case import decode_json as case_of
-from tuner.kept.names import CASE
+from tuner.kept.names import CASE, RACE
 from tuner.kept.pages import PAGE_TRIALS
+from tuner.kept.race import KeptRun
+from tuner.kept.race import decode_json as run_of
 from tuner.kept.tables import FACTS, STEPS, STUDIES, TRIALS, of_study
 from tuner.search.front import front
 from tuner.search.standing import best, fastest
@@ -138,6 +140,21 @@ class StudyReader:
     def largest_ok(self) -> dict[str, int]:
         """Case → the largest `num_envs` at which an eligible config has run, if there is one."""
         return {name: most for name, read in self._read.items() if (most := read.largest_ok) is not None}
+
+    @cached_property
+    def races(self) -> dict[str, tuple[KeptRun, ...]]:
+        """Case → the runs of its race, in their order; only cases that had a race."""
+        query = (
+            select(FACTS.c.study_id, FACTS.c.key, FACTS.c.value_json)
+            .where(FACTS.c.study_id.in_(list(self._names)), FACTS.c.key.startswith(RACE, autoescape=True))
+            .order_by(FACTS.c.study_id, FACTS.c.key)
+        )
+        found: dict[str, list[KeptRun]] = {}
+        with reading(self.engine) as connection:
+            for row in connection.execute(query):
+                if run := run_of(row.value_json):
+                    found.setdefault(self._names[row.study_id], []).append(run)
+        return {name: tuple(runs) for name, runs in found.items()}
 
     @cached_property
     def tallies(self) -> dict[str, list[Tally]]:

@@ -6,8 +6,12 @@ from typing import Any
 
 from tuner.export.records import CaseRecord, TrialRecord
 from tuner.export.rounding import rounded
+from tuner.export.words import in_words
 from tuner.kept.probe import OK, KeptProbe
+from tuner.kept.race import KeptRun
 from tuner.probe.result import DeviceSummary
+from tuner.search.scores import standings
+from tuner.search.trials import launch_digest
 from tuner.study.space import LADDER, VARIANT
 
 Row = dict[str, Any]
@@ -35,6 +39,27 @@ def best_columns(devices: int, parameters: Sequence[str], metrics: Sequence[str]
     columns += ["samples_per_s_vs_default", "changes_learning", "objective", "value", "start_up_s", "window_s"]
     columns += [*metrics, "source", "measured", "measured_on", "readings"]
     return list(dict.fromkeys([*columns, "trials", "trial", "digest"]))
+
+
+RACE_COLUMNS = ("race_winner", "race_score", "race_score_se", "race_s", "race_runs")
+"""The columns about a race, at the end of `best_by_case.tsv` if a case had a race."""
+
+
+def race_row(runs: Sequence[KeptRun]) -> Row:
+    """Return the cells about the winner of a race; empty where there was none."""
+    by_config: dict[str, list[KeptRun]] = {}
+    for run in runs:
+        by_config.setdefault(launch_digest(run.config), []).append(run)
+    first = next(iter(standings(by_config)), None)
+    if first is None or first.mean is None:
+        return {}
+    return {
+        "race_winner": in_words(by_config[first.config][0].config),
+        "race_score": first.mean.value,
+        "race_score_se": first.mean.error,
+        "race_s": first.seconds,
+        "race_runs": first.mean.runs,
+    }
 
 
 def trial_columns(parameters: Sequence[str], metrics: Sequence[str]) -> list[str]:

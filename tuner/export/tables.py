@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 from tuner.export.query import StudyReader
 from tuner.export.records import commonest_failure, finished, status_without_best
 from tuner.export.rounding import rounded
-from tuner.export.rows import best_columns, best_row, front_columns, front_row, trial_columns, trial_row
+from tuner.export.rows import (
+    RACE_COLUMNS,
+    best_columns,
+    best_row,
+    front_columns,
+    front_row,
+    race_row,
+    trial_columns,
+    trial_row,
+)
 from tuner.study.cases import FILES
 from tuner.study.space import LADDER
 
@@ -42,9 +51,10 @@ def best_by_case(study: StudyReader) -> "pd.DataFrame":
         row = {"case": case.name, "method": case.method, "status": status_without_best(tallies)}
         if best:
             row = best_row(case, best, study.vs_default.get(case.name))
-        rows.append(row | {"trials": finished(tallies)})
+        rows.append(row | {"trials": finished(tallies)} | race_row(study.races.get(case.name, ())))
+    raced = RACE_COLUMNS if study.races else ()
     devices = max(2, *(len(case.kept.devices) for case in study.cases))
-    return _table(rows, best_columns(devices, *study.fields))
+    return _table(rows, [*best_columns(devices, *study.fields), *raced])
 
 
 def pareto(study: StudyReader) -> "pd.DataFrame":

@@ -31,6 +31,8 @@ RUNGS = "rungs"
 
 BATCH = "batch"
 """Study attribute: the batch size that is `auto` and what it was worked out from, fixed once it is known."""
+RACE = "race."
+"""Beginning of the study attributes that hold the runs of a race; the number of the run follows."""
 
 MEMORY = "memory_gib"
 """Constraint: the device memory that was missing, in GiB."""

@@ -5,6 +5,8 @@ from typing import Any
 
 from tuner.kept.case import KeptCase, decode
 from tuner.kept.names import BATCH, CASE, ENDED, IDENTITY, MENDED, RUNGS
+from tuner.kept.race import KeptRun, place
+from tuner.kept.race import decode as decode_run
 from tuner.study.batch import BatchFit
 
 
@@ -54,3 +56,10 @@ class KeptStudy:
         """Why nothing was left that is worth a probe; None while the case goes on."""
         known = self._attributes.get(ENDED)
         return known if isinstance(known, str) and known else None
+
+    @property
+    def race(self) -> tuple[KeptRun, ...]:
+        """The runs of the case's race, in their order."""
+        numbered = sorted((number, name) for name in self._attributes if (number := place(name)) is not None)
+        runs = (decode_run(self._attributes[name]) for _, name in numbered)
+        return tuple(run for run in runs if run)

@@ -57,6 +57,9 @@ class Slot:
     to_train: bool = False
     """Whether the command is for training by hand. Such a command has none of a probe's limits, such as its end."""
 
+    seed: int | None = None
+    """The seed of the trainer's random numbers; None for the seed that the trainer takes by itself."""
+
     @property
     def console(self) -> Path:
         """The file that keeps the trainer's output."""

@@ -200,4 +200,5 @@ class CommandTrainer(Trainer):
             "devices": ",".join(devices),
             "ranks": len(devices),
             "python": self._python,
+            "seed": slot.seed or 0,
         }

@@ -13,7 +13,7 @@ from tuner.trainers.arithmetic import Expression
 from tuner.trainers.presets import with_preset
 from tuner.trainers.template import flags, placeholders
 
-LAUNCH_FACTS = frozenset({"case", "out_dir", "port", "devices", "ranks", "iterations", "python"})
+LAUNCH_FACTS = frozenset({"case", "out_dir", "port", "devices", "ranks", "iterations", "python", "seed"})
 """Placeholders that are no parameters. `devices` is `cuda:0,cuda:1` or `cpu,cpu`; `iterations` is far more than a probe
 needs: `ProbeSpec.most_iterations`."""
 

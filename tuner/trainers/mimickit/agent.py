@@ -81,6 +81,18 @@ def steps_per_iter(text: str, source: str) -> int:
     return int(_positive(_mapping(text, source).get("steps_per_iter", STEPS_PER_ITER), f"{source}: steps_per_iter"))
 
 
+def updates_per_iteration(text: str, source: str) -> int:
+    """Return how many minibatches the networks of an agent learn from in an iteration, on each rank.
+
+    A minibatch has `batch_size * num_envs` samples, of `num_envs * steps_per_iter` in an iteration.
+    Raises TrainerError when the text is no agent file.
+    """
+    agent, steps = _mapping(text, source), steps_per_iter(text, source)
+    epochs = {key: _positive(agent[key], f"{source}: {key}") for key in _epoch_keys(agent)}
+    sizes = {key: _positive(agent.get(_batch_key(key), 1), f"{source}: {_batch_key(key)}") for key in epochs}
+    return sum(int(epochs[key]) * math.ceil(steps / sizes[key]) for key in epochs)
+
+
 def ladder_end(text: str, source: str) -> LadderEnd | None:
     """Return the most environments whose samples of one iteration fit into the agent's replay buffer.
 
@@ -103,7 +115,7 @@ def _changes(
     agent: dict[Any, Any], variant: Variant, config: Mapping[str, Value], source: str
 ) -> list[tuple[dict[Any, Any], str, Any]]:
     """List each mapping and key whose value has to change, with the new value."""
-    epoch_keys = [key for key in agent if isinstance(key, str) and key.endswith("_epochs")]
+    epoch_keys = _epoch_keys(agent)
     batch_keys = [key for key in map(_batch_key, epoch_keys) if key in agent]
     epochs = _chosen(agent, epoch_keys, config, EPOCHS, source)
     batch_sizes = _chosen(agent, batch_keys, config, BATCH_SIZE, source)
@@ -115,6 +127,10 @@ def _changes(
         *((model, key, variant.nets.get(net, net)) for key, net in nets.items()),
     ]
     return [(mapping, key, value) for mapping, key, value in wanted if mapping[key] != value]
+
+
+def _epoch_keys(agent: Mapping[Any, Any]) -> list[str]:
+    return [key for key in agent if isinstance(key, str) and key.endswith("_epochs")]
 
 
 def _batch_key(epoch_key: str) -> str:

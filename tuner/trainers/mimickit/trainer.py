@@ -1,5 +1,6 @@
 """MimicKit as a trainer: its cases, and the command line that probes one of them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,8 @@ class Options(Strict):
 
     engine_config: str = ""
     """The engine file that replaces the one named in the case's argument file; relative to the root."""
+    score_row: str = ""
+    """The row of the printed table that holds the score of a race; empty for `Test_Return` or `Mean_Return`."""
 
 
 class MimicKitTrainer(Trainer):
@@ -43,6 +46,7 @@ class MimicKitTrainer(Trainer):
         super().__init__(spec)
         self._options = checked(Options, spec)
         self._python = interpreter(spec.python or "python3")
+        self._progress = _with_score(self._options.score_row)
 
     @property
     def declines(self) -> Mapping[str, str]:
@@ -78,6 +82,12 @@ class MimicKitTrainer(Trainer):
             f"{parameter} {why} for MimicKit, so no single value fits a card; write `choices: [1, 2, 4]`"
         )
 
+    def updates_per_iteration(self, case: Case, config: Config) -> float | None:
+        """Return how many minibatches all networks learn from, by the agent file as the config changes it."""
+        base_agent = case.options["agent_config"]
+        shipped = Checkout.at(self._spec.root).read(base_agent)
+        return agent.updates_per_iteration(agent.adapted(shipped, config, base_agent), base_agent)
+
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Decide the command line and the agent file of one probe.
 
@@ -99,6 +109,7 @@ class MimicKitTrainer(Trainer):
                 *self._env_arguments(case, config, slot),
                 *("--agent_config", str(agent_file)),
                 *("--mode", "train"),
+                *(("--rand_seed", str(slot.seed)) if slot.seed is not None else ()),
                 *(() if slot.to_train else of_a_probe),
                 *("--out_dir", str(train_dir)),
             ),
@@ -107,7 +118,7 @@ class MimicKitTrainer(Trainer):
             programs=programs(self._spec.python),
             files={agent_file: agent.adapted(shipped, config, base_agent)},
             slot=slot,
-            progress=PROGRESS,
+            progress=self._progress,
             expected=(train_dir / "model.pt", train_dir / "log.txt"),
             session_key=self.session_key(case, config),
             base_agent=base_agent,
@@ -160,6 +171,13 @@ class MimicKitTrainer(Trainer):
 
     def _engine(self, case: Case) -> str:
         return self._options.engine_config or case.options["engine_config"]
+
+
+def _with_score(row: str) -> LinePatterns:
+    """Return how progress is recognised, with the score in the named row of the table."""
+    if not row:
+        return PROGRESS
+    return LinePatterns(patterns=(*PROGRESS.patterns[:-1], rf"\|\s+{re.escape(row)}\s+\|\s+(?P<return>\S+)\s+\|"))
 
 
 def _num_envs(config: Config) -> int:

@@ -1,5 +1,6 @@
 """The reference trainer as the tuner sees it: its cases, what it can vary, and its command line."""
 
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -57,6 +58,11 @@ class ReferenceTrainer(Trainer):
     def cases(self) -> list[Case]:
         """List the three pi_plus cases."""
         return [Case(name=name, options=_files(method)) for name, method in CASES.items()]
+
+    def updates_per_iteration(self, case: Case, config: Config) -> float | None:
+        """Return how many minibatches the policy learns from."""
+        agent, num_envs = run_settings(config, hidden_units=1, iterations=1).agent, _num_envs(config)
+        return agent.update_epochs * math.ceil(STEPS_PER_ITERATION * num_envs / agent.minibatch_of(num_envs))
 
     def check_value(self, parameter: str, value: Value) -> None:
         """Raise TrainerError for a value that no config may have."""
@@ -128,6 +134,7 @@ class ReferenceTrainer(Trainer):
             *("--devices", *device_names(slot.devices)),
             *("--master-port", str(slot.port)),
             *("--num-envs", str(_num_envs(config))),
+            *(("--seed", str(slot.seed)) if slot.seed is not None else ()),
         )
 
     def _hidden_units(self, slot: Slot) -> int:

@@ -105,6 +105,7 @@ def iterations(
             rank=rank.number,
             busy_s=busy_s,
             alloc_retries=_alloc_retries(rank.device),
+            score=mark.tracking_reward,
         )
         yield mark
 

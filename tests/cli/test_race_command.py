@@ -1,0 +1,40 @@
+"""`tuner race`: a few configs of a search train for the same time."""
+
+from pathlib import Path
+
+from tests_cli import Tuner, study_file
+from tests_racing import searched
+
+from tuner.export.database import connect
+from tuner.export.query import StudyReader
+
+
+def begun(folder: Path) -> Path:
+    """Write a study of the tiny trainer, and beside it the database of a search of two rungs."""
+    (folder / "runs").mkdir()
+    searched(folder / "runs", rungs=[64, 32], variants=["default"])
+    return study_file(folder)
+
+
+def test_configs_train_and_the_same_command_adds_nothing(tuner: Tuner, tmp_path: Path) -> None:
+    asked = ("race", "--study", begun(tmp_path), "--hours", 0.0002, "--seeds", 1)
+    code, out, _ = tuner(*asked)
+    assert code == 0, out
+    assert "round 1: 2 configs, 1 seed(s)" in out
+    assert "num_envs=64 agent_variant=default (best of the search, default) learns most" in out
+    code, again, _ = tuner(*asked)
+    assert code == 0
+    assert "training num_envs" not in again
+    assert again[again.index("config ") :] == out[out.index("config ") :]
+    runs = StudyReader(connect(f"sqlite:///{tmp_path}/runs/demo/study.db"), "demo").races["walk"]
+    assert [(run.config["num_envs"], run.seed, bool(run.curve)) for run in runs] == [(64, 0, True), (32, 0, True)]
+
+
+def test_a_race_needs_a_search_and_one_case(tuner: Tuner, tmp_path: Path) -> None:
+    study = begun(tmp_path)
+    code, _, err = tuner("race", "--study", study, "--case", "run")
+    assert code == 2
+    assert f"run has no search yet: run `tuner optimize --study {study} --cases run`" in err
+    code, _, err = tuner("race", "--study", study, "--case", "*")
+    assert code == 2
+    assert "a race is about one case, and * means walk, run; name one with --case" in err

@@ -1,0 +1,42 @@
+from pathlib import Path
+
+import pytest
+
+from tests.support.tests_loop import opened, reader
+from tests.support.tests_racing import searched
+from tuner.errors import StoreError
+from tuner.export.tables import best_by_case
+from tuner.kept.race import KeptRun
+from tuner.racing.entrants import entrants
+from tuner.store.races import RaceRuns
+
+
+def test_the_configs_of_a_race_differ_in_kind(tmp_path: Path) -> None:
+    found = searched(tmp_path, rungs=[64, 32, 16], variants=["hiutil", "default"])
+    (case,) = found.cases
+    by_kind = {one.kind: (one.config["agent_variant"], one.config["num_envs"]) for one in entrants(found, case)}
+    assert by_kind == {
+        "best of the search": ("hiutil", 64),
+        "most samples/s": ("default", 32),
+        "default": ("default", 64),
+        "between": ("hiutil", 32),
+    }
+    assert entrants(found, case)[0].measured == {"min_avg_util": 95.0, "samples_per_s": 100.0}
+
+
+def test_a_race_needs_two_configs(tmp_path: Path) -> None:
+    found = searched(tmp_path, rungs=[64], variants=["default"])
+    with pytest.raises(StoreError, match="a race of walk needs two configs"):
+        entrants(found, found.cases[0])
+
+
+def test_the_table_of_the_best_names_the_winner_of_the_race(tmp_path: Path) -> None:
+    found = searched(tmp_path, rungs=[64], variants=["default"])
+    assert "race_winner" not in best_by_case(found).columns
+    with opened(tmp_path / "demo") as database:
+        kept = RaceRuns(database, "demo/walk")
+        for envs, score in ((64, 1.0), (32, 2.0)):
+            kept.add(KeptRun(config={"num_envs": envs}, seed=0, seconds=60.0, curve=((1.0, score),)))
+    (row,) = best_by_case(reader(tmp_path / "demo")).to_dict("records")
+    assert (row["num_envs"], row["race_winner"], row["race_score"]) == (64, "num_envs=32", 2.0)
+    assert row["race_s"] == 60.0

@@ -1,0 +1,166 @@
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.tests_loop import Quiet, bench, failed, measured, opened, spec
+from tuner.errors import StoreError
+from tuner.job import Job
+from tuner.kept.race import KeptRun
+from tuner.probe.kinds import FailureKind
+from tuner.probe.plan import ProbePlan
+from tuner.probe.result import ProbeResult, Score
+from tuner.probe.stop import Enough, Interrupted, Stop
+from tuner.racing.entrants import Entrant
+from tuner.racing.race import Place, Race
+from tuner.racing.verdict import verdict
+from tuner.store.races import RaceRuns
+from tuner.study.cases import Case
+from tuner.study.space import Config
+
+WALK = Case(name="walk")
+LEARNT = {64: 3.0, 32: 8.0, 16: 5.0, 8: 1.0}
+"""How many points of return a config gains per 100 s of training, by its environments."""
+
+
+class Memory:
+    """Keeps runs in memory."""
+
+    def __init__(self) -> None:
+        self.made: list[KeptRun] = []
+
+    def read(self) -> tuple[KeptRun, ...]:
+        return tuple(self.made)
+
+    def add(self, run: KeptRun) -> None:
+        self.made.append(run)
+
+
+class Silent:
+    def run_started(self, entrant: Entrant, seed: int, seconds: float) -> None: ...
+
+    def run_ended(self, entrant: Entrant, run: KeptRun) -> None: ...
+
+
+def trains(plan: ProbePlan, stop: Stop) -> ProbeResult:
+    """Train until told to stop, in iterations of 10 s after a start of 30 s; odd seeds learn a little more."""
+    seed = plan.slot.seed or 0
+    result = replace(measured(plan, 50.0), start_up_s=30.0, samples_per_s=100.0)
+    for iteration in range(1, 1000):
+        at_s = 30.0 + 10.0 * iteration
+        score = Score(at_s, LEARNT[int(plan.config["num_envs"])] * iteration / 10 + 0.1 * (seed % 2))
+        result = replace(result, total_s=at_s, score=score)
+        answer = stop(result)
+        if answer == Enough():
+            return result
+        if answer == Interrupted():
+            return failed(plan, FailureKind.INTERRUPTED)
+    raise AssertionError("nobody ended the run")
+
+
+def field() -> list[Entrant]:
+    return [
+        Entrant(config={"num_envs": rung, "agent_variant": "default"}, kinds=(str(rung),), measured={"util": rung})
+        for rung in LEARNT
+    ]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    study = spec()
+    with opened(tmp_path / "demo") as database:
+        yield Job(
+            bench=bench(tmp_path, study), database=database, probe=trains, watcher=Quiet(), interrupted=lambda: False
+        )
+
+
+def raced(job: Job, runs: Memory, *, total_s: float = 3200.0) -> list[Place]:
+    return Race(job, WALK, runs, Silent(), configs=field(), seeds=2, total_s=total_s).run()
+
+
+def rungs(runs: Memory) -> list[int]:
+    return [int(run.config["num_envs"]) for run in runs.made]
+
+
+def test_the_better_half_trains_on_and_the_winner_learns_most(job: Job) -> None:
+    runs = Memory()
+    places = raced(job, runs)
+    assert [one.entrant.config["num_envs"] for one in places] == [32, 16, 64, 8]
+    assert [round(one.seconds) for one in places] == [400, 400, 200, 200]
+    assert rungs(runs) == [64, 32, 16, 8] * 2 + [32, 16] * 2
+    assert [run.seed for run in runs.made] == [0] * 4 + [1] * 4 + [2] * 2 + [3] * 2
+    assert places[0].mean
+    assert places[0].mean.value == pytest.approx(8.0 * 34.5 / 10 + 0.05)
+    first, second, *foretold = verdict(places, dict.fromkeys(range(4)))
+    assert "num_envs=32 agent_variant=default (32) learns most" in first
+    assert "standard errors behind" in second
+    assert any(line.startswith("util does not name the winner") for line in foretold)
+
+
+def test_a_race_goes_on_where_it_was_stopped(job: Job) -> None:
+    whole, runs = Memory(), Memory()
+    expected = raced(job, whole)
+    for questions in (3, 50, 100):
+        left = iter(range(questions))
+        raced(replace(job, interrupted=lambda left=left: next(left, None) is None), runs)
+        assert len(runs.made) < len(whole.made)
+    assert raced(job, runs) == expected
+    assert rungs(runs) == rungs(whole)
+
+
+def test_a_config_that_fails_leaves_the_race(job: Job) -> None:
+    def breaks(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        return failed(plan, FailureKind.GPU_OOM) if plan.config["num_envs"] == 64 else trains(plan, stop)
+
+    runs = Memory()
+    places = raced(replace(job, probe=breaks), runs)
+    assert places[-1].failure == "gpu_oom: because"
+    assert rungs(runs).count(64) == 1
+    assert any("left the race: gpu_oom" in line for line in verdict(places, {}))
+
+
+def test_a_run_that_the_user_stops_is_not_kept(job: Job) -> None:
+    def stopped(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        assert stop(None) == Interrupted()
+        return failed(plan, FailureKind.INTERRUPTED)
+
+    asked = iter([False])
+    runs = Memory()
+    raced(replace(job, probe=stopped, interrupted=lambda: next(asked, True)), runs)
+    assert runs.made == []
+
+
+def test_runs_train_with_their_own_seeds_and_real_settings(job: Job) -> None:
+    plans: list[ProbePlan] = []
+
+    def watched(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        plans.append(plan)
+        return trains(plan, stop)
+
+    raced(replace(job, probe=watched), Memory())
+    assert {plan.slot.seed for plan in plans} == {0, 1, 2, 3}
+    assert not any(plan.request or plan.slot.limits.thin for plan in plans)
+
+
+def test_a_trainer_without_scores_is_said(job: Job) -> None:
+    def mute(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        return replace(trains(plan, stop), score=None)
+
+    def silent(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        return replace(mute(plan, lambda so_far: stop(so_far and replace(so_far, score=None))), score=None)
+
+    (line,) = verdict(raced(replace(job, probe=silent), Memory()), {})
+    assert line.startswith("No run has a score")
+
+
+def test_runs_are_kept_beside_the_trials_of_the_case(job: Job) -> None:
+    config: Config = {"num_envs": 32}
+    run = KeptRun(config=config, seed=3, seconds=75.0, curve=((1.0, -2.5), (2.0, 4.0)), host={"name": "a"})
+    with pytest.raises(StoreError, match="has no search of demo/walk; a race trains configs of a search"):
+        RaceRuns(job.database, "demo/walk")
+    job.database.transact(lambda: job.database.storage.create_new_study([], "demo/walk"))
+    kept = RaceRuns(job.database, "demo/walk")
+    kept.add(run)
+    kept.add(replace(run, seed=4))
+    assert RaceRuns(job.database, "demo/walk").read() == (run, replace(run, seed=4))

@@ -1,0 +1,64 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.kept.race import KeptRun
+from tuner.search.scores import MOST_POINTS, agreement, ahead, means, score_at, thinned
+
+
+def run(seed: int, score: float, *, seconds: float = 10.0, failure: str | None = None) -> KeptRun:
+    return KeptRun(config={}, seed=seed, seconds=seconds, curve=((0.0, score),), failure=failure)
+
+
+def test_a_score_holds_until_the_next_and_the_last_quarter_counts() -> None:
+    curve = [(0.0, 100.0), (60.0, 1.0), (90.0, 3.0)]
+    assert score_at(curve, 100.0) == pytest.approx((15 * 1.0 + 10 * 3.0) / 25)
+    assert score_at(curve, 50.0) == 100.0
+
+
+def test_a_time_before_the_first_score_has_none() -> None:
+    assert score_at([(5.0, 1.0)], 4.0) is None
+    assert score_at([], 4.0) is None
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.floats(-5, 5)), min_size=1).map(sorted), st.floats(0.1, 200))
+def test_a_mean_score_lies_among_the_scores(curve: list[tuple[float, float]], seconds: float) -> None:
+    found = score_at(curve, seconds)
+    values = [score for at, score in curve if at <= seconds]
+    assert (found is None) == (not values)
+    if found is not None:
+        assert min(values) - 1e-9 <= found <= max(values) + 1e-9
+
+
+def test_the_deviation_of_all_configs_is_pooled() -> None:
+    found = means({0: [run(0, 1.0), run(1, 3.0)], 1: [run(0, 10.0), run(1, 10.0)], 2: [run(0, 5.0)]}, 10.0)
+    assert [one.value for one in found.values()] == [2.0, 10.0, 5.0]
+    assert [one.error for one in found.values()] == pytest.approx([0.5**0.5, 0.5**0.5, 1.0])
+    assert ahead(found[1], found[0]) == pytest.approx(8.0)
+
+
+def test_short_and_failed_runs_do_not_count_and_one_seed_has_no_error() -> None:
+    found = means({0: [run(0, 1.0), run(1, 9.0, seconds=5.0), run(2, 9.0, failure="crash: it broke")]}, 10.0)
+    assert (found[0].value, found[0].error, found[0].runs) == (1.0, None, 1)
+    assert ahead(found[0], found[0]) is None
+
+
+def test_a_long_curve_keeps_its_mean_and_few_points() -> None:
+    curve = [(float(at), float(at % 7)) for at in range(MOST_POINTS * 7)]
+    kept = thinned(curve)
+    assert len(kept) <= MOST_POINTS
+    assert sum(score for _, score in kept) / len(kept) == pytest.approx(3.0)
+    assert thinned(curve[:5]) == tuple(curve[:5])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "tau"),
+    [
+        ([1, 2, 3], [10, 20, 30], 1.0),
+        ([1, 2, 3], [3, 2, 1], -1.0),
+        ([1, 2, 3, 4], [1, 3, 2, 4], 2 / 3),
+        ([1, 1, 1], [1, 2, 3], None),
+    ],
+)
+def test_the_agreement_of_two_orders_is_kendalls_tau(first: list[float], second: list[float], tau: float) -> None:
+    assert agreement(first, second) == (None if tau is None else pytest.approx(tau))

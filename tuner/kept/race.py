@@ -1,0 +1,60 @@
+"""The record of a race's run: one config, trained from scratch for some time with one seed."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from tuner.kept.names import RACE
+from tuner.kept.storable import read_json, storable
+from tuner.study.space import Config
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptRun:
+    """One run of a race. Times count from the end of the run's first iteration."""
+
+    config: Config
+    seed: int
+    seconds: float
+    """How long the run was to train."""
+    started_at: str = ""
+    """UTC, ISO 8601."""
+    start_up_s: float | None = None
+    trained_s: float = 0.0
+    iterations_per_s: float | None = None
+    samples_per_s: float | None = None
+    """The samples per second of all ranks together."""
+    curve: tuple[tuple[float, float], ...] = ()
+    """The scores as pairs of seconds and score, at most `MOST_POINTS`."""
+    failure: str | None = None
+    """Why the run ended early; None for a whole run."""
+    host: Mapping[str, str] = field(default_factory=dict)
+
+
+_RUN = TypeAdapter(KeptRun)
+
+
+def encode(run: KeptRun) -> dict[str, Any]:
+    """Return the run as values of JSON."""
+    return storable(asdict(run))
+
+
+def decode_json(document: object) -> KeptRun | None:
+    """Return the run in a JSON text; None where it is not such a record."""
+    return decode(read_json(document))
+
+
+def decode(attribute: object) -> KeptRun | None:
+    """Return the run that `encode` gave; None where the attribute is not such a record."""
+    try:
+        return _RUN.validate_python(attribute)
+    except (ValidationError, TypeError):
+        return None
+
+
+def place(name: str) -> int | None:
+    """Return the number of the run that a study's attribute of this name holds; None for other attributes."""
+    number = name.removeprefix(RACE)
+    return int(number) if number != name and number.isdecimal() else None

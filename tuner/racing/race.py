@@ -1,0 +1,217 @@
+"""Runs a race: trains its configs in turns, keeps each run, and says how the race stands."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tuner.errors import TrainerError
+from tuner.job import Job
+from tuner.kept.race import KeptRun
+from tuner.probe.kinds import FailureKind
+from tuner.probe.out_dir import reserved_out_dir
+from tuner.probe.plan import Slot
+from tuner.probe.port import reserved_port
+from tuner.probe.result import Failure, ProbeResult
+from tuner.probe.stop import Answer, Enough, Go, Interrupted, More
+from tuner.racing.entrants import Entrant
+from tuner.racing.rounds import Round, better_half, rounds, turns
+from tuner.search.scores import Mean, means, standings, thinned
+from tuner.search.trials import same_launch
+from tuner.study.cases import Case
+from tuner.study.spec import ProbeSpec
+
+SAMPLE_S = 1.0
+"""A run's devices are read so often, in seconds: a long run would otherwise keep very many readings."""
+MANY = 10_000_000
+"""The iterations that no run reaches: its time ends it."""
+
+
+class RaceWatcher(Protocol):
+    """Gets the events of a race, for example to show them."""
+
+    def run_started(self, entrant: Entrant, seed: int, seconds: float) -> None:
+        """A run is about to be started."""
+        ...
+
+    def run_ended(self, entrant: Entrant, run: KeptRun) -> None:
+        """A run has ended and is stored."""
+        ...
+
+
+class Runs(Protocol):
+    """Keeps the runs of a race; see `tuner.store.races.RaceRuns`."""
+
+    def read(self) -> tuple[KeptRun, ...]:
+        """Return the runs so far."""
+        ...
+
+    def add(self, run: KeptRun) -> None:
+        """Store a run."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where a config stands in a race."""
+
+    entrant: Entrant
+    mean: Mean | None
+    """Its mean score after `seconds`; None where no run of the config has a score."""
+    seconds: float
+    """The longest time for which the config was trained, in seconds."""
+    runs: tuple[KeptRun, ...]
+
+    @property
+    def failure(self) -> str | None:
+        """Why the config left the race; None where it did not fail."""
+        return next((run.failure for run in self.runs if run.failure), None)
+
+
+class Race:
+    """The race of one case."""
+
+    def __init__(
+        self,
+        job: Job,
+        case: Case,
+        runs: Runs,
+        watcher: RaceWatcher,
+        *,
+        configs: Sequence[Entrant],
+        seeds: int,
+        total_s: float,
+    ) -> None:
+        """Plan the race: `total_s` is the time for which all runs train together, in seconds."""
+        self._job, self._case, self._runs, self._watcher = job, case, runs, watcher
+        self._entrants = list(configs)
+        self.rounds = rounds(len(configs), seeds=seeds, total_s=total_s)
+
+    def run(self) -> list[Place]:
+        """Make the runs that are missing and return how the configs stand, the best first.
+
+        An interrupted race returns how it stands then; the same call goes on.
+        """
+        left = list(self._entrants)
+        for one in self.rounds:
+            if not self._run_round(one, left):
+                break
+            scores = means(self._made(left), one.seconds)
+            order = better_half([scores[at].value if at in scores else None for at in range(len(left))])
+            left = [left[place] for place in order]
+            if len(left) < 2:
+                break
+        return self.standing()
+
+    def standing(self) -> list[Place]:
+        """Return how the configs stand after the runs so far: those that trained longest first, then by score."""
+        made = self._made(self._entrants)
+        return [
+            Place(entrant=self._entrants[one.config], mean=one.mean, seconds=one.seconds, runs=tuple(made[one.config]))
+            for one in standings(made)
+        ]
+
+    def _made(self, among: Sequence[Entrant]) -> dict[int, list[KeptRun]]:
+        """Return the runs so far of each of these configs, by position."""
+        runs = self._runs.read()
+        return {
+            at: [run for run in runs if same_launch(run.config, entrant.config)] for at, entrant in enumerate(among)
+        }
+
+    def _run_round(self, one: Round, left: Sequence[Entrant]) -> bool:
+        """Make the missing runs of a round; return whether the round is complete."""
+        for turn in turns(one):
+            if turn.config >= len(left):
+                continue
+            entrant = left[turn.config]
+            before = self._made([entrant])[0]
+            if any(run.failure or (run.seed == turn.seed and run.seconds >= one.seconds) for run in before):
+                continue
+            if self._job.interrupted():
+                return False
+            self._watcher.run_started(entrant, turn.seed, one.seconds)
+            run = self._train(entrant, turn.seed, one.seconds)
+            if run is None:
+                return False
+            self._runs.add(run)
+            self._watcher.run_ended(entrant, run)
+        return True
+
+    def _train(self, entrant: Entrant, seed: int, seconds: float) -> KeptRun | None:
+        """Train a config from scratch; None where the user stopped the run."""
+        bench = self._job.bench
+        folder = bench.folder / "races" / self._case.name
+        following = _Following(seconds, self._job.interrupted)
+        with reserved_port() as port, reserved_out_dir(folder / f"{len(self._runs.read()):04d}") as out_dir:
+            slot = Slot(
+                devices=bench.devices,
+                out_dir=out_dir,
+                port=port,
+                limits=_limits(bench.spec_for(self._case).probe, seconds),
+                variables=bench.variables,
+                seed=seed,
+            )
+            try:
+                plan = bench.trainer.plan(self._case, entrant.config, slot)
+                result = self._job.probe(plan, following)
+            except TrainerError as refusal:
+                failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="trainer", detail=str(refusal))
+                return KeptRun(config=entrant.config, seed=seed, seconds=seconds, failure=_in_words(failure))
+        if result.failure and result.failure.kind == FailureKind.INTERRUPTED:
+            return None
+        following.note(result)
+        return KeptRun(
+            config=entrant.config,
+            seed=seed,
+            seconds=seconds,
+            started_at=result.started_at,
+            start_up_s=result.start_up_s,
+            trained_s=following.trained_s,
+            iterations_per_s=result.iterations / result.window_s if result.window_s else None,
+            samples_per_s=result.samples_per_s,
+            curve=thinned(following.curve),
+            failure=_in_words(result.failure) if result.failure else None,
+            host=result.host,
+        )
+
+
+class _Following:
+    """Follows a run: keeps its scores, and ends it once it has trained long enough."""
+
+    def __init__(self, seconds: float, interrupted: Callable[[], bool]) -> None:
+        self._seconds = seconds
+        self._interrupted = interrupted
+        self.curve: list[tuple[float, float]] = []
+        self.trained_s = 0.0
+        self._seen_s = -1.0
+
+    def __call__(self, so_far: ProbeResult | None) -> Answer:
+        if self._interrupted():
+            return Interrupted()
+        if so_far is None:
+            return Go()
+        self.trained_s = so_far.total_s - (so_far.start_up_s or so_far.total_s)
+        self.note(so_far)
+        return Enough() if self.trained_s >= self._seconds else More()
+
+    def note(self, result: ProbeResult) -> None:
+        """Take over the newest score."""
+        score = result.score
+        if score and score.t_s > self._seen_s and result.start_up_s is not None:
+            self._seen_s = score.t_s
+            self.curve.append((max(0.0, score.t_s - result.start_up_s), score.value))
+
+
+def _limits(probe: ProbeSpec, seconds: float) -> ProbeSpec:
+    return probe.model_copy(
+        update={
+            "iterations": MANY,
+            "thin": False,
+            "warm": False,
+            "max_seconds": probe.max_seconds + 2.0 * seconds,
+            "sample_seconds": max(SAMPLE_S, probe.sample_seconds),
+        }
+    )
+
+
+def _in_words(failure: Failure) -> str:
+    return f"{failure.kind.value}: {failure.detail}"

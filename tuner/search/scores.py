@@ -1,0 +1,125 @@
+"""What the runs of a race come to: the score of each config at a time, with its standard error. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from math import hypot, inf, sqrt
+from statistics import fmean, variance
+from typing import Generic, TypeVar
+
+from tuner.kept.race import KeptRun
+
+RECENT = 0.25
+"""The last part of the time whose scores count: one score alone is noisy."""
+MOST_POINTS = 300
+"""The most points that are kept of a curve."""
+CLEAR = 2.0
+"""So many standard errors apart, two configs differ clearly."""
+
+Curve = Sequence[tuple[float, float]]
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mean:
+    """The mean score of several runs of a config; the error is unknown if no config has two runs."""
+
+    value: float
+    error: float | None
+    runs: int
+
+
+def score_at(curve: Curve, seconds: float) -> float | None:
+    """Return the mean score over the last quarter of a time, where each score holds until the next one.
+
+    None where there is no score by then.
+    """
+    begin = seconds * (1.0 - RECENT)
+    known = [(at, score) for at, score in curve if at <= seconds]
+    if not known:
+        return None
+    steps = [(max(at, begin), score) for at, score in known] + [(seconds, known[-1][1])]
+    held = [(max(0.0, until - since), score) for (since, score), (until, _) in pairwise(steps)]
+    whole = sum(duration for duration, _ in held)
+    return sum(duration * score for duration, score in held) / whole if whole > 0.0 else known[-1][1]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing(Generic[Key]):
+    """Where a config stands in a race."""
+
+    config: Key
+    seconds: float
+    """The longest time for which the config was trained, in seconds."""
+    mean: Mean | None
+    """Its mean score after this time; None where no run has a score."""
+
+
+def standings(runs: Mapping[Key, Sequence[KeptRun]]) -> list[Standing[Key]]:
+    """Return where each config of a race stands: those that trained longest first, then by score."""
+    longest = {
+        config: max((run.seconds for run in made if run.failure is None), default=0.0) for config, made in runs.items()
+    }
+    scores = {seconds: means(runs, seconds) for seconds in set(longest.values()) if seconds}
+    found = [
+        Standing(config=config, seconds=seconds, mean=scores.get(seconds, {}).get(config))
+        for config, seconds in longest.items()
+    ]
+    return sorted(found, key=lambda one: (-one.seconds, -(one.mean.value if one.mean else -inf)))
+
+
+def means(runs: Mapping[Key, Sequence[KeptRun]], seconds: float) -> dict[Key, Mean]:
+    """Return config → its mean score at a time, over the runs that were to train so long and did not fail.
+
+    All configs share one standard deviation between runs, pooled over the configs: with few seeds, the deviation of a
+    single config is hardly known.
+    """
+    found = {
+        config: [
+            score
+            for run in made
+            if run.failure is None and run.seconds >= seconds
+            if (score := score_at(run.curve, seconds)) is not None
+        ]
+        for config, made in runs.items()
+    }
+    several = [scores for scores in found.values() if len(scores) > 1]
+    freedom = sum(len(scores) - 1 for scores in several)
+    spread = sqrt(sum((len(one) - 1) * variance(one) for one in several) / freedom) if freedom else None
+    return {
+        config: Mean(
+            value=fmean(scores),
+            error=None if spread is None else spread / sqrt(len(scores)),
+            runs=len(scores),
+        )
+        for config, scores in found.items()
+        if scores
+    }
+
+
+def ahead(one: Mean, other: Mean) -> float | None:
+    """Return by how many standard errors a mean is above another; None where the errors are unknown."""
+    if one.error is None or other.error is None or not (error := hypot(one.error, other.error)):
+        return None
+    return (one.value - other.value) / error
+
+
+def thinned(curve: Curve) -> tuple[tuple[float, float], ...]:
+    """Return a curve with at most `MOST_POINTS` points: each is the mean of several scores in a row."""
+    size = -(-len(curve) // MOST_POINTS) or 1
+    parts = [curve[start : start + size] for start in range(0, len(curve), size)]
+    return tuple((fmean(at for at, _ in part), fmean(score for _, score in part)) for part in parts)
+
+
+def agreement(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Return Kendall's rank correlation (tau b) of two lists: 1 for the same order, -1 for the reverse.
+
+    None where one of the lists has equal values alone. Source: Kendall 1945, "The treatment of ties in ranking
+    problems", Biometrika 33.
+    """
+    pairs = [
+        ((a - b > 0) - (a - b < 0), (c - d > 0) - (c - d < 0))
+        for (a, c), (b, d) in combinations(zip(first, second, strict=True), 2)
+    ]
+    known = sqrt(sum(bool(one) for one, _ in pairs) * sum(bool(other) for _, other in pairs))
+    return sum(one * other for one, other in pairs) / known if known else None
