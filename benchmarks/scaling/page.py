@@ -1,8 +1,8 @@
 """The tables and the picture of a results page, from a file of `tuner scale`.
 
-    python -m benchmarks.scaling.page benchmarks/results/scaling_two_h200/scaling.json
+    python -m benchmarks.scaling.page benchmarks/results/scaling/two_cpu_ranks.json
 
-It prints the tables as Markdown, and draws scaling.png beside the file (needs matplotlib: the extra `notebook`). If a
+It prints the tables as Markdown, and draws a picture beside the file (needs matplotlib: the extra `notebook`). If a
 file split.json is beside it, the sentences of that file follow.
 """
 
@@ -89,15 +89,19 @@ def main() -> None:
     console = Console(width=250)
     results = read(path)
     rows = table(results)
-    console.print(scaling(rows), losses(rows))
+    several = any(row.scaling != "single" for row in rows)
+    console.print(scaling(rows), *([losses(rows)] if several else []))
+    links = link_table(results, LINKS)
     shown = Table("bytes", "devices", "route", "µs per all-reduce", "GB/s per device", box=box.MARKDOWN)
-    for one in link_table(results, LINKS):
+    for one in links:
         size = f"{one.size_bytes:,}"
         shown.add_row(size, str(one.gpus), one.route, number(one.time_us), f"{one.bus_gb_per_s:.3g}")
-    console.print(shown)
+    if links:
+        console.print(shown)
     for line in scaling_sentences(results, rows, fits(rows)):
         console.print(f"- {line}", soft_wrap=True, markup=False, highlight=False)
-    draw(rows, path.with_name("scaling.png"))
+    if several:
+        draw(rows, path.with_suffix(".png"))
     if (split := path.with_name("split.json")).exists():
         divided = read(split)
         for line in split_sentences(divided, divisions(divided)):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests_cli import Tuner
+from tests_docs import ROOT
 from tests_scaling import point, results
 
 from tuner.scaling.results import write
@@ -51,3 +52,12 @@ def test_what_cannot_be_compared_is_refused(
     assert code == 2
     assert said in err.replace("\n", " ")
     assert "Traceback" not in out + err
+
+
+def test_the_recorded_results_of_two_machines_are_compared(tuner: Tuner) -> None:
+    recorded = ROOT / "benchmarks/results/scaling"
+    code, out, _ = tuner("compare", recorded / "one_h200.json", recorded / "two_cpu_ranks.json")
+    assert code == 0
+    assert "one_h200: measured on one NVIDIA H200 alone" in out
+    assert "one_h200: fusion 1,024 (strong): 2 devices can make at most 1.88 ± 0.03 times the samples of one" in out
+    assert "These are CPU figures" in out

@@ -59,6 +59,13 @@ def test_efficiency_decides_the_advice(rate: float, said: str) -> None:
     assert next(recommendation(lines(machines(pair=pair), None), "")).endswith(said)
 
 
+def test_no_advice_follows_from_vague_figures() -> None:
+    pair = results(point("single", 1000.0, error=1.0), point("joined", 1900.0, gpus=BOTH, route="host", error=300.0))
+    assert next(recommendation(lines(machines(pair=pair), None), "")).endswith(
+        "too large to say whether they are worth it"
+    )
+
+
 def test_machines_within_the_errors_are_not_ranked_for_certain() -> None:
     other = results(point("single", 905.0, error=10.0), cards=1)
     (said,) = [one for one in recommendation(lines(machines(lone=LONE, other=other), None), "") if "fastest" in one]

@@ -1,13 +1,16 @@
 """The scaling table: which measurements are compared with which."""
 
+from dataclasses import replace
+
 import pytest
 from tests_scaling import FUSION, PIPELINE, point, results
 
 from tuner.scaling.losses import COMMUNICATION, CONTENTION, SERIAL
 from tuner.scaling.results import Subject
-from tuner.scaling.rows import Row, fits, link_table, table
+from tuner.scaling.rows import Row, ceilings, fits, link_table, table
 
 BOTH = (0, 1)
+SPLIT = replace(FUSION, splits_model=True)
 MEASURED = results(
     point("single", 1000.0, size=32, error=10.0),
     point("single", 1600.0, size=64, error=10.0),
@@ -86,3 +89,11 @@ def test_communication_is_what_exchanging_adds() -> None:
     measured = results(*MEASURED.points, point("apart", 3100.0, size=64, gpus=BOTH, route="nvlink"), subjects=(FUSION,))
     lost = {loss.name: loss.ms for loss in find(table(measured), "weak", 64).losses}
     assert lost[COMMUNICATION] == pytest.approx(128_000 / 3000 - 128_000 / 3100)
+
+
+def test_one_gpu_shows_the_most_that_several_could_gain() -> None:
+    alone = [point("single", rate, size=size, error=10.0) for size, rate in ((32, 1000.0), (64, 1600.0), (256, 2000.0))]
+    found = {(one.size, one.gpus): one.speed_up.value for one in ceilings(table(results(*alone)))}
+    assert found == pytest.approx({(64, 2): 40 / 32, (256, 4): 128 / 40, (256, 8): 128 / 32})
+    assert ceilings(table(results(point("single", 9.0), point("single", 9.0, size=32), subjects=(SPLIT,)))) == []
+    assert (64, 2) not in {(one.size, one.gpus) for one in ceilings(table(MEASURED))}

@@ -7,11 +7,13 @@ from tuner.scaling.laws import Measure, difference
 from tuner.scaling.prices import Prices
 from tuner.scaling.results import Results
 from tuner.scaling.rows import Row, table
-from tuner.scaling.words import CERTAIN, CPU_NOTE, ROUTES, number, sized
+from tuner.scaling.words import CERTAIN, CPU_NOTE, ROUTES, busy_with_others, ceiling_sentences, number, sized
 from tuner.units import HOUR_S
 
 WORTH_PCT, DEAR_PCT = 90.0, 70.0
 """From this efficiency on, more GPUs are worth it; and from this one on, where time counts more than money."""
+VAGUE_PCT = 10.0
+"""With a larger standard error of the efficiency, no advice is given."""
 MILLION = 1e6
 
 
@@ -69,9 +71,11 @@ def recommendation(lines: Sequence[Line], currency: str) -> Iterator[str]:
         yield f"{CPU_NOTE} The workloads are smaller there, so that only speed-ups can be compared with GPUs."
     for machine in dict.fromkeys(line.machine for line in lines):
         own = [line for line in lines if line.machine == machine]
+        yield from (f"{machine}: {text}" for text in busy_with_others(one for line in own for one in line.row.devices))
         several = [line for line in own if line.row.scaling != "single"]
         if not several:
             yield f"{machine}: measured on one {own[0].model} alone, so a second one is not known to be worth it"
+            yield from (f"{machine}: {ceiling}" for ceiling in ceiling_sentences([line.row for line in own]))
         for line in _largest(several):
             yield f"{machine}: {_worth(line)}"
     yield from _across(lines, currency)
@@ -79,7 +83,9 @@ def recommendation(lines: Sequence[Line], currency: str) -> Iterator[str]:
 
 def _worth(line: Line) -> str:
     row, efficiency = line.row, line.row.efficiency_pct.value
-    if row.speed_up.value <= 1:
+    if (row.efficiency_pct.error or 0.0) > VAGUE_PCT:
+        answer = "the error is too large to say whether they are worth it"
+    elif row.speed_up.value <= 1:
         answer = "not worth it"
     elif efficiency >= WORTH_PCT:
         answer = "worth it"
@@ -99,10 +105,9 @@ def _across(lines: Sequence[Line], currency: str) -> Iterator[str]:
 
     Only the same workload, of the same size per GPU, on the same kind of device is compared.
     """
-    weak = {line.row.workload for line in lines if line.row.scaling == "weak"}
     alike: dict[tuple[str, int | None, bool], list[Line]] = {}
     for line in lines:
-        if line.row.scaling != "strong" or line.row.workload not in weak:
+        if line.row.scaling != "strong" or line.row.splits_model:
             alike.setdefault((line.row.workload, line.row.size, line.on_gpu), []).append(line)
     for group in alike.values():
         if len({line.machine for line in group}) < 2:

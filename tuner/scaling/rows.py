@@ -7,6 +7,7 @@ from typing import Literal
 from tuner.probe.result import DeviceSummary
 from tuner.scaling.laws import Measure, SerialPart, ratio, strong_serial_part, weak_serial_part
 from tuner.scaling.losses import Loss, Steps, fill_share, losses
+from tuner.scaling.planning import COUNTS
 from tuner.scaling.results import Mode, Point, Results, Route, Subject
 
 Scaling = Literal["single", "weak", "strong"]
@@ -31,6 +32,8 @@ class Row:
     """The samples per second, in multiples of those of one GPU."""
     losses: tuple[Loss, ...] = ()
     devices: tuple[DeviceSummary, ...] = ()
+    splits_model: bool = False
+    """Whether the ranks share one model, so that a size is that of all ranks together."""
 
     @property
     def efficiency_pct(self) -> Measure:
@@ -48,6 +51,16 @@ class Fit:
     route: Route | None
     scaling: Scaling
     serial: SerialPart
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ceiling:
+    """The most that several GPUs could gain with the same whole batch, as one GPU alone shows."""
+
+    workload: str
+    size: int
+    gpus: int
+    speed_up: Measure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,6 +143,7 @@ def _row(index: _Index, point: Point, baseline: Point, scaling: Scaling) -> Row:
         speed_up=Measure(1.0) if scaling == "single" else ratio(rate(point), rate(baseline)),
         losses=() if scaling == "single" else _losses(index, point, baseline),
         devices=point.devices,
+        splits_model=index.subject.splits_model,
     )
 
 
@@ -165,6 +179,22 @@ def fits(rows: Iterable[Row]) -> list[Fit]:
         serial = fit(single.samples_per_s, [(row.gpus, row.samples_per_s) for row in group])
         found.append(Fit(workload=workload, size=size, route=route, scaling=scaling, serial=serial))
     return found
+
+
+def ceilings(rows: Sequence[Row]) -> list[Ceiling]:
+    """Return the ceilings of strong scaling that were not measured on several GPUs themselves.
+
+    n GPUs need at least the time in which one GPU does the n-th part of the batch. Everything else only adds to it.
+    """
+    singles = {(row.workload, row.size): row for row in rows if row.scaling == "single" and not row.splits_model}
+    measured = {(row.workload, row.size, row.gpus) for row in rows if row.scaling == "strong"}
+    return [
+        Ceiling(workload=workload, size=size, gpus=count, speed_up=ratio(whole.step_ms, part.step_ms))
+        for (workload, size), whole in singles.items()
+        for count in COUNTS
+        if count > 1 and size and size % count == 0 and (workload, size, count) not in measured
+        if (part := singles.get((workload, size // count))) is not None
+    ]
 
 
 def link_table(results: Results, links: str) -> list[LinkRow]:

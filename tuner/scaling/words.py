@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tuner.devices.topology import Link
 from tuner.probe.notes import BUSY_PCT
+from tuner.probe.result import DeviceSummary
 from tuner.scaling.laws import Measure
 from tuner.scaling.results import Results, Route, Subject
-from tuner.scaling.rows import Fit, Row
+from tuner.scaling.rows import Fit, Row, ceilings
 from tuner.scaling.splitting import Division, placement
 
 ROUTES: dict[Route, str] = {
@@ -40,21 +41,30 @@ def sized(row: Row | Fit | Division) -> str:
     return row.workload if row.size is None else f"{row.workload} {row.size:,}"
 
 
-def scaling_sentences(results: Results, rows: Iterable[Row], fits: Iterable[Fit]) -> Iterator[str]:
+def scaling_sentences(results: Results, rows: Sequence[Row], fits: Iterable[Fit]) -> Iterator[str]:
     """Yield what the losses of each row are, and then each serial part."""
     if not results.on_gpu:
         yield CPU_NOTE
-    yield from _busy_with_others(results)
+    yield from busy_with_others(device for one in results.points if one.mode != "beside" for device in one.devices)
     for row in rows:
         if row.scaling != "single":
             yield _told(row, "cards" if results.on_gpu else "ranks")
     yield from map(_serial, fits)
+    yield from ceiling_sentences(rows)
 
 
-def _busy_with_others(results: Results) -> Iterator[str]:
-    """Yield a warning where other programs worked beside the measurements; programs of `beside` see each other."""
-    seen = (device for point in results.points if point.mode != "beside" for device in point.devices)
-    others_pct = max((device.others_mean_pct or 0.0 for device in seen), default=0.0)
+def ceiling_sentences(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the most that more devices could gain, where they were not measured themselves."""
+    for one in ceilings(rows):
+        yield (
+            f"{one.workload} {one.size:,} (strong): {one.gpus} devices can make at most {number(one.speed_up)} times "
+            f"the samples of one, because one device with 1/{one.gpus} of the batch is no faster"
+        )
+
+
+def busy_with_others(devices: Iterable[DeviceSummary]) -> Iterator[str]:
+    """Yield a warning where other programs worked meanwhile. Programs measured side by side count as others, too."""
+    others_pct = max((device.others_mean_pct or 0.0 for device in devices), default=0.0)
     if others_pct >= BUSY_PCT:
         yield (
             f"Other processes used up to {others_pct:.0f} % of the processors meanwhile. "
