@@ -6,12 +6,20 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from tests_cli import Tuner, study_file
 from tests_postgresql import private_server
 from tests_slurm import cancel, private_slurm, queued
 
 END_S = 120.0
+PASSWORD = "-".join(("open", "sesame"))
+"""The private server asks for none, so a password in the URL changes nothing."""
+
+
+def titles() -> list[str]:
+    """Return the command lines of all processes, as `ps` shows them to every user."""
+    return [" ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"])]
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +47,25 @@ def test_without_slurm_the_message_says_where_to_go(
     )
 
 
+def test_a_file_that_other_nodes_may_not_reach_is_refused_before_anything_is_submitted(
+    tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`sinfo` counts three nodes in two lines, one for each state."""
+    (tmp_path / "bin").mkdir()
+    for name, lines in (("sinfo", "echo 1; echo 2"), ("sbatch", f"touch {tmp_path}/submitted")):
+        (program := tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{lines}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=":")
+    for storage in ([], ["--storage", f"postgresql+psycopg://me:{PASSWORD}@localhost/study"]):
+        code, out, err = tuner(
+            "optimize", "--study", study_file(tmp_path), "--launcher", "slurm", "--workers", 2, *storage
+        )
+        assert (code, out) == (2, "")
+        assert err.startswith("tuner: jobs may run on 3 nodes, and only this host safely reaches ")
+        assert PASSWORD not in err
+    assert not (tmp_path / "submitted").exists()
+
+
 def test_a_training_is_printed_as_a_batch_script(tuner: Tuner, tmp_path: Path) -> None:
     study = study_file(tmp_path, slurm={"gpus": 8, "cpus_per_task": 32, "setup": ["module load cuda"]})
     code, out, _ = tuner("plan", "--study", study, "--launcher", "slurm")
@@ -51,30 +78,36 @@ def test_a_training_is_printed_as_a_batch_script(tuner: Tuner, tmp_path: Path) -
 
 @pytest.mark.slurm
 def test_jobs_share_a_study_and_a_cancelled_one_is_taken_back(tuner: Tuner, tmp_path: Path, slurm: Path) -> None:
-    with private_server() as url, pytest.MonkeyPatch.context() as here:
-        here.setenv("TUNER_STORAGE", url)
+    with private_server() as server, pytest.MonkeyPatch.context() as here:
+        here.setenv("TUNER_STORAGE", url := server.replace("tuner@", f"tuner:{PASSWORD}@"))
         study = study_file(
             tmp_path,
             devices="cpu:1",
             space={"num_envs": {"ladder": [2, 4, 6, 8, 10, 12]}},
             probe={"iterations": 4, "window_seconds": 3},
             search={"sampler": "random"},
+            pruner={"name": "none"},
             slurm={"time_min": 5},
         )
+        trainer = tmp_path / "train.py"
+        trainer.write_text(trainer.read_text().replace("range(60)", "range(600)"))
         code, out, err = tuner("optimize", "--study", study, "--launcher", "slurm", "--workers", 2)
         assert (code, err) == (0, "")
         first, second = re.findall(r"job (\d+), (\d+);", out)[0]
         log = tmp_path / f"runs/demo/slurm/{first}_0_log.out"
         while not (log.exists() and "#" in log.read_text()):
             assert first in queued(slurm)
+            assert not [line for line in titles() if PASSWORD in line]
             time.sleep(0.2)
         cancel(slurm, first)
         until_empty(slurm)
-        assert "target" in (text := (tmp_path / f"runs/demo/slurm/{second}_0_log.out").read_text()) or "left" in text
+        text = (tmp_path / f"runs/demo/slurm/{second}_0_log.out").read_text()
+        assert "target" in text or "left" in text
         code, out, _ = tuner("status", "--study", study)
-        assert "6 ok" in out
+        assert "6 ok" in out, out
         assert "running" not in out
-        assert url not in log.read_text() + text
+        said = [text.encode(), out.encode(), *(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())]
+        assert not [one for one in said if url.encode() in one or PASSWORD.encode() in one]
 
 
 @pytest.mark.slurm
