@@ -6,8 +6,10 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine
 from tests_cli import Tuner, study_file
 from tests_forks import Forks
+from tests_postgresql import GUARDED
 
 pytestmark = pytest.mark.usefixtures("tuner")
 
@@ -100,6 +102,21 @@ def test_a_storage_that_cannot_be_reached(tuner: Tuner, tmp_path: Path) -> None:
     code, out, err = tuner("optimize", "--study", study_file(tmp_path), "--storage", url)
     refused((code, out, err), "127.0.0.1:1")
     assert "secret" not in out + err
+
+
+@pytest.mark.parametrize("command", [["optimize"], ["optimize", "--workers", 2], ["worker"], ["status"]])
+def test_a_wrong_password_is_refused_and_not_repeated(
+    tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgresql_server: str, command: list[object]
+) -> None:
+    engine = create_engine(postgresql_server)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"drop role if exists {GUARDED}")
+        connection.exec_driver_sql(f"create role {GUARDED} login password 'right'")
+    engine.dispose()
+    monkeypatch.setenv("TUNER_STORAGE", postgresql_server.replace("tuner@", f"{GUARDED}:wrong-word@"))
+    code, out, err = tuner(*command, "--study", study_file(tmp_path))
+    refused((code, out, err), f"{GUARDED}:***@", "password authentication failed")
+    assert "wrong-word" not in out + err + "".join(file.read_text() for file in tmp_path.rglob("*.*") if file.is_file())
 
 
 def test_a_database_of_another_schema(tuner: Tuner, tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ import pytest
 
 NOBODY = "nobody"
 """The user that runs the server if the tests run as root, because PostgreSQL refuses root."""
+GUARDED = "guarded"
+"""The only role that needs a password. It does not exist before a test creates it."""
 
 
 @dataclass(kw_only=True)
@@ -60,6 +62,8 @@ def stoppable_server() -> Iterator[Server]:
         user = ("--username", "tuner", "--auth", "trust")
         try:
             _run(initdb, "--pgdata", f"{folder}/data", *user, "--encoding", "UTF8", "--no-sync")
+            rules = Path(folder, "data/pg_hba.conf")
+            rules.write_text(f"local all {GUARDED} scram-sha-256\n{rules.read_text()}")
             server.start()
         except subprocess.CalledProcessError as error:
             pytest.skip(f"no private PostgreSQL server: {error.stderr}")
