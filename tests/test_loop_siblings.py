@@ -15,6 +15,7 @@ from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Stop
 from tuner.purpose import RECOVER, record
+from tuner.search.standing import Standing
 from tuner.search.verdict import Verdict
 from tuner.store.asked import Asked
 from tuner.study.cases import Case
@@ -40,7 +41,15 @@ class Seen(Quiet):
         self.origins: dict[str, list[str | None]] = {}
 
     def probe_ended(
-        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, leads: bool, pace: Pace
+        self,
+        case: Case,
+        asked: Asked,
+        result: ProbeResult,
+        verdict: Verdict,
+        *,
+        leads: bool,
+        best: Standing | None,
+        pace: Pace,
     ) -> None:
         self.configs.setdefault(case.name, []).append(asked.config)
         self.origins.setdefault(case.name, []).append(asked.origin)

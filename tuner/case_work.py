@@ -79,7 +79,9 @@ class CaseWork:
         """Work until the target is reached; `probed` counts the trials that this command has made before."""
         target = self._job.target(self._spec)
         recovered = self._study.recover(self._probing.folder)
-        self._job.watcher.case_started(self._case, finished=self._study.finished, target=target, recovered=recovered)
+        self._job.watcher.case_started(
+            self._case, finished=self._study.finished, target=target, best=self._study.best, recovered=recovered
+        )
         while asked := self._ask(target):
             result = self._probing.probe(asked)
             probed += 1

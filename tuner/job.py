@@ -10,6 +10,7 @@ from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Stop
 from tuner.purpose import SEARCH, Purpose
+from tuner.search.standing import Standing
 from tuner.search.verdict import Verdict
 from tuner.store.asked import Asked
 from tuner.store.database import Database
@@ -17,7 +18,7 @@ from tuner.store.dropped import Recovered
 from tuner.store.opening import check_study
 from tuner.study.batch import BatchFit
 from tuner.study.cases import Case
-from tuner.study.spec import StudySpec
+from tuner.study.spec import ProbeSpec, StudySpec
 from tuner.workbench import Workbench
 
 Probe = Callable[[ProbePlan, Stop], ProbeResult]
@@ -27,7 +28,9 @@ Probe = Callable[[ProbePlan, Stop], ProbeResult]
 class Watcher(Protocol):
     """Gets every event of a running study, for example to show it."""
 
-    def case_started(self, case: Case, *, finished: int, target: int | None, recovered: Recovered) -> None:
+    def case_started(
+        self, case: Case, *, finished: int, target: int | None, best: Standing | None, recovered: Recovered
+    ) -> None:
         """Work on a case begins; `target` is None where no number of trials ends the work."""
         ...
 
@@ -50,18 +53,36 @@ class Watcher(Protocol):
         """The case's batch size that is `auto` has this value, worked out now or by an earlier run."""
         ...
 
-    def probe_started(self, case: Case, asked: Asked) -> None:
-        """A config is about to be launched."""
+    def probe_started(self, case: Case, asked: Asked, *, limits: ProbeSpec, left_s: float | None) -> None:
+        """A config is about to be launched.
+
+        `left_s` are the seconds until the search probably ends; None where nothing tells.
+        """
         ...
 
-    def iteration(self, result: ProbeResult, objective: float | None) -> None:
-        """The running probe has completed an iteration; `result` is what is known so far."""
+    def still_running(self) -> None:
+        """The running probe still runs. This is called some twenty times a second, so it returns quickly."""
+        ...
+
+    def iteration(self, result: ProbeResult, objective: float | None, error: float | None) -> None:
+        """The running probe has completed an iteration; `result` is what is known so far.
+
+        `objective` is the first objective, and `error` its standard error.
+        """
         ...
 
     def probe_ended(
-        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, leads: bool, pace: Pace
+        self,
+        case: Case,
+        asked: Asked,
+        result: ProbeResult,
+        verdict: Verdict,
+        *,
+        leads: bool,
+        best: Standing | None,
+        pace: Pace,
     ) -> None:
-        """The result of a config is stored; `leads` says whether the config alone is the best so far."""
+        """The result of a config is stored; `leads` says whether the config alone is the `best` so far."""
         ...
 
     def case_ended(self, outcome: CaseOutcome) -> None:

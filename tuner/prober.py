@@ -9,6 +9,7 @@ from tuner.devices.cards import Cards, Occupancy
 from tuner.devices.idle import grown, wait_until_idle
 from tuner.errors import DeviceError
 from tuner.probe.clock import MonotonicClock
+from tuner.probe.metered import Metered
 from tuner.probe.plan import ProbePlan
 from tuner.probe.protocols import Clock, DeviceSource
 from tuner.probe.recorder import STOP_S, SamplingRecorder
@@ -50,7 +51,7 @@ class RealProber:
         """
         self._say = say
         self._said = False
-        self._source = source
+        self._source = Metered(source)
         self._clock = clock
         self._sleep = sleep
         self._occupied = occupied
@@ -81,6 +82,10 @@ class RealProber:
             self.close()
         self._say_what_is_left()
         return result
+
+    def utilisation(self) -> Sequence[float | None]:
+        """Return how busy each device was since the last call, in percent; empty where nothing was measured."""
+        return self._source.taken()
 
     def close(self) -> None:
         """End the open session, if there is one, and wait for it."""

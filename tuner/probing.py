@@ -8,7 +8,7 @@ from tuner.errors import ConfigRefusedError, LaunchError, StoreError, TrainerErr
 from tuner.job import Job
 from tuner.outcome import Pace
 from tuner.probe.kinds import FailureKind
-from tuner.probe.metrics import measured, value
+from tuner.probe.metrics import error, measured, value
 from tuner.probe.out_dir import reserved_out_dir
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
@@ -62,7 +62,9 @@ class Probing:
                     failure, verdict = known
                     result = unlaunched(asked.config, failure, plan.digest)
                 else:
-                    self._job.watcher.probe_started(self._case, asked)
+                    self._job.watcher.probe_started(
+                        self._case, asked, limits=self._spec.probe, left_s=self._left_s(asked)
+                    )
                     result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
                     verdict = self._judge(result, asked)
             except TrainerError as refusal:
@@ -108,18 +110,31 @@ class Probing:
         record = kept_probe(result, verdict, plan, launched=launched, folder=self._job.bench.folder)
         try:
             self._study.tell(asked, verdict, record)
-        except StoreError as error:
-            raise set_aside(error, asked.number, verdict, record, self._job.bench.folder) from error
-        leads, usual_s = self._study.leads(verdict.value), None if self._job.simulated else self._study.usual_s
+        except StoreError as lost:
+            raise set_aside(lost, asked.number, verdict, record, self._job.bench.folder) from lost
         target, workers = self._job.target(self._spec), 1 + self._study.running
-        pace = Pace.at(self._study.finished, target, usual_s, workers=workers)
-        self._job.watcher.probe_ended(self._case, asked, result, verdict, leads=leads, pace=pace)
+        pace = Pace.at(self._study.finished, target, self._usual_s, workers=workers)
+        leads, best = self._study.leads(verdict.value), self._study.best
+        self._job.watcher.probe_ended(self._case, asked, result, verdict, leads=leads, best=best, pace=pace)
+
+    @property
+    def _usual_s(self) -> float | None:
+        """The seconds that a probe usually takes; None where none is known, or where probes take no time."""
+        return None if self._job.simulated else self._study.usual_s
+
+    def _left_s(self, asked: Asked) -> float | None:
+        """Return the seconds until the search probably ends, this probe included."""
+        usual_s = self._usual_s
+        if asked.left is None or usual_s is None:
+            return None
+        return asked.left * usual_s / max(self._study.running, 1)
 
     def _stop(self, asked: Asked) -> Stop:
         def stop(so_far: ProbeResult | None) -> Answer:
             if self._job.interrupted():
                 return Interrupted()
             self._study.beat(asked)
+            self._job.watcher.still_running()
             return self._after_iteration(asked, so_far) if so_far else Go()
 
         return stop
@@ -128,7 +143,7 @@ class Probing:
         """Show and report the result of a running probe so far; return whether the probe goes on."""
         objectives = self._spec.objectives
         number = value(so_far, objectives[0])
-        self._job.watcher.iteration(so_far, number)
+        self._job.watcher.iteration(so_far, number, error(so_far, objectives[0]))
         hopeless = (
             number is not None and not so_far.level_changed and self._study.report(asked, so_far.iterations, number)
         )

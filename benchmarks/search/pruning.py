@@ -31,6 +31,7 @@ from tuner.purpose import record
 from tuner.replay.bench import replay_bench
 from tuner.replay.prober import ReplayedProber
 from tuner.replay.table import Table
+from tuner.search.standing import Standing
 from tuner.search.verdict import State, Verdict
 from tuner.store.asked import Asked
 from tuner.store.database import Database
@@ -38,7 +39,7 @@ from tuner.store.dropped import Recovered
 from tuner.study.batch import BatchFit
 from tuner.study.cases import Case
 from tuner.study.space import PATIENCE, Config, config_digest
-from tuner.study.spec import PrunerSpec
+from tuner.study.spec import ProbeSpec, PrunerSpec
 
 GOOD = 0.97
 PRUNERS = {
@@ -63,7 +64,15 @@ class Tally:
     stopped: frozenset[str] = frozenset()
 
     def probe_ended(
-        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, leads: bool, pace: Pace
+        self,
+        case: Case,
+        asked: Asked,
+        result: ProbeResult,
+        verdict: Verdict,
+        *,
+        leads: bool,
+        best: Standing | None,
+        pace: Pace,
     ) -> None:
         if asked.confirms:
             return
@@ -71,7 +80,9 @@ class Tally:
         if verdict.state is State.PRUNED:
             self.stopped |= {config_digest(asked.config)}
 
-    def case_started(self, case: Case, *, finished: int, target: int | None, recovered: Recovered) -> None: ...
+    def case_started(
+        self, case: Case, *, finished: int, target: int | None, best: Standing | None, recovered: Recovered
+    ) -> None: ...
 
     def calibrating(self, case: Case, rungs: Sequence[int]) -> None: ...
 
@@ -81,9 +92,11 @@ class Tally:
 
     def batch_fitted(self, case: Case, parameter: str, batch: BatchFit) -> None: ...
 
-    def probe_started(self, case: Case, asked: Asked) -> None: ...
+    def probe_started(self, case: Case, asked: Asked, *, limits: ProbeSpec, left_s: float | None) -> None: ...
 
-    def iteration(self, result: ProbeResult, objective: float | None) -> None: ...
+    def still_running(self) -> None: ...
+
+    def iteration(self, result: ProbeResult, objective: float | None, error: float | None) -> None: ...
 
     def case_ended(self, outcome: CaseOutcome) -> None: ...
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from tests_loop import CASE, DEVICES, failed, measured
 
 from tuner.cli.progress import ProgressView
-from tuner.cli.screen import ConsoleScreen
+from tuner.cli.screen import LineScreen
 from tuner.outcome import Pace
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
@@ -18,6 +18,7 @@ from tuner.search.verdict import judge
 from tuner.store.asked import Asked
 from tuner.study.constraints import read_constraint
 from tuner.study.spec import ProbeSpec
+from tuner.testing.clock import FakeClock
 from tuner.testing.trainer import scripted_plan
 
 
@@ -42,7 +43,8 @@ def told(
     console = Console(file=io.StringIO(), width=200)
     asked = Asked(number=7, config=result.config, attempt=1, cold=True, origin=origin, confirms=confirms)
     verdict = judge(result, *(objectives or ("min_avg_util",)), constraints=[read_constraint("samples_per_s", bound)])
-    ProgressView(ConsoleScreen(console)).probe_ended(CASE, asked, result, verdict, leads=leads, pace=pace)
+    view = ProgressView(LineScreen(console), FakeClock())
+    view.probe_ended(CASE, asked, result, verdict, leads=leads, best=None, pace=pace)
     return console.file.getvalue().strip()  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -103,14 +105,3 @@ def test_a_failure_has_its_detail(plan: ProbePlan) -> None:
 
 def test_what_comes_from_another_case_says_so(plan: ProbePlan) -> None:
     assert told(measured(plan, 50.0), origin="amp_walk").endswith("(20.0 s, from amp_walk)")
-
-
-def test_the_live_line_has_what_is_new_before_a_long_config(plan: ProbePlan) -> None:
-    result = replace(measured(plan, 61.25), samples_per_s=15000.4, iterations=4)
-    console = Console(file=io.StringIO(), width=80, force_terminal=True)
-    view = ProgressView(ConsoleScreen(console))
-    view.probe_started(CASE, Asked(number=7, config=result.config, attempt=1, cold=True))
-    view.iteration(result, 61.25)
-    view.close()
-    shown = console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
-    assert f"{CASE.name} #7: iteration 4, 61.2, 15000 samples/s so far: num_envs=32" in shown

@@ -129,6 +129,22 @@ def test_a_table_is_replayed_with_the_same_exports(tuner: Tuner, tmp_path: Path,
     assert (code, "nothing left to do" in out, "simulated: 0.0 s" in out) == (0, True, True)
 
 
+def test_scripts_get_lines_of_json_and_quiet_is_quiet(tuner: Tuner, tmp_path: Path, table: Path) -> None:
+    replay = ("optimize", "--study", study_file(tmp_path), "--replay", table)
+    code, out, err = tuner(*replay, "--json")
+    events = [json.loads(line) for line in out.splitlines()]
+    words = [event["event"] for event in events]
+    assert (code, words[:2], words[-2:]) == (0, ["study_started", "case_started"], ["case_ended", "study_ended"])
+    assert words.count("probe_started") == words.count("probe_ended") == 3
+    assert events[-1]["cases"][0]["best"]["config"] == {"num_envs": 16}
+    assert "case walk: 0 of" not in err
+    assert "CPU rank-seconds" in err
+    code, out, err = tuner(*replay, "--quiet")
+    assert (code, err) == (0, "")
+    assert "walk" in out
+    assert not re.search("case walk|simulated|wrote", out)
+
+
 def test_workers_share_a_study(tuner: Tuner, tmp_path: Path, table: Path) -> None:
     code, out, err = tuner("optimize", "--study", study_file(tmp_path), "--replay", table, "--workers", 2)
     assert (code, err) == (0, "")

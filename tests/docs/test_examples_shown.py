@@ -85,4 +85,4 @@ def test_what_is_linked_is_there(link: Shown) -> None:
 
 
 def test_every_language_is_checked() -> None:
-    assert {piece.language for piece in shown()} == {"console", "inline", "link", "python", "yaml", ""}
+    assert {piece.language for piece in shown()} == {"console", "inline", "json", "link", "python", "yaml", ""}

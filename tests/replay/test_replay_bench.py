@@ -20,6 +20,7 @@ from tuner.purpose import RECOVER
 from tuner.replay.bench import TableSource, TableTrainer, replay_bench
 from tuner.replay.prober import ReplayedProber
 from tuner.replay.table import Table
+from tuner.search.standing import Standing
 from tuner.search.verdict import Verdict
 from tuner.store.asked import Asked
 from tuner.study.cases import Case
@@ -40,9 +41,17 @@ class Timed(Quiet):
         self.cold = 0
 
     def probe_ended(
-        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, leads: bool, pace: Pace
+        self,
+        case: Case,
+        asked: Asked,
+        result: ProbeResult,
+        verdict: Verdict,
+        *,
+        leads: bool,
+        best: Standing | None,
+        pace: Pace,
     ) -> None:
-        super().probe_ended(case, asked, result, verdict, leads=leads, pace=pace)
+        super().probe_ended(case, asked, result, verdict, leads=leads, best=best, pace=pace)
         self.total_s += result.total_s
         self.cold += not result.warm
 

@@ -14,6 +14,7 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import Device, ProbePlan, Slot
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.probe.stop import Enough, Pruned, Stop
+from tuner.search.standing import Standing
 from tuner.search.verdict import Verdict
 from tuner.store.asked import Asked
 from tuner.store.database import Database
@@ -21,7 +22,7 @@ from tuner.store.dropped import Recovered
 from tuner.study.batch import BatchFit
 from tuner.study.cases import Case
 from tuner.study.space import Config
-from tuner.study.spec import StudySpec
+from tuner.study.spec import ProbeSpec, StudySpec
 from tuner.testing.devices import Recording, ReplayedSource
 from tuner.trainers.base import LadderEnd
 from tuner.trainers.command import CommandTrainer
@@ -99,7 +100,9 @@ class Quiet:
         self.fitting: list[str] = []
         self.fitted: list[BatchFit] = []
 
-    def case_started(self, case: Case, *, finished: int, target: int | None, recovered: Recovered) -> None:
+    def case_started(
+        self, case: Case, *, finished: int, target: int | None, best: Standing | None, recovered: Recovered
+    ) -> None:
         self.recovered = recovered
 
     def calibrating(self, case: Case, rungs: Sequence[int]) -> None:
@@ -114,13 +117,23 @@ class Quiet:
     def batch_fitted(self, case: Case, parameter: str, batch: BatchFit) -> None:
         self.fitted.append(batch)
 
-    def probe_started(self, case: Case, asked: Asked) -> None:
+    def probe_started(self, case: Case, asked: Asked, *, limits: ProbeSpec, left_s: float | None) -> None:
         self.launched.append(asked.config)
 
-    def iteration(self, result: ProbeResult, objective: float | None) -> None: ...
+    def still_running(self) -> None: ...
+
+    def iteration(self, result: ProbeResult, objective: float | None, error: float | None) -> None: ...
 
     def probe_ended(
-        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, leads: bool, pace: Pace
+        self,
+        case: Case,
+        asked: Asked,
+        result: ProbeResult,
+        verdict: Verdict,
+        *,
+        leads: bool,
+        best: Standing | None,
+        pace: Pace,
     ) -> None:
         self.paces.append(pace)
         self.led.append(leads)

@@ -59,6 +59,9 @@ class KnownProber:
         self._rate = rate
         self.closed = False
 
+    def utilisation(self) -> tuple[float | None, ...]:
+        return ()
+
     def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
         found = self._rate(plan)
         blank = ProbeResult(config=plan.config, plan_digest=plan.digest, started_at="", total_s=1.0)

@@ -6,15 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tuner.workers.team import RESTARTS, Event, Exit, Team, WorkerPlan
+from tuner.workers.team import RESTARTS, Exit, Line, Team, WorkerPlan
 
 
 def script(name: str, code: str, **env: str) -> WorkerPlan:
     return WorkerPlan(name=name, argv=[sys.executable, "-I", "-S", "-c", code], env=env)
 
 
-def run(*plans: WorkerPlan) -> tuple[list[int], list[tuple[str, Event]], list[tuple[str, Exit]]]:
-    events: list[tuple[str, Event]] = []
+def run(*plans: WorkerPlan) -> tuple[list[int], list[tuple[str, Line]], list[tuple[str, Exit]]]:
+    events: list[tuple[str, Line]] = []
     ends: list[tuple[str, Exit]] = []
     team = Team(plans)
     codes = team.run(lambda name, event: events.append((name, event)), lambda name, end: ends.append((name, end)))
@@ -54,7 +54,7 @@ def test_a_worker_that_keeps_dying_is_given_up() -> None:
 
 def test_workers_end_when_they_are_asked_to() -> None:
     waits = """import sys; print('{"now": "waiting"}', flush=True); sys.stdin.read(); raise SystemExit(130)"""
-    seen: list[Event] = []
+    seen: list[Line] = []
     team = Team([script("one", waits), script("two", waits)])
     codes = team.run(lambda _, event: seen.append(event), lambda *_: None, lambda: len(seen) == 2)
     assert codes == [130, 130]

@@ -71,7 +71,7 @@ def status(study: Study, storage: Storage = None, runs: Runs = RUNS, as_json: Js
     print_tables(console, summary_table(rows), *front_tables(reader))
     for line in (
         *starmap(ladder, rungs.items()),
-        *(fitted(case, "the batch size", batch) for case, batch in batches.items()),
+        *(fitted(case, "the batch size", str(batch)) for case, batch in batches.items()),
         *starmap(at_its_end, reasons.items()),
         *notes(rows),
     ):

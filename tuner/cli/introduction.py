@@ -6,7 +6,6 @@ from pathlib import Path
 from rich.console import Console
 
 from tuner.replay.table import Table as RecordedTable
-from tuner.study.batch import BatchFit
 from tuner.study.cases import Case
 from tuner.study.load import load, stands_in, unmatched
 from tuner.study.space import LADDER
@@ -93,9 +92,9 @@ def to_be_fitted(parameter: str) -> str:
     return f"{parameter} is auto: it follows from the memory of the first probes"
 
 
-def fitted(case: str, parameter: str, batch: BatchFit) -> str:
+def fitted(case: str, parameter: str, why: str) -> str:
     """Return a line with a batch size that is `auto`, and how it follows."""
-    return f"{case}: {parameter} is auto: {batch}, fixed in this study"
+    return f"{case}: {parameter} is auto: {why}, fixed in this study"
 
 
 def ladder(case: str, rungs: Iterable[int]) -> str:

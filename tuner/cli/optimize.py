@@ -1,5 +1,6 @@
 """`tuner optimize`: run or resume a study, by itself or with several workers."""
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
@@ -9,10 +10,13 @@ from rich.console import Console
 
 from tuner.budget import Budget
 from tuner.cli.console import open_console
+from tuner.cli.document import plain
+from tuner.cli.events import StudyEnded
 from tuner.cli.front import front_tables
 from tuner.cli.hints import at_the_top, notes, out_of_time, script_of_best, written
 from tuner.cli.options import RUNS, Cases, Devices, Hours, Launcher, Runs, Storage, Study, database_url
 from tuner.cli.report import report_at_the_end, training_command
+from tuner.cli.screen import JsonScreen, Screen
 from tuner.cli.search import Replay, Trials, open_search
 from tuner.cli.slurm import submit_workers
 from tuner.cli.tables import print_tables, summary_table
@@ -27,6 +31,10 @@ from tuner.probe.clock import MonotonicClock
 from tuner.study.cases import Case
 from tuner.workbench import Workbench
 
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the final table.")]
+JsonLines = Annotated[
+    bool, typer.Option("--json", help="Print each event as a line of JSON for scripts; other text goes to stderr.")
+]
 Workers = Annotated[int | None, typer.Option(min=1, help="Probes side by side, each on GPUs of its own.")]
 PerTrial = Annotated[
     int | None, typer.Option("--gpus-per-trial", min=1, help="GPUs per probe; alone, as many workers as fit.")
@@ -45,6 +53,8 @@ def optimize(
     replay: Replay = None,
     storage: Storage = None,
     runs: Runs = RUNS,
+    quiet: Quiet = False,
+    as_json: JsonLines = False,
 ) -> None:
     """Run a study; the same command resumes it."""
     options = {"study": study, "cases": cases, "n-trials": n_trials, "hours": hours, "replay": replay, "runs": runs}
@@ -54,17 +64,19 @@ def optimize(
         )
         return
     budget = Budget(MonotonicClock(), hours)
-    console = open_console()
+    console = open_console(quiet=quiet, stderr=as_json)
+    screen = JsonScreen(sys.stdout) if as_json else None
     groups = divided(study, devices, replay=replay, workers=workers, per_trial=gpus_per_trial)
     own_devices = groups[0] if groups else devices
     search = open_search(console, study, cases=cases, devices=own_devices, replay=replay, runs=runs)
     url = database_url(storage, search.bench.folder)
     command = None if search.simulated else training_command(study, storage=storage, runs=runs)
-    show = partial(_show, console, search.bench, search.cases, url, command)
+    tables = open_console() if quiet and not as_json else console
+    show = partial(_show, console, tables, screen, search.bench, search.cases, url, command)
     if len(groups) > 1:
-        run_team(console, search, url, groups, options=options, show=show)
+        run_team(console, search, url, groups, screen=screen, options=options, show=show)
         return
-    with at_work(console, search.bench, search.cases, url, search.prober, show=show) as job:
+    with at_work(console, search.bench, search.cases, url, search.prober, show=show, screen=screen) as job:
         outcomes = search.run(job, budget, n_trials)
         interrupted = job.interrupted()
     if budget.over():
@@ -82,12 +94,20 @@ def optimize(
 
 
 def _show(
-    console: Console, bench: Workbench, cases: Sequence[Case], url: str, command: list[str] | None
+    console: Console,
+    tables: Console,
+    screen: Screen | None,
+    bench: Workbench,
+    cases: Sequence[Case],
+    url: str,
+    command: list[str] | None,
 ) -> list[CaseSummary]:
     """Show and export the study, and write its report; return its summary, one row per case."""
     reader = StudyReader(connect(url), bench.spec.name)
     rows = summarise(reader)
-    print_tables(console, summary_table(rows), *front_tables(reader))
+    print_tables(tables, summary_table(rows), *front_tables(reader))
+    if screen:
+        screen.show(StudyEnded(study=bench.spec.name, cases=tuple(map(plain, rows))))
     for hint in (*notes(rows), *at_the_top(bench, cases, rows)):
         console.print(hint, markup=False)
     written(console, export_study(url, bench.spec.name, bench.folder))

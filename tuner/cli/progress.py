@@ -1,102 +1,169 @@
-"""Shows a running study: one line for each event, and on a terminal a live line below them."""
+"""Turns what happens in a running study into the events of a screen."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from tuner.cli.introduction import fitted, ladder, to_be_fitted, to_be_made
+from tuner.cli.events import (
+    BatchFitStarted,
+    BatchFitted,
+    Best,
+    CalibrationStarted,
+    CaseEnded,
+    CaseStarted,
+    LadderFixed,
+    ProbeEnded,
+    ProbeRunning,
+    ProbeStarted,
+)
 from tuner.cli.screen import Screen
-from tuner.export.words import in_words, with_error
 from tuner.outcome import CaseOutcome, Pace
+from tuner.probe.protocols import Clock
 from tuner.probe.result import ProbeResult
+from tuner.search.standing import Standing
 from tuner.search.verdict import Verdict
 from tuner.store.asked import Asked
 from tuner.store.dropped import Recovered
 from tuner.study.batch import BatchFit
 from tuner.study.cases import Case
-from tuner.units import duration
+from tuner.study.spec import ProbeSpec
 
 
 class ProgressView:
     """Shows a study's progress on a screen; a `Watcher`."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: Screen, clock: Clock, utilisation: Callable[[], Sequence[float | None]] = tuple) -> None:
+        """`utilisation` returns how busy each device was since the last call; see `Prober.utilisation`."""
         self._screen = screen
-        self._at = ""
+        self._clock = clock
+        self._utilisation = utilisation
+        self._running: _Running | None = None
+        self._shown_s = 0.0
         self.trials = 0
         """The number of trials that have ended so far."""
 
-    def case_started(self, case: Case, *, finished: int, target: int | None, recovered: Recovered) -> None:
+    def case_started(
+        self, case: Case, *, finished: int, target: int | None, best: Standing | None, recovered: Recovered
+    ) -> None:
         """Show how many trials of the case are done."""
-        saved = f", {recovered.stored} of them saved only now" if recovered.stored else ""
-        retried = f", {recovered.to_repeat} interrupted trial(s) will be repeated" if recovered.to_repeat else ""
-        of_target = "" if target is None else f" of {target}"
-        self._screen.line(f"case {case.name}: {finished}{of_target} trials done{saved}{retried}", style="bold")
+        self._screen.show(
+            CaseStarted(
+                case=case.name,
+                finished=finished,
+                target=target,
+                best=_best(best),
+                saved=recovered.stored,
+                to_repeat=recovered.to_repeat,
+            )
+        )
 
     def calibrating(self, case: Case, rungs: Sequence[int]) -> None:
         """Show which rungs the calibration probes."""
-        self._screen.line(f"case {case.name}: {to_be_made(rungs)}")
+        self._screen.show(CalibrationStarted(case=case.name, rungs=tuple(rungs)))
 
     def rungs_fixed(self, case: Case, rungs: Sequence[int]) -> None:
         """Show the ladder."""
-        self._screen.line(f"case {ladder(case.name, rungs)}")
+        self._screen.show(LadderFixed(case=case.name, rungs=tuple(rungs)))
 
     def fitting_batch(self, case: Case, parameter: str) -> None:
         """Show that the first probes decide the batch size."""
-        self._screen.line(f"case {case.name}: {to_be_fitted(parameter)}")
+        self._screen.show(BatchFitStarted(case=case.name, parameter=parameter))
 
     def batch_fitted(self, case: Case, parameter: str, batch: BatchFit) -> None:
         """Show the batch size and how it follows."""
-        self._screen.line(f"case {fitted(case.name, parameter, batch)}")
+        self._screen.show(BatchFitted(case=case.name, parameter=parameter, size=batch.size, why=str(batch)))
 
-    def probe_started(self, case: Case, asked: Asked) -> None:
-        """Begin the live line. What changes stands first, because a narrow terminal cuts the config off."""
-        self._at = f"{case.name} #{asked.number}"
-        self._screen.now(f"{self._at}: starting {in_words(asked.config)}")
+    def probe_started(self, case: Case, asked: Asked, *, limits: ProbeSpec, left_s: float | None) -> None:
+        """Show that a probe starts."""
+        self._shown_s = self._clock.now()
+        self._running = _Running(case.name, asked.number, limits.iterations - limits.warmup_iterations, self._shown_s)
+        self._utilisation()  # forgets what was measured before this probe
+        self._screen.show(ProbeStarted(case=case.name, trial=asked.number, config=dict(asked.config), left_s=left_s))
 
-    def iteration(self, result: ProbeResult, objective: float | None) -> None:
-        """Update the live line."""
-        number = "" if objective is None else f", {_numbers(result, objective)} so far"
-        self._screen.now(f"{self._at}: iteration {result.iterations}{number}: {in_words(result.config)}")
+    def iteration(self, result: ProbeResult, objective: float | None, error: float | None) -> None:
+        """Take in what the running probe has measured so far."""
+        if self._running is not None:
+            self._running.result, self._running.objective, self._running.error = result, objective, error
+            self.still_running()
+
+    def still_running(self) -> None:
+        """Show the running probe, if the screen wants to see it and the last time is long enough ago."""
+        now_s, every_s = self._clock.now(), self._screen.every_s
+        if self._running is not None and every_s is not None and now_s - self._shown_s >= every_s:
+            self._shown_s = now_s
+            self._screen.show(self._running.event(now_s, tuple(self._utilisation())))
 
     def probe_ended(
-        self, case: Case, asked: Asked, result: ProbeResult, verdict: Verdict, *, leads: bool, pace: Pace
+        self,
+        case: Case,
+        asked: Asked,
+        result: ProbeResult,
+        verdict: Verdict,
+        *,
+        leads: bool,
+        best: Standing | None,
+        pace: Pace,
     ) -> None:
-        """Print the line of a trial that has ended."""
-        self.close()
+        """Show the result of a trial."""
+        self._running = None
         self.trials += 1
-        best = ", best so far" if leads else ""
-        number = f" {_numbers(result, *verdict.values, error=verdict.error)}" if verdict.values else ""
         reason = result.failure.detail if result.failure else result.stopped
         unfit = f"not eligible as best, {verdict.ineligible}" if verdict.ineligible else None
         unread = f"no {', '.join(verdict.unread)}" if verdict.unread else None
-        why = "".join(f": {text}" for text in (reason, unfit, unread, *result.notes) if text)
-        took = duration(result.total_s) + (", by the plain command" if asked.confirms else "")
-        took += f", from {asked.origin}" if asked.origin else ""
-        counts = pace.target is not None and not (asked.confirms or verdict.retry)
-        place = f" (trial {pace.finished} of {pace.target})" if counts else ""
-        told = f"{in_words(asked.config, result.total_batch)}: {verdict.status}{number}{best}{why}"
-        self._screen.line(f"  #{asked.number}{place} {told} ({took}{_left(pace)})")
-
-    def case_ended(self, outcome: CaseOutcome) -> None:
-        """Print why the work on the case ended."""
-        why = f": {outcome.why}" if outcome.why else ""
-        self._screen.line(
-            f"case {outcome.case.name}: {outcome.ending}, {outcome.probed} trial(s) this time{why}", style="bold"
+        self._screen.show(
+            ProbeEnded(
+                case=case.name,
+                trial=asked.number,
+                config=dict(asked.config),
+                total_batch=result.total_batch,
+                status=verdict.status,
+                values=tuple(verdict.values or ()),
+                error=verdict.error,
+                samples_per_s=result.samples_per_s,
+                leads=leads,
+                notes=tuple(text for text in (reason, unfit, unread, *result.notes) if text),
+                confirms=asked.confirms,
+                origin=asked.origin,
+                seconds=result.total_s,
+                best=_best(best),
+                finished=pace.finished,
+                target=pace.target,
+                counts=pace.target is not None and not (asked.confirms or verdict.retry),
+                left_s=pace.left_s,
+            )
         )
 
-    def close(self) -> None:
-        """Remove the live line."""
-        self._screen.now(None)
+    def case_ended(self, outcome: CaseOutcome) -> None:
+        """Show why the work on the case ended."""
+        self._screen.show(
+            CaseEnded(case=outcome.case.name, ending=outcome.ending, probed=outcome.probed, why=outcome.why)
+        )
 
 
-def _left(pace: Pace) -> str:
-    """Return how many trials are left and how long they may take; the search may end before."""
-    if pace.target is None or not pace.left_s:
-        return ""
-    return f"; up to {pace.target - pace.finished} more, about {duration(pace.left_s)}"
+class _Running:
+    """What is known of the running probe."""
+
+    def __init__(self, case: str, trial: int, usual_iterations: int, began_s: float) -> None:
+        self._case, self._trial, self._usual, self._began_s = case, trial, usual_iterations, began_s
+        self.result: ProbeResult | None = None
+        self.objective: float | None = None
+        self.error: float | None = None
+
+    def event(self, now_s: float, utilisation: tuple[float | None, ...]) -> ProbeRunning:
+        result = self.result
+        return ProbeRunning(
+            case=self._case,
+            trial=self._trial,
+            phase="starting" if result is None else "warm-up" if result.window_s is None else "measuring",
+            seconds=now_s - self._began_s,
+            iteration=None if result is None else result.iterations,
+            usual_iterations=self._usual,
+            value=self.objective,
+            error=self.error,
+            samples_per_s=None if result is None else result.samples_per_s,
+            utilisation=utilisation,
+        )
 
 
-def _numbers(result: ProbeResult, *objectives: float, error: float | None = None) -> str:
-    """Return the objectives as text, the first with its `error`; add samples/s where no objective is samples/s."""
-    speed = result.samples_per_s
-    shown = [with_error(objectives[0], error), *(f"{one:.1f}" for one in objectives[1:])]
-    return ", ".join(shown if speed is None or speed in objectives else [*shown, f"{speed:.0f} samples/s"])
+def _best(standing: Standing | None) -> Best | None:
+    if standing is None:
+        return None
+    return Best(value=standing.values[0], error=standing.error, trial=standing.trials[-1])

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import typer
 from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
+from tuner.cli.events import from_json
 from tuner.cli.introduction import introduction
 from tuner.cli.options import STORAGE_VARIABLE, as_words
+from tuner.cli.screen import Screen, open_screen
 from tuner.cli.search import Search
 from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, interruptible
 from tuner.devices.base import open_devices
@@ -24,7 +24,7 @@ from tuner.export.write import prepare_folder
 from tuner.store.database import Database
 from tuner.study.load import load
 from tuner.workers.groups import device_groups
-from tuner.workers.team import Event, Exit, Team, WorkerPlan
+from tuner.workers.team import Exit, Line, Team, WorkerPlan
 
 
 def divided(
@@ -49,12 +49,14 @@ def run_team(
     url: str,
     groups: Sequence[str],
     *,
+    screen: Screen | None,
     options: Mapping[str, object],
     show: Callable[[], list[CaseSummary]],
 ) -> None:
     """Run one worker for each group of devices until all have ended; then show the study and end the command.
 
-    `options` are passed on to each worker. Raises TunerError with the errors of workers that the user can fix.
+    What the workers do appears on `screen`, by default the console. `options` are passed on to each worker.
+    Raises TunerError with the errors of workers that the user can fix.
     """
     bench = search.bench
     prepare_folder(bench.folder)
@@ -62,13 +64,14 @@ def run_team(
         introduction(console, bench, search.cases, database.shown_url)
     search.prober.close()
     plans = _plans(url, groups, options, pin=bench.kind == "gpu" and not search.simulated)
-    view = _TeamView(console)
+    screen = screen or open_screen(console)
+    view = _TeamView(screen)
     with interruptible(console) as interrupted:
         team = Team(plans)
         try:
             team.run(view.show, view.ended, interrupted.is_set)
         finally:
-            view.close()
+            screen.close()
             team.close()
     rows = [row for row in show() if row.case in {case.name for case in search.cases}]
     if interrupted.is_set():
@@ -102,48 +105,30 @@ def _cores(groups: Sequence[str]) -> list[list[int]]:
 
 
 class _TeamView:
-    """Prints the lines of all workers, each behind the worker's name, and on a terminal a live line for each worker."""
+    """Shows the events of all workers on one screen, and says how workers end."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._now: dict[str, str] = {}
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
         self._errors: dict[str, list[str]] = {}
         self.complaints: list[str] = []
         """The errors of workers that the user can fix, each text once."""
-        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
-        if self._live:
-            self._live.start()
 
-    def show(self, worker: str, event: Event) -> None:
-        """Show an event of a worker."""
-        if (line := event.get("line")) is not None:
-            self._console.print(f"{worker}: {line.strip()}", style=event.get("style") or "", markup=False)
-        elif "now" in event:
-            self._now[worker] = event["now"] or ""
-            self._refresh()
-        elif text := event.get("complaint"):
+    def show(self, worker: str, line: Line) -> None:
+        """Show what a worker has written."""
+        if event := from_json(line):
+            self._screen.show(event, worker)
+        elif text := line.get("complaint"):
             self._errors.setdefault(worker, []).append(text)
 
     def ended(self, worker: str, end: Exit) -> None:
-        """Print how a worker ended, if it died."""
-        self._now.pop(worker, None)
-        self._refresh()
+        """Say how a worker ended, if it died."""
+        self._screen.forget(worker)
         said = "\n".join(self._errors.pop(worker, []))
         if end.died:
             how = f"was ended by signal {-end.code}" if end.code < 0 else f"ended with code {end.code}"
             then = "it is started again and repeats its trial" if end.again else "the next run repeats its trial"
-            self._console.print(f"{worker} {how}; {then}", style="red", markup=False)
+            self._screen.say(f"{worker} {how}; {then}", style="red")
             if said:
-                self._console.print(said, markup=False)
+                self._screen.say(said)
         elif end.code == 2 and (text := said.removeprefix("tuner: ")) not in self.complaints:
             self.complaints.append(text)
-
-    def close(self) -> None:
-        """Remove the live lines."""
-        if self._live:
-            self._live.stop()
-
-    def _refresh(self) -> None:
-        if self._live:
-            lines = (f"{worker}: {text}" for worker, text in sorted(self._now.items()) if text)
-            self._live.update(Text("\n".join(lines)), refresh=True)

@@ -12,15 +12,17 @@ import typer
 from rich.console import Console
 
 from tuner.cli.console import fall_silent
+from tuner.cli.events import StudyStarted
 from tuner.cli.hints import complaint, without_success
 from tuner.cli.introduction import introduction
 from tuner.cli.progress import ProgressView
-from tuner.cli.screen import ConsoleScreen, Screen
+from tuner.cli.screen import Screen, open_screen
 from tuner.errors import TunerError
 from tuner.export.summary import CaseSummary
 from tuner.export.write import prepare_folder
 from tuner.job import Job
 from tuner.outcome import CaseOutcome
+from tuner.probe.clock import MonotonicClock
 from tuner.probe.protocols import Prober
 from tuner.store.database import Database
 from tuner.study.cases import Case
@@ -54,9 +56,11 @@ def at_work(
     prepare_folder(bench.folder)
     database = Database(url)
     introduction(console, bench, cases, database.shown_url)
-    view = ProgressView(screen or ConsoleScreen(console))
+    screen = screen or open_screen(console)
+    view = ProgressView(screen, MonotonicClock(), prober.utilisation)
+    screen.show(started(bench, cases))
     try:
-        with interruptible(console, led=led) as interrupted, closing(prober), closing(database), closing(view):
+        with interruptible(console, led=led) as interrupted, closing(prober), closing(database), closing(screen):
             yield Job(
                 bench=bench,
                 database=database,
@@ -70,6 +74,17 @@ def at_work(
             with suppress(TunerError):  # the error that has ended the job is more important
                 show()
         raise
+
+
+def started(bench: Workbench, cases: Sequence[Case]) -> StudyStarted:
+    """Return the event with which the work on a study begins."""
+    return StudyStarted(
+        study=bench.spec.name,
+        trainer=bench.trainer.name,
+        cases=tuple(case.name for case in cases),
+        devices=tuple(device.label for device in bench.devices),
+        objectives=bench.spec.objectives,
+    )
 
 
 def conclude(outcomes: Sequence[CaseOutcome], rows: Iterable[CaseSummary] = (), *, interrupted: bool) -> None:

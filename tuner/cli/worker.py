@@ -13,7 +13,7 @@ from tuner.budget import Budget
 from tuner.cli.console import open_console
 from tuner.cli.hints import out_of_time
 from tuner.cli.options import RUNS, Cases, Devices, Hours, Runs, Storage, Study, database_url
-from tuner.cli.screen import ConsoleScreen, JsonScreen
+from tuner.cli.screen import JsonScreen
 from tuner.cli.search import Replay, Trials, open_search
 from tuner.cli.work import at_work, conclude
 from tuner.probe.clock import MonotonicClock
@@ -45,7 +45,7 @@ def worker(
         os.sched_setaffinity(0, _numbers(cores))
     budget = Budget(MonotonicClock(), hours)
     console = open_console(quiet=led)
-    screen = JsonScreen(sys.stdout) if led else ConsoleScreen(console)
+    screen = JsonScreen(sys.stdout) if led else None
     search = open_search(console, study, cases=cases, devices=devices, replay=replay, runs=runs)
     url = database_url(storage, search.bench.folder)
     with at_work(

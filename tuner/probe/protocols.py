@@ -130,6 +130,13 @@ class Prober(Protocol):
         """
         ...
 
+    def utilisation(self) -> Sequence[float | None]:
+        """Return how busy each device was since the last call, in percent; empty where nothing was measured.
+
+        This is for people who watch a probe. The result of a probe does not depend on it.
+        """
+        ...
+
     def close(self) -> None:
         """End the open session, if there is one, and wait for it. Harmless to repeat."""
         ...

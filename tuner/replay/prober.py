@@ -52,6 +52,10 @@ class ReplayedProber:
         self.spent_s += result.total_s
         return result
 
+    def utilisation(self) -> tuple[float | None, ...]:
+        """Return nothing: a table holds no measurements of single moments."""
+        return ()
+
     def close(self) -> None:
         """End the open session."""
         self.open_session = None

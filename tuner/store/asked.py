@@ -25,6 +25,8 @@ class Asked:
     """Whether the trial measures the best config of the sessions again. Nothing ends such a probe early."""
     origin: str | None = None
     """The other case in which this config is the best, if the config comes from another case."""
+    left: float | None = None
+    """The trials after which the search probably ends, this trial included; None where nothing tells."""
 
 
 def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[FrozenTrial]) -> Asked:
@@ -47,4 +49,5 @@ def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[Froze
         cold=choice.cold,
         confirms=confirms,
         origin=choice.origin,
+        left=choice.left,
     )

@@ -20,7 +20,7 @@ from tuner.search.choosing import Choice, Done, Price, Strategy, free
 from tuner.search.frontier import Frontier
 from tuner.search.history import History
 from tuner.search.sampler import ask_for
-from tuner.search.standing import incumbent, leads
+from tuner.search.standing import Standing, best, incumbent, leads
 from tuner.search.trials import (
     finished,
     frontier,
@@ -129,6 +129,11 @@ class CaseStudy:
     def leads(self, value: float | None) -> bool:
         """Return whether one config alone is the best so far, and this is its mean; see `standing.leads`."""
         return not self._several and leads(readings(self._read()), value)
+
+    @property
+    def best(self) -> Standing | None:
+        """The config with the largest first objective so far: see `standing.best`."""
+        return best(readings(self._read()))
 
     @property
     def usual_s(self) -> float | None:

@@ -19,8 +19,8 @@ POLL_S = 0.5
 END_S = 90.0
 """The seconds that a worker gets to end its probe when the team ends."""
 
-Event = Mapping[str, Any]
-"""A line of a worker's output: an object that `tuner.cli.screen.JsonScreen` writes, or `{"complaint": text}`."""
+Line = Mapping[str, Any]
+"""A line of a worker's output: an event of `tuner.cli.events`, or `{"complaint": text}`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +64,7 @@ class Team:
 
     def __init__(self, plans: Iterable[WorkerPlan]) -> None:
         """Start a worker for each plan. Raises OSError when a process cannot be started."""
-        self._events: queue.SimpleQueue[tuple[_Worker, Event | None]] = queue.SimpleQueue()
+        self._lines: queue.SimpleQueue[tuple[_Worker, Line | None]] = queue.SimpleQueue()
         self._ending = False
         self._workers: list[_Worker] = []
         for plan in plans:
@@ -74,11 +74,11 @@ class Team:
 
     def run(
         self,
-        show: Callable[[str, Event], None],
+        show: Callable[[str, Line], None],
         ended: Callable[[str, Exit], None],
         interrupted: Callable[[], bool] = lambda: False,
     ) -> list[int]:
-        """Show every event until all workers have ended; return the last exit code of each.
+        """Show every line until all workers have ended; return the last exit code of each.
 
         `ended` is called at each end. A worker that died is started again, and repeats its open trial. Once
         `interrupted` returns True, all workers are asked to end.
@@ -87,11 +87,11 @@ class Team:
             if interrupted() and not self._ending:
                 self.stop()
             try:
-                worker, event = self._events.get(timeout=POLL_S)
+                worker, line = self._lines.get(timeout=POLL_S)
             except queue.Empty:
                 continue
-            if event is not None:
-                show(worker.plan.name, event)
+            if line is not None:
+                show(worker.plan.name, line)
                 continue
             code = worker.process.wait()
             _hang_up(worker.process)
@@ -126,8 +126,8 @@ class Team:
     def _read(self, worker: _Worker, stream: IO[str]) -> None:
         with stream:
             for line in stream:
-                self._events.put((worker, _event(line)))
-        self._events.put((worker, None))
+                self._lines.put((worker, _parsed(line)))
+        self._lines.put((worker, None))
 
 
 def _start(plan: WorkerPlan) -> "subprocess.Popen[str]":
@@ -150,10 +150,10 @@ def _hang_up(process: "subprocess.Popen[str]") -> None:
             process.stdin.close()
 
 
-def _event(line: str) -> Event:
-    """Return the event of a line; a line that is no event is an error's text."""
+def _parsed(line: str) -> Line:
+    """Return the object in a line; a line without an object is an error's text."""
     with suppress(ValueError):
-        event = json.loads(line)
-        if isinstance(event, dict):
-            return event
+        parsed = json.loads(line)
+        if isinstance(parsed, dict):
+            return parsed
     return {"complaint": line.rstrip()}

@@ -54,7 +54,8 @@ class Gain:
         if config is None:
             return None
         (place,) = self._pool.places([config_digest(config)])
-        return Choice(config=self._whole(config, history.number), takes_s=outlook.takes_s(place, price))
+        whole = self._whole(config, history.number)
+        return Choice(config=whole, takes_s=outlook.takes_s(place, price), left=outlook.left)
 
     def confirm(self, history: History, price: Price) -> Choice | None:
         """Choose the config with the highest expected value, if only sessions have measured it.

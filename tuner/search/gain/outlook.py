@@ -14,7 +14,7 @@ from tuner.search.gain.pool import Pool
 from tuner.search.gain.prospects import Prospect, Rivals, most_rewarding
 from tuner.search.gain.readings import Readings, mean_readings
 from tuner.search.gain.surrogate import Surrogate
-from tuner.search.gain.worth import below, certainty, imagine, knowledge_gradient
+from tuner.search.gain.worth import below, certainty, imagine, knowledge_gradient, probes_left
 from tuner.search.observed import Observed
 from tuner.study.space import Config, config_digest
 from tuner.study.spec import ProbeSpec
@@ -77,6 +77,11 @@ class Outlook:
             return _ALL_PROBED
         left = self._prospect(price)
         return None if left is None or left.pays else self._goal.in_words(left)
+
+    @property
+    def left(self) -> float | None:
+        """The probes until the search ends, as far as its doubts tell now; None while no config has run."""
+        return None if self.best is None else probes_left(self._threat(self.best))
 
     def is_as_good(self, config: Config, price: Price) -> bool:
         """Check whether a config that has run is as good as the best, as well as the search needs to know it.

@@ -7,6 +7,9 @@ from numpy.typing import NDArray
 
 from tuner.search.arrays import Floats
 
+SMALL_DOUBT, AT_LEAST, PER_RIVAL = 0.02, 1.5, 0.2
+"""Fitted to searches on two recorded tables (`benchmarks/results/left.md`)."""
+
 _erf = np.vectorize(math.erf, otypes=[float])
 
 
@@ -56,3 +59,14 @@ def certainty(truths: Floats, counts: NDArray[np.bool_], best: int, within: floa
     """
     margin = within * np.abs(truths[best])
     return float(np.mean(truths[best] + margin >= np.where(counts, truths, -np.inf).max(axis=0)))
+
+
+def probes_left(threats: Floats) -> float:
+    """Return how many more probes a search usually makes.
+
+    `threats` are the probabilities that each config is clearly better than the best. The search must learn about so
+    many of these configs that the others together leave a doubt of at most `SMALL_DOUBT`. One probe often settles
+    several configs, and the last doubts take some more probes. So the estimate is `AT_LEAST`, and `PER_RIVAL` for each
+    config to learn about.
+    """
+    return AT_LEAST + PER_RIVAL * int(np.count_nonzero(np.cumsum(np.sort(threats)) > SMALL_DOUBT))

@@ -1,0 +1,146 @@
+"""Where events are shown: as lines, live, or as JSON."""
+
+import io
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from rich.console import Console, ConsoleOptions, RenderResult
+from test_board import begun, ended, probe, running, study
+from tests_docs import of
+
+from tuner.cli.board import Board
+from tuner.cli.events import (
+    KINDS,
+    BatchFitStarted,
+    BatchFitted,
+    CalibrationStarted,
+    CaseEnded,
+    Event,
+    LadderFixed,
+    ProbeStarted,
+    StudyEnded,
+    from_json,
+    to_json,
+)
+from tuner.cli.screen import JsonScreen, LineScreen, LiveScreen, open_screen
+
+EVENTS: list[Event] = [
+    study(),
+    begun(),
+    CalibrationStarted(case="walk", rungs=(64, 512)),
+    LadderFixed(case="walk", rungs=(64, 128)),
+    BatchFitStarted(case="walk", parameter="batch_size"),
+    BatchFitted(case="walk", parameter="batch_size", size=64, why="64, the largest"),
+    probe(left_s=60.0),
+    running(utilisation=(50.0, 100.0)),
+    ended(),
+    CaseEnded(case="walk", ending="target reached", probed=1, why=None),
+    StudyEnded(study="demo", cases=({"case": "walk", "best": None},)),
+]
+
+
+class Broken(Board):
+    """A view that cannot be rendered."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        raise ZeroDivisionError
+
+
+def terminal() -> tuple[Console, io.StringIO]:
+    file = io.StringIO()
+    return Console(file=file, width=100, height=25, force_terminal=True, color_system=None), file
+
+
+def test_every_kind_of_event_survives_json() -> None:
+    assert {type(event) for event in EVENTS} == set(KINDS.values())
+    for event in EVENTS:
+        assert from_json(json.loads(to_json(event, "worker 1"))) == event
+
+
+def test_another_object_is_no_event() -> None:
+    assert from_json({"complaint": "x"}) is None
+
+
+def test_json_lines_name_event_and_worker() -> None:
+    file = io.StringIO()
+    screen = JsonScreen(file)
+    screen.show(probe(left_s=60.0), "worker 1")
+    screen.say("for people")
+    screen.close()
+    assert json.loads(file.getvalue()) == {
+        "event": "probe_started",
+        "worker": "worker 1",
+        "case": "walk",
+        "trial": 7,
+        "config": {"num_envs": 4096},
+        "left_s": 60.0,
+    }
+
+
+def test_every_field_of_an_event_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs/watching.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
+    assert rows.keys() - {"event"} == KINDS.keys()
+    for word, kind in KINDS.items():
+        assert [field.name for field in fields(kind) if f"`{field.name}`" not in rows[word]] == []
+
+
+def test_the_documented_line_is_an_event() -> None:
+    (example,) = of("watching.md", "json")
+    assert isinstance(from_json(json.loads(example.text)), ProbeStarted)
+
+
+def test_lines_of_a_team_carry_the_name_of_their_worker() -> None:
+    file = io.StringIO()
+    screen = LineScreen(Console(file=file, width=100))
+    for event in EVENTS:
+        screen.show(event, "worker 1")
+    assert file.getvalue().splitlines()[0] == "worker 1: case walk: 2 of 24 trials done"
+    assert file.getvalue().splitlines()[5].startswith("worker 1: #7 (trial 3 of 24) num_envs=4096: ok 61.2 ± 0.8")
+
+
+def test_a_terminal_shows_the_lines_and_then_nothing_live() -> None:
+    console, file = terminal()
+    screen = open_screen(console)
+    assert isinstance(screen, LiveScreen)
+    for event in EVENTS:
+        screen.show(event)
+    screen.say("a process is left")
+    screen.close()
+    screen.close()
+    shown = file.getvalue()
+    assert "#7 (trial 3 of 24) num_envs=4096: ok 61.2 ± 0.8" in shown
+    assert "a process is left" in shown
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1  # the cursor is hidden once, and shown again
+
+
+def test_a_view_that_cannot_be_rendered_costs_no_line() -> None:
+    console, file = terminal()
+    screen = LiveScreen(console, Broken())
+    for event in EVENTS:
+        screen.show(event)
+    screen.close()
+    assert "#7 (trial 3 of 24) num_envs=4096: ok 61.2 ± 0.8" in file.getvalue()
+
+
+def test_a_terminal_that_is_gone_ends_nothing() -> None:
+    class Gone(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(5, "Input/output error")
+
+    screen = LiveScreen(Console(file=Gone(), width=100, force_terminal=True), Board())
+    for event in EVENTS:
+        screen.show(event)
+    screen.close()
+
+
+@pytest.mark.parametrize(
+    "console",
+    [Console(file=io.StringIO(), width=100), Console(file=io.StringIO(), force_terminal=True, quiet=True)],
+    ids=["no terminal", "quiet"],
+)
+def test_elsewhere_nothing_is_live(console: Console) -> None:
+    assert isinstance(open_screen(console), LineScreen)

@@ -1,0 +1,210 @@
+"""What happens while a study runs, as records: each becomes text, a live view, or a line of JSON (docs/watching.md)."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, get_args
+
+from pydantic import TypeAdapter
+
+from tuner.cli.document import plain
+from tuner.study.space import Value
+
+Phase = Literal["starting", "warm-up", "measuring"]
+"""What a running probe does: it starts its trainer, makes iterations that do not count, or is in its window."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StudyStarted:
+    """A process begins to work on a study."""
+
+    study: str
+    trainer: str
+    cases: tuple[str, ...]
+    devices: tuple[str, ...]
+    objectives: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Best:
+    """The config that is the best of its case so far. The value is a mean if the config was measured several times."""
+
+    value: float
+    error: float | None
+    """The standard error of the value."""
+    trial: int
+    """The newest trial of the config."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseStarted:
+    """The work on a case begins, or goes on."""
+
+    case: str
+    finished: int
+    target: int | None
+    """The number of finished trials that ends the work; None where no number does."""
+    best: Best | None
+    saved: int
+    """The trials of an earlier run whose results are stored only now."""
+    to_repeat: int
+    """The interrupted trials of an earlier run that will be repeated."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CalibrationStarted:
+    """The rungs of an `auto` ladder are now computed from probes at these rungs."""
+
+    case: str
+    rungs: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LadderFixed:
+    """The `auto` ladder of a case has these rungs."""
+
+    case: str
+    rungs: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchFitStarted:
+    """A batch size that is `auto` is now computed from the memory of small probes."""
+
+    case: str
+    parameter: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchFitted:
+    """The batch size of a case that is `auto` has this value."""
+
+    case: str
+    parameter: str
+    size: int
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeStarted:
+    """A probe begins."""
+
+    case: str
+    trial: int
+    config: dict[str, Value]
+    left_s: float | None
+    """The seconds until the search probably ends, this probe included; None where nothing tells."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeRunning:
+    """A probe still runs."""
+
+    case: str
+    trial: int
+    phase: Phase
+    seconds: float
+    """Since the probe began."""
+    iteration: int | None
+    """The completed iterations, of the window if the phase is `measuring`; None before the first."""
+    usual_iterations: int
+    """The iterations of a usual window. A probe may need more."""
+    value: float | None
+    """The first objective over the window so far."""
+    error: float | None
+    samples_per_s: float | None
+    utilisation: tuple[float | None, ...]
+    """How busy each device was since the last event, in percent and in the order of `devices`; empty if unknown."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeEnded:
+    """The result of a probe is stored."""
+
+    case: str
+    trial: int
+    config: dict[str, Value]
+    total_batch: float | None
+    """The samples of all ranks in one step of the optimiser; None where they are unknown."""
+    status: str
+    """`ok`, `pruned`, `interrupted`, `no_reading`, or the kind of failure."""
+    values: tuple[float, ...]
+    """The objectives, in their order."""
+    error: float | None
+    """The standard error of the first objective."""
+    samples_per_s: float | None
+    leads: bool
+    """Whether the config alone is the best so far."""
+    notes: tuple[str, ...]
+    """Why there is no value, why the config cannot be the best, and what to know of the numbers."""
+    confirms: bool
+    """Whether the plain command has measured a session's best config again."""
+    origin: str | None
+    """The similar case whose best config this is."""
+    seconds: float
+    best: Best | None
+    finished: int
+    target: int | None
+    counts: bool
+    """Whether the trial counts towards `target`."""
+    left_s: float | None
+    """The seconds until `target`, if probes go on to take the usual time; a search may end before."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseEnded:
+    """The work on a case has ended."""
+
+    case: str
+    ending: str
+    probed: int
+    """The trials of this command."""
+    why: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StudyEnded:
+    """The command has ended its work on the study."""
+
+    study: str
+    cases: tuple[dict[str, Any], ...]
+    """Where each case stands, as `tuner status --json` writes it."""
+
+
+Event = (
+    StudyStarted
+    | CaseStarted
+    | CalibrationStarted
+    | LadderFixed
+    | BatchFitStarted
+    | BatchFitted
+    | ProbeStarted
+    | ProbeRunning
+    | ProbeEnded
+    | CaseEnded
+    | StudyEnded
+)
+
+KINDS: dict[str, type[Event]] = {
+    re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in get_args(Event)
+}
+"""The word for each kind of event in a line of JSON."""
+_WORDS = {kind: word for word, kind in KINDS.items()}
+
+
+def to_json(event: Event, worker: str = "") -> str:
+    """Return an event as a line of JSON; `worker` names the worker of a team that the event comes from."""
+    return json.dumps({"event": _WORDS[type(event)]} | ({"worker": worker} if worker else {}) | plain(event))
+
+
+def from_json(line: Mapping[str, Any]) -> Event | None:
+    """Return the event of a parsed line; None for any other object. Raises ValueError where a field is wrong."""
+    kind = KINDS.get(line.get("event", ""))
+    return _adapter(kind).validate_python(line) if kind else None
+
+
+@cache
+def _adapter(kind: type[Event]) -> TypeAdapter[Event]:
+    return TypeAdapter(kind)
