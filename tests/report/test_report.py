@@ -13,6 +13,7 @@ from tuner.errors import EmptyStoreError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.summary import Beside
+from tuner.kept.race import KeptRun
 from tuner.report.facts import CaseFacts, StudyFacts, gather
 from tuner.report.page import render
 from tuner.report.pictures import pictures
@@ -50,6 +51,21 @@ def test_a_stranger_reads_when_the_best_was_found(cases: dict[str, CaseFacts]) -
         "Trial #6 first measured the best config, after 2,079 device-seconds (36 % of all). "
         "The rest made sure that no other config is better. "
         "The search ended by itself: 98% sure that no config is 1% better than the best."
+    )
+
+
+def test_a_race_shows_its_curves_and_its_winner(cases: dict[str, CaseFacts]) -> None:
+    runs = tuple(
+        KeptRun(config={"num_envs": envs}, seed=seed, seconds=60.0, curve=((1.0, 0.5), (50.0, envs / 64 + seed)))
+        for envs in (64, 128)
+        for seed in (0, 1)
+    )
+    assert not [one for one in pictures(cases["amp_pi_plus"]) if one.name == "race"]
+    (drawn,) = [one for one in pictures(replace(cases["amp_pi_plus"], race=runs)) if one.name == "race"]
+    assert [trace["name"] for trace in drawn.data] == ["num_envs=128"] * 2 + ["num_envs=64"] * 2
+    assert [trace["showlegend"] for trace in drawn.data] == [True, False, True, False]
+    assert "In the race num_envs=128 learnt most: score 1.833 ± 0.333 after 60 s of training, mean of 2 run(s)." in (
+        drawn.caption
     )
 
 

@@ -8,6 +8,7 @@ from tuner.export.facts import reasons_to_end
 from tuner.export.query import StudyReader
 from tuner.export.records import CaseRecord, TrialRecord
 from tuner.export.summary import CaseSummary, summarise
+from tuner.kept.race import KeptRun
 from tuner.probe.kinds import FailureKind
 from tuner.probe.series import Series, read_series
 from tuner.report.configs import Point, points
@@ -51,6 +52,8 @@ class CaseFacts:
     failures: tuple[Failed, ...]
     series: Series | None
     """What the devices of the best's newest probe showed over time."""
+    race: tuple[KeptRun, ...]
+    """The runs of the case's race."""
     why_ended: str | None
     """Why nothing was left that is worth a probe."""
     missing: tuple[str, ...]
@@ -121,6 +124,7 @@ def _case(
         waited=waited(trials, devices),
         failures=failed,
         series=series,
+        race=reader.races.get(record.name, ()),
         why_ended=why_ended,
         missing=tuple(_missing(best, series, failed, measured)),
     )

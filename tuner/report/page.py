@@ -14,10 +14,12 @@ from tuner.report import words
 from tuner.report.drawing import Picture
 from tuner.report.facts import CaseFacts, StudyFacts
 from tuner.report.pictures import pictures
+from tuner.report.raced import winner
 
 _BEST_FIRST = 5
 """The number of best configs, and of worst configs, that are listed for each case."""
 _FILTERS = {
+    "winner": winner,
     "config": in_words,
     "verdict": words.verdict,
     "limit": words.limit,

@@ -5,10 +5,12 @@ from collections.abc import Callable
 from tuner.report.drawing import Picture
 from tuner.report.facts import CaseFacts
 from tuner.report.measured import ladder, over_time
+from tuner.report.raced import curves
 from tuner.report.searched import choices, history, parameters, spending
 
 PICTURES: tuple[Callable[[CaseFacts], Picture | None], ...] = (
     choices,
+    curves,
     history,
     over_time,
     parameters,
