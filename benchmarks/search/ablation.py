@@ -123,6 +123,12 @@ class OneProbeAtATime(Outlook):
         return super()._promising(price)[:1]
 
 
+class NarrowTails(Outlook):
+    @property
+    def _freedom(self) -> float:
+        return 1e6
+
+
 class Undoubting(Outlook):
     def ended(self, price: Price) -> str | None:
         trifling = self.best is not None and self._trifling(self._gain, self.best)
@@ -189,6 +195,7 @@ ENTRIES = (
     Entry(without="fitted lengths and sizes", outlook=with_parts(surrogate=UsualShape)),
     Entry(without="readings on purpose again", outlook=ReadOnce),
     Entry(without="series of probes", outlook=OneProbeAtATime),
+    Entry(without="wide tails", outlook=NarrowTails),
     Entry(without="readings against doubt", outlook=Undoubting),
     Entry(without="begin half-way up", outlook=FromTheBottom),
     Entry(without="second far up", outlook=NotFarUp),

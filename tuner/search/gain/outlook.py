@@ -141,7 +141,7 @@ class Outlook:
             runs=self._runs[places],
             known=np.isin(places, self._rivals),
             error=self._readings.error,
-            freedom=PRIOR_FREEDOM + len(self._readings.values),
+            freedom=self._freedom,
             ceiling=self._goal.ceiling,
         )
         return most_rewarding(
@@ -150,6 +150,10 @@ class Outlook:
             self._goal.training_s,
             lambda probes: self._costs.series_s(price, places[probes.members], probes.repeats),
         )
+
+    @property
+    def _freedom(self) -> float:
+        return PRIOR_FREEDOM + len(self._readings.values)
 
     def _promising(self, price: Price) -> Codes:
         """Return the places of the configs of which exact knowledge would gain most per second, the best one first."""
