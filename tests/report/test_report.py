@@ -138,6 +138,12 @@ def test_every_picture_says_in_words_what_it_shows(cases: dict[str, CaseFacts]) 
             assert picture.caption.endswith(".")
 
 
+def test_a_config_above_the_best_is_explained(cases: dict[str, CaseFacts]) -> None:
+    (choices, *_), (others, *_) = (pictures(cases[name]) for name in ("amp_pi_plus", "deepmimic_pi_plus_ppo"))
+    assert choices.caption.endswith("were measured in sessions alone, which may read too high.")
+    assert "sessions" not in others.caption
+
+
 def test_text_of_a_trainer_stays_text(study: StudyFacts) -> None:
     bad = "<script>alert(1)</script>"
     page = render(study, form="html", commands={case.summary.case: bad for case in study.cases})

@@ -27,6 +27,8 @@ class Point:
     mem_share_pct: float | None
     """The largest share of a device's memory in use, in percent."""
     readings: int
+    is_warm: bool = False
+    """Whether only sessions have measured the config."""
     is_best: bool
     is_eligible: bool
     """Whether the config may be the best."""
@@ -77,6 +79,7 @@ def _point(record: CaseRecord, mean: TrialRecord, best: Config | None, is_eligib
         rung=rung if isinstance(rung, int) else None,
         mem_share_pct=memory_share(mean),
         readings=mean.readings,
+        is_warm=bool(mean.probe.warm),
         is_best=config == best,
         is_eligible=is_eligible,
         on_front=on_front,

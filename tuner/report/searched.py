@@ -26,11 +26,14 @@ def choices(case: CaseFacts) -> Picture | None:
         _dots(front, "no other is better in both", FRONT, mode="lines+markers", symbol="square"),
         _dots([point for point in known if point.is_best], "the best", BEST, size=13, symbol="star"),
     ]
+    best = next((point for point in known if point.is_best), None)
+    is_above = best is not None and any(point.is_warm and point.value > best.value for point in known)
+    above = " Configs above the best were measured in sessions alone, which may read too high." if is_above else ""
     return Picture(
         name="choices",
         title="What else could be chosen",
         caption="Each dot is a config. To the right it trains more samples per second, upwards it keeps the least busy "
-        "device busier. The line joins the configs that no other config beats in both.",
+        "device busier. The line joins the configs that no other config beats in both." + above,
         data=[one for one in data if one["x"]],
         layout={"xaxis": axis("samples per second"), "yaxis": axis(case.objective)},
     )
@@ -154,6 +157,7 @@ def _dots(
 
 def _hover(point: Point) -> str:
     of_several = f", mean of {point.readings}" if point.readings > 1 else ""
+    of_several += ", in a session" if point.is_warm else ""
     speed = f", {point.samples_per_s:,.0f} samples/s" if point.samples_per_s is not None else ""
     return (
         text(f"#{point.trial} {with_error(point.value, point.error)}{of_several}{speed}")
