@@ -9,7 +9,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --con
 # where it is set, every process that is started would compile anew what it imports
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: optimize test check lint clean
+.PHONY: optimize test check docs lint clean
 
 ## optimize: install, then run or resume the study STUDY (default pi_plus)
 optimize: $(VENV)/installed
@@ -44,5 +44,14 @@ $(VENV)/installed-dev: $(VENV)/installed
 	$(PIP) --editable '.[dev,dashboard,postgresql,notebook,report,slurm]'
 	touch $@
 
+## docs: install what builds the documentation site, then build it into build/site; a broken link is an error
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: $(VENV)/installed-docs
+	$(BIN)/mkdocs build --strict --quiet
+
+$(VENV)/installed-docs: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	$(PIP) 'mkdocs-material' 'mkdocstrings[python]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build/site .pytest_cache .ruff_cache .hypothesis .import_linter_cache

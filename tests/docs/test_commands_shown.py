@@ -62,6 +62,11 @@ PARSED = {
     "tuner doctor --study pi_plus",
     "tuner try --study S",  # starts a trainer: tests/cli/test_init.py runs it
     "tuner try --study train",
+    "tuner doctor --study train",
+    "tuner optimize --study train",
+    "tuner status --study train",
+    "tuner report --study train",
+    "tuner plan --study train --best",
     "tuner scale --study pi_plus --gpus 1,2",
 }
 SHELL = {

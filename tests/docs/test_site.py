@@ -1,0 +1,37 @@
+"""The documentation site has every page, without building it: `make docs` builds it and checks each link."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+from tests_docs import ROOT
+
+import tuner
+
+SITE = YAML(typ="safe").load(ROOT / "mkdocs.yml")
+
+
+def pages(nav: list[Any]) -> Iterator[str]:
+    """Yield the pages of a part of the navigation."""
+    for entry in nav:
+        for target in entry.values():
+            yield from [target] if isinstance(target, str) else pages(target)
+
+
+def test_every_page_has_one_place_in_the_navigation() -> None:
+    placed = list(pages(SITE["nav"]))
+    assert len(placed) == len(set(placed))
+    assert set(placed) == {"README.md", "CHANGELOG.md", *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))}
+
+
+@pytest.mark.parametrize("name", sorted({name for name in tuner.__all__ if callable(getattr(tuner, name))}))
+def test_every_public_class_and_function_is_on_the_page(name: str) -> None:
+    shown = re.findall(r"^::: (\S+)$", (ROOT / "docs/python.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert f"{getattr(tuner, name).__module__}.{getattr(tuner, name).__qualname__}" in shown
+
+
+def test_nothing_on_the_site_is_fetched_from_a_network() -> None:
+    assert SITE["theme"]["font"] is False
+    assert "offline" in SITE["plugins"]
