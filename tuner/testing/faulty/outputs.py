@@ -76,8 +76,9 @@ def report_own_counts(rank: Rank) -> None:
 
 def report_too_busy(rank: Rank) -> None:
     """Report three times the seconds that have passed as busy."""
+    begun_s = time.monotonic()
     rank.report = lambda iteration: rank.report_raw(
-        iteration=iteration, samples=(iteration + 1) * SAMPLES, busy_s=3 * (iteration + 1) * rank.iteration_s
+        iteration=iteration, samples=(iteration + 1) * SAMPLES, busy_s=3 * (time.monotonic() - begun_s)
     )
 
 
