@@ -27,13 +27,13 @@ def database(postgresql_server: str) -> Iterator[Database]:
 
 
 @contextmanager
-def lost_before_statement(database: Database, number: int) -> Iterator[list[int]]:
-    """Cut the connection before the statement of this number; give the numbers of the statements."""
+def lost_before_statement(database: Database, *numbers: int) -> Iterator[list[int]]:
+    """Cut the connection before the statements of these numbers; give the numbers of the statements."""
     seen: list[int] = []
 
     def cut(connection: Connection, *_: Any) -> None:
         seen.append(len(seen))
-        if seen[-1] == number:
+        if seen[-1] in numbers:
             connection.connection.dbapi_connection.close()  # pyright: ignore[reportOptionalMemberAccess]
 
     event.listen(database.storage.engine, "before_cursor_execute", cut)
@@ -78,6 +78,18 @@ def test_a_connection_that_is_lost_at_any_statement_costs_nothing(database: Data
     assert {one.state.name for one in told} == {"COMPLETE"}
     assert not repeats([one.params for one in told])
     assert all(one.intermediate_values == {1: 40.0} for one in told)
+
+
+def test_a_connection_that_is_lost_again_while_work_is_repeated_costs_nothing(database: Database) -> None:
+    study = case_study(database, name="again/amp_walk")
+    asked = ask(study)
+    with lost_before_statement(database, *range(12)) as seen:
+        study.report(asked, 1, 40.0)
+    with lost_before_statement(database, *range(12)):
+        tell(study, asked, ok(50.0))
+    assert len(seen) > 12
+    (told,) = stored(database, "again/amp_walk")
+    assert (told.state.name, told.intermediate_values) == ("COMPLETE", {1: 40.0})
 
 
 def test_what_was_committed_is_not_done_again(database: Database) -> None:

@@ -44,19 +44,22 @@ class Transactions:
     ) -> Answer:
         """Do the work in one transaction. Work inside other work belongs to the outer transaction.
 
-        `first` is done at the beginning of the transaction, and `again` before the work is repeated.
+        `first` is done at the beginning of the transaction, and `again` in it before the work is repeated.
         PostgreSQL tells after a lost connection whether the transaction was committed: the work is not repeated then.
         Raises ConnectionLostError where connections are lost for longer than `away_s`.
         """
         if self._transaction is not None:
             return work()
         end_s = time.monotonic() + self._away_s
+        is_repeated = False
         while True:
             answers: list[Answer] = []
             number: int | None = None
             try:
                 with self._joining() as connection:
                     first(connection)
+                    if is_repeated:
+                        again()
                     answers.append(work())
                     number = self._number(connection)
                     connection.commit()
@@ -66,7 +69,7 @@ class Transactions:
                     return answers[0]
                 if time.monotonic() >= end_s:
                     raise
-            again()
+            is_repeated = True
 
     @contextmanager
     def _joining(self) -> Iterator[Connection]:
