@@ -37,6 +37,7 @@ from sqlalchemy import insert
 from benchmarks.costs.export import MOMENT, probe_record
 from tuner.kept.case import KeptCase
 from tuner.kept.probe import KeptProbe
+from tuner.search.choosing import Strategy
 from tuner.search.searching import by_drawing
 from tuner.search.trials import distribution, launch_digest
 from tuner.search.verdict import State, Verdict
@@ -150,51 +151,68 @@ def plain(url: str) -> Callable[[], object]:
     return ask
 
 
-def case_study(database: Database) -> CaseStudy:
+def case_study(database: Database, space: Space = SPACE, strategy: Strategy | None = None) -> CaseStudy:
+    """Open the case; its search is TPE unless there is another `strategy`."""
     return CaseStudy(
         database,
         NAME,
-        space=SPACE,
-        strategy=lambda count: by_drawing(SPACE, SearchSpec(sampler="tpe"), resumed_at=count),
+        space=space,
+        strategy=lambda count: strategy or by_drawing(space, SearchSpec(sampler="tpe"), resumed_at=count),
         pruner=NopPruner(),
-        identity={"space": SPACE.describe(), "objective": "min_avg_util"},
+        identity={"space": space.describe(), "objective": "min_avg_util"},
         case=KeptCase(case="walk", method="walk", objective="min_avg_util"),
     )
 
 
-def fill(url: str, trials: int) -> None:
-    """Begin a case, and write its trials directly into the tables: to ask and tell them would take hours."""
+def fill(
+    url: str, trials: int, space: Space = SPACE, value: Callable[[Config, random.Random], float] | None = None
+) -> None:
+    """Begin a case, and write its trials directly into the tables: to ask and tell them would take hours.
+
+    `value` says what a config measures, by default anything.
+    """
     database = Database(url)
-    case_study(database)
+    case_study(database, space)
     study_id = database.storage.get_study_id_from_name(NAME)
     draw = random.Random(0)
     with database.storage.engine.begin() as connection:
         for first in range(0, trials, 10_000):
             numbers = range(first, min(first + 10_000, trials))
-            for model, rows in _rows(study_id, numbers, draw).items():
+            for model, rows in _rows(study_id, numbers, draw, space, value or _anything).items():
                 connection.execute(insert(model), rows)
     database.close()
 
 
-def _rows(study_id: int, numbers: range, draw: random.Random) -> dict[type, list[dict[str, Any]]]:
+def _anything(_: Config, draw: random.Random) -> float:
+    return draw.uniform(20.0, 90.0)
+
+
+def _rows(
+    study_id: int, numbers: range, draw: random.Random, space: Space, value: Callable[[Config, random.Random], float]
+) -> dict[type, list[dict[str, Any]]]:
     rows: dict[type, list[dict[str, Any]]] = defaultdict(list)
     times = {"_datetime_start_utc": MOMENT, "_datetime_complete_utc": MOMENT}
-    kinds = {parameter.name: distribution_to_json(distribution(parameter)) for parameter in SPACE.parameters}
+    kinds = {parameter.name: distribution_to_json(distribution(parameter)) for parameter in space.parameters}
     for number in numbers:
         key, ok = {"trial_id": number + 1}, number % 5 != 0
-        config: Config = {parameter.name: draw.choice(parameter.values) for parameter in SPACE.parameters}
-        util_pct = draw.uniform(20.0, 90.0)
+        config: Config = {parameter.name: draw.choice(parameter.values) for parameter in space.parameters}
+        util_pct = value(config, draw)
         state = TrialState.COMPLETE if ok else TrialState.PRUNED
         rows[models.TrialModel].append(key | {"number": number, "study_id": study_id, "state": state} | times)
         record = probe_record(number, ok=ok, util_pct=util_pct) | {"config": config, "digest": launch_digest(config)}
         rows[models.TrialUserAttributeModel].append(key | {"key": "probe", "value_json": json.dumps(record)})
         rows[models.TrialParamModel] += [
-            key | {"param_name": name, "param_value": float(config[name]) - 1.0, "distribution_json": kinds[name]}
-            for name in config
+            key
+            | {
+                "param_name": one.name,
+                "param_value": one.values.index(config[one.name]),
+                "distribution_json": kinds[one.name],
+            }
+            for one in space.parameters
         ]
         if ok:
-            value = {"objective": 0, "value": util_pct, "value_type": models.TrialValueModel.TrialValueType.FINITE}
-            rows[models.TrialValueModel].append(key | value)
+            told = {"objective": 0, "value": util_pct, "value_type": models.TrialValueModel.TrialValueType.FINITE}
+            rows[models.TrialValueModel].append(key | told)
     return rows
 
 

@@ -54,7 +54,10 @@ class Frontier:
     """Knows which configs must run out of memory: those that need at least as much as a config that did."""
 
     def __init__(self, known: Iterable[OutOfMemory] = ()) -> None:
-        self._known = tuple(known)
+        self._known: dict[Need, dict[frozenset[object], list[OutOfMemory]]] = {}
+        for one in known:
+            alike = self._known.setdefault(one.need, {})
+            alike.setdefault(_others(one.config, one.need), []).append(one)
 
     def beyond(self, config: Mapping[str, Value]) -> OutOfMemory | None:
         """Return the known failure that says that `config` cannot run; None if no failure does.
@@ -63,17 +66,16 @@ class Frontier:
         """
         scaled = (
             OutOfMemory(one.config, one.violation * _ratio(config.get(LADDER), one.config.get(LADDER)))
-            for one in self._known
-            if _needs_no_less(config, one.config, one.need)
+            for need, alike in self._known.items()
+            for one in alike.get(_others(config, need), ())
+            if all(_ratio(config.get(name), one.config.get(name)) >= 1.0 for name in need.growing)
         )
         return max(scaled, key=lambda one: one.violation, default=None)
 
 
-def _needs_no_less(config: Mapping[str, Value], than: Mapping[str, Value], need: Need) -> bool:
-    others = (config.keys() | than.keys()) - need.ignored.union(need.growing)
-    return all(config.get(name) == than.get(name) for name in others) and all(
-        _ratio(config.get(name), than.get(name)) >= 1.0 for name in need.growing
-    )
+def _others(config: Mapping[str, Value], need: Need) -> frozenset[object]:
+    """Return what must be the same in two configs, so that their needs can be compared."""
+    return frozenset(one for one in config.items() if one[0] not in need.growing and one[0] not in need.ignored)
 
 
 def _ratio(value: Value | None, other: Value | None) -> float:

@@ -84,11 +84,10 @@ class Growth:
         return scale
 
     def _rows(self, configs: Sequence[Config]) -> Floats:
-        return np.array([self._row(config) for config in configs]).reshape(len(configs), 2 + 2 * len(self._others))
-
-    def _row(self, config: Config) -> list[float]:
-        line = [1.0, float(config.get(LADDER, 0.0))]
-        return [*line, *(part * (config.get(VARIANT) == other) for other in self._others for part in line)]
+        line = np.array([np.ones(len(configs)), [float(config.get(LADDER, 0.0)) for config in configs]])
+        variants = [config.get(VARIANT) for config in configs]
+        parts = [line * np.array([variant == other for variant in variants]) for other in self._others]
+        return np.concatenate([line, *parts]).T
 
 
 def inherited(
