@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def value(config: Config, draw: random.Random) -> float:
-    """Return what a config measures: more on higher rungs, with one best backend and a best in the middle of the rest."""
+    """Return what a config measures: more on higher rungs, one best backend, and a best in the middle of the rest."""
     places = {one.name: one.values.index(config[one.name]) / (STEPS - 1) for one in SPACE.parameters}
     others = sum((places[name] - 0.6) ** 2 for name in ("workers", "prefetch", "batch"))
     return 40.0 + 40.0 * places[LADDER] ** 0.5 + 5.0 * (config["backend"] == "d") - 10.0 * others + draw.gauss(0.0, 0.5)

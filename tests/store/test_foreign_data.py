@@ -75,6 +75,15 @@ def test_a_broken_study_does_not_break_the_others(url: str) -> None:
     assert [row.left_out for row in summarise(StudyReader(connect(url), "other"))] == [1, 1]
 
 
+def test_a_study_goes_on_whose_names_of_values_are_damaged(url: str) -> None:
+    with opened(url) as database:
+        probe(case_study(database), ok(50.0))
+    _edit(url, "update study_system_attributes set value_json = '{'")
+    with opened(url) as database:
+        assert probe(case_study(database), ok(60.0))
+    assert [row.ok for row in summarise(StudyReader(connect(url), "demo"))] == [2]
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["ok", "gpu_oom", "crash"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

@@ -23,7 +23,7 @@ VALUES = table("trial_values", column("trial_id"), column("objective"), column("
 STEPS = table("trial_intermediate_values", column("trial_id"), column("step"), column("intermediate_value"))
 ATTRIBUTES = table("trial_user_attributes", column("trial_id"), column("key"), column("value_json"))
 CONSTRAINTS = table("trial_system_attributes", column("trial_id"), column("key"), column("value_json"))
-SYSTEM_FACTS = table("study_system_attributes", column("study_id"), column("key"))
+SYSTEM_FACTS = table("study_system_attributes", column("study_id"), column("key"), column("value_json"))
 STATE = cast(TRIALS.c.state, String)
 """Of a trial; the column has an enum type of its own on PostgreSQL."""
 

@@ -15,7 +15,18 @@ from tuner.kept.pages import Others, pages
 from tuner.kept.probe import KeptProbe, decode_json, searched
 from tuner.kept.storable import read_json, storable
 from tuner.kept.study import KeptStudy
-from tuner.kept.tables import ATTRIBUTES, CONSTRAINTS, FACTS, PARAMETERS, STEPS, STUDIES, TRIALS, VALUES, of_study
+from tuner.kept.tables import (
+    ATTRIBUTES,
+    CONSTRAINTS,
+    FACTS,
+    PARAMETERS,
+    STEPS,
+    STUDIES,
+    SYSTEM_FACTS,
+    TRIALS,
+    VALUES,
+    of_study,
+)
 from tuner.kept.trial import is_kept
 
 PAGE_TRIALS = 2000
@@ -43,6 +54,11 @@ class TrialStorage(RDBStorage):
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
         """Return the attributes of a study; None for an attribute that is damaged."""
         query = select(FACTS.c.key, FACTS.c.value_json).where(FACTS.c.study_id == study_id)
+        return {row.key: read_json(row.value_json) for row in self.rows(query)}
+
+    def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
+        """Return Optuna's own attributes of a study; None for an attribute that is damaged."""
+        query = select(SYSTEM_FACTS.c.key, SYSTEM_FACTS.c.value_json).where(SYSTEM_FACTS.c.study_id == study_id)
         return {row.key: read_json(row.value_json) for row in self.rows(query)}
 
     def study_id(self, name: str) -> int | None:
