@@ -89,7 +89,18 @@ def test_a_case_in_which_no_size_runs_stops_with_a_message(tmp_path: Path) -> No
     outcome, _ = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.GPU_OOM))
     assert outcome.stopped
     assert outcome.failure is not None
-    assert outcome.failure.detail == "batch is auto, and no batch size has run; write `choices` of sizes that do"
+    assert (
+        outcome.failure.detail == "batch is auto, and fewer than two batch sizes ran; write `choices` of sizes that run"
+    )
+
+
+def test_a_size_that_is_too_slow_does_not_make_the_batch_small(tmp_path: Path) -> None:
+    def slow(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        return failed(plan, FailureKind.TOO_SLOW) if plan.config["batch"] == 48 else card(plan, stop)
+
+    _, watcher = optimised(tmp_path, slow, study=batched({"batch": "auto", "max": 4096}))
+    assert [config["batch"] for config in watcher.launched[:3]] == [48, 384, 3072]
+    assert watcher.fitted[0].size == 1024
 
 
 def test_the_study_may_name_the_samples_and_the_most(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class CaseWork:
     @property
     def rungs(self) -> tuple[int, ...] | None:
         """The rungs of an `auto` ladder; None until they are fixed."""
-        return self._study.rungs
+        return self._study.kept.rungs
 
     def fix_rungs(self) -> tuple[int, ...]:
         """Return the rungs of an `auto` ladder; compute them from the trials so far where the study has none."""
@@ -69,7 +69,7 @@ class CaseWork:
     @property
     def batch(self) -> BatchFit | None:
         """The batch size that is `auto`; None until it has been worked out."""
-        return self._study.batch
+        return self._study.kept.batch
 
     def fix_batch(self, batch: BatchToFit) -> BatchFit | None:
         """Return the batch size that is `auto`; work it out from the trials so far where the study has none."""

@@ -70,7 +70,7 @@ def _batch_fitted(job: Job, case: Case, batch: BatchToFit) -> tuple[Job, CaseOut
             return job, outcome
     fitted = work.fix_batch(batch)
     if fitted is None:
-        why = f"{batch.parameter} is auto, and no batch size has run; write `choices` of sizes that do"
+        why = f"{batch.parameter} is auto, and fewer than two batch sizes ran; write `choices` of sizes that run"
         failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="batch", detail=why)
         probed = outcome.probed if outcome else 0
         return job, CaseOutcome(case=case, ending=Ending.SETUP, probed=probed, failure=failure)

@@ -15,7 +15,7 @@ from tuner.probe.plan import Device
 from tuner.probe.protocols import DeviceSource
 from tuner.search.batch_calibration import BatchToFit
 from tuner.search.calibration import usual
-from tuner.study.batch import BatchFit
+from tuner.study.batch import BatchFit, first_size
 from tuner.study.cases import Case
 from tuner.study.load import DeviceKind, load, narrowed
 from tuner.study.space import LADDER, Config, Space, every
@@ -134,6 +134,7 @@ class Workbench:
         return BatchToFit(
             parameter=parameter,
             space=space,
+            first=first_size(None if named else at_hand[0]),
             probed_samples=named or at_hand[0],
             samples=named or max(known, default=None),
             total_mib=min((one.mem_total_mib for one in self.devices if one.mem_total_mib), default=None),

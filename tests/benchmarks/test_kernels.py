@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.probes.bounds import CARDS, Card, Launches, bounds, count_launches, work
-from benchmarks.probes.kernels import append, best_config, page, recorded, row, rows
+from benchmarks.probes.kernels_page import page
+from benchmarks.probes.kernels_rows import append, best_config, recorded, row, rows
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure, ProbeResult
 from tuner.trainers.reference.agent import AgentSettings, agent_settings

@@ -58,9 +58,9 @@ def test_rungs_are_fixed_by_whoever_comes_first(study: CaseStudy, other: CaseStu
     def too_late(trials: Sequence[FrozenTrial]) -> tuple[int, ...]:
         raise AssertionError(f"asked again, after {len(trials)} trials")
 
-    assert (study.rungs, other.rungs) == (None, None)
+    assert (study.kept.rungs, other.kept.rungs) == (None, None)
     assert study.fix_rungs(lambda trials: (8, len(trials))) == (8, 2)
-    assert other.fix_rungs(too_late) == study.rungs == other.rungs == (8, 2)
+    assert other.fix_rungs(too_late) == study.kept.rungs == other.kept.rungs == (8, 2)
 
 
 def test_seeds_are_asked_first(study: CaseStudy) -> None:

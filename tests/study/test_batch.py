@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.study.batch import MEASURABLE_MIB, MOST, SAFETY, BatchFit, Tried, fit, next_size
+from tuner.study.batch import MEASURABLE_MIB, MOST, SAFETY, BatchFit, Tried, first_size, fit, next_size
 
 H200_MIB = 143_771.0
 
@@ -69,6 +69,26 @@ def test_after_running_out_of_memory_it_goes_down() -> None:
     made = fit(tried, total_mib=24_564.0)
     assert made is not None
     assert made.size == 16
+
+
+def test_an_iteration_of_many_samples_begins_with_larger_batches() -> None:
+    assert [first_size(count) for count in (None, 10, 3072, 32_768, 524_288)] == [48, 3, 48, 768, 12288]
+    assert next_size([], first=first_size(32_768), samples=32_768) == 768
+
+
+def test_a_probe_that_failed_for_another_reason_says_nothing() -> None:
+    slow = Tried(size=48, fits=None)
+    assert next_size([slow]) == 384
+    assert fit([slow, Tried(size=384, used_mib=900.0)], total_mib=H200_MIB) is None
+    tried = [slow, Tried(size=384, used_mib=900.0), Tried(size=3072, used_mib=2000.0)]
+    assert next_size(tried) is None
+    made = fit(tried, total_mib=H200_MIB)
+    assert made is not None
+    assert made.size == MOST
+
+
+def test_a_single_probe_never_decides() -> None:
+    assert fit([Tried(size=48, used_mib=3000.0)], total_mib=H200_MIB) is None
 
 
 def test_a_card_on_which_nothing_runs_has_no_size() -> None:

@@ -7,12 +7,16 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tuner.kept.study import KeptStudy
 from tuner.kept.trial import MEMORY_SHARE
+from tuner.probe.kinds import FailureKind
 from tuner.search.calibration import usual
 from tuner.search.choosing import ALL_PROBED, Choice, Done, Price, Why
 from tuner.search.history import History
 from tuner.search.trials import kept, same_launch
 from tuner.study.batch import BatchFit, Tried, fit, next_size
 from tuner.study.space import Config, Space
+
+RAN_OUT = (FailureKind.GPU_OOM, FailureKind.HOST_OOM)
+"""The failures that show that a batch was too large."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,6 +26,8 @@ class BatchToFit:
     parameter: str
     """The parameter that is the batch size."""
     space: Space
+    first: int
+    """The size of the first probe."""
     probed_samples: int | None
     """The samples at hand in the probes; None where they are unknown."""
     samples: int | None
@@ -40,7 +46,7 @@ class BatchToFit:
 
     def next_size(self, trials: Iterable[FrozenTrial]) -> int | None:
         """Return the size to probe next; None once enough is known."""
-        return next_size(self._tried(trials), samples=self.probed_samples, most=self.most)
+        return next_size(self._tried(trials), first=self.first, samples=self.probed_samples, most=self.most)
 
     def fit(self, trials: Iterable[FrozenTrial]) -> BatchFit | None:
         """Work out the size from a study's trials so far; None if no size has run."""
@@ -56,7 +62,10 @@ class BatchToFit:
             share = facts.cost.get(MEMORY_SHARE)
             used_mib = share * self.total_mib if share and self.total_mib else None
             if not facts.retry:
-                tried[size] = Tried(size=size, used_mib=used_mib, fits=trial.state == TrialState.COMPLETE)
+                ran_out = False if facts.failure in RAN_OUT else None
+                tried[size] = Tried(
+                    size=size, used_mib=used_mib, fits=True if trial.state == TrialState.COMPLETE else ran_out
+                )
         return list(tried.values())
 
 

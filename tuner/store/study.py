@@ -35,6 +35,7 @@ from tuner.store import neighbours
 from tuner.store.asked import Asked, asked_for
 from tuner.store.database import Database
 from tuner.store.dropped import Recovered, recover, tell_probe
+from tuner.store.fixed import fixed
 from tuner.store.leases import BEAT_S, Lease
 from tuner.store.neighbours import Neighbour
 from tuner.store.opening import check_unchanged, open_study, resumed
@@ -153,35 +154,21 @@ class CaseStudy:
         return sum(1 for _ in takewhile(bool, failed))
 
     @property
-    def rungs(self) -> tuple[int, ...] | None:
-        """The rungs of an `auto` ladder; None until they are fixed."""
-        return self._transact(lambda: KeptStudy(self._study.user_attrs).rungs)
+    def kept(self) -> KeptStudy:
+        """What the study keeps beside its trials: the rungs of an `auto` ladder, for example."""
+        return self._transact(lambda: KeptStudy(self._study.user_attrs))
 
     def fix_rungs(self, make: Callable[[Sequence[FrozenTrial]], tuple[int, ...]]) -> tuple[int, ...]:
         """Return the rungs of an `auto` ladder. If the study has none, `make` makes them from the trials, for good."""
-
-        def fixed() -> tuple[int, ...]:
-            if (rungs := self.rungs) is None:
-                rungs = make(self._read())
-                self._study.set_user_attr(RUNGS, rungs)
-            return rungs
-
-        return self._transact(fixed, alone=True)
-
-    @property
-    def batch(self) -> BatchFit | None:
-        """The batch size that is `auto`; None until it has been worked out."""
-        return self._transact(lambda: KeptStudy(self._study.user_attrs).batch)
+        return self._transact(
+            lambda: fixed(self._study, RUNGS, lambda kept: kept.rungs, lambda: make(self._read()), tuple), alone=True
+        )
 
     def fix_batch(self, make: Callable[[Sequence[FrozenTrial]], BatchFit | None]) -> BatchFit | None:
         """Return the batch size that is `auto`. If the study has none, `make` makes it from the trials, for good."""
-
-        def fixed() -> BatchFit | None:
-            if (batch := self.batch) is None and (batch := make(self._read())) is not None:
-                self._study.set_user_attr(BATCH, asdict(batch))
-            return batch
-
-        return self._transact(fixed, alone=True)
+        return self._transact(
+            lambda: fixed(self._study, BATCH, lambda kept: kept.batch, lambda: make(self._read()), asdict), alone=True
+        )
 
     def frontier(self) -> Frontier:
         """Return what the study knows about where memory ends."""

@@ -10,11 +10,13 @@ SAFETY = 0.7
 MOST = 65_536
 """The largest batch size that is chosen, in samples of one rank."""
 FIRST = 48
-"""The batch size of the first probe.
+"""The batch size of the first probe, unless the samples of an iteration are known: see `first_size`.
 
 Probed sizes are three times a power of two, and the chosen size is a power of two. So no probe that only shows memory
 is a config of the search.
 """
+UPDATES = 64
+"""The most minibatches of an epoch in the first probe. With many small updates an iteration would take too long."""
 STEP = 8
 """The factor between the batch sizes of two probes."""
 REASON = "it only shows how much memory a batch takes"
@@ -35,8 +37,8 @@ class Tried:
     """The batch size in samples of one rank."""
     used_mib: float | None = None
     """The memory in use at its peak, on the device with the least memory free; None where it is unknown."""
-    fits: bool = True
-    """Whether the probe did not run out of memory."""
+    fits: bool | None = True
+    """False if the probe ran out of memory; None if it failed for another reason, for example because it was slow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,29 +94,44 @@ def probed_sizes(most: int) -> tuple[int, ...]:
     return tuple(size for power in range(most.bit_length()) if (size := 3 << power) <= most) or (1,)
 
 
-def next_size(tried: Sequence[Tried], *, samples: int | None = None, most: int = MOST) -> int | None:
+def first_size(per_iteration: int | None) -> int:
+    """Return the batch size of the first probe, for a trainer whose iteration goes through so many samples of a rank.
+
+    An epoch then has at most `UPDATES` minibatches. None stands for an unknown number.
+    """
+    if per_iteration is None:
+        return FIRST
+    return next((size for size in probed_sizes(per_iteration) if size * UPDATES >= per_iteration), FIRST)
+
+
+def next_size(
+    tried: Sequence[Tried], *, first: int = FIRST, samples: int | None = None, most: int = MOST
+) -> int | None:
     """Return the batch size to probe next; None once the memory per sample is known, or no probe can show it.
 
-    Sizes grow until two have run and their memory differs by `MEASURABLE_MIB`. After running out of memory, and where
-    no larger size makes sense, sizes go down until two have run.
+    Sizes grow from `first` until two have run and their memory differs by `MEASURABLE_MIB`. After running out of
+    memory, and where no larger size makes sense, sizes go down until two have run. A probe that failed for another
+    reason says nothing, so sizes grow on.
     """
-    end = limit(samples, most)
-    ran = sorted(one.size for one in tried if one.fits)
-    failed = min((one.size for one in tried if not one.fits), default=None)
-    sizes = probed_sizes(end)
+    sizes = probed_sizes(limit(samples, most))
     if not tried:
-        return min(FIRST, sizes[-1])
-    if failed is None and (len(ran) < 2 or _growth_mib(tried) < MEASURABLE_MIB) and ran[-1] < sizes[-1]:
-        return min(STEP * ran[-1], sizes[-1])
+        return min(first, sizes[-1])
+    ran, largest = sum(one.fits is True for one in tried), max(one.size for one in tried)
+    failed = min((one.size for one in tried if one.fits is False), default=None)
+    if failed is None and (ran < 2 or _growth_mib(tried) < MEASURABLE_MIB) and largest < sizes[-1]:
+        return min(STEP * largest, sizes[-1])
     known = {one.size for one in tried}
     smaller = [size for size in sizes if size not in known and (failed is None or size < failed)]
-    return max(smaller, default=None) if len(ran) < 2 else None
+    hopeless = sum(one.fits is None for one in tried) > 1
+    return max(smaller, default=None) if ran < 2 and not hopeless else None
 
 
 def fit(
     tried: Sequence[Tried], *, total_mib: float | None, samples: int | None = None, most: int = MOST
 ) -> BatchFit | None:
-    """Work out the batch size from what has been tried; None if no size has run.
+    """Work out the batch size from what has been tried; None if it does not follow, because fewer than two sizes ran.
+
+    A single size is enough if it is the only one that may be probed.
 
     The memory per sample is the slope between the smallest and the largest size that ran. If memory grew by less than
     `MEASURABLE_MIB`, it counts as grown by that much. The size is the largest power of two within `SAFETY` times the
@@ -122,9 +139,9 @@ def fit(
     memory.
     """
     ran = sorted((one for one in tried if one.fits), key=lambda one: one.size)
-    if not ran:
+    if len(ran) < min(len(probed_sizes(limit(samples, most))), 2):
         return None
-    failed = min((one.size for one in tried if not one.fits), default=math.inf)
+    failed = min((one.size for one in tried if one.fits is False), default=math.inf)
     low, high = ran[0], ran[-1]
     grown_mib = _growth_mib(tried)
     per_sample = free = None

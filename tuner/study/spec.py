@@ -17,11 +17,10 @@ from tuner.study.parameter import (
     PositiveInt,
     Strict,
     Whole,
-    check_together,
-    in_order,
 )
 from tuner.study.slurm import SlurmSpec
 from tuner.study.space import DEFAULT, VARIANT, Space
+from tuner.study.together import check_together, in_order
 
 Seconds = Annotated[Number, Field(gt=0)]
 Name = Annotated[str, StringConstraints(pattern=NAME)]
