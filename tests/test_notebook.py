@@ -1,7 +1,9 @@
 import shutil
 from itertools import product
 from pathlib import Path
+from typing import Any
 
+import matplotlib
 import nbformat
 import optuna
 import pytest
@@ -11,7 +13,8 @@ from tuner.export.write import export_study
 
 pytestmark = pytest.mark.early
 
-NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "first_study.ipynb"
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+NOTEBOOK = NOTEBOOKS / "first_study.ipynb"
 
 
 def exported(tmp_path: Path, *, rungs: tuple[int, ...] = (64, 128)) -> Path:
@@ -55,7 +58,21 @@ def test_the_notebook_plots_a_study(
     assert any("CUDA out of memory" in output.get("data", {}).get("text/plain", "") for output in outputs)
 
 
-def test_the_notebook_is_kept_without_outputs() -> None:
-    cells = [cell for cell in nbformat.read(NOTEBOOK, as_version=4).cells if cell.cell_type == "code"]
+def test_the_notebook_about_tables_compares_samplers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cells run here, because another kernel would take longer than the cells."""
+    monkeypatch.chdir(NOTEBOOKS)
+    matplotlib.use("Agg")
+    names: dict[str, Any] = {}
+    for cell in nbformat.read(NOTEBOOKS / "reading_a_table.ipynb", as_version=4).cells:
+        if cell.cell_type == "code":
+            exec(compile(cell.source, cell.id, "exec"), names)  # noqa: S102 - the code of our own notebook
+    assert names["ends"].keys() == {"gain", "TPE", "random"}
+    assert names["ends"]["gain"][0] > 95.0
+    assert all(80.0 < value < 100.0 for values in names["ends"].values() for value in values)
+
+
+@pytest.mark.parametrize("notebook", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_is_kept_without_outputs(notebook: Path) -> None:
+    cells = [cell for cell in nbformat.read(notebook, as_version=4).cells if cell.cell_type == "code"]
     assert cells
     assert all(cell.outputs == [] and cell.execution_count is None for cell in cells)
