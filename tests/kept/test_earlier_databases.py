@@ -103,10 +103,10 @@ def test_the_real_search_still_says_that_it_has_ended(real: Path, tmp_path: Path
     job = Job(bench=bench, database=database, probe=no_probe, watcher=Quiet(), interrupted=lambda: False)
     outcomes = optimise(job, select(bench.trainer.cases(), spec.cases))
     database.close()
-    assert [(one.case.name, one.ending, one.why) for one in outcomes] == [
-        (case, Ending.ALREADY, "98% sure that no config is 1% better than the best")
-        for case in ("add_pi_plus", "amp_pi_plus", "deepmimic_pi_plus_ppo")
+    assert [(one.case.name, one.ending) for one in outcomes] == [
+        (case, Ending.ALREADY) for case in ("add_pi_plus", "amp_pi_plus", "deepmimic_pi_plus_ppo")
     ]
+    assert all("may be left" in (one.why or "") and "of a 24-hour training" in (one.why or "") for one in outcomes)
 
 
 def assert_exports_are_as_in(folder: Path, database: Path, study: str, tmp_path: Path) -> None:
