@@ -178,7 +178,7 @@ def fill(
     with database.storage.engine.begin() as connection:
         for first in range(0, trials, 10_000):
             numbers = range(first, min(first + 10_000, trials))
-            for model, rows in _rows(study_id, numbers, draw, space, value or _anything).items():
+            for model, rows in trial_rows(study_id, numbers, draw, space, value or _anything).items():
                 connection.execute(insert(model), rows)
     database.close()
 
@@ -187,8 +187,12 @@ def _anything(_: Config, draw: random.Random) -> float:
     return draw.uniform(20.0, 90.0)
 
 
-def _rows(
-    study_id: int, numbers: range, draw: random.Random, space: Space, value: Callable[[Config, random.Random], float]
+def trial_rows(
+    study_id: int,
+    numbers: range,
+    draw: random.Random,
+    space: Space = SPACE,
+    value: Callable[[Config, random.Random], float] = _anything,
 ) -> dict[type, list[dict[str, Any]]]:
     rows: dict[type, list[dict[str, Any]]] = defaultdict(list)
     times = {"_datetime_start_utc": MOMENT, "_datetime_complete_utc": MOMENT}
