@@ -37,7 +37,7 @@ $(VENV)/bin/pip:
 # torch first and by its exact version: a range could take another build than the pinned one
 $(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	$(PIP) "$$(grep '^torch==' constraints.txt)"
-	$(PIP) --editable '.[dashboard,postgresql]'
+	$(PIP) --editable '.[dashboard,postgresql,report]'
 	touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed
