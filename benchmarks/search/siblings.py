@@ -64,7 +64,8 @@ def _pair(family: str, seed: int, sampler: str, apart: float) -> tuple[Score, Sc
     younger = surfaces.tabulated(_younger(drawn, random.Random(f"younger {seed}"), apart), "add_invented")
     _searched(elder, sampler, [])
     best = best_reading(elder.steps)
-    siblings = [Sibling(case="amp_invented", best=best, costs=_costs(elder.steps))] if best else []
+    known = [(step.config, step.reading, step.row.verdict.error) for step in elder.steps if step.reading is not None]
+    siblings = [Sibling(case="amp_invented", best=best, costs=_costs(elder.steps), readings=known)] if best else []
     alone, helped = _probing(younger, seed, sampler), _probing(younger, seed, sampler)
     return _searched(alone, sampler, []), _searched(helped, sampler, siblings)
 

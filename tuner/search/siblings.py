@@ -20,6 +20,10 @@ Cost = tuple[Config, Mapping[str, float]]
 """A config, and what a probe of it took: see `tuner.kept.trial.cost`."""
 
 
+Reading = tuple[Config, float, float | None]
+"""A config, a measured value and its standard error, None where that is unknown."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sibling:
     """What is known of a case that is similar to the case searched now."""
@@ -28,6 +32,8 @@ class Sibling:
     best: Config
     """Its best eligible config."""
     costs: Sequence[Cost] = ()
+    readings: Sequence[Reading] = ()
+    """Its measurements; larger values are better."""
 
 
 def lending_order(cases: Sequence[Case]) -> list[Case]:

@@ -8,6 +8,7 @@ from optuna.trial import FrozenTrial
 
 from tuner.kept.case import known_case
 from tuner.kept.identity import comparable
+from tuner.search.observed import Observed
 from tuner.search.siblings import NEAREST, Sibling, most_similar
 from tuner.search.standing import best
 from tuner.search.trials import kept, readings
@@ -44,4 +45,6 @@ def sibling(case: str, trials: Iterable[FrozenTrial]) -> Sibling | None:
     if known is None:
         return None
     costs = [(trial.params, cost) for trial in known_trials if (cost := kept(trial).cost)]
-    return Sibling(case=case, best=known_trials[known.trials[-1]].params, costs=costs)
+    measured = Observed(known_trials).measured.values()
+    made = [(one.config, *value) for one in measured for value in zip(one.values, one.errors, strict=True)]
+    return Sibling(case=case, best=known_trials[known.trials[-1]].params, costs=costs, readings=made)

@@ -1,11 +1,14 @@
 """Chooses the config with the largest expected gain per second, until there is nothing left to gain."""
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from tuner.search.choosing import Choice, Done, Price, confirmation
 from tuner.search.gain.goal import Goal
 from tuner.search.gain.outlook import Outlook
 from tuner.search.gain.pool import Pool
+from tuner.search.gain.readings import sibling_readings
+from tuner.search.gain.surrogate import Surrogate
 from tuner.search.history import History
 from tuner.search.observed import Observed
 from tuner.search.siblings import Sibling
@@ -98,4 +101,13 @@ class Gain:
         return self._looked[1]
 
     def _outlook(self, observed: Observed) -> Outlook:
-        return Outlook(self._pool, observed, self._limits, self._goal)
+        return Outlook(self._pool, observed, self._limits, self._goal, self._elder)
+
+    @cached_property
+    def _elder(self) -> Surrogate | None:
+        """What the siblings' measurements say. The elder of each sibling is the one that is less similar."""
+        elder, levels = None, self._pool.levels
+        for sibling in reversed(self._siblings):
+            if known := sibling_readings(sibling, levels, self._pool.space):
+                elder = Surrogate(levels, known, elder)
+        return elder

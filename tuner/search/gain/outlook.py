@@ -28,17 +28,11 @@ TRIFLE = 1e-5
 LIKELY = 0.5
 """A neighbour of the best is probed before the end if it fits into memory and time with more than this probability."""
 UNLIKELY = 0.1
-"""Once a config has run, configs that fit into memory and time with less than this probability are not launched.
-
-A launch that fails takes as long as several probes in a session, and shows little.
-"""
+"""Once a config has run, configs that fit into memory and time with less than this probability are not launched."""
 SAFE = 0.9
 """The second probe's rung must fit into memory and time with at least this probability."""
 PRIOR_FREEDOM = 1.0
-"""What is assumed of the model's sizes beforehand counts as much as this many measured configs.
-
-The logarithm of a size has a standard deviation of 0.7 beforehand (`SIZE_SPREAD`), as after a single measurement.
-"""
+"""What the model assumes of its sizes beforehand counts as a measurement: `SIZE_SPREAD` is as large as after one."""
 
 _ALL_PROBED = "every config has been probed"
 _RIVALS, _DRAWS, _SEED = 60, 1024, 0
@@ -47,10 +41,11 @@ _RIVALS, _DRAWS, _SEED = 60, 1024, 0
 class Outlook:
     """What each config of a pool is expected to gain and to take, after the trials observed so far."""
 
-    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec, goal: Goal) -> None:
-        """`limits`: see `Costs`."""
-        self._pool = pool
-        self._goal = goal
+    def __init__(
+        self, pool: Pool, observed: Observed, limits: ProbeSpec, goal: Goal, elder: Surrogate | None = None
+    ) -> None:
+        """`limits`: see `Costs`. `elder`: what the measurements of similar cases say."""
+        self._pool, self._goal, self._elder = pool, goal, elder
         self._observed = observed
         self._costs = Costs(pool, observed, limits)
         self._seen = pool.places(observed.measured)
@@ -196,7 +191,9 @@ class Outlook:
 
     @cached_property
     def _surrogate(self) -> Surrogate:
-        return Surrogate(self._pool.levels, self._readings)
+        alone = Surrogate(self._pool.levels, self._readings)
+        lent = Surrogate(self._pool.levels, self._readings, self._elder) if self._elder else alone
+        return lent if lent.evidence > alone.evidence else alone
 
     @cached_property
     def _readings(self) -> Readings:

@@ -9,6 +9,9 @@ import numpy as np
 from tuner.search.arrays import Floats
 from tuner.search.gain.levels import Codes, Levels
 from tuner.search.observed import Measured, Observed
+from tuner.search.siblings import Sibling
+from tuner.search.trials import launch_digest, launched
+from tuner.study.space import Space
 
 USUAL_ERROR = 0.01
 """The standard error of a measurement, as a share of its value, where no error is reported."""
@@ -40,7 +43,22 @@ class Readings:
 
 def mean_readings(observed: Observed, levels: Levels) -> Readings:
     """Return the measurements of each config on each set of devices, in the order of `Observed.measured`."""
-    configs = list(observed.measured.values())
+    return _mean_readings(list(observed.measured.values()), observed.newest_devices, levels)
+
+
+def sibling_readings(sibling: Sibling, levels: Levels, space: Space) -> Readings | None:
+    """Return the measurements that a sibling made of configs of the space; None where it made none."""
+    measured: dict[str, Measured] = {}
+    for config, value, error in sibling.readings:
+        if launched(config) in space:
+            one = measured.setdefault(launch_digest(config), Measured(launched(config)))
+            one.values.append(value)
+            one.errors.append(error)
+            one.devices.append("")
+    return _mean_readings(list(measured.values()), "", levels) if measured else None
+
+
+def _mean_readings(configs: list[Measured], newest_devices: str, levels: Levels) -> Readings:
     reported = [error for one in configs for error in one.errors if error]
     usual = (
         median(reported) if reported else USUAL_ERROR * fmean(abs(fmean(one.values)) for one in configs) or USUAL_ERROR
@@ -49,7 +67,7 @@ def mean_readings(observed: Observed, levels: Levels) -> Readings:
     errors = [_moderated(np.array([one.errors[place] or usual for place in places]), usual) for one, places in rows]
     values = np.array([fmean(one.values[place] for place in places) for one, places in rows])
     where = np.array([one.devices[places[0]] for one, places in rows])
-    elsewhere = (where[:, None] == where) & (where != observed.newest_devices)
+    elsewhere = (where[:, None] == where) & (where != newest_devices)
     return Readings(
         codes=levels.codes(one.config for one, _ in rows),
         values=values,

@@ -29,6 +29,8 @@ LEAST_UNIT = 0.1
 
 A few measurements may agree by chance.
 """
+LEAST_DIFFERENCE = 0.02
+"""The smallest standard deviation of the differences of two similar cases that is assumed, as a share of the mean."""
 
 _MOST_NUMBERS = 4_000_000
 """The most numbers of one comparison, which has one per config, trial and parameter: 32 MB."""
@@ -47,6 +49,8 @@ class _Pairs:
     """The product of the heights on the ladder, measured from its middle."""
     same: Floats
     """1 where row and column are the same config, otherwise 0."""
+    lent: Floats | float
+    """The covariance that comes from the elder case; 0 where there is none."""
 
 
 class Surrogate:
@@ -57,11 +61,22 @@ class Surrogate:
     (maximum a posteriori).
     """
 
-    def __init__(self, levels: Levels, readings: Readings) -> None:
+    def __init__(self, levels: Levels, readings: Readings, elder: "Surrogate | None" = None) -> None:
+        """`elder`: a similar case. The values are then those of the elder case times a factor, plus a difference.
+
+        This is Kennedy and O'Hagan, "Predicting the output from a complex computer code when fast approximations are
+        available", 2000, equation 1.
+        """
         self._levels = levels
         self._known = readings
-        self._mean = float(readings.values.mean())
-        self._unit = max(float(readings.values.std()), 3.0 * readings.error, LEAST_UNIT * abs(self._mean))
+        self._elder = elder
+        mean = float(readings.values.mean())
+        lent = float(elder.expected(readings.codes).mean()) if elder else 0.0
+        self._factor = mean / lent if abs(lent) > _JITTER else 0.0
+        self._mean = 0.0 if elder else mean
+        self._differences = readings.values - self._lent(readings.codes) - self._mean
+        least = LEAST_DIFFERENCE if elder else LEAST_UNIT
+        self._unit = max(float(self._differences.std()), (1.0 if elder else 3.0) * readings.error, least * abs(mean))
         self._noise = np.diag(readings.errors**2 + self._jitter) + readings.shared
         self._pairs = self._compared(readings.codes, readings.codes)
         parameters = readings.codes.shape[1]
@@ -81,14 +96,36 @@ class Surrogate:
     def _believe(self, codes: Codes) -> tuple[Floats, Floats]:
         across = self._across(codes)
         learnt = (np.linalg.solve(self._root, across.T) ** 2).sum(axis=0)
-        return self._mean + across @ self._weights, np.sqrt(np.maximum(self._prior(codes) - learnt, self._jitter))
+        return self._lent(codes) + self._mean + across @ self._weights, np.sqrt(
+            np.maximum(self._prior(codes) - learnt, self._jitter)
+        )
 
     def together(self, codes: Codes) -> tuple[Floats, Floats]:
         """Return mean and covariance of the true values of the configs."""
         across = self._across(codes)
         learnt = np.linalg.solve(self._root, across.T)
         left = self._covariance(self._shape, self._compared(codes, codes)) - learnt.T @ learnt
-        return self._mean + across @ self._weights, left + self._jitter * np.eye(len(codes))
+        mean = self._lent(codes) + self._mean + across @ self._weights
+        return mean, left + self._jitter * np.eye(len(codes))
+
+    def expected(self, codes: Codes) -> Floats:
+        """Return the expected true value of each config."""
+        return self._lent(codes) + self._mean + self._across(codes) @ self._weights
+
+    def between(self, rows: Codes, columns: Codes) -> Floats:
+        """Return the covariance of the true values of two lists of configs."""
+        learnt = (np.linalg.solve(self._root, self._across(codes).T) for codes in (rows, columns))
+        first, second = learnt
+        return self._covariance(self._shape, self._compared(rows, columns)) - first.T @ second
+
+    @property
+    def evidence(self) -> float:
+        """The logarithm of the evidence of the measurements, times the prior, without constant terms."""
+        return self._plausibility(self._shape)
+
+    def _lent(self, codes: Codes) -> Floats:
+        """Return what the elder case expects of each config."""
+        return self._factor * self._elder.expected(codes) if self._elder else np.zeros(len(codes))
 
     @property
     def _jitter(self) -> float:
@@ -106,7 +143,7 @@ class Surrogate:
     def _plausibility(self, shape: Floats) -> float:
         """Return the logarithm of evidence times prior, without constant terms."""
         root = self._rooted(shape)
-        misfit = (self._known.values - self._mean) @ self._weighed(root)
+        misfit = self._differences @ self._weighed(root)
         unusual = (((shape - self._usual) / self._spread) ** 2).sum()
         return -0.5 * float(misfit + unusual) - float(np.log(np.diag(root)).sum())
 
@@ -114,7 +151,7 @@ class Surrogate:
         return np.asarray(np.linalg.cholesky(self._covariance(shape, self._pairs) + self._noise), dtype=np.float64)
 
     def _weighed(self, root: Floats) -> Floats:
-        halfway = np.linalg.solve(root, self._known.values - self._mean)
+        halfway = np.linalg.solve(root, self._differences)
         return np.asarray(np.linalg.solve(root.T, halfway), dtype=np.float64)
 
     def _across(self, codes: Codes) -> Floats:
@@ -125,19 +162,22 @@ class Surrogate:
             squares=self._levels.squares(rows, columns),
             slopes=np.outer(self._slopes(rows), self._slopes(columns)),
             same=(rows[:, None, :] == columns).all(axis=-1).astype(np.float64),
+            lent=self._factor**2 * self._elder.between(rows, columns) if self._elder else 0.0,
         )
 
     def _covariance(self, shape: Floats, pairs: _Pairs) -> Floats:
         *lengths, size, own = np.exp(shape)
         squares = pairs.squares / np.square(lengths)[:, None, None]
         effects = size**2 * self._effects(squares) + own**2 * pairs.same
-        return self._unit**2 * (LEVEL**2 * (1.0 + pairs.slopes) + CURVE**2 * self._curved(squares) + effects)
+        parts = LEVEL**2 * (1.0 + pairs.slopes) + CURVE**2 * self._curved(squares) + effects
+        return self._unit**2 * parts + pairs.lent
 
     def _prior(self, codes: Codes) -> Floats:
         """Return the diagonal of the covariance."""
         effects = np.exp(2.0 * self._shape[-2:]).sum()
         ladder = LEVEL**2 * (1.0 + self._slopes(codes) ** 2) + CURVE**2 * self._curved(np.zeros(codes.T.shape))
-        return np.asarray(self._unit**2 * (ladder + effects), dtype=np.float64)
+        lent = self._factor**2 * np.square(self._elder.believe(codes)[1]) if self._elder else 0.0
+        return np.asarray(self._unit**2 * (ladder + effects) + lent, dtype=np.float64)
 
     def _slopes(self, codes: Codes) -> Floats:
         return self._levels.heights(codes) - 0.5

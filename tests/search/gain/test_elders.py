@@ -1,0 +1,58 @@
+"""What a case expects of its configs from the measurements of a similar case."""
+
+import numpy as np
+import pytest
+
+from tuner.search.gain.levels import Levels
+from tuner.search.gain.readings import Readings, sibling_readings
+from tuner.search.gain.surrogate import Surrogate
+from tuner.search.siblings import Sibling
+from tuner.study.space import Config, Parameter, Space
+
+SPACE = Space(
+    (
+        Parameter(name="num_envs", values=(64, 256, 1024, 4096)),
+        Parameter(name="agent_variant", values=("hiutil", "default")),
+    )
+)
+CONFIGS = list(SPACE.configs())
+LEVELS = Levels(SPACE)
+ALL = LEVELS.codes(CONFIGS)
+VALUES = np.array([30.0, 20.0, 52.0, 45.0, 70.0, 74.0, 66.0, 61.0])
+
+
+def measured(places: list[int], values: list[float]) -> Readings:
+    readings = [(CONFIGS[place], value, 0.5) for place, value in zip(places, values, strict=True)]
+    known = sibling_readings(Sibling(case="elder", best=CONFIGS[0], readings=readings), LEVELS, SPACE)
+    assert known is not None
+    return known
+
+
+ELDER = Surrogate(LEVELS, measured(list(range(8)), VALUES.tolist()))
+
+
+def test_a_case_that_differs_by_a_factor_is_known_from_two_measurements() -> None:
+    mean, deviation = Surrogate(LEVELS, measured([0, 5], [0.8 * VALUES[0], 0.8 * VALUES[5]]), ELDER).believe(ALL)
+    assert mean == pytest.approx(0.8 * VALUES, abs=1.5)
+    _, alone = Surrogate(LEVELS, measured([0, 5], [0.8 * VALUES[0], 0.8 * VALUES[5]])).believe(ALL)
+    assert (deviation < alone).all()
+
+
+@pytest.mark.parametrize(("values", "is_like"), [(0.8 * VALUES, True), (VALUES[::-1], False)])
+def test_the_evidence_says_whether_the_cases_are_alike(values: np.ndarray, is_like: bool) -> None:
+    known = measured([0, 2, 3, 5, 7], values[[0, 2, 3, 5, 7]].tolist())
+    assert (Surrogate(LEVELS, known, ELDER).evidence > Surrogate(LEVELS, known).evidence) is is_like
+
+
+def test_draws_of_a_case_with_an_elder_are_spread_as_its_beliefs_are() -> None:
+    surrogate = Surrogate(LEVELS, measured([0, 5], [24.0, 59.0]), ELDER)
+    mean, deviation = surrogate.believe(ALL)
+    together, covariance = surrogate.together(ALL)
+    assert together == pytest.approx(mean)
+    assert np.sqrt(np.diag(covariance)) == pytest.approx(deviation, rel=1e-3, abs=1e-3)
+
+
+def test_what_a_sibling_measured_outside_the_space_counts_for_nothing() -> None:
+    outside: Config = {"num_envs": 100, "agent_variant": "hiutil"}
+    sibling = Sibling(case="elder", best=outside, readings=[(outside, 50.0, None)])
+    assert sibling_readings(sibling, LEVELS, SPACE) is None
