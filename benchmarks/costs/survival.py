@@ -10,6 +10,7 @@ by `kill -9`. With `--restart`, `--workers` workers then share the study while C
 import argparse
 import random
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,8 @@ from tuner.store.database import Database
 
 LIFE_S = 1.5
 """A worker lives this long at most after it has begun."""
+SETTLE_S = 10.0
+"""Seconds after the last restart, in which a worker that cannot go on would end."""
 
 
 def main() -> None:
@@ -53,10 +56,10 @@ def main() -> None:
             for _ in range(options.restarts):
                 time.sleep(random.uniform(0.0, LIFE_S))
                 subprocess.run(shlex.split(options.restart), check=True, stdout=subprocess.DEVNULL)
-            time.sleep(LIFE_S)
-            ended = sum(worker.poll() is not None for worker in team)
+            time.sleep(SETTLE_S)
             for worker in team:
                 kill(worker, 0.0)
+            ended = sum(worker.returncode != -signal.SIGKILL for worker in team)
             table.add_row("server restarted", str(options.restarts), str(ended), *checked(url))
     Console(width=160).print(table)
 

@@ -46,19 +46,18 @@ class Transactions:
 
         `first` is done at the beginning of the transaction, and `again` in it before the work is repeated.
         PostgreSQL tells after a lost connection whether the transaction was committed: the work is not repeated then.
-        Raises ConnectionLostError where connections are lost for longer than `away_s`.
+        Raises ConnectionLostError where connections are still lost `away_s` seconds after the first loss.
         """
         if self._transaction is not None:
             return work()
-        end_s = time.monotonic() + self._away_s
-        is_repeated = False
+        end_s: float | None = None
         while True:
             answers: list[Answer] = []
             number: int | None = None
             try:
                 with self._joining() as connection:
                     first(connection)
-                    if is_repeated:
+                    if end_s is not None:
                         again()
                     answers.append(work())
                     number = self._number(connection)
@@ -67,9 +66,9 @@ class Transactions:
             except ConnectionLostError:
                 if number is not None and self._has_committed(number):
                     return answers[0]
+                end_s = time.monotonic() + self._away_s if end_s is None else end_s
                 if time.monotonic() >= end_s:
                     raise
-            is_repeated = True
 
     @contextmanager
     def _joining(self) -> Iterator[Connection]:
