@@ -17,6 +17,7 @@ from tuner.kept.identity import RECORDED
 from tuner.kept.names import COST, INELIGIBLE, ORIGIN, WARM
 from tuner.search.searching import by_drawing
 from tuner.search.siblings import Sibling
+from tuner.search.trials import launched
 from tuner.store.database import Database
 from tuner.store.siblings import sibling, siblings
 from tuner.store.study import CaseStudy
@@ -57,10 +58,12 @@ def test_the_best_is_eligible_and_cold_where_there_is_such_a_one() -> None:
     assert sibling("amp_walk", told.study.trials) is None
     told.add(at(16), 80.0, facts={WARM: True})
     told.add(at(8), 75.0, facts={WARM: True})
-    assert sibling("amp_walk", told.study.trials) == Sibling(case="amp_walk", best=at(16), costs=[])
+    made = [(launched(at(64)), 90.0, None), (launched(at(16)), 80.0, None), (launched(at(8)), 75.0, None)]
+    assert sibling("amp_walk", told.study.trials) == Sibling(case="amp_walk", best=at(16), costs=[], readings=made)
     told.add(at(32), 70.0, facts={COST: {"start_s": 9.0}})
     costs = [(at(32), {"start_s": 9.0})]
-    assert sibling("amp_walk", told.study.trials) == Sibling(case="amp_walk", best=at(32), costs=costs)
+    made.append((launched(at(32)), 70.0, None))
+    assert sibling("amp_walk", told.study.trials) == Sibling(case="amp_walk", best=at(32), costs=costs, readings=made)
 
 
 def test_the_best_is_that_of_the_highest_mean_whatever_the_patience() -> None:
