@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from itertools import accumulate
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tuner.probe.evidence import Evidence
 from tuner.probe.lines import LineSplitter
@@ -39,13 +40,14 @@ def replay(
     lines = timed_lines(log, progress, recording)
     exit_at_s = None if exit_code is None else max(recording.total_s, lines[-1].t_s)
     trainer = ScriptedTrainer(clock, lines, exit_at_s=exit_at_s, exit_code=exit_code or 0)
-    return run(
-        scripted_plan(log.parent, recording.devices, limits or ProbeSpec(), progress),
-        launch=trainer,
-        recorder=ReplayedRecorder(ReplayedSource(recording), recording.samples, clock),
-        clock=clock,
-        stop=never,
-    )
+    with TemporaryDirectory() as folder:
+        return run(
+            scripted_plan(Path(folder), recording.devices, limits or ProbeSpec(), progress),
+            launch=trainer,
+            recorder=ReplayedRecorder(ReplayedSource(recording), recording.samples, clock),
+            clock=clock,
+            stop=never,
+        )
 
 
 def timed_lines(log: Path, progress: LinePatterns, recording: Recording) -> list[Line]:
