@@ -92,9 +92,10 @@ def test_the_real_search_goes_on_and_soon_ends(real: Path, tmp_path: Path) -> No
     """Today's rules ask for a few probes more than those of the search then, and resume all three cases."""
     launched: list[ProbePlan] = []
 
-    def poor(plan: ProbePlan, stop: Stop) -> ProbeResult:
+    def usual(plan: ProbePlan, stop: Stop) -> ProbeResult:
         launched.append(plan)
-        return measured(plan, 50.0)
+        envs = int(plan.config["num_envs"])
+        return measured(plan, 96.0 * envs / (envs + 1000))
 
     spec = load("pi_plus", {"MIMICKIT_ROOT": str(pi_plus_checkout(tmp_path / "MimicKit"))})
     bench = Workbench(
@@ -106,7 +107,7 @@ def test_the_real_search_goes_on_and_soon_ends(real: Path, tmp_path: Path) -> No
         variables={},
     )
     database = Database(f"sqlite:///{real}")
-    job = Job(bench=bench, database=database, probe=poor, watcher=Quiet(), interrupted=lambda: False)
+    job = Job(bench=bench, database=database, probe=usual, watcher=Quiet(), interrupted=lambda: False)
     outcomes = optimise(job, select(bench.trainer.cases(), spec.cases))
     database.close()
     assert [one.case.name for one in outcomes] == ["add_pi_plus", "amp_pi_plus", "deepmimic_pi_plus_ppo"]
