@@ -13,7 +13,6 @@ The goals, over at least six configs: utilisation differs by at most 0.5 points 
 1 point or its claimed error. Multiprocessors differ by at most 1 and 2 points.
 """
 
-import csv
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -29,6 +28,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.probes.kept_rows import Row, append, recorded
 from benchmarks.probes.probing import Bench, chosen, window_of
 from tuner.devices.base import describe_machine
 from tuner.probe.metrics import error, value
@@ -50,7 +50,6 @@ COLUMNS = (
     *(name for metric in METRICS for name in (metric, f"{metric}_se")),
     *("samples_per_s", "window_s", "trained_s", "iterations", "total_s"),
 )
-Row = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +75,6 @@ def tasks(configs: Sequence[str], thin: int) -> Iterator[Task]:
         yield Task(case, setting, PLAIN, 0)
 
 
-def recorded(out: Path) -> list[Row]:
-    """Return the rows that an earlier command has written."""
-    if not out.exists():
-        return []
-    with out.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file, delimiter="\t"))
-
-
 def row(task: Task, result: ProbeResult) -> Row:
     """Return the row of a probe; an unknown number is an empty text."""
     numbers = {name: number for metric in METRICS for name, number in _reading(result, metric)}
@@ -97,16 +88,6 @@ def row(task: Task, result: ProbeResult) -> Row:
 def _reading(result: ProbeResult, metric: str) -> Iterator[tuple[str, float | None]]:
     yield metric, value(result, metric)
     yield f"{metric}_se", error(result, metric)
-
-
-def append(out: Path, one: Row) -> None:
-    """Write a row to the file, below the names of the columns."""
-    is_new = not out.exists()
-    with out.open("a", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, delimiter="\t")
-        if is_new:
-            writer.writeheader()
-        writer.writerow(one)
 
 
 def differences(rows: Sequence[Row], metric: str) -> Iterator[list[str]]:
@@ -190,7 +171,7 @@ def main(
             (case,) = select(bench.trainer.cases(), [task.case])
             for one in measure(bench, task, Bench(bench, case, prober, next(places)), seconds):
                 rows.append(one)
-                append(out, one)
+                append(out, one, COLUMNS)
                 print(*one.values(), sep=" | ", flush=True)
     table = Table("config", "metric", "thin", "a probe claims", "plain", "apart", "in errors", box=box.MARKDOWN)
     for metric in METRICS:

@@ -28,6 +28,7 @@ import torch
 import typer
 
 from benchmarks.probes.bounds import CARDS, Launches, bounds, clip_seconds, count_launches, launch_seconds, work
+from benchmarks.probes.kept_rows import Row, append, recorded
 from benchmarks.probes.kernels_page import page
 from benchmarks.probes.kernels_rows import (
     BEST,
@@ -36,10 +37,7 @@ from benchmarks.probes.kernels_rows import (
     DEFAULT,
     FEW,
     SMALL,
-    Row,
-    append,
     best_config,
-    recorded,
     row,
     rows,
 )
@@ -142,7 +140,7 @@ def measure(
             return
         result = probing.probe(config, warm=name not in (DEFAULT, BEST), stop=window_of(WINDOW_S))
         one = row(name, result, machine.bounds(config), facts, machine.device.model)
-        append(out, one)
+        append(out, one, COLUMNS)
         shown = " ".join(f"{key}={written(text)}" for key, text in config.items())
         print(name, shown, *(one[column] for column in COLUMNS[2:-1]), sep=" | ", flush=True)
 

@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from benchmarks.probes.kernels_rows import CASE, DEFAULT, LIMITS, METRICS, Row
+from benchmarks.probes.kept_rows import Row
+from benchmarks.probes.kernels_rows import CASE, DEFAULT, LIMITS, METRICS
 from tuner.trainers.reference.agent import STEPS_PER_ITERATION, agent_settings
 
 

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from benchmarks.probes.kept_rows import Row
 from tuner.probe.metrics import error, value
 from tuner.probe.result import ProbeResult
 from tuner.study.space import Config
@@ -17,7 +18,6 @@ COLUMNS: tuple[str, ...] = (
     *("name", "config", "outcome", *METRICS),
     *("samples_per_s_se", "total_s", "device", *LIMITS, "facts"),
 )
-Row = dict[str, str]
 
 _ROUND: Config = {"num_envs": 4096}
 SMALL: Config = {"num_envs": 1024}
@@ -59,24 +59,6 @@ def rows(*, gpu: bool, workers: int, minibatch: int | None) -> Iterator[tuple[st
     mixed: Config = {"precision": "bf16", "compile": True, "rollout_device": "cpu"}
     yield "bf16, compile, rollout on the CPU", base | mixed
     yield "cudnn benchmark", base | {"cudnn_benchmark": True}
-
-
-def recorded(out: Path) -> list[Row]:
-    """Return the rows that an earlier command has written."""
-    if not out.exists():
-        return []
-    with out.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file, delimiter="\t"))
-
-
-def append(out: Path, one: Row) -> None:
-    """Write a row to the file, below the names of the columns."""
-    is_new = not out.exists()
-    with out.open("a", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, delimiter="\t")
-        if is_new:
-            writer.writeheader()
-        writer.writerow(one)
 
 
 def row(name: str, result: ProbeResult, limits: Mapping[str, float], facts: Mapping[str, object], device: str) -> Row:

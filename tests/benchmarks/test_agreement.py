@@ -1,7 +1,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.probes.agreement import COLUMNS, PLAIN, THIN, Task, append, differences, recorded, row, tasks
+from benchmarks.probes.agreement import COLUMNS, PLAIN, THIN, Task, differences, row, tasks
+from benchmarks.probes.kept_rows import append, recorded
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 
@@ -33,7 +34,7 @@ def test_each_config_has_its_thin_probes_and_then_its_plain_one() -> None:
 def test_rows_are_read_as_they_were_written_and_show_how_far_the_ways_are_apart(tmp_path: Path) -> None:
     out = tmp_path / "rows.tsv"
     for task, util_pct in zip(tasks(["walk:"], 2), (89.0, 90.0, 92.0), strict=True):
-        append(out, row(task, at(util_pct)))
+        append(out, row(task, at(util_pct)), COLUMNS)
     rows = recorded(out)
     assert [one["way"] for one in rows] == [THIN, THIN, PLAIN]
     assert set(rows[0]) == set(COLUMNS)
@@ -46,6 +47,6 @@ def test_rows_are_read_as_they_were_written_and_show_how_far_the_ways_are_apart(
 def test_a_failure_is_a_row_that_counts_for_nothing(tmp_path: Path) -> None:
     failure = Failure(kind=FailureKind.CRASH, rule="exit", detail="no\tgood")
     failed = row(Task("walk", "", PLAIN, 0), replace(RESULT, failure=failure, devices=()))
-    append(tmp_path / "rows.tsv", failed)
+    append(tmp_path / "rows.tsv", failed, COLUMNS)
     assert recorded(tmp_path / "rows.tsv")[0]["outcome"] == "crash: no good"
     assert list(differences([row(Task("walk", "", THIN, 0), at(90.0)), failed], "min_avg_util")) == []

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.probes.bounds import CARDS, Card, Launches, bounds, count_launches, work
+from benchmarks.probes.kept_rows import append, recorded
 from benchmarks.probes.kernels_page import page
-from benchmarks.probes.kernels_rows import append, best_config, recorded, row, rows
+from benchmarks.probes.kernels_rows import COLUMNS, best_config, row, rows
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure, ProbeResult
 from tuner.trainers.reference.agent import AgentSettings, agent_settings
@@ -56,7 +57,7 @@ def test_the_page_compares_each_row_with_the_default(tmp_path: Path) -> None:
     failure = Failure(kind=FailureKind.CRASH, rule="exit", detail="no\tgood")
     broken = replace(RESULT, samples_per_s=None, samples_per_s_se=None, failure=failure)
     for name, result in (("default", RESULT), ("fast", fast), ("broken", broken)):
-        append(out, row(name, result, {"clips": 9.0}, {"a launch": "5 µs", "auto": 64}, "NVIDIA H200"))
+        append(out, row(name, result, {"clips": 9.0}, {"a launch": "5 µs", "auto": 64}, "NVIDIA H200"), COLUMNS)
     shown = page(recorded(out))
     assert "**fast** makes 3.5 times the samples/s of the trainer's own defaults: 3,500 against 1,000." in shown
     assert "| fast | 1,024 | 32,768 | 3,500 | 10 | 3.50 |" in shown
