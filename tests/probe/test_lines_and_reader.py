@@ -19,6 +19,8 @@ def test_a_return_is_read_beside_the_marks_and_may_be_negative() -> None:
     found = [reader.feed(Line(t_s=float(t), text=text)) for t, text in enumerate(["it 1", "return -2.5", "return nan"])]
     assert [bool(one) for one in found] == [True, False, False]
     assert reader.score == Score(1.0, -2.5)
+    reader.feed(Line(t_s=4.0, text="return 1.2K"))
+    assert reader.score == Score(4.0, 1200.0)
 
 
 def test_the_first_rank_reports_the_score() -> None:

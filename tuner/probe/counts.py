@@ -33,10 +33,10 @@ def whole_numeral(line: str, begin: int, end: int) -> str:
     return text
 
 
-def number(value: object, most: float = MOST) -> float | None:
+def number(value: object, most: float = MOST, *, least: float = 0.0) -> float | None:
     """Read a number that may be printed as `12,800`, `1.28e+04`, `12.8K` or `1.2M`.
 
-    Returns None for a value that is not a number, is not finite, or is not between 0 and `most`.
+    Returns None for a value that is not a number, is not finite, or is not between `least` and `most`.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
@@ -44,7 +44,7 @@ def number(value: object, most: float = MOST) -> float | None:
         found = _printed(value) if isinstance(value, str) else float(value)
     except (ValueError, OverflowError):
         return None
-    return found if math.isfinite(found) and 0 <= found <= most else None
+    return found if math.isfinite(found) and least <= found <= most else None
 
 
 def _printed(text: str) -> float:

@@ -1,7 +1,6 @@
 """Reads a trainer's progress from its printed lines, or from the JSON-lines file that `tuner.progress` writes."""
 
 import json
-import math
 import re
 from collections import Counter
 from typing import Any, TypeVar
@@ -71,10 +70,10 @@ class ProgressReader:
 
     def _note_score(self, line: Line, told: dict[str, Any] | None) -> None:
         if told is not None:
-            value = None if told.get("rank") else _finite(told.get("score"))
+            value = None if told.get("rank") else number(told.get("score"), least=-MOST)
         else:
             found = next(filter(None, (pattern.search(line.text) for pattern in self._returns)), None)
-            value = found and _finite(found[_RETURN])
+            value = found and number(found[_RETURN], least=-MOST)
         if value is not None:
             self.score = Score(line.t_s, value)
 
@@ -138,17 +137,6 @@ def record(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _finite(value: object) -> float | None:
-    """Return a number of either sign; None for what is no number, or not finite."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        found = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return found if math.isfinite(found) else None
 
 
 def _count(value: object, most: float = MOST) -> int | None:
