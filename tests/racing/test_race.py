@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.tests_loop import Quiet, bench, failed, measured, opened, spec
-from tuner.errors import StoreError
+from tuner.errors import StoreError, TrainerError
 from tuner.job import Job
 from tuner.kept.race import KeptRun
 from tuner.probe.kinds import FailureKind
@@ -118,6 +118,20 @@ def test_a_config_that_fails_leaves_the_race(job: Job) -> None:
     assert places[-1].failure == "gpu_oom: because"
     assert rungs(runs).count(64) == 1
     assert any("left the race: gpu_oom" in line for line in verdict(places, {}))
+
+
+@pytest.mark.parametrize("kind", [FailureKind.NCCL, FailureKind.GPU_BUSY, FailureKind.INVALID_COMMAND])
+def test_a_fault_of_the_machine_or_the_set_up_stops_the_race_and_no_config_leaves_it(
+    job: Job, kind: FailureKind
+) -> None:
+    def breaks(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        return failed(plan, kind) if plan.config["num_envs"] == 16 else trains(plan, stop)
+
+    runs = Memory()
+    with pytest.raises(TrainerError, match=rf"the race stopped at num_envs=16 .*: {kind.value}: because; whole runs"):
+        raced(replace(job, probe=breaks), runs)
+    assert rungs(runs) == [64, 32]
+    assert not any(place.failure for place in raced(job, runs))
 
 
 def test_a_run_that_the_user_stops_is_not_kept(job: Job) -> None:

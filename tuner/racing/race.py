@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tuner.errors import TrainerError
+from tuner.export.words import in_words
 from tuner.job import Job
 from tuner.kept.race import KeptRun
-from tuner.probe.kinds import FailureKind
+from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.out_dir import reserved_out_dir
 from tuner.probe.plan import Slot
 from tuner.probe.port import reserved_port
@@ -22,6 +23,8 @@ from tuner.study.spec import ProbeSpec
 
 SAMPLE_S = 1.0
 """A run's devices are read so often, in seconds: a long run would otherwise keep very many readings."""
+_NOT_THE_CONFIG = {Blame.HOST, Blame.SETUP}
+"""Failures of the machine and of the set-up end the race, because they say nothing about a config."""
 MANY = 10_000_000
 """The iterations that no run reaches: its time ends it."""
 
@@ -89,7 +92,8 @@ class Race:
     def run(self) -> list[Place]:
         """Make the runs that are missing and return how the configs stand, the best first.
 
-        An interrupted race returns how it stands then; the same call goes on.
+        An interrupted race returns how it stands then; the same call goes on. Raises TrainerError where the machine or
+        the set-up is at fault.
         """
         left = list(self._entrants)
         for one in self.rounds:
@@ -158,6 +162,11 @@ class Race:
                 return KeptRun(config=entrant.config, seed=seed, seconds=seconds, failure=_in_words(failure))
         if result.failure and result.failure.kind == FailureKind.INTERRUPTED:
             return None
+        if result.failure and result.failure.kind.blame in _NOT_THE_CONFIG:
+            raise TrainerError(
+                f"the race stopped at {in_words(entrant.config)}: {_in_words(result.failure)}; whole runs are kept, "
+                "and the same command goes on"
+            )
         following.note(result)
         return KeptRun(
             config=entrant.config,
