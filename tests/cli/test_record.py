@@ -146,11 +146,13 @@ def test_scripts_get_lines_of_json_and_quiet_is_quiet(tuner: Tuner, tmp_path: Pa
 
 
 def test_workers_share_a_study(tuner: Tuner, tmp_path: Path, table: Path) -> None:
-    code, out, err = tuner("optimize", "--study", study_file(tmp_path), "--replay", table, "--workers", 2)
+    study = study_file(tmp_path, search={"sampler": "random"})  # which probes no config a second time
+    code, out, err = tuner("optimize", "--study", study, "--replay", table, "--workers", 2)
     assert (code, err) == (0, "")
-    assert sorted(re.findall(r"worker [12]: #(\d) (?:\(trial \d of \d+\) )?num_envs=", out)) == ["0", "1", "2"]
-    assert "worker 1: case walk: 0 of" in out
-    assert "worker 2: case walk: 0 of" in out
+    probed = re.findall(r"worker [12]: #(\d) (?:\(trial \d of \d+\) )?num_envs=(\d+)", out)
+    assert sorted(number for number, _ in probed) == ["0", "1", "2"]
+    assert sorted(envs for _, envs in probed) == ["12", "16", "8"]
+    assert {"1", "2"} == set(re.findall(r"worker ([12]): case walk: \d of", out))
     rows = (tmp_path / "runs/demo-replay/trials.tsv").read_text().splitlines()[1:]
     assert len(rows) == 3
     assert not any("interrupted" in row for row in rows)
