@@ -27,6 +27,7 @@ from tuner.search.gain.chooser import Gain
 from tuner.search.gain.costs import Costs
 from tuner.search.gain.goal import Goal
 from tuner.search.gain.levels import Codes
+from tuner.search.gain.nearness import Near, jointly, singly
 from tuner.search.gain.outlook import Outlook
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.surrogate import Surrogate
@@ -73,18 +74,18 @@ class NoTrend(Surrogate):
 
 
 class NoCurve(Surrogate):
-    def _curved(self, squares: Floats) -> Floats:
-        return np.zeros(squares.shape[1:])
+    def _curved(self, near: Near) -> Floats:
+        return np.zeros(near.shape)
 
 
 class OneByOne(Surrogate):
-    def _effects(self, squares: Floats) -> Floats:
-        return self._singly(squares)
+    def _effects(self, near: Near) -> Floats:
+        return singly(near)
 
 
 class TogetherOnly(Surrogate):
-    def _effects(self, squares: Floats) -> Floats:
-        return self._jointly(squares)
+    def _effects(self, near: Near) -> Floats:
+        return jointly(near)
 
 
 class UsualShape(Surrogate):

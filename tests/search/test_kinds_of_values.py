@@ -105,8 +105,7 @@ def test_steps_of_a_range_are_neighbours_and_equally_far_apart() -> None:
     assert [config["agent.lr"] for config in near if config["agent.lr"] != 0.0001] == [0.001]
     assert [config["headless"] for config in near].count(False) == 1
     assert sorted(config["dropout"] for config in near if config.get("dropout", 0.2) != 0.2) == [0.1, 0.3]
-    codes = np.arange(4)[:, None].repeat(5, axis=1)
-    rungs, headless, rates, *_ = pool.levels.squares(np.minimum(codes, [3, 1, 2, 2, 1]), np.zeros((1, 5), dtype=int))
-    assert np.sqrt(rungs[:, 0]) == pytest.approx([0, 1 / 3, 2 / 3, 1])
+    rungs, headless, rates, *_ = pool.levels.distances(np.zeros((1, 5), dtype=int))
+    assert np.sqrt(rungs[:4, 0]) == pytest.approx([0, 1 / 3, 2 / 3, 1])
     assert np.sqrt(rates[:3, 0]) == pytest.approx([0, 0.5, 1])
     assert headless[1, 0] == pytest.approx(1.0)

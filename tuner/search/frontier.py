@@ -75,7 +75,8 @@ class Frontier:
 
 def _others(config: Mapping[str, Value], need: Need) -> frozenset[object]:
     """Return what must be the same in two configs, so that their needs can be compared."""
-    return frozenset(one for one in config.items() if one[0] not in need.growing and one[0] not in need.ignored)
+    incomparable = need.ignored.union(need.growing)
+    return frozenset(one for one in config.items() if one[0] not in incomparable)
 
 
 def _ratio(value: Value | None, other: Value | None) -> float:

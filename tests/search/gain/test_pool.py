@@ -63,15 +63,9 @@ def test_doublings_are_equally_far_apart_whatever_their_order() -> None:
     assert heights == {64: 0.0, 256: pytest.approx(0.5), 1024: pytest.approx(1.0)}
 
 
-def squares(pool: Pool) -> np.ndarray:
-    """Give the squared distances of all codes of all parameters, the unused one last."""
-    most = 1 + max(len(one.values) for one in pool.space.parameters)
-    codes = np.array([[min(code, len(one.values)) for one in pool.space.parameters] for code in range(most)])
-    return pool.levels.squares(codes, codes)
-
-
 def test_words_are_one_apart_and_what_does_not_count_lies_half_way() -> None:
-    _, words, numbers = squares(POOL)
+    codes = np.array([[min(code, len(one.values)) for one in SPACE.parameters] for code in range(4)])
+    _, words, numbers = POOL.levels.distances(codes)
     assert words[0, 1] == pytest.approx(1.0)
     assert np.sqrt(numbers[0, 2]) == pytest.approx(1.0)
     assert np.sqrt(numbers[:3, 3]) == pytest.approx([0.5, 0.0, 0.5])
@@ -83,7 +77,7 @@ def test_many_values_of_a_parameter_take_little_memory(values: tuple[int | str, 
     tracemalloc.start()
     levels = Levels(space)
     codes = levels.codes([{"num_envs": values[0], "lr": values[place]} for place in (0, -1)])
-    apart = levels.squares(codes, codes)[1, 0, 1]
+    apart = levels.distances(codes)[1][0, 1]
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert apart == pytest.approx(1.0)

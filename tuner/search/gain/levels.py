@@ -44,17 +44,10 @@ class Levels:
         line = self._lines[self.ladder]
         return np.full(len(codes), _MIDDLE) if line is None else line[codes[:, self.ladder]]
 
-    def squares(self, rows: Codes, columns: Codes) -> Floats:
-        """Return the squared distance of each config of one list to each of another: parameter by row by column."""
-        sides = zip(self._codes, self._lines, rows.T, columns.T, strict=True)
-        return np.array(
-            [
-                _words_apart(row, column, unused=len(codes) - 1)
-                if line is None
-                else np.square(line[row][:, None] - line[column][None, :])
-                for codes, line, row, column in sides
-            ]
-        )
+    def distances(self, columns: Codes) -> list[Floats]:
+        """Return, for each parameter, the squared distance of each of its values to each config: value by column."""
+        each = zip(self._codes, self._lines, columns.T, strict=True)
+        return [_squares(line, np.arange(len(codes)), column, len(codes) - 1) for codes, line, column in each]
 
 
 def _line(parameter: Parameter) -> Floats | None:
@@ -69,6 +62,13 @@ def _line(parameter: Parameter) -> Floats | None:
     line = np.log(numbers) if parameter.name == LADDER else np.argsort(np.argsort(numbers)).astype(float)
     span = max(float(np.ptp(line)), 1e-9)
     return np.append((line - line.min()) / span, _MIDDLE)
+
+
+def _squares(line: Floats | None, rows: Codes, columns: Codes, unused: int) -> Floats:
+    """Return the squared distances in one parameter; `line` is None where its values are words."""
+    if line is None:
+        return _words_apart(rows, columns, unused)
+    return np.square(line[rows][:, None] - line[columns][None, :])
 
 
 def _words_apart(rows: Codes, columns: Codes, unused: int) -> Floats:

@@ -1,7 +1,7 @@
 """The measurements of each config, and how precise they are. Pure."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 import numpy as np
@@ -39,6 +39,16 @@ class Readings:
     """The covariance of rows that share their devices, and so an offset; 0 for rows from the newest devices."""
     error: float
     """The standard error of a single measurement."""
+
+    def at(self, places: Codes) -> "Readings":
+        """Return the rows at these places."""
+        return replace(
+            self,
+            codes=self.codes[places],
+            values=self.values[places],
+            errors=self.errors[places],
+            shared=self.shared[np.ix_(places, places)],
+        )
 
 
 def mean_readings(observed: Observed, levels: Levels) -> Readings:

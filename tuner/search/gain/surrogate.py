@@ -9,7 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.search.arrays import Floats
+from tuner.search.gain.informative import informative
+from tuner.search.gain.leftover import settled
 from tuner.search.gain.levels import Codes, Levels
+from tuner.search.gain.nearness import Near, equal, jointly, singly
 from tuner.search.gain.readings import Readings
 
 LENGTH, LENGTH_SPREAD = 1.0, 0.5
@@ -18,8 +21,6 @@ SIZE, SIZE_SPREAD = 1.0, 0.7
 """The usual size of all effects together. Sizes are in standard deviations of the measurements."""
 OWN, OWN_SPREAD = 0.15, 0.7
 """The usual size of the part of a value that belongs to one config alone."""
-SHARPER = 2.0
-"""The effect of a single parameter has a length scale that is shorter than the common effect's by this factor."""
 LEVEL = 2.0
 """The size of the level, and of the trend over the whole ladder."""
 CURVE = 1.0
@@ -32,8 +33,10 @@ A few measurements may agree by chance.
 LEAST_DIFFERENCE = 0.02
 """The smallest standard deviation of the differences of two similar cases that is assumed, as a share of the mean."""
 
-_MOST_NUMBERS = 4_000_000
-"""The most numbers of one comparison, which has one per config, trial and parameter: 32 MB."""
+MOST_READINGS = 150
+"""The most measurements that the model learns from: the time grows with their square. See `informative`."""
+_MOST_NUMBERS = 1_000_000
+"""The most numbers of one comparison, which has one per config and measurement: 8 MB, so that a cache holds them."""
 _STEPS = (1.0, 0.5)
 _ROUNDS = 2
 _JITTER = 1e-9
@@ -43,14 +46,14 @@ _JITTER = 1e-9
 class _Pairs:
     """How each config of one list, the rows, relates to each config of another list, the columns."""
 
-    squares: Floats
-    """The squared distance in each parameter: parameter by row by column."""
+    squares: list[Floats]
+    """For each parameter, the squared distance of each of its values to each column: value by column."""
+    codes: Codes
+    """The values of the rows: row by parameter."""
     slopes: Floats
     """The product of the heights on the ladder, measured from its middle."""
     same: Floats
     """1 where row and column are the same config, otherwise 0."""
-    lent: Floats | float
-    """The covariance that comes from the elder case; 0 where there is none."""
 
 
 class Surrogate:
@@ -58,7 +61,7 @@ class Surrogate:
 
     The parts are a level, the trend of the ladder, its curve, the effects of single parameters, and the common effect
     of all parameters. One more part belongs to a single config. Length scales and sizes are fitted to the measurements
-    (maximum a posteriori).
+    (maximum a posteriori). Measurements beyond `MOST_READINGS` only tell about their own configs.
     """
 
     def __init__(self, levels: Levels, readings: Readings, elder: "Surrogate | None" = None) -> None:
@@ -68,64 +71,85 @@ class Surrogate:
         available", 2000, equation 1.
         """
         self._levels = levels
-        self._known = readings
         self._elder = elder
-        mean = float(readings.values.mean())
-        lent = float(elder.expected(readings.codes).mean()) if elder else 0.0
-        self._factor = mean / lent if abs(lent) > _JITTER else 0.0
-        self._mean = 0.0 if elder else mean
-        self._differences = readings.values - self._lent(readings.codes) - self._mean
-        least = LEAST_DIFFERENCE if elder else LEAST_UNIT
-        self._unit = max(float(self._differences.std()), (1.0 if elder else 3.0) * readings.error, least * abs(mean))
-        self._noise = np.diag(readings.errors**2 + self._jitter) + readings.shared
-        self._pairs = self._compared(readings.codes, readings.codes)
         parameters = readings.codes.shape[1]
         self._usual = np.log([LENGTH] * parameters + [SIZE, OWN])
         self._spread = np.array([LENGTH_SPREAD] * parameters + [SIZE_SPREAD, OWN_SPREAD])
+        self._known, self._left_out = self._divided(readings)
+        codes, values, error = self._known.codes, self._known.values, self._known.error
+        mean = float(values.mean())
+        expected = elder.believe(codes)[0] if elder else np.zeros(len(codes))
+        self._factor = mean / float(expected.mean()) if abs(expected.mean()) > _JITTER else 0.0
+        self._mean = 0.0 if elder else mean
+        self._differences = values - self._factor * expected - self._mean
+        least = LEAST_DIFFERENCE if elder else LEAST_UNIT
+        self._unit = max(float(self._differences.std()), (1.0 if elder else 3.0) * error, least * abs(mean))
+        self._given = np.diag(self._known.errors**2 + self._jitter) + self._known.shared + self._lent(codes, codes)
+        self._pairs = self._compared(codes, codes)
         self._shape = self._most_probable()
-        self._root = self._rooted(self._shape)
-        self._weights = self._weighed(self._root)
+        root = self._rooted(self._shape)
+        self._weights, self._whitening = self._weighed(root), np.linalg.inv(root)
 
     def believe(self, codes: Codes) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the true value of each config; the memory that it needs is bounded."""
-        rows = max(1, _MOST_NUMBERS // self._known.codes.size)
-        parts = [self._believe(codes[start : start + rows]) for start in range(0, len(codes), rows)]
-        means, deviations = zip(*parts, strict=True)
-        return np.concatenate(means), np.concatenate(deviations)
-
-    def _believe(self, codes: Codes) -> tuple[Floats, Floats]:
-        across = self._across(codes)
-        learnt = (np.linalg.solve(self._root, across.T) ** 2).sum(axis=0)
-        return self._lent(codes) + self._mean + across @ self._weights, np.sqrt(
-            np.maximum(self._prior(codes) - learnt, self._jitter)
-        )
+        mean, variance = settled(self._left_out, codes, *self._unsettled(codes))
+        return mean, np.sqrt(variance)
 
     def together(self, codes: Codes) -> tuple[Floats, Floats]:
         """Return mean and covariance of the true values of the configs."""
-        across = self._across(codes)
-        learnt = np.linalg.solve(self._root, across.T)
-        left = self._covariance(self._shape, self._compared(codes, codes)) - learnt.T @ learnt
-        mean = self._lent(codes) + self._mean + across @ self._weights
-        return mean, left + self._jitter * np.eye(len(codes))
-
-    def expected(self, codes: Codes) -> Floats:
-        """Return the expected true value of each config."""
-        return self._lent(codes) + self._mean + self._across(codes) @ self._weights
+        return self.believe(codes)[0], self.between(codes, codes) + self._jitter * np.eye(len(codes))
 
     def between(self, rows: Codes, columns: Codes) -> Floats:
         """Return the covariance of the true values of two lists of configs."""
-        learnt = (np.linalg.solve(self._root, self._across(codes).T) for codes in (rows, columns))
-        first, second = learnt
-        return self._covariance(self._shape, self._compared(rows, columns)) - first.T @ second
+        prior = self._before(rows, np.concatenate([columns, self._known.codes]))
+        first = prior[:, len(columns) :] @ self._whitening.T
+        second = self._before(columns, self._known.codes) @ self._whitening.T
+        left = prior[:, : len(columns)] - first @ second.T
+        return np.outer(self._narrowing(rows), self._narrowing(columns)) * left
 
     @property
     def evidence(self) -> float:
         """The logarithm of the evidence of the measurements, times the prior, without constant terms."""
         return self._plausibility(self._shape)
 
-    def _lent(self, codes: Codes) -> Floats:
-        """Return what the elder case expects of each config."""
-        return self._factor * self._elder.expected(codes) if self._elder else np.zeros(len(codes))
+    def _unsettled(self, codes: Codes) -> tuple[Floats, Floats]:
+        """Return mean and variance of each config's value by the measurements that the model learns from."""
+        rows = max(1, _MOST_NUMBERS // len(self._known.codes))
+        parts = [self._believe(codes[start : start + rows]) for start in range(0, len(codes), rows)]
+        means, variances = zip(*parts, strict=True)
+        return np.concatenate(means), np.concatenate(variances)
+
+    def _believe(self, codes: Codes) -> tuple[Floats, Floats]:
+        across = self._before(codes, self._known.codes)
+        learnt = np.square(across @ self._whitening.T).sum(axis=1)
+        mean, variance = self._mean + across @ self._weights, self._prior(codes)
+        if self._elder:
+            lent, doubt = self._elder.believe(codes)
+            mean, variance = mean + self._factor * lent, variance + (self._factor * doubt) ** 2
+        return mean, np.maximum(variance - learnt, self._jitter)
+
+    def _narrowing(self, codes: Codes) -> Floats:
+        """Return the factor by which the measurements that were left out narrow what is known of each config."""
+        if not len(self._left_out.values):
+            return np.ones(len(codes))
+        mean, variance = self._unsettled(codes)
+        return np.sqrt(settled(self._left_out, codes, mean, variance)[1] / variance)
+
+    def _divided(self, readings: Readings) -> tuple[Readings, Readings]:
+        """Return the measurements that the model learns from, and those that are left out.
+
+        An elder case does not change which measurements are left out, so that the evidence can be compared.
+        """
+        if len(readings.values) <= MOST_READINGS:
+            return readings, readings.at(np.arange(0))
+        self._unit = float(readings.values.std())
+        covariance = self._covariance(self._usual, self._compared(readings.codes, readings.codes))
+        chosen = informative(covariance, readings.values, readings.errors, MOST_READINGS)
+        return readings.at(chosen), readings.at(np.setdiff1d(np.arange(len(readings.values)), chosen))
+
+    def _lent(self, rows: Codes, columns: Codes) -> Floats:
+        """Return the covariance that comes from the elder case: row by column."""
+        return self._factor**2 * self._elder.between(rows, columns) if self._elder else np.zeros((1, 1))
 
     @property
     def _jitter(self) -> float:
@@ -148,59 +172,49 @@ class Surrogate:
         return -0.5 * float(misfit + unusual) - float(np.log(np.diag(root)).sum())
 
     def _rooted(self, shape: Floats) -> Floats:
-        return np.asarray(np.linalg.cholesky(self._covariance(shape, self._pairs) + self._noise), dtype=np.float64)
+        return np.asarray(np.linalg.cholesky(self._covariance(shape, self._pairs) + self._given), dtype=np.float64)
 
     def _weighed(self, root: Floats) -> Floats:
         halfway = np.linalg.solve(root, self._differences)
         return np.asarray(np.linalg.solve(root.T, halfway), dtype=np.float64)
 
-    def _across(self, codes: Codes) -> Floats:
-        return self._covariance(self._shape, self._compared(codes, self._known.codes))
+    def _before(self, rows: Codes, columns: Codes) -> Floats:
+        """Return the covariance of the true values before any measurement of this case: row by column."""
+        return self._covariance(self._shape, self._compared(rows, columns)) + self._lent(rows, columns)
 
     def _compared(self, rows: Codes, columns: Codes) -> _Pairs:
         return _Pairs(
-            squares=self._levels.squares(rows, columns),
+            squares=self._levels.distances(columns),
+            codes=rows,
             slopes=np.outer(self._slopes(rows), self._slopes(columns)),
-            same=(rows[:, None, :] == columns).all(axis=-1).astype(np.float64),
-            lent=self._factor**2 * self._elder.between(rows, columns) if self._elder else 0.0,
+            same=equal(rows, columns),
         )
 
     def _covariance(self, shape: Floats, pairs: _Pairs) -> Floats:
+        """Return the covariance of the case's own part of the values: row by column."""
         *lengths, size, own = np.exp(shape)
-        squares = pairs.squares / np.square(lengths)[:, None, None]
-        effects = size**2 * self._effects(squares) + own**2 * pairs.same
-        parts = LEVEL**2 * (1.0 + pairs.slopes) + CURVE**2 * self._curved(squares) + effects
-        return self._unit**2 * parts + pairs.lent
+        near = Near([square / length**2 for square, length in zip(pairs.squares, lengths, strict=True)], pairs.codes)
+        effects = size**2 * self._effects(near) + own**2 * pairs.same
+        return self._unit**2 * (LEVEL**2 * (1.0 + pairs.slopes) + CURVE**2 * self._curved(near) + effects)
 
     def _prior(self, codes: Codes) -> Floats:
         """Return the diagonal of the covariance."""
         effects = np.exp(2.0 * self._shape[-2:]).sum()
-        ladder = LEVEL**2 * (1.0 + self._slopes(codes) ** 2) + CURVE**2 * self._curved(np.zeros(codes.T.shape))
-        lent = self._factor**2 * np.square(self._elder.believe(codes)[1]) if self._elder else 0.0
-        return np.asarray(self._unit**2 * (ladder + effects) + lent, dtype=np.float64)
+        itself = Near([np.zeros((1, 1))] * codes.shape[1], np.zeros((1, codes.shape[1]), dtype=np.intp))
+        ladder = LEVEL**2 * (1.0 + self._slopes(codes) ** 2) + CURVE**2 * self._curved(itself)[0]
+        return np.asarray(self._unit**2 * (ladder + effects), dtype=np.float64)
 
     def _slopes(self, codes: Codes) -> Floats:
         return self._levels.heights(codes) - 0.5
 
-    def _curved(self, squares: Floats) -> Floats:
+    def _curved(self, near: Near) -> Floats:
         """Return the covariance along the ladder; 1 for equal rungs, and 1 where there is no ladder.
 
         Matérn's covariance with 1/2 allows a jump between two rungs, for example where a cache ends.
         """
         at = self._levels.ladder
-        return np.ones(squares.shape[1:]) if at is None else np.exp(-np.sqrt(squares[at]))
+        return np.ones(near.shape) if at is None else near.of(at, lambda squares: np.exp(-np.sqrt(squares)))
 
-    def _effects(self, squares: Floats) -> Floats:
-        """Return the covariance of all effects; 1 for equal configs. `squares` are in squared length scales."""
-        return (self._singly(squares) + self._jointly(squares)) / 2.0
-
-    def _singly(self, squares: Floats) -> Floats:
-        return np.asarray(_matern(SHARPER**2 * squares).mean(axis=0), dtype=np.float64)
-
-    def _jointly(self, squares: Floats) -> Floats:
-        return np.asarray(_matern(squares).prod(axis=0), dtype=np.float64)
-
-
-def _matern(squares: Floats) -> Floats:
-    scaled = np.sqrt(5.0 * squares)
-    return (1.0 + scaled + scaled**2 / 3.0) * np.exp(-scaled)
+    def _effects(self, near: Near) -> Floats:
+        """Return the covariance of all effects; 1 for equal configs."""
+        return (singly(near) + jointly(near)) / 2.0
