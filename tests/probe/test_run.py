@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from tests_probe import PATTERN, READINGS, iterations, probe
@@ -42,6 +43,15 @@ def test_iterations_too_short_to_be_sure_of_are_not_called_the_last() -> None:
     result, trainer = probe(iterations(50, step_s=0.5), window_seconds=5)
     assert result.window_s == pytest.approx(5.0, abs=0.1)
     assert trainer.last_announced_at_s is None
+
+
+def test_an_iteration_that_may_be_short_is_not_called_the_last() -> None:
+    ends_s = [10.0, 11.0, 11.2, 12.2, 13.2, 14.2, 14.8, 14.9, 16.0]
+    lines = [(at_s, f"it {number}") for number, at_s in enumerate(ends_s)]
+    assert any(later - earlier < 0.5 for earlier, later in pairwise(ends_s))
+    result, trainer = probe(lines, window_seconds=5, iterations=4)
+    assert trainer.last_announced_at_s is None
+    assert result.window_s == pytest.approx(6.0, abs=0.1)
 
 
 def nearly_at(iteration: int) -> Stop:

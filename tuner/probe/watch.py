@@ -131,12 +131,13 @@ class Watch:
     def next_is_last(self, *, more: bool = False) -> bool:
         """Return whether the iteration that runs now is the last that the probe needs or has time for.
 
-        The running iteration is assumed to take at least half as long as the median iteration. `more` says that the
+        The running iteration is assumed to take at least half as long as the shortest iteration. `more` says that the
         probe needs more iterations than usual.
         """
         if self._block_s is not None or not self._measures:
             return False
-        window_s = self._window_s + self._median_iteration_s() / 2
+        shortest_s = min(later.t_s - earlier.t_s for earlier, later in pairwise(self.marks))
+        window_s = self._window_s + shortest_s / 2
         enough = len(self.marks) + 1 >= self._limits.iterations and window_s >= self._limits.window_seconds
         return (enough and not more) or not self._time_for(2)
 
