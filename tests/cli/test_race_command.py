@@ -30,6 +30,19 @@ def test_configs_train_and_the_same_command_adds_nothing(tuner: Tuner, tmp_path:
     assert [(run.config["num_envs"], run.seed, bool(run.curve)) for run in runs] == [(64, 0, True), (32, 0, True)]
 
 
+def test_a_dry_run_names_the_configs_and_the_rounds_and_trains_nothing(tuner: Tuner, tmp_path: Path) -> None:
+    asked = ("race", "--study", begun(tmp_path), "--hours", 1, "--dry-run", "--trial", 1)
+    code, out, _ = tuner(*asked)
+    assert code == 0
+    assert "num_envs=64 agent_variant=default: best of the search, default, min_avg_util 70, samples_per_s 300" in out
+    assert "num_envs=32 agent_variant=default: most samples/s, trial #1" in out
+    assert out.endswith("round 1: 2 configs, 2 seed(s) of 900 s each\n")
+    assert not StudyReader(connect(f"sqlite:///{tmp_path}/runs/demo/study.db"), "demo").races
+    code, _, err = tuner(*asked, "--trial", 77)
+    assert code == 2
+    assert "--trial 77: walk has no measured trial of this number" in err
+
+
 def test_a_race_needs_a_search_and_one_case(tuner: Tuner, tmp_path: Path) -> None:
     study = begun(tmp_path)
     code, _, err = tuner("race", "--study", study, "--case", "run")

@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 from tests_cli import Tuner
+from tests_scaling import point, results
+
+from tuner.scaling.results import write
 
 
 @pytest.mark.parametrize(
@@ -26,8 +29,22 @@ def test_what_cannot_be_measured_is_refused(words: str, said: str, tuner: Tuner)
     assert "Traceback" not in out + err
 
 
-def test_earlier_results_are_not_overwritten(tuner: Tuner, tmp_path: Path) -> None:
-    (tmp_path / "mine.json").write_text("{}")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "mine.json is no result of `tuner scale`"),
+        ('{"tuner_scale": 7}', "mine.json has version 7 of the results, and this tuner reads version 1"),
+        (None, "mine.json holds results of another machine, and they are kept; name another file with --out"),
+    ],
+)
+def test_a_file_that_cannot_be_gone_on_with_is_kept(text: str | None, said: str, tuner: Tuner, tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    if text is None:
+        write(results(point("single", 1000.0)), path)
+    else:
+        path.write_text(text)
+    before = path.read_bytes()
     code, _, err = tuner("scale", "fusion", "--devices", "cpu:2", "--out", "mine.json")
     assert code == 2
-    assert "its results are kept" in err
+    assert said in err
+    assert path.read_bytes() == before

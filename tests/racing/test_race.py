@@ -164,8 +164,36 @@ def test_a_trainer_without_scores_is_said(job: Job) -> None:
     def silent(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return replace(mute(plan, lambda so_far: stop(so_far and replace(so_far, score=None))), score=None)
 
-    (line,) = verdict(raced(replace(job, probe=silent), Memory()), {})
-    assert line.startswith("No run has a score")
+    runs = Memory()
+    with pytest.raises(TrainerError, match=r"num_envs=64 .* gave no return in 200 s of training; let the study name"):
+        raced(replace(job, probe=silent), runs)
+    assert runs.made == []
+
+
+def test_a_config_without_a_score_loses_and_the_others_go_on(job: Job) -> None:
+    def slow(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        if plan.config["num_envs"] != 32:
+            return trains(plan, stop)
+        return replace(trains(plan, lambda so_far: stop(so_far and replace(so_far, score=None))), score=None)
+
+    places = raced(replace(job, probe=slow), Memory())
+    assert [one.entrant.config["num_envs"] for one in places] == [16, 64, 8, 32]
+    assert places[-1].mean is None
+
+
+def test_how_clear_a_winner_is_follows_from_the_seeds(job: Job) -> None:
+    def noisy(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        def shifted(so_far: ProbeResult | None) -> ProbeResult | None:
+            score = so_far and so_far.score
+            shift = 12.0 * ((plan.slot.seed or 0) % 2)
+            return replace(so_far, score=Score(score.t_s, score.value + shift)) if so_far and score else so_far
+
+        return shifted(trains(plan, lambda so_far: stop(shifted(so_far)))) or pytest.fail("no result")
+
+    _, clear, *_ = verdict(raced(job, Memory()), {})
+    assert "Two equal configs would differ so in less than 0.1 % of races." in clear
+    _, vague, *_ = verdict(raced(replace(job, probe=noisy), Memory()), {})
+    assert "the winner is not clear" in vague
 
 
 def test_runs_are_kept_beside_the_trials_of_the_case(job: Job) -> None:

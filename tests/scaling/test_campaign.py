@@ -1,20 +1,21 @@
 """A campaign keeps each measurement at once, and ends early only where nothing else can succeed."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests_scaling import KnownProber, results
+from tests_scaling import FUSION, KnownProber, point, results
 
 from tuner.devices.cpu import CpuSource
-from tuner.errors import DeviceError, DeviceLostError, TrainerError
+from tuner.errors import DeviceError, DeviceLostError, OutputError, TrainerError
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import STOPPED, Failure
-from tuner.scaling.campaign import measure_all
+from tuner.scaling.campaign import begun, measure_all, missing
 from tuner.scaling.measuring import Measuring
-from tuner.scaling.planning import scaling_runs
-from tuner.scaling.results import Results, read
+from tuner.scaling.planning import Wanted, scaling_runs, split_runs
+from tuner.scaling.results import Results, read, write
 from tuner.scaling.subjects import built_in
 
 Rate = Callable[[ProbePlan], float | Failure | None]
@@ -33,7 +34,7 @@ class Campaign:
         """The number of points in the file after each run."""
         self.runs = list(scaling_runs([self._scaled.wanted], (1, 2), ("host",)))
 
-    def measure(self, rate: Rate) -> Results:
+    def measure(self, rate: Rate, known: Results | None = None) -> Results:
         def noted(plan: ProbePlan) -> float | Failure | None:
             self.plans.append(plan)
             return rate(plan)
@@ -48,7 +49,7 @@ class Campaign:
                 measuring,
                 self.runs,
                 {self._scaled.subject.name: self._scaled.measured},
-                results(on_gpu=False),
+                known or results(on_gpu=False),
                 path=self.path,
                 tell=lambda run, points: self.kept.append(len(read(self.path).points)),
             )
@@ -125,6 +126,43 @@ def test_a_card_that_does_not_answer_at_all_costs_no_result(campaign: Campaign) 
 def test_an_interrupted_run_is_left_out(campaign: Campaign) -> None:
     done = campaign.measure(lambda plan: STOPPED if plan.config["size"] == 32 else 100.0)
     assert [one.size for one in done.points] == [16]
+
+
+def test_an_interrupted_campaign_makes_only_the_runs_that_are_missing(campaign: Campaign, tmp_path: Path) -> None:
+    blank, whole = results(on_gpu=False), campaign.runs
+    assert begun(campaign.path, blank) == blank
+    full = Failure(kind=FailureKind.GPU_OOM, rule="", detail="CUDA out of memory")
+    asked = iter([100.0, full, 100.0, 100.0, STOPPED, STOPPED])
+    campaign.measure(lambda _: next(asked))
+    left = missing(whole, begun(campaign.path, blank))
+    assert left == [whole[1], *whole[3:]]
+    campaign.runs = left
+    campaign.measure(lambda _: 100.0, begun(campaign.path, blank))
+    assert missing(whole, begun(campaign.path, blank)) == []
+    assert len(read(campaign.path).points) == 10
+
+
+def test_a_run_that_is_planned_twice_is_made_twice(tmp_path: Path) -> None:
+    runs = list(split_runs([Wanted(name="fusion", sizes=(64,))], 2))
+    beside = [point("beside", 9.0, gpus=(card,), beside=2) for card in (0, 1)]
+    assert missing(runs, results(*beside)) == [*runs[:2], runs[3]]
+    assert missing(runs, results(*beside, *beside)) == runs[:2]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (results(cards=4), "holds results of another machine.*devices there"),
+        (
+            results(subjects=(replace(FUSION, text="is new"),)),
+            "results of another fusion.*There: trains a network; here: is new",
+        ),
+    ],
+)
+def test_other_results_are_kept(found: Results, said: str, tmp_path: Path) -> None:
+    write(results(point("single", 9.0)), tmp_path / "mine.json")
+    with pytest.raises(OutputError, match=said):
+        begun(tmp_path / "mine.json", found)
 
 
 def test_a_trainer_that_counts_nothing_is_refused(campaign: Campaign) -> None:

@@ -42,6 +42,7 @@ def test_one_gpu_is_always_the_baseline(asked: list[int] | None, visible: int, e
 )
 def test_routes_follow_the_topology(pairs: list[Link], on_gpu: bool, expected: tuple[str, ...]) -> None:
     assert routes(pairs, on_gpu=on_gpu) == expected
+    assert routes(pairs, on_gpu=on_gpu, p2p=False) == expected[-1:]
 
 
 def test_a_program_is_started_once_for_all_that_it_serves() -> None:

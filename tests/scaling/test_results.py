@@ -10,7 +10,7 @@ from tuner.devices.topology import Link
 from tuner.errors import TunerError
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import DeviceSummary
-from tuner.scaling.results import FORMAT, VERSION, Point, Results, read, refuse_to_overwrite, write
+from tuner.scaling.results import FORMAT, VERSION, Point, Results, read, write
 
 FULL = Results(
     written_at="2026-11-23T10:00:00+00:00",
@@ -62,11 +62,3 @@ def test_a_file_that_cannot_be_used_is_refused(text: str, said: str, tmp_path: P
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(TunerError, match=r"nowhere\.json cannot be read"):
         read(tmp_path / "nowhere.json")
-
-
-def test_measured_results_are_never_overwritten(tmp_path: Path) -> None:
-    path = tmp_path / "results.json"
-    refuse_to_overwrite(path)
-    write(FULL, path)
-    with pytest.raises(TunerError, match="name another file"):
-        refuse_to_overwrite(path)

@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 
+import pytest
 from tests_scaling import point, results
 
 from tuner.devices.topology import Link
+from tuner.probe.kinds import FailureKind
 from tuner.probe.result import DeviceSummary
+from tuner.scaling.laws import Measure
 from tuner.scaling.results import Point, Results
 from tuner.scaling.rows import fits, table
 from tuner.scaling.splitting import divisions
-from tuner.scaling.words import CPU_NOTE, scaling_sentences, split_sentences, topology
+from tuner.scaling.words import CPU_NOTE, scaling_sentences, short, split_sentences, topology
 
 BOTH = (0, 1)
 
@@ -85,3 +88,23 @@ def test_a_split_says_what_each_card_gets() -> None:
         "fusion 64: give the cards 75.0 %, 25.0 % of the work. Together they make 400 samples/s: 1.33 times the best "
         "card alone, 2.00 times an even split, 100.0 % of the sum of the single cards"
     ]
+
+
+def test_what_failed_is_said_at_the_end() -> None:
+    failed = replace(point("single", None, size=128), failure=FailureKind.GPU_OOM, detail="out of memory")
+    assert said(results(point("single", 1000.0), failed))[-1] == (
+        "not measured: fusion 128 single on 0: gpu_oom: out of memory"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "shown"),
+    [
+        (7_740.0, 80.0, "7.74 ± 0.08 k"),
+        (1_048e6, 11e6, "1.048 ± 0.011 G"),
+        (330.0, 12.0, "330 ± 12"),
+        (41_607_423.0, None, "41.6 M"),
+    ],
+)
+def test_large_numbers_are_shown_in_thousands_millions_and_billions(value: float, error: float, shown: str) -> None:
+    assert short(Measure(value, error)) == shown

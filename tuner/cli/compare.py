@@ -10,8 +10,7 @@ from tuner.cli.console import open_console
 from tuner.cli.hints import written
 from tuner.cli.options import RUNS
 from tuner.cli.report import NEEDED
-from tuner.cli.scale_tables import comparison
-from tuner.cli.tables import print_tables
+from tuner.cli.scale_tables import show_comparison
 from tuner.errors import TunerError
 from tuner.export.write import write_files
 from tuner.scaling.comparing import Machine, lines, recommendation
@@ -44,7 +43,7 @@ def compare(files: Files, prices: PricesFile = None, out: Out = RUNS / "compare"
             f"{', '.join(map(str, files))}: no baseline of a single device, so there is nothing to compare"
         )
     sentences = list(recommendation(rows, currency or ""))
-    print_tables(console, comparison(rows, currency))
+    show_comparison(console, rows, currency)
     for line in sentences:
         console.print(line, markup=False)
     from tuner.report.page import filled  # noqa: PLC0415 - the extra `report` brings plotly and jinja2

@@ -11,7 +11,8 @@ from rich.table import Table
 from tuner.cli import completion
 from tuner.cli.console import open_console
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, chosen_cases, database_url
-from tuner.cli.work import EXIT_INTERRUPTED, at_work
+from tuner.cli.tables import CONFIG, print_tables
+from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work
 from tuner.errors import StudyError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
@@ -20,6 +21,7 @@ from tuner.kept.race import KeptRun
 from tuner.prober import open_prober
 from tuner.racing.entrants import Entrant, entrants
 from tuner.racing.race import Place, Race
+from tuner.racing.rounds import Round, rounds
 from tuner.racing.verdict import forecasts, verdict
 from tuner.store.races import RaceRuns
 from tuner.study.cases import Case
@@ -32,6 +34,10 @@ OneCase = Annotated[
 RaceHours = Annotated[
     float, typer.Option(min=0.0001, help="For how long all runs train together, without their start-up.")
 ]
+Trials = Annotated[
+    list[int] | None, typer.Option("--trial", min=0, help="A trial whose config takes part, too; may be repeated.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the configs and the rounds, and train nothing.")]
 Seeds = Annotated[int, typer.Option(min=1, help="Runs of each config in each round.")]
 
 
@@ -40,6 +46,8 @@ def race(
     case: OneCase = None,
     hours: RaceHours = 1.0,
     seeds: Seeds = 2,
+    trials: Trials = None,
+    dry_run: DryRun = False,
     devices: Devices = None,
     storage: Storage = None,
     runs: Runs = RUNS,
@@ -53,21 +61,25 @@ def race(
     record = next((one for one in reader.cases if one.name == chosen.name), None)
     if record is None:
         raise StudyError(f"{chosen.name} has no search yet: run `tuner optimize --study {study} --cases {chosen.name}`")
-    configs = entrants(reader, record)
+    configs = entrants(reader, record, also=trials or ())
     view = _View(console)
+    view.introduce(configs, rounds(len(configs), seeds=seeds, total_s=hours * HOUR_S))
+    if dry_run:
+        return
     with at_work(console, bench, [chosen], url, open_prober(bench, console.print), show=lambda: None) as job:
         kept = RaceRuns(job.database, bench.study_name(chosen))
         racing = Race(job, chosen, kept, view, configs=configs, seeds=seeds, total_s=hours * HOUR_S)
-        for number, one in enumerate(racing.rounds, start=1):
-            view.say(f"round {number}: {one.configs} configs, {seeds} seed(s) of {one.seconds:.0f} s each")
         places = racing.run()
         interrupted = job.interrupted()
     updates = {at: bench.trainer.updates_per_iteration(chosen, place.entrant.config) for at, place in enumerate(places)}
-    console.print(_table(places, forecasts(places, updates)))
+    print_tables(console, _table(places, forecasts(places, updates)))
     for line in verdict(places, updates):
         console.print(line, markup=False)
     if interrupted:
+        view.say("interrupted; whole runs are kept, and the same command goes on")
         raise typer.Exit(EXIT_INTERRUPTED)
+    if not any(place.mean for place in places):
+        raise typer.Exit(EXIT_WITHOUT_BEST)
 
 
 class _View:
@@ -78,6 +90,13 @@ class _View:
 
     def say(self, line: str) -> None:
         self._console.print(line, markup=False)
+
+    def introduce(self, configs: Sequence[Entrant], rounds: Sequence[Round]) -> None:
+        for one in configs:
+            measured = "".join(f", {name} {value:.4g}" for name, value in one.measured.items())
+            self.say(f"{in_words(one.config)}: {one.kind}{measured}")
+        for number, one in enumerate(rounds, start=1):
+            self.say(f"round {number}: {one.configs} configs, {len(one.seeds)} seed(s) of {one.seconds:.0f} s each")
 
     def run_started(self, entrant: Entrant, seed: int, seconds: float) -> None:
         self.say(f"training {in_words(entrant.config)} ({entrant.kind}), seed {seed}, for {seconds:.0f} s")
@@ -97,18 +116,18 @@ def _one(bench: Workbench, name: str | None) -> Case:
 
 
 def _table(places: Sequence[Place], told: dict[str, list[float | None]]) -> Table:
-    table = Table("config", "why", "score", "±", "runs", "after, s", *told, box=box.SIMPLE)
+    table = Table("why", "score", "±", "runs", "after, s", *told, CONFIG, box=box.SIMPLE)
     for at, place in enumerate(places):
         mean = place.mean
         numbers = (mean and mean.value, mean and mean.error, *(values[at] for values in told.values()))
         score, error, *others = ("" if number is None else f"{number:.4g}" for number in numbers)
         table.add_row(
-            in_words(place.entrant.config),
             place.entrant.kind,
             score,
             error,
             str(mean.runs if mean else 0),
             f"{place.seconds:.0f}",
             *others,
+            in_words(place.entrant.config),
         )
     return table

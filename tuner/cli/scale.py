@@ -19,10 +19,10 @@ from tuner.devices.topology import links
 from tuner.errors import DeviceError, StudyError
 from tuner.probe.protocols import DeviceSource
 from tuner.prober import prober_on
-from tuner.scaling.campaign import measure_all
+from tuner.scaling.campaign import begun, measure_all, missing
 from tuner.scaling.measuring import Measuring
 from tuner.scaling.planning import counts, routes, scaling_runs, split_runs
-from tuner.scaling.results import Results, refuse_to_overwrite
+from tuner.scaling.results import Results
 from tuner.scaling.subjects import NAMES, Scaled, built_in, of_study
 from tuner.workbench import open_workbench
 
@@ -40,10 +40,16 @@ Sizes = Annotated[
 Split = Annotated[
     bool, typer.Option("--split", help="Measure each card by itself, and divide independent work among the cards.")
 ]
+NoP2p = Annotated[
+    bool, typer.Option("--no-p2p", help="Measure only the way through the host's memory; default: each way there is.")
+]
 Shared = Annotated[bool, typer.Option("--shared", help="Measure although other programs work on the cards.")]
 Seconds = Annotated[float, typer.Option(min=0.5, help="The window of each measurement of a built-in workload.")]
 Out = Annotated[
-    Path | None, typer.Option(dir_okay=False, help="The file of results; default: a new one in runs/scale.")
+    Path | None,
+    typer.Option(
+        dir_okay=False, help="The file of results, to begin or to go on with; default: a new one in runs/scale."
+    ),
 ]
 
 
@@ -56,6 +62,7 @@ def scale(
     gpus: Counts = None,
     devices: Devices = None,
     split: Split = False,
+    no_p2p: NoP2p = False,
     shared: Shared = False,
     seconds: Seconds = 3.0,
     out: Out = None,
@@ -74,14 +81,15 @@ def scale(
         subjects = _built_in(workloads or NAMES, chosen_sizes, source, seconds)
     results = _blank(source, subjects)
     path = out or runs / "scale" / f"{results.written_at.replace(':', '-')}.json"
-    refuse_to_overwrite(path)
+    results = begun(path, results)
     wanted = [one.wanted for one in subjects]
     planned = list(
         split_runs(wanted, len(source.devices))
         if split
-        else scaling_runs(wanted, numbers, routes(results.links, on_gpu=results.on_gpu))
+        else scaling_runs(wanted, numbers, routes(results.links, on_gpu=results.on_gpu, p2p=not no_p2p))
     )
-    introduce(console, results, len(planned))
+    left = missing(planned, results)
+    introduce(console, results, planned, len(left))
     with interruptible(console) as interrupted:
         measuring = Measuring(
             source,
@@ -92,17 +100,22 @@ def scale(
         with closing(measuring):
             results = measure_all(
                 measuring,
-                planned,
+                left,
                 {one.subject.name: one.measured for one in subjects},
                 results,
                 path=path,
                 tell=lambda run, points: tell(console, run, points),
             )
+    (show_split if split else show_scaling)(console, results)
     if results.points:
         console.print(f"wrote {path}", markup=False)
-    (show_split if split else show_scaling)(console, results)
     if interrupted.is_set():
+        console.print(f"interrupted; the same command with --out {path} goes on", markup=False)
         raise typer.Exit(EXIT_INTERRUPTED)
+    if not split:
+        console.print(
+            f"`tuner compare {path}` says whether more devices are worth it, and draws the curves", markup=False
+        )
 
 
 def _built_in(

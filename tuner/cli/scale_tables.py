@@ -1,7 +1,8 @@
 """How the results of `tuner scale` look on a terminal."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -12,16 +13,21 @@ from tuner.scaling.results import Point, Results
 from tuner.scaling.rows import LinkRow, Row, fits, link_table, mean_pct, rate, table
 from tuner.scaling.splitting import Division, divisions
 from tuner.scaling.subjects import LINKS
-from tuner.scaling.words import about, number, scaling_sentences, sized, split_sentences, topology
+from tuner.scaling.words import MODES, about, number, scaling_sentences, short, sized, split_sentences, topology
+from tuner.units import MIB_PER_GIB
 
 
-def introduce(console: Console, results: Results, runs: int) -> None:
-    """Say what will be measured."""
+def introduce(console: Console, results: Results, planned: Sequence[Run], left: int) -> None:
+    """Say what will be measured, and what an earlier call has measured."""
     for one in results.subjects:
         console.print(about(one), markup=False)
-    console.print(f"{runs} measurements on {len(results.devices)} x {results.devices[0]}", markup=False)
     for line in topology(results.links):
         console.print(line, markup=False)
+    devices = f"{len(results.devices)} x {results.devices[0]}"
+    console.print(f"{len(planned)} measurements on {devices}, {left} of them to make", markup=False)
+    for mode, meaning in MODES.items():
+        if left and any(run.mode == mode for run in planned):
+            console.print(f"{mode}: {meaning}", markup=False)
 
 
 def tell(console: Console, run: Run, points: Sequence[Point]) -> None:
@@ -35,11 +41,17 @@ def tell(console: Console, run: Run, points: Sequence[Point]) -> None:
 
 
 def show_scaling(console: Console, results: Results) -> None:
-    """Print the scaling table, the links, and what they mean."""
+    """Print the scaling tables of each workload, the links, and what they mean."""
     rows = table(results)
     if not rows:
         return
-    print_tables(console, _scaling(rows))
+    console.print("k, M and G stand for a thousand, a million and a billion.", markup=False)
+    for subject in results.subjects:
+        own = [row for row in rows if row.workload == subject.name]
+        several = [row for row in own if row.losses]
+        if own:
+            console.print(f"{subject.name}{f', size in {subject.unit}' if subject.unit else ''}", markup=False)
+            print_tables(console, _speeds(own), _steps(own), *([_losses(several)] if several else []))
     if links := link_table(results, LINKS):
         print_tables(console, _links(links))
     for line in scaling_sentences(results, rows, fits(rows)):
@@ -51,75 +63,84 @@ def show_split(console: Console, results: Results) -> None:
     found = divisions(results)
     if not found:
         return
-    print_tables(console, _divisions(found, len(results.devices)))
+    console.print("Samples/s; k, M and G stand for a thousand, a million and a billion.", markup=False)
+    print_tables(console, _divisions(found))
     for line in split_sentences(results, found):
         console.print(line, markup=False)
 
 
-def comparison(lines: Iterable[Line], currency: str | None) -> Table:
-    """Return a table of the rows of several machines."""
-    priced = (f"samples per {currency}", f"{currency} per million") if currency else ()
-    shown = Table(
-        "machine", "workload", "scaling", "devices", "route", "samples/s", "speed-up", "efficiency %", *priced
-    )
+def show_comparison(console: Console, lines: Sequence[Line], currency: str | None) -> None:
+    """Print a table for each workload, with the rows of all machines; with a currency also what samples cost."""
+    console.print("k, M and G stand for a thousand, a million and a billion.", markup=False)
+    for (workload, unit), own in _by_workload(lines).items():
+        console.print(f"{workload}{f', size in {unit}' if unit else ''}", markup=False)
+        shown = Table("machine", *_WHAT, "samples/s", "speed-up", box=box.SIMPLE)
+        for line in own:
+            shown.add_row(line.machine, *_what(line.row), short(line.row.samples_per_s), number(line.row.speed_up))
+        print_tables(console, shown, *([_costs(own, currency)] if currency else []))
+
+
+def _by_workload(lines: Sequence[Line]) -> Mapping[tuple[str, str], Sequence[Line]]:
+    found: dict[tuple[str, str], list[Line]] = {}
     for line in lines:
-        row, per_price = line.row, line.per_price
-        shown.add_row(
-            line.machine,
-            sized(row),
-            row.scaling,
-            str(row.gpus),
-            row.route or "",
-            number(row.samples_per_s),
-            number(row.speed_up),
-            number(row.efficiency_pct),
-            *((number(per_price), f"{line.per_million:.4g}") if per_price else ()),
-        )
+        found.setdefault((line.row.workload, line.row.unit), []).append(line)
+    return found
+
+
+def _costs(lines: Iterable[Line], currency: str) -> Table:
+    shown = Table("machine", *_WHAT, f"samples per {currency}", f"{currency} per million", box=box.SIMPLE)
+    for line in lines:
+        if per_price := line.per_price:
+            shown.add_row(line.machine, *_what(line.row), short(per_price), f"{line.per_million:.4g}")
     return shown
 
 
-def _scaling(rows: Iterable[Row]) -> Table:
-    heads = ("workload", "scaling", "GPUs", "route", "samples/s", "ms per step", "speed-up", "efficiency %")
-    shown = Table(*heads, "lost, ms", "util %", "SM %", "MiB")
+_WHAT = ("size", "scaling", "GPUs", "route")
+
+
+def _what(row: Row) -> tuple[str, ...]:
+    return ("" if row.size is None else f"{row.size:,}", row.scaling, str(row.gpus), row.route or "")
+
+
+def _speeds(rows: Iterable[Row]) -> Table:
+    shown = Table(*_WHAT, "samples/s", "speed-up", "efficiency", box=box.SIMPLE)
+    for row in rows:
+        gained = (number(row.speed_up), f"{row.efficiency_pct.value:.0f} %") if row.scaling != "single" else ()
+        shown.add_row(*_what(row), short(row.samples_per_s), *gained)
+    return shown
+
+
+def _steps(rows: Iterable[Row]) -> Table:
+    shown = Table(*_WHAT, "ms per step", "util %", "SM %", "GiB", box=box.SIMPLE)
     for row in rows:
         peaks = [device.mem_peak_mib for device in row.devices if device.mem_peak_mib is not None]
-        shown.add_row(
-            sized(row),
-            row.scaling,
-            str(row.gpus),
-            row.route or "",
-            number(row.samples_per_s),
-            number(row.step_ms),
-            number(row.speed_up),
-            number(row.efficiency_pct),
-            " ".join(f"{loss.name} {loss.ms:.3g}" for loss in row.losses),
-            _pct(mean_pct(row.devices, "util_mean_pct")),
-            _pct(mean_pct(row.devices, "sm_mean_pct")),
-            f"{max(peaks):.0f}" if peaks else "",
-        )
+        used = (mean_pct(row.devices, field) for field in ("util_mean_pct", "sm_mean_pct"))
+        gib = f"{max(peaks) / MIB_PER_GIB:.1f}" if peaks else ""
+        shown.add_row(*_what(row), number(row.step_ms), *map(_pct, used), gib)
+    return shown
+
+
+def _losses(rows: Iterable[Row]) -> Table:
+    shown = Table(*_WHAT, "lost of a step, ms", box=box.SIMPLE)
+    for row in rows:
+        shown.add_row(*_what(row), ", ".join(f"{loss.name} {loss.ms:.3g}" for loss in row.losses))
     return shown
 
 
 def _links(rows: Iterable[LinkRow]) -> Table:
-    shown = Table("all-reduce", "GPUs", "route", "µs", "GB/s per GPU")
+    shown = Table("all-reduce", "GPUs", "route", "µs", "GB/s per GPU", box=box.SIMPLE)
     for row in rows:
         size = f"{row.size_bytes:,} bytes"
         shown.add_row(size, str(row.gpus), row.route, number(row.time_us), f"{row.bus_gb_per_s:.3g}")
     return shown
 
 
-def _divisions(found: Iterable[Division], cards: int) -> Table:
-    heads = [f"device {card}, alone / beside" for card in range(cards)]
-    shown = Table("workload", *heads, "shares %", "together", "even split", "sum of single cards")
+def _divisions(found: Iterable[Division]) -> Table:
+    shown = Table("workload", "device", "alone", "beside the others", "share", box=box.SIMPLE)
     for one in found:
-        shown.add_row(
-            sized(one),
-            *(f"{number(alone)} / {number(beside)}" for alone, beside in zip(one.alone, one.second, strict=True)),
-            " ".join(f"{100 * share:.1f}" for share in one.shares),
-            number(one.throughput),
-            number(one.even),
-            number(one.sum_alone),
-        )
+        for card, (alone, beside, share) in enumerate(zip(one.alone, one.second, one.shares, strict=True)):
+            name = "" if card else sized(one)
+            shown.add_row(name, str(card), short(alone), short(beside), f"{100 * share:.1f} %")
     return shown
 
 

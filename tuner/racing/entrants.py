@@ -30,23 +30,26 @@ class Entrant:
         return ", ".join(self.kinds)
 
 
-def entrants(reader: StudyReader, case: CaseRecord) -> list[Entrant]:
+def entrants(reader: StudyReader, case: CaseRecord, *, also: Sequence[int] = ()) -> list[Entrant]:
     """Return the best config of a case's search, the fastest, the default of the best's rung, and one between.
 
     The config between is on the front of the first objective and samples/s. It is the config whose smaller one of the
-    two, each scaled to the range of the front, is largest. Raises StoreError where the race has not two configs.
+    two, each scaled to the range of the front, is largest. `also` names trials whose configs take part, too.
+    Raises StoreError where the race has not two configs, and for an unknown trial.
     """
     objective = case.objectives[0]
     best, fastest = reader.best.get(case.name), reader.fastest(case)
     if best is None:
         raise StoreError(f"no best config yet for {case.name}; `tuner status` shows where the study stands")
-    measured = _measured((trial for trial in reader.trials() if trial.case == case.name), objective)
+    trials = [trial for trial in reader.trials() if trial.case == case.name]
+    measured = _measured(trials, objective)
     chosen: list[tuple[str, Config]] = [(BUSIEST, best.config)]
     chosen += [(FASTEST, fastest.config)] if fastest else []
     chosen += [(DEFAULT, default)] if (default := case.default_at(best.config.get(LADDER))) else []
     taken = {launch_digest(config) for _, config in chosen}
     if fastest and (between := _between(measured, objective, taken)):
         chosen.append((BETWEEN, between))
+    chosen += [(f"trial #{number}", _config_of(trials, case.name, number)) for number in also]
     kinds: dict[str, list[str]] = {}
     configs: dict[str, Config] = {}
     for kind, config in chosen:
@@ -55,12 +58,20 @@ def entrants(reader: StudyReader, case: CaseRecord) -> list[Entrant]:
         configs.setdefault(digest, launched(config))
     if len(configs) < 2:
         raise StoreError(
-            f"a race of {case.name} needs two configs: the best of its search is also the fastest and the default"
+            f"a race of {case.name} needs two configs: the best of its search is also the fastest and the default; "
+            "name a trial with another config: --trial NUMBER"
         )
     return [
         Entrant(config=configs[digest], kinds=tuple(kinds[digest]), measured=measured.get(digest, ({}, {}))[1])
         for digest in configs
     ]
+
+
+def _config_of(trials: Iterable[TrialRecord], case: str, number: int) -> Config:
+    found = next((trial.config for trial in trials if trial.number == number), None)
+    if not found:
+        raise StoreError(f"--trial {number}: {case} has no measured trial of this number; `tuner status` lists trials")
+    return found
 
 
 _Measured = Mapping[str, tuple[Config, Mapping[str, float]]]

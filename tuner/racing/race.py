@@ -93,7 +93,7 @@ class Race:
         """Make the runs that are missing and return how the configs stand, the best first.
 
         An interrupted race returns how it stands then; the same call goes on. Raises TrainerError where the machine or
-        the set-up is at fault.
+        the set-up is at fault, and where the first run gives no score.
         """
         left = list(self._entrants)
         for one in self.rounds:
@@ -136,9 +136,19 @@ class Race:
             run = self._train(entrant, turn.seed, one.seconds)
             if run is None:
                 return False
+            self._check_scored(run)
             self._runs.add(run)
             self._watcher.run_ended(entrant, run)
         return True
+
+    def _check_scored(self, run: KeptRun) -> None:
+        """Raise TrainerError where no run so far has a score: a race without scores would train for nothing."""
+        if run.failure or run.curve or any(one.curve for one in self._runs.read()):
+            return
+        raise TrainerError(
+            f"the race stopped: {in_words(run.config)} gave no return in {run.seconds:.0f} s of training; let the "
+            "study name what the trainer prints as its return, or give more --hours: the first runs are the shortest"
+        )
 
     def _train(self, entrant: Entrant, seed: int, seconds: float) -> KeptRun | None:
         """Train a config from scratch; None where the user stopped the run."""

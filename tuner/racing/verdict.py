@@ -4,12 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from tuner.export.words import in_words
+from tuner.probe.level import student_tail
 from tuner.racing.entrants import Entrant
 from tuner.racing.race import Place
-from tuner.search.scores import CLEAR, Mean, agreement, ahead, means
+from tuner.search.scores import Mean, agreement, ahead, means
 
 UPDATES = "updates/s"
 _SPEED = "samples_per_s"
+BY_CHANCE = 0.05
+"""A winner is clear if chance alone would put two equal configs so far apart with at most this probability."""
+LEAST_CHANCE = 0.001
+"""A smaller probability is not told as a number: two or three seeds do not show it."""
 _NAMES = {_SPEED: "samples/s"}
 
 
@@ -36,8 +41,9 @@ def verdict(places: Sequence[Place], updates: Mapping[int, float | None]) -> Ite
     finalists = [
         (place, place.mean) for place in places if place.mean is not None and place.seconds == places[0].seconds
     ]
+    yield from (f"{_named(one.entrant)} left the race: {one.failure}" for one in places if one.failure)
     if not finalists:
-        yield "No run has a score: the trainer must report one, or a pattern with the group `return` must match a line."
+        yield "No run has a score yet, so nothing is known about what is learnt."
         return
     first, mean = finalists[0]
     yield (
@@ -46,19 +52,27 @@ def verdict(places: Sequence[Place], updates: Mapping[int, float | None]) -> Ite
     )
     if len(finalists) > 1:
         second, follows = finalists[1]
-        yield _lead(mean, second.entrant, follows)
-    yield from (f"{_named(one.entrant)} left the race: {one.failure}" for one in places if one.failure)
+        yield _lead(mean, second.entrant, follows, freedom=sum(one.runs - 1 for _, one in finalists))
     yield from _foretold(places, updates)
 
 
-def _lead(first: Mean, second: Entrant, follows: Mean) -> str:
+def _lead(first: Mean, second: Entrant, follows: Mean, *, freedom: int) -> str:
+    """Say how far the second is behind, and how often chance alone would do this.
+
+    The test is Student's t test with the pooled deviation of all configs that were trained so long; it has as many
+    degrees of freedom as these configs have runs beyond the first.
+    """
     errors = ahead(first, follows)
     by = f"{_named(second)} follows with {_of(follows)}"
     if errors is None:
         return f"{by}. How sure this is cannot be said: no config was trained with two seeds."
-    if errors >= CLEAR:
-        return f"{by}, {errors:.1f} standard errors behind."
-    return f"{by}, {errors:.1f} standard errors behind: the winner is not clear, and more hours or seeds may tell."
+    chance = student_tail(errors, freedom)
+    said = f"{by}, {errors:.1f} standard errors behind. Two equal configs would differ so in {_often(chance)} of races"
+    return f"{said}." if chance <= BY_CHANCE else f"{said}: the winner is not clear, and more hours or seeds may tell."
+
+
+def _often(chance: float) -> str:
+    return f"{100 * chance:.2g} %" if chance >= LEAST_CHANCE else f"less than {100 * LEAST_CHANCE:g} %"
 
 
 def _foretold(places: Sequence[Place], updates: Mapping[int, float | None]) -> Iterator[str]:

@@ -48,11 +48,11 @@ def counts(asked: Sequence[int] | None, visible: int) -> tuple[int, ...]:
     return tuple(sorted({1, *(asked or [count for count in COUNTS if count <= visible])}))
 
 
-def routes(links: Sequence[Link], *, on_gpu: bool) -> tuple[Route, ...]:
-    """Return the routes between the ranks of a machine, the fastest first."""
+def routes(links: Sequence[Link], *, on_gpu: bool, p2p: bool = True) -> tuple[Route, ...]:
+    """Return the routes between the ranks of a machine, the fastest first; without `p2p` only the host's memory."""
     if not on_gpu:
         return ("gloo",)
-    if any(link.p2p is False for link in links):
+    if not p2p or any(link.p2p is False for link in links):
         return ("host",)
     return ("nvlink" if links and all(link.nvlink for link in links) else "p2p", "host")
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from tuner.devices.topology import Link as PairLink
-from tuner.errors import OutputError, TunerError
+from tuner.errors import TunerError
 from tuner.export.write import write_files
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import DeviceSummary
@@ -132,9 +132,3 @@ def read(path: Path) -> Results:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise TunerError(f"{path} is damaged at {where or 'its top'}: {first['msg']}; measure again") from error
-
-
-def refuse_to_overwrite(path: Path) -> None:
-    """Raise OutputError where a file exists already: measured results are kept."""
-    if path.exists():
-        raise OutputError(f"{path} exists, and its results are kept; name another file with --out")

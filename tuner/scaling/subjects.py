@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tuner.errors import StudyError
+from tuner.export.words import in_words
 from tuner.scaling.measuring import Measured
 from tuner.scaling.planning import Wanted
 from tuner.scaling.results import Subject
@@ -86,7 +87,7 @@ def of_study(bench: Workbench, case: Case, config: Config, sizes: tuple[int, ...
     return Scaled(
         subject=Subject(
             name=case.name,
-            text=f"case of the study {bench.spec.name}, trained by {bench.trainer.name}",
+            text=f"case of the study {bench.spec.name}, trained by {bench.trainer.name}{_fixed(config)}",
             unit="environments per GPU" if has_sizes else "",
         ),
         wanted=Wanted(name=case.name, sizes=sizes or ((own,) if isinstance(own, int) else (None,))),
@@ -98,6 +99,12 @@ def of_study(bench: Workbench, case: Case, config: Config, sizes: tuple[int, ...
             variables=bench.spec.environment.variables,
         ),
     )
+
+
+def _fixed(config: Config) -> str:
+    """Return the config without its size, in words."""
+    rest = {name: value for name, value in config.items() if name != LADDER}
+    return f" with {in_words(rest)}" if rest else ""
 
 
 def _ppo(sizes: tuple[int, ...], window_s: float) -> Scaled:

@@ -7,7 +7,7 @@ from tuner.devices.topology import Link
 from tuner.probe.notes import BUSY_PCT
 from tuner.probe.result import DeviceSummary
 from tuner.scaling.laws import Measure
-from tuner.scaling.results import Results, Route, Subject
+from tuner.scaling.results import Mode, Results, Route, Subject
 from tuner.scaling.rows import Fit, Row, ceilings
 from tuner.scaling.splitting import Division, placement
 
@@ -18,6 +18,14 @@ ROUTES: dict[Route, str] = {
     "gloo": "gloo",
 }
 """The words for each route."""
+MODES: dict[Mode, str] = {
+    "single": "one device works, alone on the machine",
+    "beside": "each device has a program of its own, and all work at the same time",
+    "apart": "the devices wait for each other after each step, and exchange nothing",
+    "joined": "the devices exchange gradients or other results, as in training",
+}
+"""The words for each way to work."""
+PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 CPU_NOTE = "These are CPU figures: ranks of one processor that exchange data with gloo. They say nothing about GPUs."
 CERTAIN = 2.0
 """A loss is told if it is at least this many of its standard errors."""
@@ -36,6 +44,13 @@ def number(one: Measure, digits: int = 3) -> str:
     return f"{round(one.value, decimals):,.{shown}f} ± {round(one.error, decimals):,.{shown}f}"
 
 
+def short(one: Measure) -> str:
+    """Return a large number with its standard error in thousands (k), millions (M) or billions (G)."""
+    unit, letter = next((found for found in PREFIXES if abs(one.value) >= found[0]), (1.0, ""))
+    error = None if one.error is None else one.error / unit
+    return f"{number(Measure(one.value / unit, error))} {letter}".rstrip()
+
+
 def sized(row: Row | Fit | Division) -> str:
     """Return the name of what a row is about."""
     return row.workload if row.size is None else f"{row.workload} {row.size:,}"
@@ -51,6 +66,16 @@ def scaling_sentences(results: Results, rows: Sequence[Row], fits: Iterable[Fit]
             yield _told(row, "cards" if results.on_gpu else "ranks")
     yield from map(_serial, fits)
     yield from ceiling_sentences(rows)
+    yield from failure_sentences(results)
+
+
+def failure_sentences(results: Results) -> Iterator[str]:
+    """Yield which measurements failed, and why."""
+    for one in results.points:
+        if one.failure:
+            size = "" if one.size is None else f" {one.size:,}"
+            cards = ",".join(map(str, one.gpus))
+            yield f"not measured: {one.workload}{size} {one.mode} on {cards}: {one.failure}: {one.detail}"
 
 
 def ceiling_sentences(rows: Sequence[Row]) -> Iterator[str]:
@@ -118,6 +143,7 @@ def split_sentences(results: Results, divisions: list[Division]) -> Iterator[str
         for card, name in enumerate(results.devices):
             works = [name if size is None else f"{name} {size:,}" for (name, size), at in chosen.items() if at == card]
             yield f"device {card} ({name}): {', '.join(works) or 'nothing'}"
+    yield from failure_sentences(results)
 
 
 def topology(links: Sequence[Link]) -> Iterator[str]:

@@ -13,8 +13,6 @@ RECENT = 0.25
 """The last part of the time whose scores count: one score alone is noisy."""
 MOST_POINTS = 300
 """The most points that are kept of a curve."""
-CLEAR = 2.0
-"""So many standard errors apart, two configs differ clearly."""
 
 Curve = Sequence[tuple[float, float]]
 Key = TypeVar("Key")
