@@ -51,6 +51,7 @@ PARSED = {
     "tuner worker --study pi_plus --devices 0,1",
     "tuner race --study S",
     "tuner race --study pi_plus --case amp_pi_plus --hours 2",
+    "tuner race --study pi_plus --case amp_pi_plus --dry-run",  # tests/cli/test_race_command.py runs it
     "tuner recover --study S",
     "tuner record --study S",
     "tuner record --study pi_plus --configs 60",
