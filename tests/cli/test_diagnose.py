@@ -5,7 +5,10 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import matplotlib
+import nbformat
 import optuna
 import pytest
 from tests_cli import Tuner
@@ -154,6 +157,21 @@ def test_the_document_has_the_keys_of_the_page(tuner: Tuner, url: str) -> None:
     shown = {piece.text for piece in of("diagnose.md", "inline")}
     parts = [document, *document["causes"], document["setup"], document["running_at_once"], document["ended"]["pruned"]]
     assert {key for part in parts for key in part} <= shown
+
+
+def test_the_notebook_shows_the_same_causes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    matplotlib.use("Agg")
+    monkeypatch.setenv("TUNER_STORAGE", url)
+    notebook = nbformat.read(ROOT / "notebooks/slow_study.ipynb", as_version=4)
+    names: dict[str, Any] = {}
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            exec(compile(cell.source, cell.id, "exec"), names)  # noqa: S102 - the code of our own notebook
+    assert [one.kind for one in names["told"].causes] == [Kind.PRUNING, Kind.WORKERS, Kind.PARALLEL]
+    assert len(names["free_s"]) == 4  # the trials that run at once
+    shares = names["shares"]
+    assert shares[0] == pytest.approx(100 * (1 - names["found"].facts.startup_share))
+    assert list(shares.values()) == sorted(shares.values())
 
 
 def test_what_cannot_be_diagnosed_ends_in_one_message(tuner: Tuner, url: str, tmp_path: Path) -> None:
