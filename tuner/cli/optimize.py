@@ -111,5 +111,5 @@ def _show(
     for hint in (*notes(rows), *at_the_top(bench, cases, rows)):
         console.print(hint, markup=False)
     written(console, export_study(url, bench.spec.name, bench.folder))
-    report_at_the_end(console, url, bench.spec.name, bench.folder, command=command)
+    report_at_the_end(console, url, bench, command=command)
     return rows

@@ -1,6 +1,7 @@
 """`tuner report`: one page about a study, for somebody who did not run the study."""
 
 import shlex
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,13 +12,17 @@ from rich.console import Console
 from tuner.cli.console import open_console
 from tuner.cli.hints import written
 from tuner.cli.introduction import load_shown
-from tuner.cli.options import RUNS, Runs, Storage, Study, as_words, storage_url
+from tuner.cli.options import RUNS, Runs, Storage, Study, as_words, chosen_cases, storage_url
 from tuner.errors import TunerError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.write import write_files
 from tuner.report.facts import gather
+from tuner.study.cases import select
+from tuner.study.spec import StudySpec
+from tuner.trainers.registry import open_trainer
 from tuner.urls import shown
+from tuner.workbench import Workbench
 
 Format = Annotated[Literal["html", "md"], typer.Option("--format", help="html: one file with pictures; md: Markdown.")]
 Out = Annotated[Path | None, typer.Option(dir_okay=False, help="The file; default: runs/STUDY/report.html or .md.")]
@@ -35,7 +40,16 @@ def report(study: Study, form: Format = "html", out: Out = None, storage: Storag
     url = storage_url(storage, spec, runs)
     command = training_command(study, storage=storage, runs=runs)
     path = out or folder / f"report.{form}"
-    written(console, [write_report(path, url, spec.name, folder, form=form, command=command)])
+    names = _trainable(spec)
+    written(console, [write_report(path, url, spec.name, folder, trainable=names, form=form, command=command)])
+
+
+def _trainable(spec: StudySpec) -> list[str] | None:
+    """Return the trainable cases of a study; None where the trainer is not on this machine."""
+    try:
+        return [case.name for case in select(open_trainer(spec.trainer).cases(), spec.cases)]
+    except TunerError:
+        return None
 
 
 def training_command(study: str, *, storage: str | None, runs: Path) -> list[str]:
@@ -45,28 +59,39 @@ def training_command(study: str, *, storage: str | None, runs: Path) -> list[str
 
 
 def write_report(
-    path: Path, url: str, study: str, folder: Path, *, form: str = "html", command: list[str] | None
+    path: Path,
+    url: str,
+    study: str,
+    folder: Path,
+    *,
+    trainable: Sequence[str] | None = None,
+    form: str = "html",
+    command: list[str] | None,
 ) -> Path:
     """Write the report of a study to `path`, as `html` or `md`; return it.
 
-    `folder` holds the probes' folders. `command`, with the name of a case, prints how to train with its best config.
+    `folder` holds the probes' folders. `trainable` are the study's cases, if known. `command`, with the name of a case,
+    prints how to train with its best config.
     Raises StoreError or OutputError.
     """
     from tuner.report.page import render  # noqa: PLC0415 - the extra `report` brings plotly and jinja2
 
-    facts = gather(StudyReader(connect(url), study), folder)
+    facts = gather(StudyReader(connect(url), study), folder, trainable)
     names = [case.summary.case for case in facts.cases]
     commands = {name: shlex.join([*command, name]) for name in names} if command else {}
     text = render(facts, form=form, commands=commands)
     return write_files(path.parent.resolve(), {path.name: [text.encode()]})[0]
 
 
-def report_at_the_end(console: Console, url: str, study: str, folder: Path, *, command: list[str] | None) -> None:
+def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: list[str] | None) -> None:
     """Write the report into the study's folder where its extra is installed. No error ends the search."""
     if any(find_spec(name) is None for name in NEEDED):
         return
+    study, folder = bench.spec.name, bench.folder
     try:
-        written(console, [write_report(folder / "report.html", url, study, folder, command=command)])
+        names = [case.name for case in chosen_cases(bench, None)]
+        path = write_report(folder / "report.html", url, study, folder, trainable=names, command=command)
+        written(console, [path])
     except Exception as error:  # noqa: BLE001 - whatever fails here, the results of the search are stored
         why = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
         console.print(f"no report: {why}", markup=False)

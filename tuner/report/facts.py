@@ -71,12 +71,18 @@ class StudyFacts:
 
     name: str
     cases: tuple[CaseFacts, ...]
+    waiting: tuple[str, ...] | None
+    """The study's trainable cases without a trial so far; None where nobody knows the trainer's cases."""
     machine: dict[str, tuple[str, ...]]
     """Fact about the machines that measured → its values, the name of the machine left out."""
 
 
-def gather(reader: StudyReader, folder: Path) -> StudyFacts:
-    """Return the facts of every case; `folder` is the study's folder. Raises StoreError where there is no study."""
+def gather(reader: StudyReader, folder: Path, trainable: Iterable[str] | None = None) -> StudyFacts:
+    """Return the facts of every case that has begun; `folder` is the study's folder.
+
+    `trainable` are the trainable cases of the study, where the trainer is there to name them. Raises StoreError where
+    there is no study.
+    """
     trials: dict[str, list[TrialRecord]] = {}
     for trial in reader.trials():
         trials.setdefault(trial.case, []).append(trial)
@@ -87,7 +93,8 @@ def gather(reader: StudyReader, folder: Path) -> StudyFacts:
         for row in summarise(reader)
     ]
     machine = _machine(trial for of_case in trials.values() for trial in of_case)
-    return StudyFacts(name=reader.study, cases=tuple(cases), machine=machine)
+    waiting = None if trainable is None else tuple(name for name in trainable if name not in records)
+    return StudyFacts(name=reader.study, cases=tuple(cases), waiting=waiting, machine=machine)
 
 
 def _case(

@@ -19,12 +19,22 @@ ENDS = 3
 
 
 def headline(study: StudyFacts) -> list[str]:
-    """Return the first sentences of a report: how many cases have a best, and which are highest and lowest."""
+    """Return the first sentences of a report: how many trainable cases have a best, the highest and the lowest."""
     best = sorted((case for case in study.cases if _value(case) is not None), key=lambda case: -(_value(case) or 0.0))
-    said = [f"{len(best)} of {len(study.cases)} case(s) have a best config."]
+    said = [_success(study, len(best))]
     if len(best) > 2 * ENDS:
         said += [f"Highest: {_listed(best[:ENDS])}.", f"Lowest: {_listed(best[-ENDS:])}."]
     return said
+
+
+def _success(study: StudyFacts, best: int) -> str:
+    """Return how many of the trainable cases have a best, how many have none, and how many have not begun."""
+    begun, waiting = len(study.cases), study.waiting
+    which = "case(s) that have begun" if waiting is None else "trainable case(s)"
+    said = f"{best} of {begun + len(waiting or ())} {which} have a best config"
+    rest = [f"{begun - best} tried without success"] if best < begun else []
+    rest += [f"{len(waiting)} not begun"] if waiting else []
+    return f"{said}; {', '.join(rest)}." if rest else f"{said}."
 
 
 def _value(case: CaseFacts) -> float | None:
