@@ -6,6 +6,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import plotly.graph_objects as go
 import pytest
 
@@ -17,7 +18,7 @@ from tuner.kept.race import KeptRun
 from tuner.report.facts import CaseFacts, StudyFacts, gather
 from tuner.report.page import render
 from tuner.report.pictures import pictures
-from tuner.report.words import faster, headline, limit, verdict, when_found
+from tuner.report.words import explained, faster, headline, limit, verdict, when_found
 
 
 def test_a_stranger_reads_what_is_best_and_what_else_there_is(cases: dict[str, CaseFacts]) -> None:
@@ -36,6 +37,13 @@ def test_a_stranger_reads_the_total_batch_and_what_neighbours_move(cases: dict[s
     best = replace(case.summary.best, total_batch=4096.0, beside=Beside(value=90.0, error=1.25, readings=2))
     said = verdict(replace(case, summary=replace(case.summary, best=best)))
     assert " Its total batch is 4,096. Beside other probes it measured 90.0 ± 1.2. " in f"{said} "
+
+
+def test_a_default_that_only_sessions_measured_higher_is_explained(cases: dict[str, CaseFacts]) -> None:
+    case = cases["amp_pi_plus"]
+    assert case.default is not None
+    higher = replace(case, default=replace(case.default, value=97.0, is_warm=True))
+    assert "2.0 points below the default of its rung (which was measured in sessions alone)" in verdict(higher)
 
 
 def test_a_stranger_reads_what_limits_a_case_and_what_to_do(cases: dict[str, CaseFacts]) -> None:
@@ -73,6 +81,7 @@ def test_the_head_counts_the_trainable_cases(study: StudyFacts) -> None:
     assert headline(study) == ["3 of 3 case(s) that have begun have a best config."]
     assert headline(replace(study, waiting=())) == ["3 of 3 trainable case(s) have a best config."]
     first, second, third = study.cases
+    assert explained(study).startswith("min_avg_util is the mean utilisation of the least busy device, in percent. ")
     failed = replace(first, summary=replace(first.summary, best=None))
     partly = replace(study, cases=(failed, second, third), waiting=("vault_pi_plus",))
     assert headline(partly) == ["2 of 4 trainable case(s) have a best config; 1 tried without success, 1 not begun."]
@@ -98,6 +107,17 @@ def test_memory_is_predicted_to_end_where_facts_about_the_card_say(cases: dict[s
     line = cases["deepmimic_pi_plus_ppo"].memory
     assert line is not None
     assert line.end == pytest.approx(40_000, rel=0.1)  # 2.5 GiB and 3.47 MiB for each environment, of 140.4 GiB
+    measured = {one.rung or 0: one.mem_share_pct for one in cases["deepmimic_pi_plus_ppo"].points}
+    drawn = np.interp(np.log([*measured]), np.log(line.rungs), line.shares)  # the axis of the rungs is logarithmic
+    assert drawn == pytest.approx([*measured.values()], abs=6.0)
+
+
+def test_the_rungs_below_an_axis_have_room(cases: dict[str, CaseFacts]) -> None:
+    for case in cases.values():
+        (drawn,) = [one for one in pictures(case) if one.name == "ladder"]
+        ticks = drawn.layout["xaxis"]["tickvals"]
+        assert {*ticks} <= {point.rung for point in case.points}
+        assert len(ticks) <= 7
 
 
 def test_what_is_not_there_is_named(cases: dict[str, CaseFacts]) -> None:

@@ -1,6 +1,6 @@
 """The pictures of what was measured: along the ladder, and over the time of one probe."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from tuner.export.words import in_words
@@ -9,6 +9,10 @@ from tuner.report.configs import Point
 from tuner.report.drawing import BEST, FRONT, OTHER, THIRD, Picture, Trace, axis, short, text, upright
 from tuner.report.facts import CaseFacts
 from tuner.report.words import memory_end
+from tuner.study.space import LADDER
+
+MOST_RUNGS = 6
+"""About so many rungs are written below the axis; more would not fit beside each other on a phone."""
 
 SHADE = "rgba(37,132,173,0.16)"
 MOST_PER_DEVICE = 600
@@ -30,7 +34,9 @@ def ladder(case: CaseFacts) -> Picture | None:
     ]
     rows = [(title, [trace for trace in traces if any(y is not None for y in trace["y"])]) for title, traces in rows]
     rows = [(title, traces) for title, traces in rows if traces]
-    layout: dict[str, Any] = {"xaxis": axis("num_envs", type="log"), "showlegend": False}
+    ticks = _ticks({point.rung for point in points if point.rung is not None})
+    written = {"tickvals": ticks, "ticktext": [f"{rung:,}" for rung in ticks]}
+    layout: dict[str, Any] = {"xaxis": axis(LADDER, type="log", **written), "showlegend": False}
     data: list[Trace] = []
     for place, (title, traces) in enumerate(rows):
         number = "" if place == 0 else str(place + 1)
@@ -42,6 +48,16 @@ def ladder(case: CaseFacts) -> Picture | None:
     return Picture(
         name="ladder", title="Along the ladder", caption=caption, data=data, layout=layout, height=120 + 120 * len(rows)
     )
+
+
+def _ticks(rungs: Collection[int]) -> list[int]:
+    """Return the rungs to write below a logarithmic axis, the largest first, with room between neighbours."""
+    apart = (max(rungs) / min(rungs)) ** (1 / MOST_RUNGS)
+    chosen: list[int] = []
+    for rung in sorted(rungs, reverse=True):
+        if not chosen or chosen[-1] >= apart * rung:
+            chosen.append(rung)
+    return chosen
 
 
 def _memory(case: CaseFacts, points: Sequence[Point]) -> list[Trace]:

@@ -12,16 +12,16 @@ READING_ERROR, VARIANTS = 0.02, 0.1
 FULL_PCT = 100.0
 BEYOND = 1.15
 """The line ends at this multiple of the largest measured rung, or where memory ends."""
+PARTS = 24
+"""The line is drawn in so many parts, because the axis of the rungs is logarithmic and bends it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryLine:
     """The predicted share of a device's memory in use, in percent, for the variant of the best."""
 
-    rungs: tuple[float, float]
-    shares: tuple[float, float]
-    errors: tuple[float, float]
-    """One standard deviation of the shares."""
+    rungs: tuple[float, ...]
+    shares: tuple[float, ...]
     end: float | None
     """The rung at which memory ends; None where memory does not grow."""
 
@@ -38,15 +38,12 @@ def memory_line(points: Sequence[Point]) -> MemoryLine | None:
     line = Growth(space, [one.config for one in known], shares, error=READING_ERROR, variants=VARIANTS)
     best = next((one for one in known if one.is_best), known[0])
 
-    def at(*wanted: float) -> tuple[list[float], list[float]]:
-        mean, deviation = line.expect([{**best.config, LADDER: rung} for rung in wanted])
-        return [float(one) for one in mean], [float(one) for one in deviation]
+    def at(*wanted: float) -> tuple[float, ...]:
+        return tuple(float(one) for one in line.expect([{**best.config, LADDER: rung} for rung in wanted])[0])
 
-    (low, high), _ = at(rungs[0], rungs[-1])
+    low, high = at(rungs[0], rungs[-1])
     slope = (high - low) / (rungs[-1] - rungs[0])
     end = rungs[0] + (FULL_PCT - low) / slope if slope > 0.0 else None
     last = rungs[-1] * BEYOND if end is None else min(max(rungs[-1] * BEYOND, 1.0), max(end, rungs[-1]))
-    means, deviations = at(rungs[0], last)
-    return MemoryLine(
-        rungs=(rungs[0], last), shares=(means[0], means[1]), errors=(deviations[0], deviations[1]), end=end
-    )
+    drawn = tuple(rungs[0] * (last / rungs[0]) ** (part / PARTS) for part in range(PARTS + 1))
+    return MemoryLine(rungs=drawn, shares=at(*drawn), end=end)

@@ -41,6 +41,7 @@ def render(study: StudyFacts, *, form: str, commands: Mapping[str, str]) -> str:
         study=study,
         cases=study.cases,
         headline=words.headline(study),
+        explained=words.explained(study),
         methods=list(_methods(study.cases)),
         commands=commands,
         with_error=with_error,

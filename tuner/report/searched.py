@@ -35,7 +35,7 @@ def choices(case: CaseFacts) -> Picture | None:
         caption="Each dot is a config. To the right it trains more samples per second, upwards it keeps the least busy "
         "device busier. The line joins the configs that no other config beats in both." + above,
         data=[one for one in data if one["x"]],
-        layout={"xaxis": axis("samples per second"), "yaxis": axis(case.objective)},
+        layout={"xaxis": axis("samples per second", rangemode="tozero"), "yaxis": axis(case.objective)},
     )
 
 

@@ -14,6 +14,11 @@ MUCH_FASTER = 1.5
 """A report mentions another config if it makes at least this many times the best's samples/s."""
 CLOSE = 10.0
 """The other config's objective must be at most this many points below the best's."""
+OBJECTIVES = {
+    "min_avg_util": "the mean utilisation of the least busy device, in percent",
+    "min_avg_sm": "the mean share of active multiprocessors on the least busy device, in percent",
+    SAMPLES_PER_S: "the number of samples that all devices together train in a second",
+}
 ENDS = 3
 """The number of highest and of lowest cases that the head of a report names."""
 
@@ -43,6 +48,17 @@ def _value(case: CaseFacts) -> float | None:
 
 def _listed(cases: Iterable[CaseFacts]) -> str:
     return ", ".join(f"{case.summary.case} {_value(case) or 0.0:.1f}" for case in cases)
+
+
+def explained(study: StudyFacts) -> str:
+    """Return sentences that explain the words of the first table."""
+    names = dict.fromkeys(case.objective for case in study.cases)
+    said = [f"{name} is {OBJECTIVES[name]}." for name in names if name in OBJECTIVES]
+    said.append("A number after ± is a standard error.")
+    if any(case.default for case in study.cases):
+        rest = "an unchanged agent, and the first value of each other parameter"
+        said.append(f"The default has the same {LADDER} as the best, {rest}.")
+    return " ".join(said)
 
 
 def verdict(case: CaseFacts) -> str:
@@ -77,6 +93,7 @@ def _beside_default(case: CaseFacts) -> str:
         return f", {best.value / default.value:.2f} times the default of its rung" if default.value else ""
     points = best.value - default.value
     said = f", {abs(points):.1f} points {'above' if points >= 0 else 'below'} the default of its rung"
+    said += " (which was measured in sessions alone)" if default.is_warm and points < 0 else ""
     return f"{said}, at {best.vs_default:.2f} of its samples/s" if best.vs_default is not None else said
 
 

@@ -13,7 +13,7 @@
     Plotly.react(plot, data, {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", template: {}, hovermode: "closest",
       margin: {l: 52, r: 14, t: 12, b: 44}, height: Number(plot.dataset.height), autosize: true,
-      legend: {orientation: "h", y: -0.22, yanchor: "top"}, font: {color: ink, size: 12}, dragmode: false,
+      legend: {orientation: "h", yref: "container", y: 0, yanchor: "bottom"}, font: {color: ink, size: 12}, dragmode: false,
       ...(width ? {width} : {}), ...layout,
     }, {displayModeBar: false, responsive: true});
     drawn.add(plot);
