@@ -1,4 +1,4 @@
-"""The reference of study files as Markdown, written from the strict model: every key, its type, default and meaning."""
+"""The reference of study files as Markdown, written from the strict model: every key, its meaning, default and values."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -52,7 +52,7 @@ def _part(path: str, model: _Schema, models: Mapping[str, _Schema]) -> Iterator[
         yield f"{model['description']}{more}"
     required = model.get("required", ())
     rows = [_row(name, path, schema, needed=name in required) for name, schema in model["properties"].items()]
-    yield "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows])
+    yield "\n".join(["| key | meaning | default | values |", "|---|---|---|---|", *rows])
     for name, schema in model["properties"].items():
         for inside, target in _inside(f"{path}.{name}".lstrip("."), schema):
             yield from _part(inside, models[target], models)
@@ -74,7 +74,7 @@ def _row(name: str, path: str, schema: _Schema, *, needed: bool) -> str:
     parts = [inside for inside, _ in _inside(f"{path}.{name}".lstrip("."), schema)]
     see = f"[below](#{parts[0].replace('.', '').lower()})" if parts else ""
     meaning = "; ".join(text for text in (schema.get("description"), see) if text)
-    cells = (f"`{name}`", _type(schema), "**required**" if needed else _default(schema, part=bool(parts)), meaning)
+    cells = (f"`{name}`", meaning, "**required**" if needed else _default(schema, part=bool(parts)), _type(schema))
     return f"| {' | '.join(cells)} |"
 
 

@@ -1,0 +1,13 @@
+"use strict";
+// The keyboard scrolls a table that is wider than the screen, and a screen reader tells the buttons of code blocks apart.
+// The theme adds both to the page when it opens.
+(() => {
+  const mend = () => {
+    document.querySelectorAll(".md-code__nav").forEach((bar, place) => { bar.ariaLabel = `Code ${place + 1}`; });
+    for (const wide of document.querySelectorAll(".md-typeset__scrollwrap:not([tabindex])")) {
+      if (wide.scrollWidth > wide.clientWidth) Object.assign(wide, {tabIndex: 0, role: "region", ariaLabel: "Table"});
+    }
+  };
+  new MutationObserver(mend).observe(document.body, {childList: true, subtree: true});
+  addEventListener("resize", mend);
+})();
