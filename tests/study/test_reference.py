@@ -33,8 +33,8 @@ def rows(part: str) -> dict[str, tuple[str, str, str]]:
     """Return type, default and meaning of each key of a part, as the page shows them."""
     sections = re.split(r"^## `(.*)`$", f"## ``\n{reference()}", flags=re.MULTILINE)
     section = dict(zip(sections[1::2], sections[2::2], strict=True))[part]
-    found = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*) \|$", section, re.MULTILINE)
-    return {name: (kind, default, meaning) for name, kind, default, meaning in found}
+    found = re.findall(r"^\| `(\w+)` \| (.*) \| (.*?) \| (.*?) \|$", section, re.MULTILINE)
+    return {name: (kind, default, meaning) for name, meaning, default, kind in found}
 
 
 def test_the_page_is_the_one_that_the_model_writes() -> None:
