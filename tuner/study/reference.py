@@ -1,4 +1,4 @@
-"""The reference of study files as Markdown, written from the strict model: each key, its meaning, default and values."""
+"""The reference of study files as Markdown, written from the strict model: keys, meanings, defaults and values."""
 
 import json
 from collections.abc import Iterator, Mapping
