@@ -18,6 +18,8 @@ _STEADY, _GROWING = 0.7, 0.9
 
 A counter may start again at each epoch. A number that starts again more often numbers ranks, workers or layers.
 """
+LEAST_LINES = 4
+"""The fewest lines of an epoch in whose output a count with an end starts again, such as `[10/40]`."""
 
 _CLOCK = r"\d{4}-\d\d-\d\d|\d{1,2}(?::\d\d){1,2}(?:[.,]\d+)?"
 _NUMERAL = r"[-+]?(?:\d{1,3}(?:[,_]\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?(?:[kKMGB](?![A-Za-z]))?"
@@ -25,14 +27,21 @@ _PIECE = re.compile(rf"(?P<clock>{_CLOCK})|(?<![A-Za-z\d.])(?P<number>{_NUMERAL}
 _ITERATION = re.compile(
     r"(?i)(?:\b|_)(?:it|iter|iters|iterations?|steps?|updates?|batch|epochs?|episodes?|rounds?)\W*$"
 )
+_EPOCH = re.compile(r"(?i)(?:\b|_)epochs?(?:\W*\(\w+\))?\W*$")
 _SAMPLES = re.compile(
     r"(?i)(?:\b|_)(?:samples|time_?steps|env_?steps|total[ _]steps|global_?steps?|frames|transitions|images|examples"
     r"|tokens)(?:[ _](?:so far|seen|total))?\W*$"
 )
-_SPEED = re.compile(
-    r"(?i)(?:\b|_)(?:fps|sps|(?:samples|steps|frames|images|tokens)(?:/| per |_per_)s(?:ec(?:ond)?)?)\W*$"
-)
-_SPEED_AFTER = re.compile(r"(?i)^\s*(?:fps|sps|(?:samples|steps|frames|images|tokens)(?:/| per )s(?:ec(?:ond)?)?)\b")
+_SAMPLED = r"(?:samples|(?:env|environment|time|agent|global)[ _]?steps|frames|images|imgs?|examples|tokens)"
+"""What one sample is called. A step without such a word may be one of the optimizer."""
+_PER_S = rf"(?:fps|sps|{_SAMPLED}(?:/| per |_per_)s(?:ec(?:ond)?)?)"
+_SPEED = re.compile(rf"(?i)(?:\b|_){_PER_S}\W*$")
+_SPEED_AFTER = re.compile(rf"(?i)^\s*{_PER_S}\b(?!\s*[:=])")
+"""Not the name of the next number, as in `0.1 img/s: 123`."""
+_SKIPPED = r"[-+\w.,:]+\W*"
+"""A number that counts nothing, and the marks after it."""
+_TRAINS = re.compile(r"(?i)(?:\b|_)(?:loss|rewards?|returns?|perplexity|ppl|epochs?|iter(?:ation)?s?|steps?)(?:\b|_)")
+"""Words of lines that tell of training."""
 _TIME = re.compile(
     r"(?i)(?:\b|_)(?:time|elapsed|eta|seconds?|secs?|minutes?|mins?|hours?|pid|port)\W*$|\btime_elapsed\W*$"
 )
@@ -45,8 +54,8 @@ class Column:
     form: str
     place: int
     """The position among the numbers of the line."""
-    before: str
-    """The text between the number before and this one, in the first such line."""
+    gaps: tuple[str, ...]
+    """The texts before each number up to this one, in the first such line."""
     after: str
     values: tuple[float, ...]
     is_plain: bool
@@ -55,16 +64,58 @@ class Column:
     """The position of the first such line among all lines."""
 
     @property
+    def before(self) -> str:
+        """The text between the number before and this one, in the first such line."""
+        return self.gaps[-1]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every value is a whole number."""
+        return all(value == int(value) for value in self.values)
+
+    @property
+    def falls(self) -> tuple[int, ...]:
+        """The places at which a value is below the value before."""
+        return tuple(place for place, (value, later) in enumerate(pairwise(self.values), 1) if later < value)
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the number is a percentage."""
+        return self.after.lstrip().startswith("%")
+
+    @property
+    def has_end(self) -> bool:
+        """Whether the end of the count follows, as in `3/100`."""
+        return self.after.lstrip().startswith("/")
+
+    @property
     def step(self) -> float | None:
         """The usual step of a counter; None where the number is no counter."""
-        if len(self.values) < RECURS or any(value != int(value) for value in self.values):
+        if len(self.values) < RECURS or not self.is_whole:
             return None
         steps = [later - value for value, later in pairwise(self.values) if later != value]
         grown = [step for step in steps if step > 0]
-        if len(grown) < RECURS - 1 or len(grown) < _GROWING * len(steps):
+        if len(grown) < RECURS - 1 or not (len(grown) >= _GROWING * len(steps) or self._starts_again):
             return None
         step, times = Counter(grown).most_common(1)[0]
         return step if times >= _STEADY * len(grown) or len(set(self.values)) >= 2 * RECURS else None
+
+    @property
+    def _starts_again(self) -> bool:
+        """Whether this is a count with an end that sometimes starts again at its first value."""
+        starts = [self.values[place] for place in self.falls]
+        rare = len(starts) * LEAST_LINES <= len(self.values)
+        return self.has_end and rare and all(value <= self.values[0] for value in starts)
+
+    def numbers_epochs_of(self, count: "Column") -> bool:
+        """Whether this number of the same line grows exactly where a count starts again."""
+        grown = tuple(place for place, (value, later) in enumerate(pairwise(self.values), 1) if later > value)
+        return self.form == count.form and self.is_whole and not self.falls and bool(grown) and grown == count.falls
+
+    @property
+    def counts_epochs(self) -> bool:
+        """Whether the words before the number name epochs, and the number never falls."""
+        return bool(_EPOCH.search(self.before)) and self.is_whole and not self.falls
 
     @property
     def is_time(self) -> bool:
@@ -86,13 +137,23 @@ class Column:
         """Whether the words beside the number name samples per second."""
         return bool(_SPEED.search(self.before)) or bool(_SPEED_AFTER.match(self.after))
 
-    @property
-    def pattern(self) -> str:
-        """The words before the number as a pattern, with any space between them."""
-        words = self.before.split()[-3:]
-        if any(re.search("[A-Za-z]", word) for word in words):
-            return literal(" ".join(words)) if self.before.isascii() else literal(words[-1])
-        return r"^\s*" if self.place == 0 and not words else r"(?:^|[\s\[(|#])"
+    def pattern(self, after: int | None = None) -> str:
+        """Return what comes before the number as a pattern: the nearest words, and any numbers between them and it.
+
+        `after` is the place of a number of the same line that the pattern already has.
+        """
+        begin = 0 if after is None else after + 1
+        worded = [place for place in range(begin, self.place + 1) if re.search("[A-Za-z]", self.gaps[place])]
+        if worded:
+            nearest = max(worded)
+            words = self.gaps[nearest].split()[-3:]
+            ascii_only = " ".join(words).isascii()
+            return (
+                ("" if after is None else ".*?")
+                + literal(" ".join(words if ascii_only else words[-1:]))
+                + (_SKIPPED * (self.place - nearest))
+            )
+        return ("^" if after is None else "") + r"\W*" + _SKIPPED * (self.place - begin)
 
     @property
     def then(self) -> str:
@@ -111,19 +172,34 @@ def columns(lines: Sequence[str]) -> list[Column]:
     return [column for form, rows in forms.items() if len(rows) >= RECURS for column in _columns(form, rows)]
 
 
+def recurring(lines: Sequence[str]) -> tuple[str, ...]:
+    """Return a pattern for the lines of the most frequent form that tells of training; nothing where none recurs.
+
+    Such lines hold numbers, but none that counts, such as `{'loss': 2.3, 'epoch': 0.16}`.
+    """
+    told = [line for line in lines[-MOST_LINES:] if _TRAINS.search(line) and _PIECE.search(line)]
+    most = Counter(map(_form, told)).most_common(1)
+    if not most or most[0][1] < 2 * RECURS:
+        return ()
+    line = next(line for line in told if _form(line) == most[0][0])
+    words = _PIECE.split(line, maxsplit=1)[0].split()[-3:]
+    return (literal(" ".join(words)),) if re.search("[A-Za-z]", " ".join(words)) else ()
+
+
 def _columns(form: str, rows: Sequence[tuple[int, list[re.Match[str]], str]]) -> Iterator[Column]:
     position, pieces, line = rows[0]
+    begins = [0, *(piece.end() for piece in pieces)]
+    gaps = tuple(line[begin : piece.start()] for begin, piece in zip(begins, pieces, strict=False))
     for place, piece in enumerate(pieces):
         printed = [found[place]["number"] for _, found, _ in rows if place < len(found)]
         values = [number(text) for text in printed]
         if len(values) < len(rows) or any(value is None for value in values):
             continue
-        begin = pieces[place - 1].end() if place else 0
         end = pieces[place + 1].start() if place + 1 < len(pieces) else len(line)
         yield Column(
             form=form,
             place=place,
-            before=line[begin : piece.start()],
+            gaps=gaps[: place + 1],
             after=line[piece.end() : end],
             values=tuple(value for value in values if value is not None),
             is_plain=all(text.isdecimal() for text in printed),

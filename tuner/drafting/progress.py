@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tuner.drafting.columns import RECURS, Column, columns
+from tuner.drafting.columns import RECURS, Column, columns, recurring
 from tuner.probe.plan import LinePatterns
 from tuner.probe.protocols import Line
 from tuner.probe.reader import ProgressReader
@@ -81,22 +81,30 @@ def _read(lines: Sequence[Line], preset: str | None, patterns: tuple[str, ...], 
 
 
 def find_patterns(lines: Sequence[str]) -> tuple[str, ...]:
-    """Return patterns for the numbers that count iterations and samples; nothing where no number counts.
+    """Return patterns for the numbers that count iterations and samples.
 
     The number of iterations is the counter whose words say so, or else the counter with the smallest step. If that
-    counts samples, the lines are the iterations.
+    counts samples, the lines are the iterations. Epochs are iterations only where nothing counts within them.
+    If no number counts, the lines that tell of training again and again are the iterations; see `recurring`.
     """
     found = columns(lines)
-    counters = [column for column in found if column.step and not column.is_time and not column.is_speed]
+    counters = [
+        column for column in found if column.step and not (column.is_time or column.is_speed or column.is_share)
+    ]
     if not counters:
-        return ()
-    iteration = min(counters, key=lambda column: (not column.counts_iterations, column.counts_samples, column.step))
+        return recurring(lines)
+    iteration = min(_within_epochs(found, counters) or counters, key=_rank)
     samples = next((column for column in counters if column.counts_samples and column != iteration), None)
     speed = next((column for column in found if column.is_speed), None)
     if samples is None and iteration.counts_samples:
         chosen = {"samples": iteration}
     else:
-        chosen = {"iteration": iteration, **({"samples": samples} if samples else {})}
+        epoch = _epoch_of(iteration, found)
+        chosen = {
+            "iteration": iteration,
+            **({"samples": samples} if samples else {}),
+            **({"epoch": epoch} if epoch else {}),
+        }
     if "samples" not in chosen and speed is not None:
         chosen["samples_per_s"] = speed
     by_form: dict[str, list[tuple[str, Column]]] = {}
@@ -106,8 +114,39 @@ def find_patterns(lines: Sequence[str]) -> tuple[str, ...]:
     return tuple(_pattern(sorted(group, key=lambda one: one[1].place)) for group in pieces)
 
 
+def _rank(column: Column) -> tuple[bool, bool, bool, float]:
+    """Return the order in which counters are taken for the number of iterations."""
+    return not column.counts_iterations, column.counts_samples, not column.has_end, column.step or 0.0
+
+
+def _within_epochs(found: Sequence[Column], counters: Sequence[Column]) -> list[Column]:
+    """Return the counters that advance within epochs. Without words, a counter needs an end or an epoch in its line."""
+    forms = {column.form for column in found if column.counts_epochs}
+    return [
+        column
+        for column in counters
+        if not column.counts_epochs
+        and not any(column.numbers_epochs_of(other) for other in counters)
+        and (not forms or column.counts_iterations or column.counts_samples or column.has_end or column.form in forms)
+    ]
+
+
+def _epoch_of(iteration: Column, found: Sequence[Column]) -> Column | None:
+    """Return the number of the epoch in the lines of a counter that starts again, or that may do so later."""
+    for column in found:
+        if column.form != iteration.form or column == iteration:
+            continue
+        may_start_again = iteration.falls or len(set(column.values)) == 1
+        if column.numbers_epochs_of(iteration) or (column.counts_epochs and may_start_again):
+            return column
+    return None
+
+
 def _pattern(group: Sequence[tuple[str, Column]]) -> str:
     """Return one pattern for the chosen numbers of one line."""
-    return ".*?".join(
-        f"{column.pattern}(?P<{name}>{PLAIN if column.is_plain else PRINTED}){column.then}" for name, column in group
-    )
+    pattern, before = "", None
+    for name, column in group:
+        shape = PLAIN if column.is_plain else PRINTED
+        pattern += f"{column.pattern(before)}(?P<{name}>{shape}){column.then}"
+        before = column.place
+    return pattern

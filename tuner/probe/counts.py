@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import dataclass
 
 MOST_ITERATIONS = 2**31 - 1
 """The largest iteration that is accepted. Databases store an iteration as a step of 32 bits."""
@@ -13,6 +14,11 @@ RESTART_DROP = 5
 A smaller drop is not a restart: when several ranks print, some of them lag behind by an iteration or two.
 """
 
+LATE_SHARE, NEAR_END = 1 / 3, 0.9
+"""A line is one of the epoch before if it comes within this share of an epoch after the new start, and if its count is
+at least this share of the last count of the epoch before."""
+
+_END = re.compile(r"\s*(?:/|\bof\b)\s*(?P<end>\d[\d,_]*(?:\.\d+)?[kKMGB]?)(?![\d.])")
 _NUMERAL = re.compile(r"\d[\d,_]*(?:\.\d+)?(?:[eE][+-]?\d+)?(?:[kKMGB](?![A-Za-z]))?")
 _GROUPED = re.compile(r"\d{1,3}(?:[,_]\d{3})+")
 _SUFFIXES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
@@ -54,24 +60,87 @@ def _printed(text: str) -> float:
     return float(_GROUPED.sub(lambda found: re.sub("[,_]", "", found[0]), plain)) * factor
 
 
+def printed_end(line: str, at: int) -> float | None:
+    """Return the end of a count that a line prints right after the count: 100 in `12/100`; None where it prints none."""
+    found = _END.match(line, at)
+    return None if found is None else number(found["end"])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Epoch:
+    """An epoch that is over."""
+
+    number: float | None
+    before: float
+    """The count of all epochs before it."""
+    last: float
+    """The highest count that was printed in it."""
+    seconds: float
+
+
 class Unwrapped:
-    """A count that continues when the printed count starts again, for example at a new epoch."""
+    """A count that continues when the printed count starts again, for example at a new epoch.
+
+    Several ranks may print the same count. Then a rank may still print the end of an epoch after another rank has begun
+    the next one, and each rank prints its own new start. Only the first start counts, and late lines count as lines of
+    their own epoch.
+    """
 
     def __init__(self) -> None:
         self._first: float | None = None
         self._last = 0.0
+        self._steps: tuple[float, float] | None = None
+        """The smallest and the largest step between two counts of this epoch."""
+        self._end: float | None = None
         self._before = 0.0
         self._epoch: float | None = None
+        self._began_s = 0.0
+        self._over: _Epoch | None = None
 
-    def __call__(self, printed: float, epoch: float | None = None) -> float:
-        """Return the count over all epochs. `epoch` is the number of the epoch if the trainer prints it."""
+    def __call__(
+        self, printed: float, t_s: float = 0.0, *, epoch: float | None = None, end: float | None = None
+    ) -> float:
+        """Return the count over all epochs for a line that was printed at `t_s`.
+
+        `epoch` is the number of the epoch, and `end` the last count of an epoch, if the trainer prints them.
+        """
         if self._first is None:
-            self._first = printed
-        next_epoch = epoch is not None and self._epoch is not None and epoch > self._epoch
-        restarts = printed <= self._first and self._last - printed >= RESTART_DROP
-        if printed < self._last and (next_epoch or restarts):
-            self._before += self._last
-            self._last = printed
-        self._last = max(self._last, printed)
-        self._epoch = epoch
+            self._first, self._last, self._began_s = printed, printed, t_s
+        if self._over is not None and self._is_late(self._over, printed, t_s, epoch):
+            return self._over.before + printed
+        if self._starts_again(printed, epoch):
+            self._over = _Epoch(number=self._epoch, before=self._before, last=self._last, seconds=t_s - self._began_s)
+            self._before += self._whole_epoch()
+            self._last, self._steps, self._began_s = printed, None, t_s
+        if (step := printed - self._last) > 0:
+            least, most = self._steps or (step, step)
+            self._steps = min(least, step), max(most, step)
+        if printed >= self._last:
+            self._last, self._end = printed, end
+        self._epoch = self._epoch if epoch is None else epoch
         return self._before + printed
+
+    def _starts_again(self, printed: float, epoch: float | None) -> bool:
+        """Return whether this is the first line of a new epoch. A new start after less than half an epoch is no start."""
+        if epoch is not None and self._epoch is not None:
+            return epoch > self._epoch and printed <= self._last
+        deep = self._last - printed >= RESTART_DROP and printed <= (self._first or 0.0)
+        return deep and (self._over is None or self._last >= self._over.last / 2)
+
+    def _is_late(self, over: _Epoch, printed: float, t_s: float, epoch: float | None) -> bool:
+        """Return whether this line is one of the epoch before: it prints the end of an epoch that has just begun."""
+        if epoch is not None and over.number is not None:
+            return epoch <= over.number
+        soon = t_s - self._began_s < LATE_SHARE * over.seconds
+        return soon and printed >= NEAR_END * over.last and self._last < over.last / 2
+
+    def _whole_epoch(self) -> float:
+        """Return the iterations of the epoch that ends.
+
+        The last line of an epoch may come before its end: `[190/200]` if a trainer prints every tenth iteration. Without
+        a printed end, a count from 0 has one more step.
+        """
+        least, most = self._steps or (0.0, 0.0)
+        if self._end is not None and self._last <= self._end <= self._last + 2 * most:
+            return self._end
+        return self._last + (least if self._first == 0 and self._end is None else 0.0)

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from typing import Any, TypeVar
 
-from tuner.probe.counts import MOST, MOST_ITERATIONS, Unwrapped, number, whole_numeral
+from tuner.probe.counts import MOST, MOST_ITERATIONS, Unwrapped, number, printed_end, whole_numeral
 from tuner.probe.plan import LinePatterns
 from tuner.probe.protocols import Line
 from tuner.probe.result import Progress, Score, Thin
@@ -13,6 +13,8 @@ from tuner.probe.result import Progress, Score, Thin
 N = TypeVar("N", int, float)
 _RETURN = "return"
 """The group of a pattern that holds a score."""
+_COUNTS = ("iteration", "samples")
+"""The groups of counts that may start again at each epoch."""
 
 
 class ProgressReader:
@@ -31,7 +33,7 @@ class ProgressReader:
         self._counts_lines = not any("iteration" in pattern.groupindex for pattern in self._patterns)
         self._counted: Counter[int | None] = Counter()
         self._origin_s = origin_s
-        self._partial: dict[str, str] = {}
+        self._partial: dict[str, Any] = {}
         self._unwrapped: dict[tuple[str | None, str], Unwrapped] = {}
         self.score: Score | None = None
         """The newest score; of the first rank, if ranks report for themselves."""
@@ -43,7 +45,7 @@ class ProgressReader:
         """Return the progress report that this line completes, or None."""
         told = record(line.text) if line.stream == "progress" else None
         self._note_score(line, told)
-        fields = self._printed(line.text) if told is None else told
+        fields = self._printed(line.text, line.t_s) if told is None else told
         if fields is None:
             return None
         rank = _count(fields.get("rank"))
@@ -108,26 +110,33 @@ class ProgressReader:
         from_s = stamp_s - self._origin_s
         return Thin(from_s, by) if began_s <= from_s < t_s else None
 
-    def _over_epochs(self, fields: dict[str, Any]) -> dict[str, Any]:
+    def _over_epochs(self, fields: dict[str, Any], t_s: float) -> dict[str, Any]:
         """Make printed counts continue when the trainer starts them again at a new epoch."""
         epoch = number(fields.get("epoch"))
-        for name in ("iteration", "samples"):
+        for name in _COUNTS:
             if (printed := number(fields.get(name))) is not None:
                 unwrapped = self._unwrapped.setdefault((fields.get("rank"), name), Unwrapped())
-                fields[name] = unwrapped(printed, epoch)
+                fields[name] = unwrapped(printed, t_s, epoch=epoch, end=fields.get(_end_of(name)))
         return fields
 
-    def _printed(self, text: str) -> dict[str, Any] | None:
+    def _printed(self, text: str, t_s: float) -> dict[str, Any] | None:
         """Return the fields that the patterns have found, once the last pattern matches; None before that."""
         for pattern in self._patterns:
             if found := pattern.search(text):
                 self.matched += 1
                 groups = {name: found.span(name) for name, value in found.groupdict().items() if value is not None}
-                self._partial |= {name: whole_numeral(text, *span) for name, span in groups.items()}
+                printed = {name: whole_numeral(text, *span) for name, span in groups.items()}
+                counts = {name: groups[name][0] + len(printed[name]) for name in _COUNTS if name in groups}
+                self._partial |= printed | {_end_of(name): printed_end(text, at) for name, at in counts.items()}
                 if pattern is self._patterns[-1]:
                     whole, self._partial = self._partial, {}
-                    return self._over_epochs(whole)
+                    return self._over_epochs(whole, t_s)
         return None
+
+
+def _end_of(name: str) -> str:
+    """Return the field for the end of a count."""
+    return f"{name} end"
 
 
 def record(text: str) -> dict[str, Any]:

@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-TQDM = r"(?P<iteration>\d[\d.,]*[kMG]?)(?:/\d[\d.,]*[kMG]?|[A-Za-z]+) \[\d+:\d\d"
+TQDM = (
+    r"(?:\bEpoch\W+(?P<epoch>\d+)\b.*?)?"
+    r"(?<![\d.,])(?P<iteration>\d[\d.,]*[kMG]?)(?:/\d[\d.,]*[kMG]?|[A-Za-z]+) \[\d+:\d\d"
+)
 """A bar of tqdm: `12%|█▏   | 12/100 [00:01<00:10, 8.25it/s]`, or `12it [00:01, 8.25it/s]` where the end is unknown."""
 
 ACCUMULATED = " * {gradient_accumulation_steps}"
@@ -82,6 +85,12 @@ PRESETS: Mapping[str, Preset] = {
         space={"num_envs": _ENVIRONMENTS},
         modules=("isaaclab",),
     ),
+    "tqdm": Preset(
+        progress=(TQDM,),
+        counts="one step of the bar",
+        command="torchrun --nproc-per-node {ranks} --master-port {port} train.py --batch-size {batch_size}",
+        space={"batch_size": _BATCHES},
+    ),
     "lightning": Preset(
         progress=(r"Epoch\s+(?P<epoch>\d+)\b.*?\s(?P<iteration>\d+)/(?:\d+|\?|--)\s",),
         counts="one batch of each rank",
@@ -96,12 +105,6 @@ PRESETS: Mapping[str, Preset] = {
         counts="one printed speed: a rollout and its update",
         command="{python} ppo.py --num-envs {num_envs} --num-steps {num_steps}",
         space={"num_envs": "{ladder: [8, 16, 32, 64, 128]}", "num_steps": "{choices: [128, 256, 512]}"},
-    ),
-    "tqdm": Preset(
-        progress=(TQDM,),
-        counts="one step of the bar",
-        command="torchrun --nproc-per-node {ranks} --master-port {port} train.py --batch-size {batch_size}",
-        space={"batch_size": _BATCHES},
     ),
     "huggingface": Preset(
         progress=(TQDM,),
