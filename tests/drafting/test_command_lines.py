@@ -90,10 +90,19 @@ def test_variables_before_the_program_are_no_words() -> None:
             {"n": "{n}"},
             "python train.py --max_iterations {iterations} --max_steps 5000 --n {n} --set '{{a}}'",
         ),
+        (
+            "bash -c 'sed s/32/{batch_size}/ a.yaml > {out_dir}/a.yaml; train {other} {out_dir}/a.yaml'",
+            {"batch_size": "{batch_size}"},
+            "bash -c 'sed s/32/{batch_size}/ a.yaml > {out_dir}/a.yaml; train {{other}} {out_dir}/a.yaml'",
+        ),
     ],
 )
 def test_placeholders_take_the_place_of_values(command: str, searched: dict[str, str], expected: str) -> None:
     assert template(shlex.split(command), searched).words == tuple(shlex.split(expected))
+
+
+def test_a_placeholder_in_a_variable_is_enough() -> None:
+    assert template(["train"], {"batch": "{batch}"}, ["{batch}"]).words == ("train",)
 
 
 def test_replaced_words_are_reported() -> None:

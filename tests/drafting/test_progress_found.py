@@ -86,6 +86,106 @@ def test_lines_that_no_preset_knows_are_understood(
     assert [one.samples for one in found.reports] == samples
 
 
+def epochs(form: str, steps: range, *between: str) -> list[str]:
+    """Return the lines of four epochs of 200 steps, with some other lines after each epoch."""
+    texts: list[str] = []
+    for epoch in range(4):
+        texts += [form.format(epoch=epoch, step=step, pct=step // 2, any=step % 7) for step in steps]
+        texts += between
+    return texts
+
+
+FROM_0, FROM_1 = range(0, 200, 10), range(10, 201, 10)
+
+
+@pytest.mark.parametrize(
+    ("texts", "pattern"),
+    [
+        (
+            epochs(
+                "Epoch: [{epoch}]  [{step:3d}/200]  eta: 0:00:1{any}  lr: 0.1  img/s: 12{any}.4 (120.1)",
+                FROM_0,
+                "Epoch: [0] Total time: 0:00:05",
+                *(f"Test:   [{n}/10]  eta: 0:00:01  loss: 2.3" for n in range(10)),
+            ),
+            r"Epoch:\s+\[\s*(?P<epoch>\d+)\]\W*(?P<iteration>\d+)/.*?img/s:\s*(?P<samples_per_s>",
+        ),
+        (
+            epochs(
+                "Train: {epoch} [{step:>4d}/200 ({pct:>3d}%)]  Loss: 6.9{any} (6.9)  Time: 0.04{any}s, 17{any}.50/s",
+                FROM_0,
+                *(f"Test: [{n:>4d}/20]  Time: 0.123" for n in (0, 20)),
+            ),
+            r"Train:\s*(?P<epoch>\d+)\W*(?P<iteration>\d+)/",
+        ),
+        (
+            epochs(
+                "11/23 07:06:1{any} - mmengine - INFO - Epoch(train)  {epoch} [{step:>3d}/200]  lr: 1.0e-02",
+                FROM_1,
+                "11/23 07:06:59 - mmengine - INFO - Saving checkpoint at 1 epochs",
+            ),
+            r"Epoch\(train\)\s*(?P<epoch>\d+)\W*(?P<iteration>\d+)/",
+        ),
+        (
+            epochs("{step}/200 ━━━━━━━━━━ {any}s 45ms/step - accuracy: 0.1{any} - loss: 2.3{any}", FROM_1, "Epoch 2/9"),
+            r"^\W*(?P<iteration>\d+)/",
+        ),
+        (
+            epochs(
+                "Train Epoch: {epoch} [{step}/200 ({pct}%)]\tLoss: 2.3{any}", FROM_0, "Test set: Accuracy: 99/100 (99%)"
+            ),
+            r"Train\s+Epoch:\s*(?P<epoch>\d+)\W*(?P<iteration>\d+)/",
+        ),
+        (epochs("Epoch {epoch}, Step {step}, Loss 2.3{any}", FROM_0), r"Epoch\s*(?P<epoch>\d+).*?,\s+Step\s*(?P<iter"),
+    ],
+    ids=["torchvision", "timm", "mmengine", "keras", "mnist", "words"],
+)
+def test_iterations_within_epochs_go_on_over_epochs(texts: list[str], pattern: str) -> None:
+    found = found_in("starting", *texts)
+    assert pattern in found.patterns[-1]
+    first = found.reports[0].iteration
+    assert [one.iteration - first for one in found.reports] == list(range(0, 800, 10))
+
+
+@pytest.mark.parametrize(
+    ("texts", "pattern", "last"),
+    [
+        (
+            [f"Epoch[{n // 9}] Iteration[{n}/9] Loss: 2.3" for n in range(1, 36)],
+            r"\]\s+Iteration\[\s*(?P<iteration>\d+)/",
+            35,
+        ),
+        (
+            [
+                text
+                for n in range(9)
+                for text in (f"iter {n * 10}: time 4{n}ms", *[f"step {n * 10}: val 2"] * (n % 3 == 0))
+            ],
+            r"iter\s*(?P<iteration>\d+)",
+            80,
+        ),
+        (
+            [f"train[{n * 100}]: loss=2.3{n}, steps_per_sec=12.{n}" for n in range(9)],
+            r"train\[\s*(?P<iteration>\d+)\]",
+            800,
+        ),
+        ([f"[rank {n % 2}] step {n // 2} | loss 2.3" for n in range(20)], r"\]\s+step\s*(?P<iteration>\d+)", 9),
+        ([f"Epoch {n}/9" for n in range(1, 9)], r"Epoch\s*(?P<iteration>\d+)/", 8),
+    ],
+    ids=["a count over all epochs", "two counts", "steps per second", "each rank", "epochs alone"],
+)
+def test_the_number_that_counts_is_chosen(texts: list[str], pattern: str, last: int) -> None:
+    found = found_in(*texts)
+    assert (found.patterns, found.reports[-1].iteration) == ((pattern,), last)
+    assert not found.prints_speeds
+
+
+def test_lines_without_a_count_are_iterations() -> None:
+    found = found_in(*(f"{{'loss': '2.3{n}', 'learning_rate': '4.5e-05', 'epoch': '0.{16 + n}'}}" for n in range(9)))
+    assert found.patterns == (r"\{'loss':\s+'\s*",)
+    assert (found.counts_numbers, found.reports[-1].iteration) == (False, 9)
+
+
 @pytest.mark.parametrize(
     "texts",
     [

@@ -45,6 +45,7 @@ def test_the_typed_value_is_the_default() -> None:
     [
         (["=3"], "write FLAG=8,16,32"),
         (["num_envs=,"], "write FLAG=8,16,32"),
+        (["lr=0.1..0.5"], "whole numbers"),
         (["num_envs=64..8"], "smaller bound first"),
         (["opt"], "has no number"),
         (["momentum"], "has no number"),
@@ -57,5 +58,17 @@ def test_a_search_of_another_form_is_refused(asked: list[str], words: str) -> No
 
 
 def test_a_command_without_usual_flags_needs_a_search() -> None:
-    with pytest.raises(StudyError, match=r"name at least one.*numbers in the command: seed=3"):
+    with pytest.raises(StudyError, match=r"name at least one, such as --search seed=3,6 .*: seed=3\)$"):
         searches(["train.py", "--seed", "3"], [], 4)
+    with pytest.raises(StudyError, match=r'32\.\.512.*none\); values in a\.yaml: see "A config file" in docs/trainers'):
+        searches(["train.py", "--config", "a.yaml"], [], 4)
+
+
+def test_short_flags_of_batch_and_workers_are_usual() -> None:
+    found = {one.parameter: one.changes_learning for one in searches(["train.py", "-b", "32", "-j", "0"], [], 4)}
+    assert found == {"b": True, "j": False}
+
+
+def test_a_typed_placeholder_has_no_value_of_its_own() -> None:
+    (found,) = searches(["train.py", "--batch-size={batch_size}"], ["batch_size=32,64"], 4)
+    assert (found.typed, found.first) == (None, 32)

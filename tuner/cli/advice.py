@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tuner.probe.lines import LineSplitter
 from tuner.probe.metrics import error, target_error, value
+from tuner.probe.notes import NO_RATE
 from tuner.probe.plan import ProbePlan
 from tuner.probe.protocols import Line
 from tuner.probe.reader import ProgressReader
@@ -47,7 +48,7 @@ def matched(plan: ProbePlan) -> Matched:
 def advice(spec: StudySpec, plan: ProbePlan, result: ProbeResult, cards: int) -> Iterator[str]:
     """Yield what to change in a study file whose probe ran, on a machine with so many cards."""
     limits = spec.probe
-    if result.samples_per_s is None:
+    if result.samples_per_s is None and not any(NO_RATE in note for note in result.notes):
         yield (
             "no samples were counted, so samples/s are unknown: add the group (?P<samples>…) to `progress`, or "
             "`samples_per_iteration` to the options"

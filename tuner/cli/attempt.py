@@ -85,7 +85,9 @@ def _show(console: Console, bench: Workbench, plan: ProbePlan, result: ProbeResu
     if result.start_up_s is not None:
         console.print(f"  the first after {duration(result.start_up_s)}", markup=False)
     if result.window_s and result.iterations:
-        console.print(f"  {result.window_s / result.iterations:.3g} s each", markup=False)
+        console.print(
+            f"  {result.window_s / result.iterations:.3g} s from one printed iteration to the next", markup=False
+        )
     for one, device in zip(result.devices, bench.devices, strict=False):
         util = (
             "utilisation unknown"
@@ -97,3 +99,5 @@ def _show(console: Console, bench: Workbench, plan: ProbePlan, result: ProbeResu
     for name in dict.fromkeys((*bench.spec.objectives, "samples_per_s")):
         number = value(result, name)
         console.print(f"{name}: {'-' if number is None else with_error(number, error(result, name))}", markup=False)
+    for note in result.notes:
+        console.print(f"note: {note}", markup=False)

@@ -1,6 +1,8 @@
 """`tuner init`: make a study file from a command, or from the preset of a popular trainer."""
 
 import shlex
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +11,8 @@ from rich.console import Console
 
 from tuner.cli.console import open_console
 from tuner.cli.options import RUNS, Devices, Runs
-from tuner.drafting.draft import Draft, Used, draft, narrowed, study_name, used
+from tuner.drafting.asking import ask_searches
+from tuner.drafting.draft import Ask, Draft, Used, draft, narrowed, study_name, used
 from tuner.drafting.first_run import FirstRun, first_run
 from tuner.drafting.progress import Found
 from tuner.drafting.writing import preset_text, study_text
@@ -61,7 +64,7 @@ def init(
         _write(file, preset_text(named, str(preset)))
         console.print(f"wrote {file}; put your own command and values in it, then `tuner doctor --study {file}`")
         return
-    drafted = draft(command, search or [], devices=devices, preset=preset, python=python)
+    drafted = draft(command, search or [], devices=devices, preset=preset, python=python, ask=_asker(console))
     _introduce(console, drafted, seconds)
     seen = first_run(named, drafted, runs / named / "init", seconds)
     uses = used(seen.watched, seen.devices)
@@ -70,6 +73,17 @@ def init(
     _understood(console, drafted, seen, uses)
     study = named if file == STUDIES / f"{named}.yaml" else str(file)
     console.print(f"wrote {file}; next: `tuner try --study {shlex.quote(study)}` measures one config", markup=False)
+
+
+def _asker(console: Console) -> Ask | None:
+    """Return what asks the person at the terminal; None where there is no terminal."""
+    if not (console.is_terminal and sys.stdin.isatty()):
+        return None
+
+    def answer(prompt: str) -> str:
+        return typer.prompt(prompt, default="", show_default=False, prompt_suffix="")
+
+    return partial(ask_searches, say=typer.echo, answer=answer)
 
 
 def _write(file: Path, text: str) -> None:
@@ -111,4 +125,8 @@ def _understood(console: Console, drafted: Draft, seen: FirstRun, uses: list[Use
 def _samples(drafted: Draft, found: Found) -> str:
     if found.counts_samples:
         return f"{found.reports[-1].samples} in all, counted by the command"
-    return f"{drafted.samples_per_iteration(found.preset) or 'not counted, so samples/s are unknown'}"
+    if computed := drafted.samples_per_iteration(found.preset):
+        return f"{computed} in each iteration"
+    if found.prints_speeds:
+        return "not counted; the printed speed counts if it is that since the line before, and no average"
+    return "not counted, so samples/s are unknown"

@@ -40,6 +40,7 @@ _SPEED_AFTER = re.compile(rf"(?i)^\s*{_PER_S}\b(?!\s*[:=])")
 """Not the name of the next number, as in `0.1 img/s: 123`."""
 _SKIPPED = r"[-+\w.,:]+\W*"
 """A number that counts nothing, and the marks after it."""
+_EVALUATES = re.compile(r"(?i)(?:\b|_)(?:test|val|valid|validation|eval|evaluat(?:e|ing|ion))(?:\b|_)")
 _TRAINS = re.compile(r"(?i)(?:\b|_)(?:loss|rewards?|returns?|perplexity|ppl|epochs?|iter(?:ation)?s?|steps?)(?:\b|_)")
 """Words of lines that tell of training."""
 _TIME = re.compile(
@@ -126,6 +127,11 @@ class Column:
     def counts_iterations(self) -> bool:
         """Whether the words before the number name iterations."""
         return bool(_ITERATION.search(self.before)) and not self.counts_samples
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether the line tells of an evaluation."""
+        return bool(_EVALUATES.search(self.form))
 
     @property
     def counts_samples(self) -> bool:

@@ -1,10 +1,12 @@
 """Finds the settings in a command line, and puts placeholders in the place of their values. Pure."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import PurePath
+
+from tuner.trainers.command_options import LAUNCH_FACTS
 
 RANKS = (
     "nproc_per_node",
@@ -106,21 +108,23 @@ class Template:
     """Pairs of what was typed and what the study file has instead."""
 
 
-def template(words: Sequence[str], searched: Mapping[str, str]) -> Template:
-    """Put placeholders into a command line. Words that stay have their braces doubled.
+def template(words: Sequence[str], searched: Mapping[str, str], variables: Iterable[str] = ()) -> Template:
+    """Put placeholders into a command line. Words that stay have their braces doubled; see `literal_text`.
 
     `searched` maps a flag, spelled as the user names it, to its placeholder: `{num_workers}`, or `{flag:amp}` for a
-    flag without a value. A flag that the command lacks is appended.
+    flag without a value. A flag is appended if the command lacks it and neither the command nor a value of its
+    environment variables holds the placeholder.
     """
-    literal = [_braced(word) for word in words]
+    literal = [literal_text(word, searched) for word in words]
     replaced: list[tuple[str, str]] = []
     known = settings(words)
+    written = (*words, *variables)
     for setting in known:
         fact = next((to for flag, to in searched.items() if _same(flag, setting.name)), _launch_fact(setting))
         if fact is None:
             continue
         typed = words[setting.word]
-        before = literal[setting.word][: len(literal[setting.word]) - len(_braced(setting.value))]
+        before = literal[setting.word][: len(literal[setting.word]) - len(literal_text(setting.value, searched))]
         literal[setting.word] = before + fact
         shown = typed if before else f"{words[setting.word - 1]} {typed}"
         replaced.append((shown, literal[setting.word] if before else f"{words[setting.word - 1]} {fact}"))
@@ -128,7 +132,9 @@ def template(words: Sequence[str], searched: Mapping[str, str]) -> Template:
         if f"--{flag}" in words and placeholder.startswith(_SWITCH):
             literal[words.index(f"--{flag}")] = placeholder
             replaced.append((f"--{flag}", placeholder))
-        elif not any(_same(flag, setting.name) for setting in known):
+        elif not any(_same(flag, setting.name) for setting in known) and not any(
+            placeholder in word for word in written
+        ):
             added = [placeholder] if placeholder.startswith(_SWITCH) else [f"--{_spelled(flag, words)}", placeholder]
             literal += added
             replaced.append(("", " ".join(added)))
@@ -147,8 +153,11 @@ def _same(flag: str, name: str) -> bool:
     return flag.replace("-", "_") in {name.replace("-", "_"), as_parameter(name)}
 
 
-def _braced(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")
+def literal_text(text: str, searched: Mapping[str, str]) -> str:
+    """Double the braces of a text, except those of typed placeholders: searched parameters, `{out_dir}`, `{port}` …"""
+    kept = {*searched.values(), *(f"{{{name}}}" for name in LAUNCH_FACTS)}
+    pieces = re.split(f"({'|'.join(map(re.escape, sorted(kept)))})", text)
+    return "".join(one if one in kept else one.replace("{", "{{").replace("}", "}}") for one in pieces)
 
 
 def _launch_fact(setting: Setting) -> str | None:

@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -12,8 +12,8 @@ from typing import Any
 
 from tuner.devices.base import open_devices
 from tuner.devices.cgroups import usable_cores
-from tuner.drafting.commands import Template, as_parameter, ranks, script, settings, template, variables
-from tuner.drafting.searches import NEEDS_WORKERS, WORKERS, Search, searches
+from tuner.drafting.commands import Template, as_parameter, literal_text, ranks, script, settings, template, variables
+from tuner.drafting.searches import BATCHES, ENVIRONMENTS, NEEDS_WORKERS, WORKERS, Search, searches
 from tuner.drafting.watching import Watched
 from tuner.errors import StudyError
 from tuner.probe.failures import IDLE_PCT
@@ -22,6 +22,8 @@ from tuner.probe.result import DeviceSample
 from tuner.study.space import Config, Value
 from tuner.trainers.presets import PRESETS, Preset
 
+Ask = Callable[[Sequence[str], int], Sequence[str]]
+"""Asks a person which of a command's flags are searched, for a rank with so many cores."""
 USED_MIB = 300.0
 """A card is used if its memory grows by more than this, in MiB: the least that a process of CUDA takes."""
 
@@ -61,6 +63,12 @@ class Draft:
     def trainer(self) -> dict[str, Any]:
         """The trainer of the study before its progress is known."""
         return {"name": "command", "python": self.python, "options": {"command": self.template.words, "env": self.env}}
+
+    @property
+    def batch(self) -> str:
+        """The parameter that says how many samples a rank takes at once."""
+        names = [search.parameter for search in self.searches]
+        return next((name for name in names if name in (*BATCHES, *ENVIRONMENTS)), BATCHES[0])
 
     def space(self) -> dict[str, dict[str, Any]]:
         """Return the study's space."""
@@ -105,8 +113,12 @@ def draft(
     devices: str | None = None,
     preset: str | None = None,
     python: str | None = None,
+    ask: Ask | None = None,
 ) -> Draft:
-    """Read a command line. Raises StudyError where nothing can be searched, DeviceError for unknown devices."""
+    """Read a command line. `ask` is called where nothing is `asked` for, with the command's words and a rank's cores.
+
+    Raises StudyError where nothing can be searched, DeviceError for unknown devices.
+    """
     env, words = variables(shlex.split(command[0]) if len(command) == 1 else command)
     if not words:
         raise StudyError("there is no command after `--`; write tuner init -- python train.py --batch-size 32")
@@ -114,12 +126,17 @@ def draft(
     count = ranks(words)
     chosen = devices or _devices(count)
     opened = open_devices(chosen).devices
-    found = searches(words, asked, max(1, usable_cores() // len(opened)))
+    cores = max(1, usable_cores() // len(opened))
+    found = searches(words, asked or (ask(words, cores) if ask else ()), cores)
+    placeholders = {search.flag: search.placeholder for search in found}
     presets: list[Preset] = [PRESETS[name] for name in likely]
     return Draft(
         words=tuple(words),
-        env={**(presets[0].env if presets else {}), **env},
-        template=template(words, {search.flag: search.placeholder for search in found}),
+        env={
+            **(presets[0].env if presets else {}),
+            **{name: literal_text(value, placeholders) for name, value in env.items()},
+        },
+        template=template(words, placeholders, env.values()),
         searches=found,
         devices=chosen,
         likely=likely,

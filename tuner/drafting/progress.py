@@ -36,6 +36,16 @@ class Found:
         return self.reports[-1].samples is not None
 
     @property
+    def counts_numbers(self) -> bool:
+        """Whether a printed number counts, rather than the lines."""
+        return bool(self.preset) or not self.patterns or any("(?P<" in pattern for pattern in self.patterns)
+
+    @property
+    def prints_speeds(self) -> bool:
+        """Whether the trainer prints samples per second."""
+        return self.reports[-1].samples_per_s is not None
+
+    @property
     def iteration_s(self) -> float | None:
         """The seconds from one counted iteration to the next, without the first one, which is often slower."""
         reports = list(self.reports)
@@ -114,9 +124,19 @@ def find_patterns(lines: Sequence[str]) -> tuple[str, ...]:
     return tuple(_pattern(sorted(group, key=lambda one: one[1].place)) for group in pieces)
 
 
-def _rank(column: Column) -> tuple[bool, bool, bool, float]:
-    """Return the order in which counters are taken for the number of iterations."""
-    return not column.counts_iterations, column.counts_samples, not column.has_end, column.step or 0.0
+def _rank(column: Column) -> tuple[float, ...]:
+    """Return the order in which counters are taken for the number of iterations: the first has the least rank.
+
+    Words decide first, then an end that is printed, then the number of lines. In the same line the smaller step wins.
+    """
+    return (
+        column.evaluates,
+        not column.counts_iterations,
+        column.counts_samples,
+        not column.has_end,
+        -len(column.values),
+        column.step or 0.0,
+    )
 
 
 def _within_epochs(found: Sequence[Column], counters: Sequence[Column]) -> list[Column]:

@@ -9,14 +9,24 @@ from tuner.errors import StudyError
 from tuner.study.space import LADDER, Value
 
 ENVIRONMENTS = ("num_envs", "n_envs", "num_environments")
-BATCHES = ("batch_size", "per_device_train_batch_size", "train_batch_size", "micro_batch_size", "per_gpu_batch_size")
-WORKERS = ("num_workers", "dataloader_num_workers", "n_workers", "workers")
+BATCHES = (
+    "batch_size",
+    "per_device_train_batch_size",
+    "train_batch_size",
+    "micro_batch_size",
+    "per_gpu_batch_size",
+    "batch",
+    "bs",
+    "b",
+)
+WORKERS = ("num_workers", "dataloader_num_workers", "n_workers", "workers", "j")
 NEEDS_WORKERS = ("prefetch_factor", "dataloader_prefetch_factor", "persistent_workers")
 _LEARNING = re.compile(r"batch|epochs|num_steps|n_steps|rollout|horizon|accumul")
 _WORKERS_TRIED = (0, 2, 4, 8, 16)
 _LEAST_WORKERS = 2
 _SWITCHED = {"true", "false", "on", "off", "yes", "no"}
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
+_CONFIG_FILE = re.compile(r"\.(?:ya?ml|json|toml|ini|cfg|gin)$")
 _BOUNDS = re.compile(r"(\d+)\.\.(\d+)")
 
 
@@ -57,7 +67,7 @@ class Search:
     @property
     def changes_learning(self) -> bool:
         """Whether the flag probably changes what is learnt, and not throughput alone."""
-        return bool(_LEARNING.search(self.parameter))
+        return self.parameter in BATCHES or bool(_LEARNING.search(self.parameter))
 
 
 def searches(words: Sequence[str], asked: Sequence[str], cores_per_rank: int) -> tuple[Search, ...]:
@@ -70,17 +80,26 @@ def searches(words: Sequence[str], asked: Sequence[str], cores_per_rank: int) ->
         usual = [setting for name, setting in typed.items() if name in (*ENVIRONMENTS, *BATCHES, *WORKERS)]
         found = tuple(_usual(setting, cores_per_rank) for setting in usual if setting.value.isdecimal())
         if not found:
-            numbers = ", ".join(f"{one.name}={one.value}" for one in typed.values() if one.value.isdecimal())
-            raise StudyError(
-                "no flag of the command is known to be worth a search; name at least one, such as "
-                f"--search batch_size=32..512 (numbers in the command: {numbers or 'none'})"
-            )
+            raise StudyError(_nothing_known(list(typed.values())))
         return found
     found = tuple(_asked(text, words, typed, cores_per_rank) for text in asked)
     names = [search.parameter for search in found]
     if twice := [name for name in names if names.count(name) > 1]:
         raise StudyError(f"--search {twice[0]} is given more than once; write all its values in one option")
     return found
+
+
+def _nothing_known(typed: Sequence[Setting]) -> str:
+    """Return what to do about a command without a flag that is known to be worth a search."""
+    numbers = [one for one in typed if one.value.isdecimal() and int(one.value) > 0]
+    example = f"{numbers[0].name}={numbers[0].value},{2 * int(numbers[0].value)}" if numbers else "batch_size=32..512"
+    named = ", ".join(f"{one.name}={one.value}" for one in numbers)
+    said = (
+        "no flag of the command is known to be worth a search; name at least one, such as "
+        f"--search {example} (numbers in the command: {named or 'none'})"
+    )
+    file = next((one.value for one in typed if _CONFIG_FILE.search(one.value)), None)
+    return f'{said}; values in {file}: see "A config file" in docs/trainers.md' if file else said
 
 
 def _asked(text: str, words: Sequence[str], typed: Mapping[str, Setting], cores_per_rank: int) -> Search:
@@ -98,7 +117,7 @@ def _asked(text: str, words: Sequence[str], typed: Mapping[str, Setting], cores_
         return _usual(setting, cores_per_rank)
     if setting is None and {value.strip().lower() for value in values.split(",")} <= _SWITCHED:
         return Search(flag=flag, values=(False, True), typed=f"--{flag}" in words, is_switch=True)
-    known = _value(setting.value) if setting else None
+    known = _value(setting.value) if setting and setting.value != f"{{{setting.parameter}}}" else None
     bounds = _BOUNDS.fullmatch(values)
     if bounds:
         first, last = int(bounds[1]), int(bounds[2])
@@ -106,6 +125,8 @@ def _asked(text: str, words: Sequence[str], typed: Mapping[str, Setting], cores_
             raise StudyError(f"--search {text}: write the smaller bound first, and at least 1")
         auto = as_parameter(flag) == LADDER
         return Search(flag=flag, values=_doublings(first, last), typed=known, auto=auto)
+    if ".." in values:
+        raise StudyError(f"--search {text}: both bounds of FLAG=8..1024 are whole numbers; or list values, as 0.1,0.2")
     listed = tuple(dict.fromkeys(_value(value.strip()) for value in values.split(",") if value.strip()))
     return Search(flag=flag, values=listed, typed=known)
 

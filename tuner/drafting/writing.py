@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuner.drafting.draft import Draft, Used
+from tuner.drafting.progress import Found
 from tuner.drafting.watching import Watched
 from tuner.trainers.presets import ACCUMULATED, PRESETS
 
@@ -29,7 +30,7 @@ def study_text(name: str, draft: Draft, watched: Watched, devices: str, uses: Se
     samples = "" if found.counts_samples else draft.samples_per_iteration(found.preset)
     return "\n".join(
         [
-            f"# Made by `tuner init` from: {shlex.join(draft.words)}",
+            f"# Made by `tuner init` from: {one_line(shlex.join(draft.words))}",
             "# Start tuner in the folder in which that command runs.",
             f"name: {name}",
             "trainer:",
@@ -38,7 +39,7 @@ def study_text(name: str, draft: Draft, watched: Watched, devices: str, uses: Se
             "  options:",
             f"    command: {text(' '.join(map(_word, draft.template.words)))}",
             *_progress(draft, watched),
-            *_samples(samples, counted=found.counts_samples),
+            *_samples(draft, samples, found),
             *_env(draft.env, found.preset),
             *_learning(draft),
             f"devices: {text(devices)}  # {_seen(uses)}",
@@ -67,20 +68,25 @@ def _progress(draft: Draft, watched: Watched) -> list[str]:
     if not found.patterns:
         return ["    # the trainer reports its progress itself, with report()"]
     shown = [f"    #   {line[:100]}" for line in found.lines[-1:]]
+    counted = ["    # each such line counts as one iteration, however many steps it stands for"]
     return [
         "    # found in lines such as:",
         *shown,
+        *([] if found.counts_numbers else counted),
         "    progress:",
         *(f"      - {text(pattern)}" for pattern in found.patterns),
     ]
 
 
-def _samples(samples: str, *, counted: bool) -> list[str]:
-    if counted:
+def _samples(draft: Draft, samples: str, found: Found) -> list[str]:
+    if found.counts_samples:
         return []
     if samples:
         return [f"    samples_per_iteration: {text(samples)}  # of all ranks; check it where your batch is the total"]
-    return ['    # samples_per_iteration: "{batch_size} * {ranks}"  # with it, samples/s are known']
+    return [
+        "    # If you say how many samples all ranks take in one counted iteration, samples/s are known. For example:",
+        f"    # samples_per_iteration: '{{{draft.batch}}} * {{ranks}}'",
+    ]
 
 
 def _env(env: Mapping[str, str], preset: str | None) -> list[str]:
@@ -100,13 +106,20 @@ def _seen(uses: Sequence[Used]) -> str:
     )
 
 
+def one_line(words: str) -> str:
+    """Return text without line breaks, for a comment."""
+    return " ".join(words.split())
+
+
 def _word(word: str) -> str:
     """Return a word in shell quoting; braces need none, because no shell runs the command."""
     return word if re.fullmatch(r"[\w@%+=:,./{}-]+", word) else shlex.quote(word)
 
 
 def text(words: str) -> str:
-    """Return text as YAML, in single quotes."""
+    """Return text as YAML: in single quotes, or in double quotes where it has several lines."""
+    if not words.isprintable():
+        return json.dumps(words)
     return "'" + words.replace("'", "''") + "'"
 
 

@@ -15,8 +15,8 @@ A smaller drop is not a restart: when several ranks print, some of them lag behi
 """
 
 LATE_SHARE, NEAR_END = 1 / 3, 0.9
-"""A line is one of the epoch before if it comes within this share of an epoch after the new start, and if its count is
-at least this share of the last count of the epoch before."""
+"""An epoch has just begun until this share of the seconds of the epoch before is over. In this time a line is one of
+the epoch before if its count is at least `NEAR_END` of the last count of that epoch."""
 
 _END = re.compile(r"\s*(?:/|\bof\b)\s*(?P<end>\d[\d,_]*(?:\.\d+)?[kKMGB]?)(?![\d.])")
 _NUMERAL = re.compile(r"\d[\d,_]*(?:\.\d+)?(?:[eE][+-]?\d+)?(?:[kKMGB](?![A-Za-z]))?")
@@ -61,7 +61,7 @@ def _printed(text: str) -> float:
 
 
 def printed_end(line: str, at: int) -> float | None:
-    """Return the end of a count that a line prints right after the count: 100 in `12/100`; None where it prints none."""
+    """Return the end of a count that a line prints right after it, as 100 in `12/100`; None where it prints none."""
     found = _END.match(line, at)
     return None if found is None else number(found["end"])
 
@@ -108,7 +108,7 @@ class Unwrapped:
             self._first, self._last, self._began_s = printed, printed, t_s
         if self._over is not None and self._is_late(self._over, printed, t_s, epoch):
             return self._over.before + printed
-        if self._starts_again(printed, epoch):
+        if self._starts_again(printed, t_s, epoch):
             self._over = _Epoch(number=self._epoch, before=self._before, last=self._last, seconds=t_s - self._began_s)
             self._before += self._whole_epoch()
             self._last, self._steps, self._began_s = printed, None, t_s
@@ -120,25 +120,29 @@ class Unwrapped:
         self._epoch = self._epoch if epoch is None else epoch
         return self._before + printed
 
-    def _starts_again(self, printed: float, epoch: float | None) -> bool:
-        """Return whether this is the first line of a new epoch. A new start after less than half an epoch is no start."""
+    def _starts_again(self, printed: float, t_s: float, epoch: float | None) -> bool:
+        """Return whether this is the first line of a new epoch. Soon after a start, it is another rank's."""
         if epoch is not None and self._epoch is not None:
             return epoch > self._epoch and printed <= self._last
         deep = self._last - printed >= RESTART_DROP and printed <= (self._first or 0.0)
-        return deep and (self._over is None or self._last >= self._over.last / 2)
+        return deep and (
+            self._over is None or self._last >= self._over.last / 2 or not self._has_just_begun(self._over, t_s)
+        )
 
     def _is_late(self, over: _Epoch, printed: float, t_s: float, epoch: float | None) -> bool:
         """Return whether this line is one of the epoch before: it prints the end of an epoch that has just begun."""
         if epoch is not None and over.number is not None:
             return epoch <= over.number
-        soon = t_s - self._began_s < LATE_SHARE * over.seconds
-        return soon and printed >= NEAR_END * over.last and self._last < over.last / 2
+        return self._has_just_begun(over, t_s) and printed >= NEAR_END * over.last and self._last < over.last / 2
+
+    def _has_just_begun(self, over: _Epoch, t_s: float) -> bool:
+        return t_s - self._began_s < LATE_SHARE * over.seconds
 
     def _whole_epoch(self) -> float:
         """Return the iterations of the epoch that ends.
 
-        The last line of an epoch may come before its end: `[190/200]` if a trainer prints every tenth iteration. Without
-        a printed end, a count from 0 has one more step.
+        The last line of an epoch may come before its end, as `[190/200]` if a trainer prints every tenth iteration.
+        Without a printed end, a count from 0 has one more step.
         """
         least, most = self._steps or (0.0, 0.0)
         if self._end is not None and self._last <= self._end <= self._last + 2 * most:

@@ -107,6 +107,11 @@ class Window:
         return self._grown is not None and not self._counts_total
 
     @property
+    def has_unfit_speeds(self) -> bool:
+        """Whether the trainer prints speeds that do not count, because they do not fit the time, or are too few."""
+        return self.samples_per_s is None and any(mark.samples_per_s is not None for mark in self.marks)
+
+    @property
     def _grown(self) -> int | None:
         before, after = self.first.samples, self.last.samples
         return None if before is None or after is None else after - before

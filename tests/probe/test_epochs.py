@@ -1,0 +1,91 @@
+"""Counts that start again at each epoch, printed by one rank or by several."""
+
+from collections.abc import Iterable, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuner.probe.plan import LinePatterns
+from tuner.probe.protocols import Line
+from tuner.probe.reader import ProgressReader
+from tuner.trainers.presets import PRESETS
+
+PLAIN = r"step (?P<iteration>\d+)"
+NAMED = r"epoch (?P<epoch>\d+) step (?P<iteration>\d+)"
+BAR = r"(?P<iteration>\d+)/\d+"
+
+
+def counted(pattern: str, lines: Iterable[tuple[float, str]]) -> list[int]:
+    reader = ProgressReader(LinePatterns(patterns=(pattern,)), 0.0)
+    found = [reader.feed(Line(t_s=t_s, text=text)) for t_s, text in lines]
+    return [report.iteration for report in found if report]
+
+
+def printed(form: str, epochs: int, steps: Sequence[int], *, end: int, late_s: float = 0.0) -> list[tuple[float, str]]:
+    """Return what one rank prints that makes one step a second, and prints these steps of each epoch."""
+    return [
+        (epoch * end + step + late_s, form.format(epoch=epoch, step=step, end=end))
+        for epoch in range(epochs)
+        for step in steps
+    ]
+
+
+@settings(max_examples=25)
+@given(
+    form=st.sampled_from(["step {step}", "epoch {epoch} step {step}", "{step}/{end}"]),
+    end=st.integers(20, 300),
+    epochs=st.integers(2, 4),
+    late_s=st.floats(0.1, 3.0),
+)
+def test_several_ranks_count_like_one(form: str, end: int, epochs: int, late_s: float) -> None:
+    pattern = NAMED if "epoch" in form else BAR if "end" in form else PLAIN
+    one = printed(form, epochs, range(1, end + 1), end=end)
+    both = sorted([*one, *printed(form, epochs, range(1, end + 1), end=end, late_s=late_s)])
+    assert counted(pattern, both) == counted(pattern, one) == list(range(1, epochs * end + 1))
+
+
+@settings(max_examples=25)
+@given(end=st.integers(50, 300), every=st.integers(1, 10), epochs=st.integers(2, 4))
+def test_an_epoch_has_all_its_steps_though_the_last_ones_are_not_printed(end: int, every: int, epochs: int) -> None:
+    steps = range(0, end, every)
+    lines = printed("[{step}/{end}]", epochs, steps, end=end)
+    assert counted(r"\[(?P<iteration>\d+)/", lines) == [epoch * end + step for epoch in range(epochs) for step in steps]
+
+
+def test_a_count_from_zero_without_an_end_has_one_step_more() -> None:
+    lines = printed("step {step}", 3, range(0, 100, 10), end=100)
+    assert counted(PLAIN, lines) == list(range(0, 300, 10))
+
+
+def test_few_lines_of_an_epoch_are_no_lines_of_another_rank() -> None:
+    lines = printed("{step}/{end}", 4, (0, 50), end=100)
+    assert counted(BAR, lines) == [0, 50, 100, 150, 200, 250, 300, 350]
+
+
+def bars(*ends: int, seconds: float = 1.0) -> list[tuple[float, str]]:
+    texts = [f"{step}/{end}" for end in ends for step in range(end + 1)]
+    return [(place * seconds, text) for place, text in enumerate(texts)]
+
+
+def test_a_short_bar_between_epochs_is_no_epoch() -> None:
+    assert counted(BAR, bars(100, 20, 100, 20, 100))[-1] == 300
+
+
+def test_a_long_bar_before_the_training_stops_no_count() -> None:
+    assert counted(BAR, [*bars(1000, seconds=0.01), *((10 + t_s, text) for t_s, text in bars(50, 50, 50))])[-1] == 1150
+
+
+def test_the_same_last_line_of_each_epoch_is_an_iteration_of_its_own() -> None:
+    assert counted(NAMED, [(t_s, f"epoch {t_s} step 50") for t_s in range(3)]) == [50, 100, 150]
+
+
+@pytest.mark.parametrize("name", ["Epoch", "Train epoch"])
+def test_the_bars_of_two_ranks_count_once(name: str) -> None:
+    both = [
+        (epoch * 10 + step / 10 + late_s, f"{name} {epoch}:  1%|█  | {step}/100 [00:01<00:10, 9.8it/s, loss=2.3]")
+        for epoch in range(3)
+        for step in range(101)
+        for late_s in (0.0, 0.35)
+    ]
+    assert counted(PRESETS["tqdm"].progress[0], sorted(both))[-1] == 300
