@@ -67,7 +67,8 @@ def test_a_try_shows_lines_counts_and_the_value(tuner: Tuner, train: list[str], 
     study = tried(train, r"step (?P<iteration>\d+) .* samples (?P<samples>\d+)")
     code, out, err = tuner("try", "--study", study, "--set", "batch_size=64")
     assert (code, err) == (0, "")
-    for said in ("batch_size=64", "matched `progress`", "samples 256", "s from one printed iteration to the next", "cpu:0", "samples_per_s: ", "next: "):
+    each = "s from one printed iteration to the next"
+    for said in ("batch_size=64", "matched `progress`", "samples 256", each, "cpu:0", "samples_per_s: ", "next: "):
         assert said in out
     assert not (tmp_path / "runs/tried/study.db").exists()
 
