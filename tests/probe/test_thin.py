@@ -106,6 +106,13 @@ def test_the_ends_of_a_piece_count_the_more_the_more_it_stands_for() -> None:
     assert errors == sorted(errors)
 
 
+def test_more_iterations_reduce_all_of_the_error_but_the_part_of_the_ends() -> None:
+    few, many = summary(3, 10.0), summary(30, 10.0)
+    assert many.util_edge_pct == pytest.approx(few.util_edge_pct, rel=0.5)
+    assert many.util_edge_pct > 0.5 * (many.util_se_pct or 0.0)
+    assert many.sm_edge_pct > 0.5 * (many.sm_se_pct or 0.0)
+
+
 PIECE = Piece(10.0, 12.0, 5.0)
 
 

@@ -156,8 +156,10 @@ def test_every_reason_is_given() -> None:
     assert power == "power_mean_w was not measured, <= 700 is required"
 
 
-def with_error(error_pct: float | None, *, iterations: int = 6, window_s: float = 20.0) -> ProbeResult:
-    devices = tuple(replace(one, util_se_pct=error_pct) for one in result().devices)
+def with_error(
+    error_pct: float | None, *, edge_pct: float = 0.0, iterations: int = 6, window_s: float = 20.0
+) -> ProbeResult:
+    devices = tuple(replace(one, util_se_pct=error_pct, util_edge_pct=edge_pct) for one in result().devices)
     return result(devices=devices, iterations=iterations, window_s=window_s)
 
 
@@ -173,6 +175,11 @@ def with_error(error_pct: float | None, *, iterations: int = 6, window_s: float 
         (with_error(5.0), 80.0, Enough()),
         (with_error(5.0), 78.0, LastIteration()),
         (with_error(5.0), 65.0, More()),
+        (with_error(5.4, edge_pct=5.3), None, Enough()),
+        (with_error(5.4, edge_pct=5.3, iterations=3), None, LastIteration()),
+        (with_error(5.4, edge_pct=3.0), None, More()),
+        (with_error(1.2, edge_pct=0.9), None, Go()),
+        (with_error(1.01, edge_pct=0.9), None, LastIteration()),
         (with_error(0.1, iterations=3), None, LastIteration()),
         (with_error(0.1, iterations=2), None, Go()),
         (with_error(0.1, window_s=4.9), None, LastIteration()),

@@ -24,6 +24,8 @@ class Metric:
     """Returns the standard error of the value. Only a metric with a standard error may be an objective."""
     over: Callable[[Sequence[float]], float] = fmean
     """Combines the values of several probes of one config into one value."""
+    edge_of: Callable[[ProbeResult], float] = lambda _: 0.0
+    """Returns the part of the standard error that more iterations of the same kind do not reduce."""
 
 
 def _each(result: ProbeResult, value: Callable[[DeviceSummary], float | None]) -> list[float]:
@@ -46,14 +48,17 @@ def _spread(numbers: list[float]) -> float | None:
     return max(numbers) - min(numbers) if numbers else None
 
 
-def _util_error(result: ProbeResult) -> float | None:
-    known = [device for device in result.devices if device.util_mean_pct is not None]
-    return min(known, key=lambda device: device.util_mean_pct or 0.0).util_se_pct if known else None
+def _idlest(result: ProbeResult, mean: Callable[[DeviceSummary], float | None]) -> DeviceSummary | None:
+    known = [(number, device) for device in result.devices if (number := mean(device)) is not None]
+    return min(known, key=lambda one: one[0])[1] if known else None
 
 
-def _sm_error(result: ProbeResult) -> float | None:
-    known = [device for device in result.devices if device.sm_mean_pct is not None]
-    return min(known, key=lambda device: device.sm_mean_pct or 0.0).sm_se_pct if known else None
+def _least_util(result: ProbeResult) -> DeviceSummary | None:
+    return _idlest(result, lambda device: device.util_mean_pct)
+
+
+def _least_sm(result: ProbeResult) -> DeviceSummary | None:
+    return _idlest(result, lambda device: device.sm_mean_pct)
 
 
 def _headroom_pct(device: DeviceSummary) -> float | None:
@@ -65,8 +70,20 @@ def _headroom_pct(device: DeviceSummary) -> float | None:
 SAMPLES_PER_S = "samples_per_s"
 
 METRICS: tuple[Metric, ...] = (
-    Metric("min_avg_util", "%", lambda r: _least(_each(r, lambda d: d.util_mean_pct)), _util_error),
-    Metric("min_avg_sm", "%", lambda r: _least(_each(r, lambda d: d.sm_mean_pct)), _sm_error),
+    Metric(
+        "min_avg_util",
+        "%",
+        lambda r: one.util_mean_pct if (one := _least_util(r)) else None,
+        lambda r: one.util_se_pct if (one := _least_util(r)) else None,
+        edge_of=lambda r: one.util_edge_pct if (one := _least_util(r)) else 0.0,
+    ),
+    Metric(
+        "min_avg_sm",
+        "%",
+        lambda r: one.sm_mean_pct if (one := _least_sm(r)) else None,
+        lambda r: one.sm_se_pct if (one := _least_sm(r)) else None,
+        edge_of=lambda r: one.sm_edge_pct if (one := _least_sm(r)) else 0.0,
+    ),
     Metric(SAMPLES_PER_S, "1/s", lambda r: r.samples_per_s, lambda r: r.samples_per_s_se),
     Metric("util_spread", "%", lambda r: _spread(_each(r, lambda d: d.util_mean_pct))),
     Metric("busy_spread", "%", lambda r: r.busy_spread_pct),
@@ -96,6 +113,11 @@ def error(result: ProbeResult, objective: str) -> float | None:
     """Return the standard error of the objective's value in a result, in the objective's unit."""
     error_of = _TABLE[objective].error_of
     return error_of(result) if error_of else None
+
+
+def edge_error(result: ProbeResult, objective: str) -> float:
+    """Return the part of the standard error that more iterations of the same kind do not reduce, in the unit."""
+    return _TABLE[objective].edge_of(result)
 
 
 def full(objective: str) -> float:

@@ -103,10 +103,14 @@ class DeviceSummary:
     util_mean_pct: float | None
     util_se_pct: float | None = None
     """Standard error of the mean."""
+    util_edge_pct: float = 0.0
+    """The part of this error that more iterations of the same kind do not reduce."""
     util_max_pct: float | None = None
     sm_mean_pct: float | None = None
     sm_se_pct: float | None = None
     """Standard error of the mean."""
+    sm_edge_pct: float = 0.0
+    """The part of this error that more iterations of the same kind do not reduce."""
     occupancy_mean_pct: float | None = None
     tensor_mean_pct: float | None = None
     dram_mean_pct: float | None = None

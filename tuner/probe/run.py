@@ -176,6 +176,7 @@ class _Probe:
                 source="busy_share",
                 util_mean_pct=share.mean,
                 util_se_pct=share.error,
+                util_edge_pct=share.edge_error,
                 util_max_pct=None,
             )
             for summary, share in zip(summaries, known, strict=True)

@@ -49,9 +49,11 @@ def _summary(samples: Sequence[DeviceSample], window: Window, device: Device, so
         window_s=window.seconds,
         util_mean_pct=None if util.mean is None else min(util.mean, FULL_PCT),
         util_se_pct=util.error,
+        util_edge_pct=util.edge_error,
         util_max_pct=_most(None if one.util_pct is None else min(one.util_pct, FULL_PCT) for one in inside),
         sm_mean_pct=sm.mean,
         sm_se_pct=sm.error,
+        sm_edge_pct=sm.edge_error,
         occupancy_mean_pct=measure("occupancy_pct").mean,
         tensor_mean_pct=measure("tensor_pct").mean,
         dram_mean_pct=measure("dram_pct").mean,
@@ -70,6 +72,8 @@ class Measure:
 
     mean: float | None = None
     error: float | None = None
+    edge_error: float = 0.0
+    """The part of `error` from the ends of thin pieces; more iterations do not reduce this part."""
 
 
 def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> list[Measure] | None:
@@ -146,7 +150,7 @@ def _measure(
     blocks = [Block(span_s, known) for span_s, known in means if known is not None]
     error = standard_error(blocks, full=FULL_PCT, varies=varies)
     error = _with_change(error, mean, window, lambda level: _mean(samples, level, read, past_s)[0])
-    return Measure(mean, None if error is None else hypot(error, edge_error))
+    return Measure(mean, None if error is None else hypot(error, edge_error), edge_error)
 
 
 def _mean(

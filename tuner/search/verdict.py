@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from tuner.kept.probe import NO_READING, OK, PRUNED
 from tuner.probe.kinds import Blame, FailureKind
-from tuner.probe.metrics import error, measured, target_error, value
+from tuner.probe.metrics import edge_error, error, measured, target_error, value
 from tuner.probe.result import Failure, ProbeResult
 from tuner.probe.steady import known_well_enough
 from tuner.probe.stop import Enough, Go, LastIteration, More
@@ -22,6 +22,11 @@ HOST_ATTEMPTS = 2
 """A config is probed at most this many times if the machine seems at fault: the config may be to blame after all."""
 USABLE_FACTOR = 3.0
 """A probe does not end with its usual iterations while its error is this many times `probe.target_error_pct`."""
+NEGLIGIBLE = 0.5
+"""Iterations can hardly tell more once the error that they reduce is this share of the error that they do not reduce.
+
+All further iterations together would then reduce the whole error by a tenth.
+"""
 SAYS_NOTHING = {kind for kind in FailureKind if kind.says_nothing}
 """Failures that say nothing about the config. The config is probed again until it has been measured."""
 
@@ -162,13 +167,19 @@ def _settled(
 def _known(
     so_far: ProbeResult, objective: str, limits: ProbeSpec, incumbent: float | None, *, more: int, factor: float = 1.0
 ) -> bool:
-    """Return whether an objective is known within `factor` target errors after `more` iterations like those so far."""
+    """Return whether an objective is known within `factor` target errors after `more` iterations like those so far.
+
+    It also counts as known once iterations can hardly tell more: most of its error is then one that they do not reduce.
+    """
     number, spread = value(so_far, objective), error(so_far, objective)
     if number is None or spread is None:
         return False
-    narrower = math.sqrt(so_far.iterations / (so_far.iterations + more))
+    edge, narrower = edge_error(so_far, objective), so_far.iterations / (so_far.iterations + more)
+    scatter = math.sqrt(max(spread**2 - edge**2, 0.0) * narrower)
     target = factor * target_error(so_far, objective, limits.target_error_pct)
-    return known_well_enough(number, spread * narrower, target=target, best=incumbent)
+    return scatter < NEGLIGIBLE * edge or known_well_enough(
+        number, math.hypot(scatter, edge), target=target, best=incumbent
+    )
 
 
 def foregone(config: Config, frontier: Frontier) -> tuple[Failure, Verdict] | None:
