@@ -1,31 +1,61 @@
-"""The tables and the picture of a results page, from a file of `tuner scale`.
+"""The page of results, from the files of `tuner scale`: tables, pictures, and what `tuner compare` says.
 
-    python -m benchmarks.scaling.page benchmarks/results/scaling/two_cpu_ranks.json
+    python -m benchmarks.scaling.page benchmarks/results/scaling/*.json
 
-It prints the tables as Markdown, and draws a picture beside the file (needs matplotlib: the extra `notebook`). If a
-file split.json is beside it, the sentences of that file follow.
+It writes README.md and compare.tsv beside the first file, and a picture of each file with several devices. Two files
+NAME.json and NAME_split.json go together: the second one comes from `tuner scale --split`.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import matplotlib as mpl
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.scaling.picture import draw
+from tuner.scaling.comparing import Machine, lines, recommendation
 from tuner.scaling.losses import LOSSES
-from tuner.scaling.results import read
-from tuner.scaling.rows import Row, fits, link_table, mean_pct, table
+from tuner.scaling.results import Results, read
+from tuner.scaling.rows import LinkRow, Row, fits, link_table, mean_pct, table
 from tuner.scaling.splitting import divisions
 from tuner.scaling.subjects import LINKS
-from tuner.scaling.words import number, scaling_sentences, sized, split_sentences
+from tuner.scaling.tabular import tsv
+from tuner.scaling.words import number, scaling_sentences, short, sized, split_sentences, topology
 
-mpl.use("Agg")
-from matplotlib import pyplot as plt
+SPLIT = "_split"
+WIDE = 400
+HEAD = """# What `tuner scale` has measured
 
-COLOURS = ("#76839a", "#b0731a", "#4c9a5f", "#8a63a6", "#8a63a6", "#2584ad", "#cf4358", "#cf4358")
+`python -m benchmarks.scaling.page benchmarks/results/scaling/*.json` has written this page from the files beside it,
+which come from `tuner scale`. k, M and G stand for a thousand, a million and a billion.
+[What the columns mean](../../../docs/scaling.md).
+"""
+NO_GPUS = """
+**Not measured:** two or more GPUs. No file here comes from such a machine. So this page has no figure of our own for
+NVLink, for P2P off, for `pipeline` on several GPUs, or for `--split` on GPUs. That code has run on CPU ranks alone.
+"""
+TAIL = """
+## Published figures, as claims of others
+
+We have not checked these speed-ups of two cards over one.
+
+| cards    | over NVLink | DDP  |
+|----------|-------------|------|
+| 2 x H100 | 1.78        | 1.56 |
+| 2 x A100 | 1.70        | 1.50 |
+
+## On your machine
+
+```console
+$ python -m benchmarks.scaling.machine --out FOLDER
+```
+
+This takes at most nine minutes, and the same command goes on if they were not enough. With several GPUs it measures
+all workloads over each route, then `--split` beside a second load on one card. With one GPU it measures each workload
+with many sizes.
+"""
 
 
 def scaling(rows: Sequence[Row]) -> Table:
@@ -36,7 +66,8 @@ def scaling(rows: Sequence[Row]) -> Table:
         util, sm = (mean_pct(row.devices, field) for field in ("util_mean_pct", "sm_mean_pct"))
         shown.add_row(
             *(sized(row), row.scaling, str(row.gpus), row.route or ""),
-            *map(number, (row.samples_per_s, row.step_ms, row.speed_up, row.efficiency_pct)),
+            *(short(row.samples_per_s), number(row.step_ms)),
+            *(map(number, (row.speed_up, row.efficiency_pct)) if row.scaling != "single" else ("", "")),
             *("" if one is None else f"{one:.0f}" for one in (util, sm)),
             f"{max(peaks) / 1024:.1f}" if peaks else "",
         )
@@ -56,56 +87,59 @@ def losses(rows: Sequence[Row]) -> Table:
     return shown
 
 
-def draw(rows: Sequence[Row], path: Path) -> None:
-    """Draw the speed-up of each row, and its losses as a share of the step."""
-    several = [row for row in rows if row.scaling != "single"][::-1]
-    names = [f"{sized(row)}, {row.gpus} x {row.route}, {row.scaling}" for row in several]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(13, 1.2 + 0.3 * len(several)), sharey=True)
-    left.barh(
-        names,
-        [row.speed_up.value for row in several],
-        xerr=[row.speed_up.error or 0.0 for row in several],
-        color=["#2584ad" if row.scaling == "weak" else "#b0731a" for row in several],
-    )
-    for count in {row.gpus for row in several}:
-        left.axvline(count, color="#76839a", linestyle=":")
-    left.set_xlabel("speed-up, times one device (blue: weak, brown: strong scaling)")
-    ends = {True: [0.0] * len(several), False: [0.0] * len(several)}
-    for name, colour in zip(LOSSES, COLOURS, strict=True):
-        shares = [sum(100 * one.ms for one in row.losses if one.name == name) / row.step_ms.value for row in several]
-        if any(shares):
-            starts = [ends[share < 0][place] for place, share in enumerate(shares)]
-            right.barh(names, shares, left=starts, color=colour, label=name)
-            for place, share in enumerate(shares):
-                ends[share < 0][place] += share
-    right.set_xlabel("losses, % of the step")
-    right.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False, fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
+def links(rows: Sequence[LinkRow]) -> Table:
+    shown = Table("bytes", "devices", "route", "µs per all-reduce", "GB/s per device", box=box.MARKDOWN)
+    for one in rows:
+        size = f"{one.size_bytes:,}"
+        shown.add_row(size, str(one.gpus), one.route, number(one.time_us), f"{one.bus_gb_per_s:.3g}")
+    return shown
+
+
+def markdown(shown: Table) -> str:
+    console = Console(width=WIDE)
+    with console.capture() as captured:
+        console.print(shown)
+    return "\n" + "\n".join(line.rstrip() for line in captured.get().splitlines() if line.strip()) + "\n"
+
+
+def bullets(sentences: Iterable[str]) -> str:
+    return "\n" + "".join(f"- {one}\n" for one in sentences)
+
+
+def section(path: Path, results: Results) -> Iterator[str]:
+    """Yield the parts of the page about one file, and draw its picture."""
+    facts = ", ".join(f"{name} {value}" for name, value in results.machine.items())
+    yield f"\n## {path.stem}: {len(results.devices)} x {results.devices[0]}\n\n{results.written_at[:10]}. {facts}.\n"
+    rows = table(results)
+    several = any(row.losses for row in rows)
+    yield markdown(scaling(rows))
+    yield bullets([*topology(results.links), *scaling_sentences(results, rows, fits(rows))])
+    if several:
+        draw(rows, path.with_suffix(".png"))
+        yield f"\n![Speed-ups and losses]({path.with_suffix('.png').name})\n\nThe losses of a step, in ms:\n"
+        yield markdown(losses(rows))
+    if measured := link_table(results, LINKS):
+        yield markdown(links(measured))
+    if (split := path.with_stem(path.stem + SPLIT)).exists():
+        divided = read(split)
+        yield f"\nWith `--split` ({split.name}):\n" + bullets(split_sentences(divided, divisions(divided)))
 
 
 def main() -> None:
-    path = Path(sys.argv[1])
-    console = Console(width=250)
-    results = read(path)
-    rows = table(results)
-    several = any(row.scaling != "single" for row in rows)
-    console.print(scaling(rows), *([losses(rows)] if several else []))
-    links = link_table(results, LINKS)
-    shown = Table("bytes", "devices", "route", "µs per all-reduce", "GB/s per device", box=box.MARKDOWN)
-    for one in links:
-        size = f"{one.size_bytes:,}"
-        shown.add_row(size, str(one.gpus), one.route, number(one.time_us), f"{one.bus_gb_per_s:.3g}")
-    if links:
-        console.print(shown)
-    for line in scaling_sentences(results, rows, fits(rows)):
-        console.print(f"- {line}", soft_wrap=True, markup=False, highlight=False)
-    if several:
-        draw(rows, path.with_suffix(".png"))
-    if (split := path.with_name("split.json")).exists():
-        divided = read(split)
-        for line in split_sentences(divided, divisions(divided)):
-            console.print(f"- {line}", soft_wrap=True, markup=False, highlight=False)
+    paths = [path for path in map(Path, sys.argv[1:]) if not path.stem.endswith(SPLIT)]
+    machines = [Machine(name=path.stem, results=read(path)) for path in paths]
+    compared = lines(machines, None)
+    several = any(one.results.on_gpu and len(one.results.devices) > 1 for one in machines)
+    parts = [HEAD, *([] if several else [NO_GPUS])]
+    parts += [part for path, one in zip(paths, machines, strict=True) for part in section(path, one.results)]
+    parts += ["\n## What `tuner compare` says\n", bullets(recommendation(compared, ""))]
+    parts += [
+        "\n[compare.tsv](compare.tsv) has all numbers. `tuner compare` also draws them, on a page of 5 MB.\n",
+        TAIL,
+    ]
+    folder = paths[0].parent
+    (folder / "README.md").write_text("".join(parts))
+    (folder / "compare.tsv").write_text(tsv(compared, None))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,10 @@ def measure_all(
     except TunerError as error:
         if not results.points:
             raise
-        raise type(error)(f"{error}; {len(results.points)} measurement(s) are kept in {path}") from error
+        raise type(error)(
+            f"{error}; {len(results.points)} measurement(s) are kept in {path}; with --out {path} the "
+            "same command goes on"
+        ) from error
     return results
 
 
