@@ -44,11 +44,11 @@ PAGE = """# A race of the reference trainer
 `{command}`
 
 Which config of the bundled trainer learns most in the same time, and did utilisation foretell it? All configs trained
-the case `{case}` on two CPU ranks, from scratch and with real settings. The score is the mean tracking reward of an
-iteration. [What a race is](../../docs/race.md).
+the case `{case}` on two CPU ranks, from scratch and with real settings. The score is the mean tracking
+reward of an iteration. [What a race is](../../docs/race.md).
 
-{machine}, {date}. Load average (the mean number of programs that want to run): {load}. These are CPU figures, and
-utilisation on a CPU is the share of the time in which a rank computes.
+{machine}, {date}. The load average is the mean number of programs that want to run: {load}.
+These are CPU figures. Utilisation on a CPU is the share of the time in which a rank computes.
 
 ## What `tuner race` printed
 

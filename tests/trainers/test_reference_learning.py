@@ -20,6 +20,7 @@ from tuner.trainers.reference.numerics import numerics
 from tuner.trainers.reference.players import BesidePlayer, PlainPlayer, Player
 from tuner.trainers.reference.ppo import PolicyLoss, clipped_loss
 from tuner.trainers.reference.rollout import DISCOUNT, TD_LAMBDA, collect, lambda_returns
+from tuner.trainers.reference.transfer import Transfer, brought
 
 CPU = torch.device("cpu")
 SMALL = AgentSettings(hidden_layers=2, hidden_units=64, update_epochs=5, batch_size=2)
@@ -200,7 +201,17 @@ def test_a_rollout_beside_the_learner_plays_with_what_has_been_learnt() -> None:
         torch.manual_seed(1)
         return playing.play(clips)
 
-    assert torch.equal(played(beside)["target"], played(own)["target"])
+    samples = played(beside)
+    assert torch.equal(samples["target"], played(own)["target"])
+    weights = sum(one.nbytes for one in networks.parameters()) / 2**20
+    assert beside.transfer
+    assert beside.transfer.mib == pytest.approx(weights)
+    there, copied = brought(samples, CPU)
+    assert all(torch.equal(there[name], column) for name, column in samples.items())
+    assert copied.mib == pytest.approx(
+        sum(column.numel() * column.element_size() for column in samples.values()) / 2**20
+    )
+    assert str(Transfer(mib=1.0, seconds=0.002) + Transfer(mib=2.5, seconds=0.001)) == "transfer 3.5 MiB in 3.0 ms"
 
 
 def test_the_policy_learns_to_track() -> None:

@@ -12,12 +12,15 @@ from tuner.trainers.reference.learner import Samples
 from tuner.trainers.reference.methods import Networks
 from tuner.trainers.reference.numerics import Numerics, numerics
 from tuner.trainers.reference.rollout import collect
+from tuner.trainers.reference.transfer import Transfer, copy_over
 
 
 class Player(Protocol):
     """Plays one iteration after clips; `device` is where the clips must lie and where the samples will lie."""
 
     device: torch.device
+    transfer: Transfer | None
+    """The weights that were copied for the newest rollout; None where none are."""
 
     def play(self, clips: Tensor) -> Samples:
         """Return the samples of one iteration. They are valid until the next call."""
@@ -40,6 +43,8 @@ def rollout_device(asked: Kernels, device: torch.device) -> torch.device:
 class PlainPlayer:
     """Launches each operation of the rollout by itself."""
 
+    transfer: Transfer | None = None
+
     def __init__(self, networks: Networks, formats: Numerics) -> None:
         self.device = formats.device
         self._networks, self._formats = networks, formats
@@ -56,6 +61,8 @@ class GraphPlayer:
     The recording reads its clips from one tensor and the weights where the optimiser changes them. It writes the
     samples to the same memory each time. The random numbers go on from replay to replay.
     """
+
+    transfer: Transfer | None = None
 
     def __init__(self, plain: PlainPlayer) -> None:
         self.device = plain.device
@@ -96,10 +103,10 @@ class BesidePlayer:
         self._learnt = networks
         self._copy = copy.deepcopy(networks).to(self.device)
         self._plain = PlainPlayer(self._copy, Numerics(self.device))
+        self.transfer: Transfer | None = None
 
     @torch.no_grad()
     def play(self, clips: Tensor) -> Samples:
         """Bring the weights from the GPU and return the samples of one iteration."""
-        for mine, learnt in zip(self._copy.parameters(), self._learnt.parameters(), strict=True):
-            mine.copy_(learnt)
+        self.transfer = copy_over(zip(self._copy.parameters(), self._learnt.parameters(), strict=True))
         return self._plain.play(clips)

@@ -18,6 +18,7 @@ from tuner.trainers.reference.numerics import numerics, prepare_process
 from tuner.trainers.reference.players import player, rollout_device
 from tuner.trainers.reference.settings import RunSettings, TeamSettings
 from tuner.trainers.reference.team import Rank
+from tuner.trainers.reference.transfer import Transfer, brought
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,14 +34,16 @@ class Mark:
     policy_loss: float
     memory: CardMemory | None = None
     """The memory of the rank's GPU; None on a CPU."""
+    transfer: Transfer | None = None
+    """The weights and samples that the iteration copied; None where the rollout runs on the rank's device."""
 
     def line(self, ranks: int) -> str:
         """Return the mark as a line of text, with the samples of all ranks."""
-        memory = f"  {self.memory}" if self.memory else ""
+        known = "".join(f"  {one}" for one in (self.transfer, self.memory) if one)
         return (
             f"iteration {self.iteration}  samples {self.samples * ranks}  "
             f"tracking reward {self.tracking_reward:.3f}  policy loss {self.policy_loss:.3f}  {self.took_s:.2f} s"
-            f"{memory}\n"
+            f"{known}\n"
         )
 
 
@@ -87,7 +90,10 @@ def iterations(
         with meter.working() if playing.device == rank.device else nullcontext():
             samples = playing.play(fresh)
         with meter.working():
-            samples = {name: column.to(rank.device) for name, column in samples.items()}
+            transfer = playing.transfer
+            if transfer is not None:
+                samples, copied = brought(samples, rank.device)
+                transfer += copied
             losses = [learner.update(samples) for learner in learners]
         busy_s = meter.settle()
         mark = Mark(
@@ -98,6 +104,7 @@ def iterations(
             tracking_reward=samples["tracking"].mean().item(),
             policy_loss=losses[0].item(),
             memory=card_memory(rank.device),
+            transfer=transfer,
         )
         report(
             iteration=iteration,
