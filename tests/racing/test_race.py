@@ -109,6 +109,19 @@ def test_a_race_goes_on_where_it_was_stopped(job: Job) -> None:
     assert rungs(runs) == rungs(whole)
 
 
+def test_no_run_begins_that_the_time_is_too_short_for(job: Job) -> None:
+    asked: list[float | None] = []
+
+    def has_time(seconds: float | None) -> bool:
+        asked.append(seconds)
+        return len(asked) < 10
+
+    runs = Memory()
+    raced(replace(job, has_time=has_time), runs)
+    assert asked == pytest.approx([200.0] + [230.0] * 7 + [430.0] * 2)
+    assert rungs(runs) == [64, 32, 16, 8] * 2 + [32]
+
+
 def test_a_config_that_fails_leaves_the_race(job: Job) -> None:
     def breaks(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return failed(plan, FailureKind.GPU_OOM) if plan.config["num_envs"] == 64 else trains(plan, stop)

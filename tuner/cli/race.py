@@ -8,8 +8,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from tuner.budget import Budget, within
 from tuner.cli import completion
 from tuner.cli.console import open_console
+from tuner.cli.hints import out_of_time
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, chosen_cases, database_url
 from tuner.cli.tables import CONFIG, print_tables
 from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work
@@ -18,6 +20,7 @@ from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.words import in_words
 from tuner.kept.race import KeptRun
+from tuner.probe.clock import MonotonicClock
 from tuner.prober import open_prober
 from tuner.racing.entrants import Entrant, entrants
 from tuner.racing.race import Place, Race
@@ -34,6 +37,10 @@ OneCase = Annotated[
 RaceHours = Annotated[
     float, typer.Option(min=0.0001, help="For how long all runs train together, without their start-up.")
 ]
+Within = Annotated[
+    float | None,
+    typer.Option("--within", min=0.0, help="Begin no run that this call would not end within so many hours."),
+]
 Trials = Annotated[
     list[int] | None, typer.Option("--trial", min=0, help="A trial whose config takes part, too; may be repeated.")
 ]
@@ -46,6 +53,7 @@ def race(
     case: OneCase = None,
     hours: RaceHours = 1.0,
     seeds: Seeds = 2,
+    within_hours: Within = None,
     trials: Trials = None,
     dry_run: DryRun = False,
     devices: Devices = None,
@@ -66,15 +74,19 @@ def race(
     view.introduce(configs, rounds(len(configs), seeds=seeds, total_s=hours * HOUR_S))
     if dry_run:
         return
+    budget = Budget(MonotonicClock(), within_hours)
     with at_work(console, bench, [chosen], url, open_prober(bench, console.print), show=lambda: None) as job:
         kept = RaceRuns(job.database, bench.study_name(chosen))
-        racing = Race(job, chosen, kept, view, configs=configs, seeds=seeds, total_s=hours * HOUR_S)
+        racing = Race(within(job, budget), chosen, kept, view, configs=configs, seeds=seeds, total_s=hours * HOUR_S)
         places = racing.run()
         interrupted = job.interrupted()
     updates = {at: bench.trainer.updates_per_iteration(chosen, place.entrant.config) for at, place in enumerate(places)}
     print_tables(console, _table(places, forecasts(places, updates)))
     for line in verdict(places, updates):
         console.print(line, markup=False)
+    if budget.over():
+        view.say(out_of_time(budget))
+        return
     if interrupted:
         view.say("interrupted; whole runs are kept, and the same command goes on")
         raise typer.Exit(EXIT_INTERRUPTED)

@@ -92,8 +92,8 @@ class Race:
     def run(self) -> list[Place]:
         """Make the runs that are missing and return how the configs stand, the best first.
 
-        An interrupted race returns how it stands then; the same call goes on. Raises TrainerError where the machine or
-        the set-up is at fault, and where the first run gives no score.
+        A race that is interrupted, or whose time is over, returns how it stands then; the same call goes on. Raises
+        TrainerError where the machine or the set-up is at fault, and where the first run gives no score.
         """
         left = list(self._entrants)
         for one in self.rounds:
@@ -130,7 +130,7 @@ class Race:
             before = self._made([entrant])[0]
             if any(run.failure or (run.seed == turn.seed and run.seconds >= one.seconds) for run in before):
                 continue
-            if self._job.interrupted():
+            if self._job.interrupted() or not self._job.has_time(self._expected_s(one.seconds)):
                 return False
             self._watcher.run_started(entrant, turn.seed, one.seconds)
             run = self._train(entrant, turn.seed, one.seconds)
@@ -140,6 +140,10 @@ class Race:
             self._runs.add(run)
             self._watcher.run_ended(entrant, run)
         return True
+
+    def _expected_s(self, seconds: float) -> float:
+        """Return how long a run will take in all; its start is expected to be as long as the longest so far."""
+        return seconds + max((run.start_up_s or 0.0 for run in self._runs.read()), default=0.0)
 
     def _check_scored(self, run: KeptRun) -> None:
         """Raise TrainerError where no run so far has a score: a race without scores would train for nothing."""
