@@ -84,6 +84,33 @@ def test_lines_of_an_unknown_form_give_patterns() -> None:
     assert options["learning"] == ["batch_size"]
 
 
+def text_of(command: str, *lines: str, devices: str = "cpu:1") -> str:
+    """Return the study file for a command that prints these lines."""
+    drafted = draft(shlex.split(command), devices=devices)
+    found = find_progress([Line(t_s=float(place), text=text) for place, text in enumerate(lines)])
+    assert found is not None
+    uses = [Used(device=Device(name="cpu:0", model="a CPU"), util_pct=51.0, mem_peak_mib=300.0, worked=True)]
+    written = study_text("made", drafted, Watched(found=found, samples=(), seconds=30.0), devices, uses)
+    StudySpec.model_validate(YAML(typ="safe").load(written))
+    return written
+
+
+def test_the_comment_about_samples_fits_what_is_counted() -> None:
+    command = "python train.py --per_device_train_batch_size 32"
+    assert "samples_per_iteration: '{per_device_train_batch_size} * {ranks}'" in text_of(
+        command, *(f"step {n}" for n in range(9))
+    )
+    said = text_of(command, *(f"epoch 1 [{n * 320}/6000]" for n in range(9)))
+    assert "a multiple of the batch, 32. If it counts samples" in said
+    assert "counts as one iteration, however many steps" in text_of(command, *(f"loss 2.3{n}" for n in range(9)))
+
+
+def test_a_script_of_several_lines_stays_whole() -> None:
+    written = text_of("python -c 'import a\nprint(1)' --batch-size 8", *(f"step {n}" for n in range(9)))
+    command = StudySpec.model_validate(YAML(typ="safe").load(written)).trainer.options["command"]
+    assert shlex.split(command)[2] == "import a\nprint(1)"
+
+
 def test_all_that_is_asked_for_stands_in_the_study() -> None:
     asked = ("num_envs=256..65536", "num-workers=0,2", "prefetch-factor=2,4", "opt=adam,sgd 2")
     spec = study("A=b python train.py --num_envs 256 --name 'it''s'", "rsl_rl.log", asked=asked)

@@ -45,13 +45,18 @@ def matched(plan: ProbePlan) -> Matched:
     return Matched(printed=len(texts), matched=len(hits), shown=tuple(text.strip()[-_WIDTH:] for text in shown))
 
 
+def _place(plan: ProbePlan) -> str:
+    """Return where a study says how the trainer counts its samples."""
+    return "the key `samples` to `progress_file`" if plan.progress_file else "the group (?P<samples>…) to `progress`"
+
+
 def advice(spec: StudySpec, plan: ProbePlan, result: ProbeResult, cards: int) -> Iterator[str]:
     """Yield what to change in a study file whose probe ran, on a machine with so many cards."""
     limits = spec.probe
     if result.samples_per_s is None and not any(NO_RATE in note for note in result.notes):
         yield (
-            "no samples were counted, so samples/s are unknown: add the group (?P<samples>…) to `progress`, or "
-            "`samples_per_iteration` to the options"
+            f"no samples were counted, so samples/s are unknown: add {_place(plan)}, or `samples_per_iteration` to the "
+            "options"
         )
     if len(plan.slot.devices) == 1 < cards:
         yield f"1 of {cards} cards was used: if the command can start more ranks, name `devices` and use {{ranks}}"

@@ -18,6 +18,7 @@ from tuner.drafting.progress import Found
 from tuner.drafting.writing import preset_text, study_text
 from tuner.errors import OutputError, StudyError
 from tuner.study.load import load
+from tuner.study.space import LADDER
 from tuner.trainers.presets import PRESETS
 from tuner.units import duration
 
@@ -72,7 +73,9 @@ def init(
     load(str(file))
     _understood(console, drafted, seen, uses)
     study = named if file == STUDIES / f"{named}.yaml" else str(file)
-    console.print(f"wrote {file}; next: `tuner try --study {shlex.quote(study)}` measures one config", markup=False)
+    ladder = [f"--set {LADDER}={one.typed}" for one in drafted.searches if one.parameter == LADDER and one.typed]
+    try_it = " ".join(["tuner try --study", shlex.quote(study), *ladder])  # a ladder begins with its largest rung
+    console.print(f"wrote {file}; next: `{try_it}` measures one config", markup=False)
 
 
 def _asker(console: Console) -> Ask | None:
@@ -105,6 +108,7 @@ def _introduce(console: Console, drafted: Draft, seconds: float) -> None:
 def _understood(console: Console, drafted: Draft, seen: FirstRun, uses: list[Used]) -> None:
     found = seen.watched.found
     how = f"preset {found.preset}" if found.preset else "lines that are alike" if found.patterns else "report()"
+    how = f"the file {found.file.pattern}" if found.file else how
     console.print(f"understood after {duration(seen.watched.seconds)}:", markup=False)
     first, last = found.reports[0], found.reports[-1]
     many = f"{len(found.reports)} iteration(s) seen, numbered {first.iteration} to {last.iteration}"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tuner.drafting.columns import RECURS, Column, columns, recurring
-from tuner.probe.plan import LinePatterns
+from tuner.probe.plan import LinePatterns, ProgressFile
 from tuner.probe.protocols import Line
 from tuner.probe.reader import ProgressReader
 from tuner.probe.result import Progress
@@ -27,6 +27,8 @@ class Found:
     """The progress that the patterns find in the lines."""
     lines: tuple[str, ...]
     """The last lines that complete an iteration."""
+    file: ProgressFile | None = None
+    """The file that shows the progress, where no line does."""
     is_sure: bool = True
     """Whether no preset that has begun to match may still match better."""
 
@@ -34,6 +36,11 @@ class Found:
     def counts_samples(self) -> bool:
         """Whether the trainer says how many samples it has collected."""
         return self.reports[-1].samples is not None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a preset matches, or the trainer calls `report`."""
+        return bool(self.preset) or not (self.patterns or self.file)
 
     @property
     def counts_numbers(self) -> bool:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from tuner.drafting.files import WrittenProgress
 from tuner.drafting.progress import Found, find_progress
 from tuner.errors import TrainerError
 from tuner.probe.evidence import Evidence
@@ -48,23 +49,32 @@ def watch(
     origin_s = clock.now()
     trainer = launch(plan)
     lines: list[Line] = []
+    written = WrittenProgress(plan.slot.out_dir, (plan.slot.console, plan.slot.progress), clock, origin_s)
+
+    def understood(last: bool) -> Found | None:
+        return find_progress(lines, tuple(likely), last=last) or written.look()
+
     try:
         recorder.start(trainer.pid, origin_s)
-        found = _follow(trainer, lines, lambda: clock.now() - origin_s, limit_s, tuple(likely))
+        found = _follow(trainer, lines, lambda: clock.now() - origin_s, limit_s, understood)
         exit_code = trainer.exit_code()
     finally:
         trainer.end()
         recorder.stop()
     seconds = clock.now() - origin_s
     if found is None or exit_code not in {None, 0}:
-        raise TrainerError(_complaint(lines, exit_code, seconds, plan))
+        raise TrainerError(_complaint(lines, exit_code, seconds, plan, written.unclear()))
     return Watched(found=found, samples=tuple(recorder.samples()), seconds=seconds)
 
 
 def _follow(
-    trainer: RunningTrainer, lines: list[Line], now: Callable[[], float], limit_s: float, likely: Sequence[str]
+    trainer: RunningTrainer,
+    lines: list[Line],
+    now: Callable[[], float],
+    limit_s: float,
+    understood: Callable[[bool], Found | None],
 ) -> Found | None:
-    """Collect lines until they are understood, the command has ended or the time is over."""
+    """Collect lines until the progress is understood, the command has ended or the time is over."""
     look_s = 0.0
     while True:
         exited = trainer.exit_code() is not None  # first, so that the last lines are read below
@@ -74,18 +84,20 @@ def _follow(
         over = exited or now_s >= limit_s
         if now_s < look_s and not over:
             continue
-        found = find_progress(lines, likely, last=over)
+        found = understood(over)
         if over or (found is not None and _is_enough(found)):
             return found
         look_s = now() + max(LOOK_S, LOOK_SHARE * (now() - now_s))
 
 
 def _is_enough(found: Found) -> bool:
-    reports, least_s = found.reports, ENOUGH_S if found.preset or not found.patterns else ENOUGH_UNKNOWN_S
+    reports, least_s = found.reports, ENOUGH_S if found.is_known else ENOUGH_UNKNOWN_S
     return found.is_sure and len(reports) > ENOUGH_ITERATIONS and reports[-1].t_s - reports[1].t_s >= least_s
 
 
-def _complaint(lines: Sequence[Line], exit_code: int | None, seconds: float, plan: ProbePlan) -> str:
+def _complaint(
+    lines: Sequence[Line], exit_code: int | None, seconds: float, plan: ProbePlan, unclear: str | None
+) -> str:
     """Return why a command cannot be understood, and what the user can do."""
     texts = [line.text for line in lines if line.stream == "console"]
     took, log = duration(seconds), f"all its output is in {plan.slot.console}"
@@ -110,13 +122,17 @@ def _complaint(lines: Sequence[Line], exit_code: int | None, seconds: float, pla
             f"let it train for longer ({log})"
         )
     if not texts:
-        return (
-            f"the command printed nothing in {took}; give a longer start with --seconds 300, turn its progress on, or "
-            "copy tuner/progress.py beside it and call report()"
-        )
+        return f"the command printed nothing in {took}; {_ways(unclear)}"
     shown = " | ".join(text.strip() for text in texts[-3:])
-    return (
-        f"nothing in {len(texts)} line(s) of {took} counts iterations; the last lines: {shown}; give a longer start "
-        "with --seconds 300, name a --preset, copy tuner/progress.py beside it and call report(), or name a file that "
-        f"it writes in `progress_file` (docs/command.md) ({log})"
+    nothing = f"nothing in {len(texts)} line(s) of {took} counts iterations; the last lines: {shown}"
+    return f"{nothing}; {_ways(unclear)} ({log})"
+
+
+def _ways(unclear: str | None) -> str:
+    """Return how a command can be made to show its progress. `unclear` says what is wrong with a file of its own."""
+    ways = (
+        "give a longer start with --seconds 300, name a --preset, let the command print its steps, let it write CSV, "
+        "JSON lines or TensorBoard's events into a folder that a flag such as --log_dir names, or copy "
+        "tuner/progress.py beside it and call report()"
     )
+    return f"{unclear}; {ways}" if unclear else ways

@@ -4,6 +4,8 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import gcd
 from typing import Any
 
 from tuner.drafting.draft import Draft, Used
@@ -65,6 +67,9 @@ def _progress(draft: Draft, watched: Watched) -> list[str]:
             f"    # one iteration: {PRESETS[found.preset].counts}",
             f"    progress: {found.preset}",
         ]
+    if file := found.file:
+        keys = {"path": f"{{out_dir}}/{file.pattern}", "format": file.format, **file.columns}
+        return [f"    # found in {file.pattern}", f"    progress_file: {_flow(keys)}"]
     if not found.patterns:
         return ["    # the trainer reports its progress itself, with report()"]
     shown = [f"    #   {line[:100]}" for line in found.lines[-1:]]
@@ -83,10 +88,22 @@ def _samples(draft: Draft, samples: str, found: Found) -> list[str]:
         return []
     if samples:
         return [f"    samples_per_iteration: {text(samples)}  # of all ranks; check it where your batch is the total"]
+    if batch := _counted_in_batches(draft, found):
+        return [
+            f"    # The count always grows by a multiple of the batch, {batch}. If it counts samples,",
+            "    # name its group samples.",
+        ]
     return [
         "    # If you say how many samples all ranks take in one counted iteration, samples/s are known. For example:",
         f"    # samples_per_iteration: '{{{draft.batch}}} * {{ranks}}'",
     ]
+
+
+def _counted_in_batches(draft: Draft, found: Found) -> int | None:
+    """Return the typed batch if all steps of the count are multiples of it, as in `[640/60000]`."""
+    counts = [report.iteration for report in found.reports]
+    batch, step = draft.config.get(draft.batch), gcd(*(later - count for count, later in pairwise(counts)))
+    return batch if isinstance(batch, int) and batch > 1 and step > 0 and step % batch == 0 else None
 
 
 def _env(env: Mapping[str, str], preset: str | None) -> list[str]:
