@@ -14,6 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ## optimize: install, then run or resume the study STUDY (default pi_plus)
 optimize: $(VENV)/installed
 	$(BIN)/tuner optimize --study $(STUDY)
+	@echo "next: source $(BIN)/activate   (so that this shell finds the command tuner)"
 
 ## test: install with the tools, then run the tests, four at a time: many of them wait for processes
 # With a thread of numpy's per core in each of the four, the four would wait for each other.

@@ -14,6 +14,11 @@ TunerError
 A failed probe is not an exception. It is a value of type `tuner.probe.result.Failure`.
 """
 
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1]
+"""The folder of the package: the clone, where tuner runs from one."""
+
 
 class TunerError(Exception):
     """The message says what happened, with which value, and what the user can do about it."""
@@ -53,3 +58,10 @@ class EmptyStoreError(StoreError):
 
 class OutputError(TunerError):
     """The tuner cannot write one of its own files."""
+
+
+def installs(extra: str, source: Path = SOURCE) -> str:
+    """Return the command that installs an extra of this tuner. In a clone, it installs the clone's own package."""
+    if not (source / "pyproject.toml").is_file():
+        return f"`pip install 'tuner[{extra}]'`"
+    return f"`pip install -e '{'.' if source == Path.cwd() else source}[{extra}]'`"

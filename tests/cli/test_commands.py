@@ -1,6 +1,7 @@
 """The commands with a tiny real trainer."""
 
 import json
+import re
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
@@ -101,6 +102,9 @@ def test_status_and_export_read_what_optimize_wrote(tuner: Tuner, tmp_path: Path
     assert "1 of 1 trainable case(s) have a best config." in page
     tuner("report", "--study", study, "--format", "md")
     assert "1 of 1 trainable case(s) have a best config." in (tmp_path / "runs/demo/report.md").read_text("utf-8")
+    said = tuner("diagnose", "--study", study)[1]
+    assert ("duty of the ranks" in said, "--gpu" in said) == (True, False)  # two CPU ranks
+    assert re.search(rf"│ cores +│ {usable_cores()} +│ database", said)
     (tmp_path / "runs/demo/trials.tsv").unlink()
     code, out, _ = tuner("status", "--study", study)
     assert (code, "walk" in out) == (0, True)

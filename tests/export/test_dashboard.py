@@ -129,7 +129,7 @@ def test_a_port_that_cannot_be_is_named(database: "FilledDatabase") -> None:
 
 def test_a_missing_package_says_how_to_install_it(database: "FilledDatabase", monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(DashboardError, match=r"pip install 'tuner\[dashboard\]'"):
+    with pytest.raises(DashboardError, match=r"`pip install -e '.*\[dashboard\]'`"):
         serve(database.url, 8080)
 
 

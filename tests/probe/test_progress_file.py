@@ -142,7 +142,7 @@ def test_the_first_match_that_appears_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(find_spec("tensorboard") is not None, reason="tensorboard is installed")
 def test_without_tensorboard_the_message_says_how_to_install_it(tmp_path: Path) -> None:
-    with pytest.raises(TrainerError, match=r"pip install 'tuner\[tensorboard\]'"):
+    with pytest.raises(TrainerError, match=r"`pip install -e '.*\[tensorboard\]'`"):
         Bench(tmp_path, "tensorboard")
 
 

@@ -11,7 +11,7 @@ from tuner.cli.hints import written
 from tuner.cli.options import RUNS
 from tuner.cli.report import NEEDED
 from tuner.cli.scale_tables import show_comparison
-from tuner.errors import TunerError
+from tuner.errors import TunerError, installs
 from tuner.export.write import write_files
 from tuner.scaling.comparing import Machine, lines, recommendation
 from tuner.scaling.prices import read_prices
@@ -32,7 +32,7 @@ def compare(files: Files, prices: PricesFile = None, out: Out = RUNS / "compare"
     """Compare machines: speed-up, efficiency, samples for the money, and what to choose."""
     console = open_console()
     if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise TunerError(f"tuner compare needs {', '.join(missing)}: pip install 'tuner[report]'")
+        raise TunerError(f"tuner compare needs {', '.join(missing)}: {installs('report')} installs it")
     machines = _machines(files)
     needed = [(one.name, one.results.devices[0]) for one in machines]
     known = None if prices is None else read_prices(prices, needed)

@@ -13,7 +13,7 @@ from tuner.cli.console import open_console
 from tuner.cli.hints import written
 from tuner.cli.introduction import load_shown
 from tuner.cli.options import RUNS, Runs, Storage, Study, as_words, chosen_cases, storage_url
-from tuner.errors import TunerError
+from tuner.errors import TunerError, installs
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.write import write_files
@@ -34,7 +34,7 @@ def report(study: Study, form: Format = "html", out: Out = None, storage: Storag
     """Write one page about a study: the best configs, how certain they are, the failures, and the cost."""
     console = open_console()
     if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise TunerError(f"tuner report needs {', '.join(missing)}: pip install 'tuner[report]'")
+        raise TunerError(f"tuner report needs {', '.join(missing)}: {installs('report')} installs it")
     spec = load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
     url = storage_url(storage, spec, runs)

@@ -15,7 +15,7 @@ from sqlalchemy import make_url
 
 from tuner.cli.introduction import load_shown
 from tuner.cli.options import STORAGE_VARIABLE, as_words, database_url
-from tuner.errors import StoreError, StudyError, TunerError
+from tuner.errors import StoreError, StudyError, TunerError, installs
 from tuner.export.write import prepare_folder
 from tuner.store.database import Database
 from tuner.study.slurm import SlurmSpec
@@ -103,7 +103,7 @@ def _submitted(
         import submitit  # noqa: PLC0415 - the extra `slurm` brings it
         from submitit.core.utils import FailedJobError, FailedSubmissionError  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise TunerError("--launcher slurm needs submitit: pip install 'tuner[slurm]'") from error
+        raise TunerError(f"--launcher slurm needs submitit: {installs('slurm')} installs it") from error
     executor = submitit.SlurmExecutor(folder=folder)
     executor.update_parameters(
         job_name=f"tuner-{spec.name}",

@@ -24,6 +24,7 @@ def read_own(engine: Engine, study: str, case: str | None = None) -> StudyRecord
     cases = [one for one in reader.cases if case in {None, one.name}]
     trials = [one for one in reader.trials() if case in {None, one.case}]
     ended = [one for one in trials if one.state in FINISHED]
+    cards = [device for one in ended for device in one.devices if device.device.startswith("cuda")]
     return StudyRecord(
         study=study if case is None else f"{study}/{case}",
         trials=tuple(map(_times, ended)),
@@ -31,9 +32,10 @@ def read_own(engine: Engine, study: str, case: str | None = None) -> StudyRecord
         setup=Setup(
             duty_pct=_duty(ended),
             pruner=_pruner(engine, [one.study_id for one in cases]),
+            cores=_cores(ended),
             gpus=_gpus(cases),
-            gpu_memory_gib=_largest_gib(device.mem_total_mib for one in ended for device in one.devices),
-            memory_used_gib=_largest_gib(device.mem_peak_mib for one in ended for device in one.devices),
+            gpu_memory_gib=_largest_gib(device.mem_total_mib for device in cards),
+            memory_used_gib=_largest_gib(device.mem_peak_mib for device in cards),
         ),
         failures=Counter(str(one.status) for one in ended if _end(one) is End.FAILED),
         is_ours=True,
@@ -71,6 +73,12 @@ def _duty(trials: Iterable[TrialRecord]) -> Known[float] | None:
 def _gpus(cases: Iterable[CaseRecord]) -> Known[int] | None:
     most = max((sum(name.startswith("cuda") for name in case.kept.devices) for case in cases), default=0)
     return Known(value=most, source=f"{DATABASE}, of each trial") if most else None
+
+
+def _cores(trials: Iterable[TrialRecord]) -> Known[int] | None:
+    """Return the cores of the smallest machine that measured, which every trial had."""
+    known = [int(cores) for one in trials if (cores := one.probe.host.get("cores", "")).isdecimal()]
+    return Known(value=min(known), source=DATABASE) if known else None
 
 
 def _largest_gib(sizes_mib: Iterable[float | None]) -> Known[float] | None:

@@ -23,6 +23,8 @@ OPTIONS = {
     "pruner": "--pruner",
 }
 """The field of `Setup` → the option that tells it."""
+OF_GPUS = {"gpus", "gpu_memory_gib", "memory_used_gib"}
+"""The fields that a study of ours on processors does not have."""
 
 
 def rows(facts: Facts) -> Iterator[Row]:
@@ -45,8 +47,9 @@ def rows(facts: Facts) -> Iterator[Row]:
         yield "start-up", share, DATABASE
     else:
         yield "start-up", *_told("startup_s", startup, f"{{:.1f}} s, {share}")
+    on_cpu = facts.is_ours and facts.setup.gpus is None
     for name, label, form in (
-        ("duty_pct", "duty of the GPUs", "{:.0f}%"),
+        ("duty_pct", "duty of the ranks" if on_cpu else "duty of the GPUs", "{:.0f}%"),
         ("gpus", "GPUs", "{}"),
         ("memory_used_gib", "GPU memory in use", "{:.1f} GiB"),
         ("gpu_memory_gib", "memory of a GPU", "{:.1f} GiB"),
@@ -55,7 +58,9 @@ def rows(facts: Facts) -> Iterator[Row]:
         ("sampler", "sampler", "{}"),
         ("pruner", "pruner", "{}"),
     ):
-        yield label, *_told(name, getattr(facts.setup, name), form)
+        known = getattr(facts.setup, name)
+        if known or not (on_cpu and name in OF_GPUS):
+            yield label, *_told(name, known, form)
 
 
 def unknown(facts: Facts) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from tuner.errors import TunerError
+from tuner.errors import TunerError, installs
 from tuner.export.database import connect
 from tuner.export.served import ARTIFACTS_VARIABLE, LOOPBACK, READ_ONLY, URL_VARIABLE
 
@@ -34,7 +34,7 @@ def serve(
     """
     connect(url)
     if importlib.util.find_spec("optuna_dashboard") is None:
-        raise DashboardError("optuna-dashboard is not installed; `pip install 'tuner[dashboard]'`")
+        raise DashboardError(f"optuna-dashboard is not installed; {installs('dashboard')} installs it")
     _check_free(port)
     ready()
     sys.stdout.flush()

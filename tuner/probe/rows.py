@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from tuner.errors import TrainerError
+from tuner.errors import TrainerError, installs
 from tuner.probe.plan import STEP, ProgressFile
 from tuner.probe.reader import record
 from tuner.probe.tail import Tail
@@ -139,7 +139,7 @@ def check_reader(file: ProgressFile) -> None:
     """Raise TrainerError where the reader of the file's format is not installed."""
     if file.format == "tensorboard" and find_spec("tensorboard") is None:
         raise TrainerError(
-            "progress_file: TensorBoard is not installed beside tuner; `pip install 'tuner[tensorboard]'`"
+            f"progress_file: TensorBoard is not installed beside tuner; {installs('tensorboard')} installs it"
         )
 
 
