@@ -7,9 +7,7 @@ import pytest
 from tuner.errors import SOURCE, installs
 
 
-def test_in_a_clone_the_clone_itself_is_installed_with_the_extra(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_in_a_clone_the_clone_is_installed_with_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(SOURCE)
     assert installs("report") == "`pip install -e '.[report]'`"
     monkeypatch.chdir(tmp_path)

@@ -35,8 +35,9 @@ def headline(study: StudyFacts) -> list[str]:
 def _success(study: StudyFacts, best: int) -> str:
     """Return how many of the trainable cases have a best, how many have none, and how many have not begun."""
     begun, waiting = len(study.cases), study.waiting
-    which = "case(s) that have begun" if waiting is None else "trainable case(s)"
-    said = f"{best} of {begun + len(waiting or ())} {which} have a best config"
+    known = begun + len(waiting or ())
+    which = f"{'begun' if waiting is None else 'trainable'} case{'s' if known > 1 else ''}"
+    said = f"{best} of {known} {which} {'have' if known > 1 else 'has'} a best config"
     rest = [f"{begun - best} tried without success"] if best < begun else []
     rest += [f"{len(waiting)} not begun"] if waiting else []
     return f"{said}; {', '.join(rest)}." if rest else f"{said}."
