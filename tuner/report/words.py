@@ -101,7 +101,7 @@ def _beside_default(case: CaseFacts) -> str:
 def note(case: CaseFacts) -> str:
     """Return what there is to say about a case in a few paragraphs of Markdown."""
     best = case.summary.best
-    config = f"`{in_words(best.config)}`" if best else None
+    config = f"Trial #{best.trial}: `{in_words(best.config)}`" if best else None
     said = [verdict(case), config, limit(case), when_found(case), memory_end(case), cost(case)]
     return "\n\n".join(filter(None, said))
 
@@ -149,8 +149,8 @@ def memory(case: CaseFacts) -> str:
     """Return the memory that the best uses and leaves free; empty where it is unknown."""
     if case.mem_peak_mib is None:
         return ""
-    free = f", {case.headroom_pct:.0f} % free" if case.headroom_pct is not None else ""
-    return f"{case.mem_peak_mib / MIB_PER_GIB:.1f} GiB{free}"
+    free = f", {case.headroom_pct:.0f}\u00a0%\u00a0free" if case.headroom_pct is not None else ""
+    return f"{case.mem_peak_mib / MIB_PER_GIB:.1f}\u00a0GiB{free}"
 
 
 def count(number: float | None) -> str:
