@@ -1,8 +1,15 @@
 """The command while it starts, run as `python -m tuner`."""
 
+import json
 import signal
 import subprocess
 import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from tuner.cli.commands import Commands, Deferred
+from tuner.cli.main import app
 
 TERMINAL = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 """Handles SIGINT as a terminal would start the process, however these tests were started."""
@@ -10,24 +17,50 @@ WHILE_LOADING = """
 import runpy, signal, sys
 class Interrupt:
     def find_spec(self, name, *_):
-        if name == "tuner.cli.main":
+        if name == "{module}":
             signal.raise_signal(signal.SIGINT)
 sys.meta_path.insert(0, Interrupt())
-sys.argv[1:] = ["--version"]
+sys.argv[1:] = {words}
 runpy.run_module("tuner", run_name="__main__")
 """
+MODULES = """
+import json, sys
+from importlib import import_module
+for name in sys.argv[1:]:
+    import_module(name)
+print(json.dumps(sorted(sys.modules)))
+"""
+ALL, STATUS = ("tuner.cli.main", ["--version"]), ("tuner.cli.status", ["status", "--help"])
+HEAVY = {"numpy", "optuna", "pandas", "psutil", "pyarrow", "pynvml", "torch"}
+"""What `tuner status` and `tuner export` do without; each takes a tenth of a second or more."""
 
 
-def started(code: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+def started(code: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
 
 
-def test_ctrl_c_while_it_loads_ends_it_without_a_word() -> None:
-    ended = started(TERMINAL + WHILE_LOADING)
+@pytest.mark.parametrize(("module", "words"), [ALL, STATUS])
+def test_ctrl_c_while_it_loads_ends_it_without_a_word(module: str, words: list[str]) -> None:
+    ended = started(TERMINAL + WHILE_LOADING.format(module=module, words=words))
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_where_ctrl_c_is_ignored_the_command_goes_on() -> None:
-    ended = started("import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)" + WHILE_LOADING)
+    module, words = ALL
+    ignored = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    ended = started(ignored + WHILE_LOADING.format(module=module, words=words))
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("tuner ")
+
+
+def test_showing_and_exporting_load_no_package_of_the_search() -> None:
+    loaded = set(json.loads(started(MODULES, "tuner.cli.main", "tuner.cli.status", "tuner.cli.export").stdout))
+    assert {"tuner.export.write", "sqlalchemy"} <= loaded
+    assert HEAVY & loaded == set()
+
+
+@pytest.mark.parametrize("command", Commands(name="tuner").commands.values(), ids=lambda one: one.name)
+def test_the_list_of_commands_has_the_first_line_of_each_help(command: Deferred) -> None:
+    text = " ".join(CliRunner().invoke(app, [str(command.name), "--help"], env={"COLUMNS": "200"}).stdout.split())
+    assert command.help
+    assert command.help in text

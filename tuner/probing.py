@@ -15,7 +15,6 @@ from tuner.probe.port import reserved_port
 from tuner.probe.result import Failure, ProbeResult, unlaunched
 from tuner.probe.stop import Answer, Go, Interrupted, Pruned, Stop
 from tuner.search.choosing import Price
-from tuner.search.trials import same_launch
 from tuner.search.verdict import Verdict, foregone, judge, settled
 from tuner.session_policy import SessionPolicy
 from tuner.store.asked import Asked
@@ -24,6 +23,7 @@ from tuner.store.records import kept_probe
 from tuner.store.study import CaseStudy
 from tuner.study.cases import Case
 from tuner.study.constraints import compare_with_default
+from tuner.study.launch import same_launch
 from tuner.study.space import LADDER, Config, Space
 from tuner.study.spec import StudySpec
 

@@ -19,10 +19,6 @@ from tuner.study.space import LADDER, Config
 from tuner.study.spec import PrunerSpec
 from tuner.workbench import Workbench
 
-DATABASE = "record.db"
-"""The file beside the study's own database, so that a search and a recording never mix."""
-TABLES = "tables"
-"""The folder of a study's tables, inside the study's own folder."""
 MOST_CONFIGS = 100_000
 """A space to record has at most this many configs.
 

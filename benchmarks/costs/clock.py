@@ -25,9 +25,9 @@ from rich.table import Table
 
 from benchmarks.costs.scale import case_study
 from tuner.kept.probe import KeptProbe
-from tuner.search.trials import launch_digest
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
+from tuner.study.launch import launch_digest
 
 MOST_S = 7200
 """The clock is at most so many seconds off."""

@@ -19,9 +19,9 @@ from tuner.kept.probe import KeptProbe
 from tuner.search.gain.chooser import Gain
 from tuner.search.gain.goal import Goal
 from tuner.search.searching import by_gain
-from tuner.search.trials import launch_digest
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
+from tuner.study.launch import launch_digest
 from tuner.study.space import LADDER, Config, Parameter, Space
 
 STEPS = 10

@@ -39,10 +39,11 @@ from tuner.kept.case import KeptCase
 from tuner.kept.probe import KeptProbe
 from tuner.search.choosing import Strategy
 from tuner.search.searching import by_drawing
-from tuner.search.trials import distribution, launch_digest
+from tuner.search.trials import distribution
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
 from tuner.store.study import CaseStudy
+from tuner.study.launch import launch_digest
 from tuner.study.space import Config, Parameter, Space
 from tuner.study.spec import SearchSpec
 

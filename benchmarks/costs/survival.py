@@ -24,9 +24,10 @@ from rich.table import Table
 
 from benchmarks.costs.scale import case_study
 from tuner.kept.probe import KeptProbe
-from tuner.search.trials import kept, launch_digest
+from tuner.search.trials import kept
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
+from tuner.study.launch import launch_digest
 
 LIFE_S = 1.5
 """A worker lives this long at most after it has begun."""

@@ -24,11 +24,11 @@ from tuner.probe.protocols import Line
 from tuner.probe.run import run
 from tuner.probe.stop import never
 from tuner.report.facts import gather
-from tuner.search.trials import launch_digest
 from tuner.search.verdict import State, Verdict
 from tuner.store.asked import Asked
 from tuner.store.database import Database
 from tuner.store.study import CaseStudy
+from tuner.study.launch import launch_digest
 from tuner.study.load import load
 from tuner.study.spec import ProbeSpec
 from tuner.testing.clock import FakeClock

@@ -133,8 +133,10 @@ def test_every_whole_command_is_run_or_parsed() -> None:
 def test_a_command_that_is_named_has_the_options_that_are_shown(text: str) -> None:
     name, *words = shlex.split(text.partition(" -- ")[0])[1:] or ["--help"]
     group = command_line()
-    options = group if name.startswith("-") else group.commands[name]
-    known = {option for parameter in options.params for option in parameter.opts} | {"--help"}
+    named = (
+        group if name.startswith("-") else group.commands[name].make_context(name, [], resilient_parsing=True).command
+    )
+    known = {option for parameter in named.params for option in parameter.opts} | {"--help"}
     assert {word for word in (name, *words) if word.startswith("--")} <= known
 
 

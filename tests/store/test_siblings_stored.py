@@ -17,11 +17,11 @@ from tuner.kept.identity import RECORDED
 from tuner.kept.names import COST, INELIGIBLE, ORIGIN, WARM
 from tuner.search.searching import by_drawing
 from tuner.search.siblings import Sibling
-from tuner.search.trials import launched
 from tuner.store.database import Database
 from tuner.store.siblings import sibling, siblings
 from tuner.store.study import CaseStudy
 from tuner.study.cases import Case
+from tuner.study.launch import launched
 from tuner.study.space import Config
 from tuner.study.spec import SearchSpec
 

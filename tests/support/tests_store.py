@@ -24,11 +24,11 @@ from tests_space import USUAL
 from tuner.kept.case import KeptCase
 from tuner.kept.probe import KeptProbe
 from tuner.search.searching import by_drawing
-from tuner.search.trials import launch_digest
 from tuner.search.verdict import State, Verdict
 from tuner.store.asked import Asked
 from tuner.store.database import Database
 from tuner.store.study import CaseStudy
+from tuner.study.launch import launch_digest
 from tuner.study.space import Config, Space
 from tuner.study.spec import SearchSpec
 

@@ -8,9 +8,11 @@ import typer
 from rich.console import Console
 
 from tuner.cli.advice import advice, matched
+from tuner.cli.chosen import chosen_cases
 from tuner.cli.console import open_console
-from tuner.cli.introduction import cut_ladders, stand_in
-from tuner.cli.options import RUNS, Devices, Runs, Study, chosen_cases
+from tuner.cli.introduction import cut_ladders
+from tuner.cli.loaded import stand_in
+from tuner.cli.options import RUNS, Devices, Runs, Study
 from tuner.cli.plan import Settings, first_config
 from tuner.cli.work import EXIT_INTERRUPTED, interruptible
 from tuner.devices.base import open_devices

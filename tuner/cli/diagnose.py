@@ -8,11 +8,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tuner.cli import completion
 from tuner.cli.console import open_console
 from tuner.cli.document import Json, plain, print_document
-from tuner.cli.introduction import load_shown
-from tuner.cli.options import RUNS, Runs, Storage, storage_url
+from tuner.cli.loaded import load_shown
+from tuner.cli.options import RUNS, Runs, Storage, storage_url, studies
 from tuner.cli.tables import print_tables
 from tuner.diagnosis.diagnose import Diagnosis
 from tuner.diagnosis.diagnose import diagnose as diagnosed
@@ -32,7 +31,7 @@ def _finite(value: float | None) -> float | None:
 
 Ours = Annotated[
     str | None,
-    typer.Option("--study", "-s", autocompletion=completion.studies, help="A study of tuner: its name or .yaml file."),
+    typer.Option("--study", "-s", autocompletion=studies, help="A study of tuner: its name or .yaml file."),
 ]
 Name = Annotated[str | None, typer.Option("--study-name", help="The name of any Optuna study in --storage.")]
 Startup = Annotated[

@@ -3,10 +3,10 @@
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from tuner.budget import Budget
 from tuner.cli.options import RUNS
 from tuner.export.bound import advice
 from tuner.export.query import StudyReader
@@ -17,13 +17,15 @@ from tuner.export.words import with_error
 from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.metrics import SAMPLES_PER_S
-from tuner.replay.table import Table as RecordedTable
-from tuner.search.trials import PATIENCE
 from tuner.study.cases import Case
-from tuner.study.space import LADDER, Config, Parameter, Value
+from tuner.study.space import LADDER, PATIENCE, Config, Parameter, Value
 from tuner.units import duration
 from tuner.urls import shown
-from tuner.workbench import Workbench
+
+if TYPE_CHECKING:
+    from tuner.budget import Budget
+    from tuner.replay.table import Table as RecordedTable
+    from tuner.workbench import Workbench
 
 RECOVER = "`tuner recover` searches for a config that runs"
 
@@ -146,7 +148,7 @@ def left_out(rows: Iterable[CaseSummary]) -> list[str]:
     ]
 
 
-def at_the_top(bench: Workbench, cases: Iterable[Case], rows: Iterable[CaseSummary]) -> Iterator[str]:
+def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[CaseSummary]) -> Iterator[str]:
     """Return lines where a case's best has a parameter's largest value: whether larger values may be better."""
     best = {row.case: row.best.config for row in rows if row.best}
     for case in cases:
@@ -171,7 +173,7 @@ def _is_at_the_top(parameter: Parameter, config: Mapping[str, Value]) -> bool:
     return not single and config.get(parameter.name) == max(numbers)
 
 
-def _beyond(bench: Workbench, case: Case, top: int) -> str:
+def _beyond(bench: "Workbench", case: Case, top: int) -> str:
     """Return whether a rung above `top`, the largest rung, may be better."""
     more = "larger `max`" if bench.space_for(case).auto_bounds else "longer ladder"
     end, longer = bench.trainer.ladder_end(case), f"a {more} may be better, in a study with another name"
@@ -196,7 +198,7 @@ def safe_rungs(study: StudyReader) -> list[str]:
     ]
 
 
-def recorded(case: Case, configs: Sequence[Config], table: RecordedTable | None) -> str:
+def recorded(case: Case, configs: Sequence[Config], table: "RecordedTable | None") -> str:
     """Return a line that says how much of a case is recorded."""
     if table is None:
         return f"{case.name}: nothing recorded yet, {len(configs)} config(s) left"
@@ -204,7 +206,7 @@ def recorded(case: Case, configs: Sequence[Config], table: RecordedTable | None)
     return f"{case.name}: {len(table.configs)} config(s) recorded, {left} of {len(configs)} left"
 
 
-def replayed(bench: Workbench, spent_s: float) -> str:
+def replayed(bench: "Workbench", spent_s: float) -> str:
     """Return a line that says what the replayed probes would have cost on real devices."""
     unit = "GPU-seconds" if bench.kind == "gpu" else "CPU rank-seconds"
     return f"simulated: {duration(spent_s)}, {spent_s * len(bench.devices):.0f} {unit}"
@@ -222,7 +224,7 @@ def script_of_best(study: str, *, devices: str | None, storage: str | None, runs
     return f"`{shlex.join(['tuner', 'plan', *words, '--best'])}` prints a script that trains with the best config"
 
 
-def out_of_time(budget: Budget) -> str:
+def out_of_time(budget: "Budget") -> str:
     """Return a line that says that the time of `--hours` is over, or that the rest is too short for a probe."""
     whole, resume = duration(budget.whole_s), "the same command continues"
     if budget.short is None:

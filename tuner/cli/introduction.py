@@ -2,41 +2,23 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from tuner.replay.table import Table as RecordedTable
+from tuner.cli.loaded import stand_in
 from tuner.study.cases import Case
-from tuner.study.load import load, stands_in, unmatched
+from tuner.study.load import unmatched
 from tuner.study.space import LADDER
-from tuner.study.spec import StudySpec
 from tuner.trainers.base import LadderEnd
 from tuner.trainers.parameters import not_searched
-from tuner.workbench import Workbench
+
+if TYPE_CHECKING:
+    from tuner.replay.table import Table as RecordedTable
+    from tuner.workbench import Workbench
 
 
-def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudySpec:
-    """Load a study, and print a line if its fallback stands in for it. Raises StudyError.
-
-    `to_show`: nothing is started, so the trainer's variables may be missing.
-    """
-    spec = load(study, to_show=to_show)
-    for line in stand_in(spec, study):
-        console.print(line, markup=False)
-    return spec
-
-
-def stand_in(spec: StudySpec, asked_for: str) -> list[str]:
-    """Return a line that says which fallback stands in for the requested study, if one does."""
-    if not stands_in(spec, asked_for):
-        return []
-    return [
-        f"{asked_for}: trainer.root is empty (is MIMICKIT_ROOT set?); "
-        f"its fallback {spec.name} stands in, and the results are stored under the fallback's name"
-    ]
-
-
-def introduction(console: Console, bench: Workbench, cases: Sequence[Case], shown_url: str) -> None:
+def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], shown_url: str) -> None:
     """Print what runs, on which devices, and what is not searched."""
     for line in stand_in(bench.spec, bench.asked_for):
         console.print(line, markup=False)
@@ -63,7 +45,7 @@ def introduction(console: Console, bench: Workbench, cases: Sequence[Case], show
         console.print(line, markup=False)
 
 
-def cut_ladders(bench: Workbench, cases: Iterable[Case]) -> list[str]:
+def cut_ladders(bench: "Workbench", cases: Iterable[Case]) -> list[str]:
     """Return a line for the cases whose largest rungs the trainer cannot run. Cases with one reason share a line."""
     by_end: dict[LadderEnd, list[str]] = {}
     for case in cases:
@@ -72,7 +54,7 @@ def cut_ladders(bench: Workbench, cases: Iterable[Case]) -> list[str]:
     return [f"{', '.join(names)}: {LADDER} up to {end.num_envs}: {end.reason}" for end, names in by_end.items()]
 
 
-def replaying(table: RecordedTable, path: Path) -> str:
+def replaying(table: "RecordedTable", path: Path) -> str:
     """Describe the recorded table that replaces trainer and devices."""
     header = table.header
     machine = header.machine.get("gpus") or header.machine.get("cpu")
@@ -80,23 +62,3 @@ def replaying(table: RecordedTable, path: Path) -> str:
         f"replaying {path}: {len(table.configs)} config(s) of {header.case}, recorded on {machine} by {header.date}; "
         "space and devices come from the table; search, pruner, objective, constraints and limits come from the study"
     )
-
-
-def to_be_made(rungs: Sequence[int]) -> str:
-    """Return how the rungs of an `auto` ladder are found. `rungs` are the rungs of its calibration probes."""
-    return f"{LADDER} is auto: its rungs are computed from the first probes, at {' and '.join(map(str, rungs[:2]))}"
-
-
-def to_be_fitted(parameter: str) -> str:
-    """Return how a batch size that is `auto` is found."""
-    return f"{parameter} is auto: it follows from the memory of the first probes"
-
-
-def fitted(case: str, parameter: str, why: str) -> str:
-    """Return a line with a batch size that is `auto`, and how it follows."""
-    return f"{case}: {parameter} is auto: {why}, fixed in this study"
-
-
-def ladder(case: str, rungs: Iterable[int]) -> str:
-    """Return a line with the rungs of an `auto` ladder."""
-    return f"{case}: {LADDER} is auto: {' '.join(map(str, rungs))}, fixed in this study"

@@ -10,7 +10,7 @@ from tuner.cli.events import (
     LadderFixed,
     ProbeEnded,
 )
-from tuner.cli.introduction import fitted, ladder, to_be_fitted, to_be_made
+from tuner.cli.loaded import fitted, ladder, to_be_fitted, to_be_made
 from tuner.export.words import in_words, with_error
 from tuner.units import duration
 

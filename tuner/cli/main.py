@@ -8,23 +8,7 @@ import typer
 from rich.console import Console
 
 from tuner import __version__
-from tuner.cli import (
-    attempt,
-    compare,
-    database,
-    diagnose,
-    doctor,
-    init,
-    optimize,
-    plan,
-    preview,
-    race,
-    record,
-    recover,
-    report,
-    scale,
-    worker,
-)
+from tuner.cli.commands import Commands
 from tuner.cli.console import fall_silent
 from tuner.errors import TunerError
 
@@ -35,32 +19,12 @@ _OUT_OF_REACH = (
 )
 
 app = typer.Typer(
+    cls=Commands,
     help="Find the launch settings that keep the GPUs of a training run busiest.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-for command in (
-    init.init,
-    doctor.doctor,
-    optimize.optimize,
-    worker.worker,
-    record.record,
-    recover.recover,
-    race.race,
-    database.status,
-    database.export,
-    report.report,
-    diagnose.diagnose,
-    preview.cases,
-    plan.plan,
-    database.dashboard,
-    scale.scale,
-    compare.compare,
-    preview.schema,
-):
-    app.command()(command)
-app.command("try")(attempt.attempt)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,23 +1,20 @@
 """The options that several commands share, and the values that follow from them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 import typer
 from sqlalchemy import URL
 
-from tuner.cli import completion
 from tuner.errors import StoreError
-from tuner.search.siblings import lending_order
-from tuner.study.cases import Case, select
+from tuner.study.load import names
 from tuner.study.spec import StudySpec
-from tuner.workbench import Workbench
 
 Text = TypeVar("Text", str, list[str])
 
 
-def _not_empty(text: Text | None) -> Text | None:
+def not_empty(text: Text | None) -> Text | None:
     """Refuse an option with an empty value, which is often an unset shell variable."""
     if text is not None and not "".join(text).strip(", "):
         raise typer.BadParameter("it is empty; leave the option out for the default")
@@ -26,32 +23,27 @@ def _not_empty(text: Text | None) -> Text | None:
 
 def _folder(given: str | Path) -> Path:
     """Return the path of a folder. An empty path is refused, because it would mean the working directory."""
-    return Path(_not_empty(str(given)) or "")
+    return Path(not_empty(str(given)) or "")
+
+
+def studies(incomplete: str) -> list[str]:
+    """Return what Tab offers after `--study`: the names of studies that begin so. Otherwise the shell offers files."""
+    return [name for name in names() if name.startswith(incomplete)]
 
 
 Study = Annotated[
     str,
-    typer.Option(
-        "--study", "-s", autocompletion=completion.studies, help="A name in studies/, or a path to a .yaml file."
-    ),
-]
-Cases = Annotated[
-    list[str] | None,
-    typer.Option(
-        callback=_not_empty,
-        autocompletion=completion.cases,
-        help="Globs of cases: separated by commas, or repeat the option; default: the study's.",
-    ),
+    typer.Option("--study", "-s", autocompletion=studies, help="A name in studies/, or a path to a .yaml file."),
 ]
 Devices = Annotated[
-    str | None, typer.Option(callback=_not_empty, help="auto, cpu:RANKS or CUDA indices (0,1); default: the study's.")
+    str | None, typer.Option(callback=not_empty, help="auto, cpu:RANKS or CUDA indices (0,1); default: the study's.")
 ]
 STORAGE_VARIABLE = "TUNER_STORAGE"
 """The environment variable for the URL of the database. Unlike an option, no process list shows it."""
 Storage = Annotated[
     str | None,
     typer.Option(
-        callback=_not_empty,
+        callback=not_empty,
         envvar=STORAGE_VARIABLE,
         help="SQLAlchemy URL of the database; default: a file in runs/STUDY.",
     ),
@@ -73,6 +65,10 @@ Launcher = Annotated[
 RUNS = Path("runs")
 DATABASE = "study.db"
 """The file name of a study's default database."""
+RECORDED = "record.db"
+"""The file name of what `tuner record` measures, beside the study's own: a search and a recording never mix."""
+TABLES = "tables"
+"""The folder of a study's recorded tables, inside the study's own folder."""
 
 
 def storage_url(storage: str | None, spec: StudySpec, runs: Path) -> str:
@@ -91,18 +87,6 @@ def database_url(storage: str | None, folder: Path, file: str = DATABASE) -> str
         raise StoreError(
             f"{str(folder)!r} is not UTF-8, which a database's URL needs; name another --runs folder"
         ) from error
-
-
-def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
-    """Return the requested cases, or else the study's cases. Raises StudyError for a glob that matches no case."""
-    asked = [part.strip() for option in cases or () for part in option.split(",")]
-    return select(bench.trainer.cases(), [part for part in asked if part] or bench.spec.cases)
-
-
-def cases_to_search(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
-    """Return the chosen cases in the order of the search. If a study asks for all, those that lend most come first."""
-    chosen = chosen_cases(bench, cases)
-    return lending_order(chosen) if not cases and bench.spec.cases == ("*",) else chosen
 
 
 def as_words(options: Mapping[str, object]) -> list[str]:

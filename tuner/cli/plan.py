@@ -8,9 +8,11 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.chosen import Cases, chosen_cases
 from tuner.cli.fixed import with_fixed_values
-from tuner.cli.introduction import cut_ladders, stand_in, to_be_fitted, to_be_made
-from tuner.cli.options import DATABASE, RUNS, Cases, Devices, Launcher, Runs, Storage, Study, chosen_cases, database_url
+from tuner.cli.introduction import cut_ladders
+from tuner.cli.loaded import stand_in, to_be_fitted, to_be_made
+from tuner.cli.options import DATABASE, RUNS, Devices, Launcher, Runs, Storage, Study, database_url
 from tuner.cli.script import script
 from tuner.cli.slurm import batch_lines
 from tuner.errors import EmptyStoreError, StoreError, StudyError
@@ -21,8 +23,8 @@ from tuner.export.words import in_words, with_error
 from tuner.probe.plan import Slot
 from tuner.probe.port import reserved_port
 from tuner.search.calibration import calibration_configs
-from tuner.search.trials import launched
 from tuner.study.cases import Case
+from tuner.study.launch import launched
 from tuner.study.space import LADDER, Config, Parameter, Space, Value, written
 from tuner.workbench import Workbench, open_workbench
 

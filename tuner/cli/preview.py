@@ -8,7 +8,7 @@ from rich.table import Table
 
 from tuner.cli.console import open_console
 from tuner.cli.document import Json, print_document
-from tuner.cli.introduction import load_shown
+from tuner.cli.loaded import load_shown
 from tuner.cli.options import Study
 from tuner.cli.tables import print_tables
 from tuner.study.cases import select

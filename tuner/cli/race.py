@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.budget import Budget, within
-from tuner.cli import completion
+from tuner.cli.chosen import chosen_cases, completed
 from tuner.cli.console import open_console
 from tuner.cli.hints import out_of_time
-from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, chosen_cases, database_url
+from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url
 from tuner.cli.tables import CONFIG, print_tables
 from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work
 from tuner.errors import StudyError
@@ -32,7 +32,7 @@ from tuner.units import HOUR_S
 from tuner.workbench import Workbench, open_workbench
 
 OneCase = Annotated[
-    str | None, typer.Option(autocompletion=completion.cases, help="The case; needed where the study has several.")
+    str | None, typer.Option(autocompletion=completed, help="The case; needed where the study has several.")
 ]
 RaceHours = Annotated[
     float, typer.Option(min=0.0001, help="For how long all runs train together, without their start-up.")

@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from tuner.budget import Budget, within
+from tuner.cli.chosen import Cases, chosen_cases
 from tuner.cli.console import open_console
 from tuner.cli.fixed import with_fixed_values
 from tuner.cli.hints import out_of_time, recorded, written
-from tuner.cli.options import RUNS, Cases, Devices, Hours, Out, Runs, Storage, Study, chosen_cases, database_url
+from tuner.cli.options import RECORDED, RUNS, TABLES, Devices, Hours, Out, Runs, Storage, Study, database_url
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.errors import EmptyStoreError, StudyError
 from tuner.export.database import connect
@@ -20,7 +21,7 @@ from tuner.export.table import TABLE_SUFFIX, export_tables
 from tuner.export.write import prepare_folder
 from tuner.probe.clock import MonotonicClock
 from tuner.prober import open_prober
-from tuner.recording import DATABASE, TABLES, plan_recording, record_cases, recording_bench
+from tuner.recording import plan_recording, record_cases, recording_bench
 from tuner.replay.table import Table
 from tuner.workbench import open_workbench
 
@@ -49,7 +50,7 @@ def record(
     searched = open_workbench(study, devices=devices, runs=runs)
     bench = recording_bench(searched)
     chosen = chosen_cases(bench, cases)
-    url = database_url(storage, searched.folder, DATABASE)
+    url = database_url(storage, searched.folder, RECORDED)
     folder = (out or searched.folder / TABLES).resolve()
     prepare_folder(folder)
     write = partial(export_tables, url, bench.spec.name, folder)

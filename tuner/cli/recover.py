@@ -6,9 +6,10 @@ from functools import partial
 import typer
 from rich.console import Console
 
+from tuner.cli.chosen import Cases, chosen_cases
 from tuner.cli.console import open_console
 from tuner.cli.hints import safe_rungs, written
-from tuner.cli.options import RUNS, Cases, Devices, Runs, Storage, Study, chosen_cases, database_url
+from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url
 from tuner.cli.tables import print_tables, summary_table
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.export.database import connect

@@ -9,10 +9,11 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from tuner.cli.chosen import chosen_cases
 from tuner.cli.console import open_console
 from tuner.cli.hints import written
-from tuner.cli.introduction import load_shown
-from tuner.cli.options import RUNS, Runs, Storage, Study, as_words, chosen_cases, storage_url
+from tuner.cli.loaded import load_shown
+from tuner.cli.options import RUNS, Runs, Storage, Study, as_words, storage_url
 from tuner.errors import TunerError, installs
 from tuner.export.database import connect
 from tuner.export.query import StudyReader

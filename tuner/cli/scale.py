@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from tuner import __version__
+from tuner.cli.chosen import chosen_cases
 from tuner.cli.console import open_console
-from tuner.cli.options import RUNS, Devices, Runs, chosen_cases
+from tuner.cli.options import RUNS, Devices, Runs
 from tuner.cli.plan import Settings, first_config
 from tuner.cli.scale_tables import introduce, show_scaling, show_split, tell
 from tuner.cli.work import EXIT_INTERRUPTED, interruptible

@@ -9,9 +9,9 @@ import typer
 from rich.console import Console
 
 from tuner.budget import Budget, within
+from tuner.cli.chosen import cases_to_search
 from tuner.cli.hints import replayed
 from tuner.cli.introduction import replaying
-from tuner.cli.options import cases_to_search
 from tuner.errors import StudyError
 from tuner.job import Job
 from tuner.loop import optimise

@@ -13,7 +13,7 @@ from types import FrameType
 from rich.console import Console
 from sqlalchemy import make_url
 
-from tuner.cli.introduction import load_shown
+from tuner.cli.loaded import load_shown
 from tuner.cli.options import STORAGE_VARIABLE, as_words, database_url
 from tuner.errors import StoreError, StudyError, TunerError, installs
 from tuner.export.write import prepare_folder

@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 
 from tuner.budget import Budget
+from tuner.cli.chosen import Cases
 from tuner.cli.console import open_console
 from tuner.cli.hints import out_of_time
-from tuner.cli.options import RUNS, Cases, Devices, Hours, Runs, Storage, Study, database_url
+from tuner.cli.options import RUNS, Devices, Hours, Runs, Storage, Study, database_url
 from tuner.cli.screen import JsonScreen
 from tuner.cli.search import Replay, Trials, open_search
 from tuner.cli.work import at_work, conclude

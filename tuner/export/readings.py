@@ -9,7 +9,7 @@ from tuner.kept.names import INELIGIBLE
 from tuner.kept.probe import OK, PRUNED
 from tuner.kept.trial import failure_of
 from tuner.search.standing import EndedTrial, counted, eligible
-from tuner.search.trials import launched
+from tuner.study.launch import launched
 from tuner.study.space import LADDER, Config
 
 

@@ -11,7 +11,7 @@ from tuner.kept.probe import OK, KeptProbe
 from tuner.kept.race import KeptRun
 from tuner.probe.result import DeviceSummary
 from tuner.search.scores import standings
-from tuner.search.trials import launch_digest
+from tuner.study.launch import launch_digest
 from tuner.study.space import LADDER, VARIANT
 
 Row = dict[str, Any]

@@ -16,7 +16,7 @@ from tuner.export.records import (
 from tuner.kept.names import INELIGIBLE
 from tuner.kept.probe import INTERRUPTED, OK, PRUNED
 from tuner.probe.metrics import SAMPLES_PER_S
-from tuner.search.trials import launched
+from tuner.study.launch import launched
 from tuner.study.space import Config
 
 FAR = 1.5

@@ -8,7 +8,7 @@ from tuner.export.query import StudyReader
 from tuner.export.records import CaseRecord, TrialRecord
 from tuner.kept.probe import OK
 from tuner.search.front import dominates
-from tuner.search.trials import launch_digest, launched
+from tuner.study.launch import launch_digest, launched
 from tuner.study.space import LADDER, Config
 
 BUSIEST, FASTEST, DEFAULT, BETWEEN = "best of the search", "most samples/s", "default", "between"

@@ -17,8 +17,8 @@ from tuner.probe.stop import Answer, Enough, Go, Interrupted, More
 from tuner.racing.entrants import Entrant
 from tuner.racing.rounds import Round, better_half, rounds, turns
 from tuner.search.scores import Mean, means, standings, thinned
-from tuner.search.trials import same_launch
 from tuner.study.cases import Case
+from tuner.study.launch import same_launch
 from tuner.study.spec import ProbeSpec
 
 SAMPLE_S = 1.0

@@ -19,7 +19,7 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import OBJECTIVES
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.search.frontier import Frontier, out_of_memory
-from tuner.search.trials import launched
+from tuner.study.launch import launched
 from tuner.study.parameter import ParameterSpec
 from tuner.study.space import Config, Space, Value, config_digest
 from tuner.study.spec import StudySpec

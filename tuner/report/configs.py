@@ -7,7 +7,7 @@ from tuner.export.pooled import pooled
 from tuner.export.records import CaseRecord, TrialRecord
 from tuner.kept.probe import OK
 from tuner.search.front import dominates
-from tuner.search.trials import launched
+from tuner.study.launch import launched
 from tuner.study.space import LADDER, Config
 
 

@@ -16,7 +16,7 @@ from tuner.report.effects import Effect, effects
 from tuner.report.failures import Failed, failures
 from tuner.report.memory import MemoryLine, memory_line
 from tuner.report.spending import Spent, Step, found_at, spent, steps, waited
-from tuner.search.trials import launched
+from tuner.study.launch import launched
 from tuner.study.space import LADDER
 
 _NAME = "name"

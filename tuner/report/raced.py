@@ -5,7 +5,7 @@ from tuner.kept.race import KeptRun
 from tuner.report.drawing import BEST, FRONT, OTHER, THIRD, Picture, axis, short, text
 from tuner.report.facts import CaseFacts
 from tuner.search.scores import standings
-from tuner.search.trials import launch_digest
+from tuner.study.launch import launch_digest
 
 _COLOURS = (BEST, FRONT, THIRD, OTHER)
 

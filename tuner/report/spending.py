@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tuner.export.records import TrialRecord
 from tuner.kept.probe import INTERRUPTED, OK, PRUNED
-from tuner.search.trials import launched
+from tuner.study.launch import launched
 from tuner.study.space import Config
 
 WAITING = "waiting"

@@ -11,8 +11,9 @@ from tuner.probe.kinds import FailureKind
 from tuner.search.calibration import usual
 from tuner.search.choosing import ALL_PROBED, Choice, Done, Price, Why
 from tuner.search.history import History
-from tuner.search.trials import kept, same_launch
+from tuner.search.trials import kept
 from tuner.study.batch import BatchFit, Tried, fit, next_size
+from tuner.study.launch import same_launch
 from tuner.study.space import Config, Space
 
 RAN_OUT = (FailureKind.GPU_OOM, FailureKind.HOST_OOM)

@@ -10,17 +10,8 @@ from optuna.trial import FrozenTrial
 from tuner.search.front import front
 from tuner.search.frontier import Frontier
 from tuner.search.standing import EndedTrial, Standing, ways
-from tuner.search.trials import (
-    frontier,
-    has_failed,
-    kept,
-    launch_digest,
-    launch_of,
-    meaningful,
-    readings,
-    same_launch,
-    since_mended,
-)
+from tuner.search.trials import frontier, has_failed, kept, launch_of, meaningful, readings, since_mended
+from tuner.study.launch import launch_digest, same_launch
 from tuner.study.space import Config, Space
 
 

@@ -11,7 +11,8 @@ from tuner.search.frontier import DEVICE_MEMORY, MEMORYLESS, Frontier, Need, Out
 from tuner.search.growth import Amounts
 from tuner.search.siblings import Cost, Sibling, amounts
 from tuner.search.standing import eligible
-from tuner.search.trials import kept, launch_digest, launched, readings
+from tuner.search.trials import kept, readings
+from tuner.study.launch import launch_digest, launched
 from tuner.study.space import LADDER, Config, Space
 
 _RUN = Need(growing=(LADDER, "update_epochs"), ignored=frozenset())

@@ -1,6 +1,6 @@
 """What the search reads of a study's trials: configs, failures, measurements, and where memory ends."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from decimal import Decimal
 from itertools import takewhile
 
@@ -13,7 +13,8 @@ from tuner.kept.trial import KeptTrial
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.standing import EndedTrial, broken, counted, is_failure
 from tuner.search.verdict import SAYS_NOTHING
-from tuner.study.space import PATIENCE, Config, Parameter, Space, Value, config_digest
+from tuner.study.launch import launch_digest, same_launch
+from tuner.study.space import Config, Parameter, Space, Value
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:
@@ -123,21 +124,6 @@ def readings(trials: Iterable[FrozenTrial]) -> Iterator[EndedTrial]:
             )
 
 
-def same_launch(config: Config, other: Config) -> bool:
-    """Check whether two configs launch the same probe."""
-    return launched(config) == launched(other)
-
-
-def launch_digest(config: Config) -> str:
-    """Return what identifies a config everywhere. Configs that launch the same probe have the same digest."""
-    return config_digest(launched(config))
-
-
 def launch_of(trial: FrozenTrial) -> str:
     """Return the digest of a trial's config. To read it from the record takes a tenth of computing it."""
     return kept(trial).digest or launch_digest(trial.params)
-
-
-def launched(config: Mapping[str, Value]) -> Config:
-    """Return a config without the pruner's patience, which changes nothing about the launch."""
-    return {name: value for name, value in config.items() if name != PATIENCE}

@@ -10,20 +10,13 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from tuner.kept.study import KeptStudy
 from tuner.search.frontier import Frontier
 from tuner.search.standing import Standing, best, incumbent, leads
-from tuner.search.trials import (
-    finished,
-    frontier,
-    has_failed,
-    readings,
-    running,
-    same_launch,
-    since_mended,
-)
+from tuner.search.trials import finished, frontier, has_failed, readings, running, since_mended
 from tuner.store import neighbours
 from tuner.store.database import Database
 from tuner.store.neighbours import Neighbour
 from tuner.store.opening import resumed
 from tuner.store.records import usual_s
+from tuner.study.launch import same_launch
 from tuner.study.space import Config
 
 Answer = TypeVar("Answer")

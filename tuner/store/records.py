@@ -13,8 +13,9 @@ from tuner.kept.probe import INTERRUPTED, KeptProbe, encode
 from tuner.probe.metrics import measured
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
-from tuner.search.trials import kept, launch_digest
+from tuner.search.trials import kept
 from tuner.search.verdict import Verdict
+from tuner.study.launch import launch_digest
 from tuner.study.space import Config
 
 _NOT_KEPT = {"score"}

@@ -12,7 +12,7 @@ from tuner.search.gain.surrogate import Surrogate
 from tuner.search.history import History
 from tuner.search.observed import Observed
 from tuner.search.siblings import Sibling
-from tuner.search.trials import launched
+from tuner.study.launch import launched
 from tuner.study.space import PATIENCE, Config, Space, config_digest
 from tuner.study.spec import ProbeSpec
 

@@ -10,7 +10,7 @@ from tuner.search.arrays import Floats
 from tuner.search.gain.levels import Codes, Levels
 from tuner.search.observed import Measured, Observed
 from tuner.search.siblings import Sibling
-from tuner.search.trials import launch_digest, launched
+from tuner.study.launch import launch_digest, launched
 from tuner.study.space import Space
 
 USUAL_ERROR = 0.01

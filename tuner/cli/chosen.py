@@ -1,0 +1,52 @@
+"""The option `--cases`: which cases of a study a command works on."""
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+import typer
+
+from tuner.cli.options import not_empty
+from tuner.errors import TunerError
+from tuner.search.siblings import lending_order
+from tuner.study.cases import Case, select
+from tuner.study.load import load
+from tuner.trainers.registry import open_trainer
+from tuner.workbench import Workbench
+
+
+def completed(context: typer.Context, incomplete: str) -> list[str]:
+    """Return what Tab offers after `--cases`: the trainable cases of the line's study, after any others and a comma."""
+    before, comma, begun = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in _trainable(context.params.get("study")) if name.startswith(begun)]
+
+
+def _trainable(study: str | None) -> Iterable[str]:
+    if study is None:
+        return []
+    try:
+        known = open_trainer(load(study, to_show=True).trainer).cases()
+    except (TunerError, OSError):  # a message would stand amid the line that the user types
+        return []
+    return [case.name for case in known if case.trainable]
+
+
+Cases = Annotated[
+    list[str] | None,
+    typer.Option(
+        callback=not_empty,
+        autocompletion=completed,
+        help="Globs of cases: separated by commas, or repeat the option; default: the study's.",
+    ),
+]
+
+
+def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
+    """Return the requested cases, or else the study's cases. Raises StudyError for a glob that matches no case."""
+    asked = [part.strip() for option in cases or () for part in option.split(",")]
+    return select(bench.trainer.cases(), [part for part in asked if part] or bench.spec.cases)
+
+
+def cases_to_search(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
+    """Return the chosen cases in the order of the search. If a study asks for all, those that lend most come first."""
+    chosen = chosen_cases(bench, cases)
+    return lending_order(chosen) if not cases and bench.spec.cases == ("*",) else chosen

@@ -1,0 +1,120 @@
+"""The commands of `tuner`. The file of a command is imported when the command is called.
+
+So no command waits for another command's packages: Optuna, pyarrow and sqlalchemy take most of a second together.
+Until then a command is known by its name and its summary, which is all that `tuner --help` shows.
+"""
+
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from tuner.cli.loading import loading
+
+_COMMANDS = {
+    "init": (
+        "tuner.cli.init:init",
+        "Make a study file: run a command once for up to a minute and watch it, or take a trainer's preset.",
+    ),
+    "doctor": (
+        "tuner.cli.doctor:doctor",
+        "Check GPUs, trainer, database and disk, without starting a probe. Exit code 2 if there is a problem.",
+    ),
+    "optimize": (
+        "tuner.cli.optimize:optimize",
+        "Run a study; the same command resumes it.",
+    ),
+    "worker": (
+        "tuner.cli.worker:worker",
+        "Probe for a study that several workers share; start one for each set of cards, on any number of hosts.",
+    ),
+    "record": (
+        "tuner.cli.record:record",
+        "Measure every config of a space, or a sample of it, and write tables; the same command resumes.",
+    ),
+    "recover": (
+        "tuner.cli.recover:recover",
+        "Find one config that runs for each case without success; then name the rungs that are safe for all cases.",
+    ),
+    "race": (
+        "tuner.cli.race:race",
+        "Train a few configs of a search for the same time, and say which learns most; the same command resumes.",
+    ),
+    "status": (
+        "tuner.cli.status:status",
+        "Show where a study stands.",
+    ),
+    "export": (
+        "tuner.cli.export:export",
+        "Write a study's tables: best_by_case, case_manifest, method_summary, trials; pareto for several objectives.",
+    ),
+    "report": (
+        "tuner.cli.report:report",
+        "Write one page about a study: the best configs, how certain they are, the failures, and the cost.",
+    ),
+    "diagnose": (
+        "tuner.cli.diagnose:diagnose",
+        "Say why the GPUs of any Optuna study wait, and what to change. The database is only read.",
+    ),
+    "cases": (
+        "tuner.cli.preview:cases",
+        "List the cases that the study's trainer knows. The cases of the study are marked with `*`.",
+    ),
+    "plan": (
+        "tuner.cli.plan:plan",
+        "Print a shell script with the files, environment and command of one config per case. Nothing is started.",
+    ),
+    "dashboard": (
+        "tuner.cli.dashboard:dashboard",
+        "Serve optuna-dashboard on a study's database, to this machine only, until Ctrl-C.",
+    ),
+    "scale": (
+        "tuner.cli.scale:scale",
+        "Measure one GPU and several, alone and together, over each route; say how much is lost and where.",
+    ),
+    "compare": (
+        "tuner.cli.compare:compare",
+        "Compare machines: speed-up, efficiency, samples for the money, and what to choose.",
+    ),
+    "schema": (
+        "tuner.cli.preview:schema",
+        "Print what a study file may contain: its JSON schema, or a page of all keys.",
+    ),
+    "try": (
+        "tuner.cli.attempt:attempt",
+        "Probe one config and show what was matched, counted and measured. The study's results stay as they are.",
+    ),
+}
+"""The name of each command → its home, and the first line of its help."""
+
+
+class Deferred(TyperCommand):
+    """A command whose file is imported when the command is called, or when its options are completed."""
+
+    def __init__(self, name: str, home: str, summary: str) -> None:
+        super().__init__(name, help=summary)
+        self._home = home
+
+    def load(self) -> Any:
+        """Import the command's file, and return the command itself."""
+        module, _, function = self._home.partition(":")
+        with loading():
+            home = import_module(module)
+        alone = typer.Typer(add_completion=False)
+        alone.command(self.name)(getattr(home, function))
+        return get_command(alone)
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Return a context of the command itself, with the options on the line."""
+        return self.load().make_context(info_name, args, parent=parent, **extra)
+
+
+class Commands(TyperGroup):
+    """All commands, in the order of `tuner --help`."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, known in _COMMANDS.items():
+            self.add_command(Deferred(name, *known))

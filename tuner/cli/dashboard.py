@@ -1,0 +1,62 @@
+"""`tuner dashboard`, which serves a study's database in optuna-dashboard."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tuner.cli.console import open_console
+from tuner.cli.loaded import load_shown
+from tuner.cli.options import RUNS, Runs, Storage, Study, storage_url
+from tuner.export.copied import ARTIFACTS, DATABASE, copy_study
+from tuner.export.dashboard import serve
+from tuner.export.database import connect
+from tuner.export.query import StudyReader
+from tuner.export.served import LOOPBACK, READ_ONLY, WRITABLE
+from tuner.report.facts import gather
+from tuner.report.words import note
+
+Port = Annotated[int, typer.Option(min=1, max=65535, help="On this machine's loopback interface.")]
+
+ReadOnly = Annotated[
+    bool, typer.Option("--read-only/--writable", help="Whether studies can be renamed, annotated or deleted there.")
+]
+
+Copied = Annotated[
+    bool,
+    typer.Option("--copy", help="Show a copy of the study, with logs, devices' series and plots of its probes."),
+]
+
+
+def dashboard(
+    study: Study,
+    copied: Copied = False,
+    storage: Storage = None,
+    port: Port = 8080,
+    read_only: ReadOnly = True,
+    runs: Runs = RUNS,
+) -> None:
+    """Serve optuna-dashboard on a study's database, to this machine only, until Ctrl-C."""
+    console = open_console()
+    spec = load_shown(console, study, to_show=True)
+    url, artifacts = storage_url(storage, spec, runs), None
+    if copied:
+        url, artifacts = _copied(console, url, spec.name, (runs / spec.name).resolve())
+    may = "read" if read_only else "read, change and delete"
+    announcement = (
+        f"dashboard of {spec.name}: http://{LOOPBACK}:{port}/ (Ctrl-C ends it); "
+        f"every user of this machine can {may} all studies of this {'copy' if copied else 'database'}, "
+        "nobody else can reach it"
+    )
+    access = READ_ONLY if read_only else WRITABLE
+    serve(url, port, access=access, artifacts=artifacts, ready=lambda: console.print(announcement))
+
+
+def _copied(console: Console, url: str, study: str, folder: Path) -> tuple[str, Path]:
+    """Copy a study for the dashboard; return the URL of the copy and the folder of its artifacts."""
+    reader = StudyReader(connect(url), study)
+    notes = {case.summary.case: note(case) for case in gather(reader, folder).cases}
+    copy = copy_study(reader, folder, notes)
+    console.print(f"{copy} is a copy of now; the same command renews it", markup=False)
+    return f"sqlite:///{copy / DATABASE}", copy / ARTIFACTS

@@ -1,0 +1,50 @@
+"""Loads a study for a command; says what stands in for it, and what its first probes fix."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+
+from tuner.study.load import load, stands_in
+from tuner.study.space import LADDER
+from tuner.study.spec import StudySpec
+
+
+def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudySpec:
+    """Load a study, and print a line if its fallback stands in for it. Raises StudyError.
+
+    `to_show`: nothing is started, so the trainer's variables may be missing.
+    """
+    spec = load(study, to_show=to_show)
+    for line in stand_in(spec, study):
+        console.print(line, markup=False)
+    return spec
+
+
+def stand_in(spec: StudySpec, asked_for: str) -> list[str]:
+    """Return a line that says which fallback stands in for the requested study, if one does."""
+    if not stands_in(spec, asked_for):
+        return []
+    return [
+        f"{asked_for}: trainer.root is empty (is MIMICKIT_ROOT set?); "
+        f"its fallback {spec.name} stands in, and the results are stored under the fallback's name"
+    ]
+
+
+def to_be_made(rungs: Sequence[int]) -> str:
+    """Return how the rungs of an `auto` ladder are found. `rungs` are the rungs of its calibration probes."""
+    return f"{LADDER} is auto: its rungs are computed from the first probes, at {' and '.join(map(str, rungs[:2]))}"
+
+
+def to_be_fitted(parameter: str) -> str:
+    """Return how a batch size that is `auto` is found."""
+    return f"{parameter} is auto: it follows from the memory of the first probes"
+
+
+def fitted(case: str, parameter: str, why: str) -> str:
+    """Return a line with a batch size that is `auto`, and how it follows."""
+    return f"{case}: {parameter} is auto: {why}, fixed in this study"
+
+
+def ladder(case: str, rungs: Iterable[int]) -> str:
+    """Return a line with the rungs of an `auto` ladder."""
+    return f"{case}: {LADDER} is auto: {' '.join(map(str, rungs))}, fixed in this study"
