@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from optuna import Study
+from tests_filled import frame
 
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
@@ -74,7 +75,7 @@ def test_a_member_measured_cold_several_times_shows_the_means(any_database: "Fil
         metrics = {"min_avg_util": util_pct, "samples_per_s": samples_per_s, **errors}
         add(any_database, case, 8, util_pct, samples_per_s, metrics=metrics)
     add(any_database, case, 16, 65.0, 550.0)
-    table = pareto(reader(any_database))
+    table = frame(pareto(reader(any_database)))
     assert list(table["trial"]) == [2, 1]
     assert list(table["readings"]) == [1, 2]
     means = table[["min_avg_util", "min_avg_util_se", "samples_per_s", "samples_per_s_se"]]
@@ -88,7 +89,7 @@ def test_each_member_has_a_row_with_its_samples_beside_the_default_s(database: "
     metrics = {"min_avg_util": 71.236, "min_avg_util_se": 0.501, "samples_per_s_se": 2.0, "headroom_pct": 33.333}
     add(database, case, 8, 71.236, 250.0, warm=True, metrics=metrics)
     study = reader(database)
-    table = pareto(study)
+    table = frame(pareto(study))
     assert list(table.columns) == [
         *("case", "method", "trial", "num_envs", "agent_variant"),
         *("min_avg_util", "min_avg_util_se", "samples_per_s", "samples_per_s_se"),
@@ -99,7 +100,7 @@ def test_each_member_has_a_row_with_its_samples_beside_the_default_s(database: "
         *(0.25, "agent_variant", 33.33, "warm", 1, "runs/pi_plus/1", "8"),
     ]
     assert (table.loc[1, "agent_variant"], table.loc[1, "samples_per_s_vs_default"]) == ("default", 1.0)
-    (best,) = best_by_case(study).to_dict("records")
+    (best,) = best_by_case(study).rows
     assert (best["objective"], best["value"], best["trial"]) == (BOTH, 71.24, 1)
     assert (best["samples_per_s_vs_default"], best["changes_learning"]) == (0.25, "agent_variant")
 
@@ -108,4 +109,4 @@ def test_studies_of_one_objective_have_no_front(database: "FilledDatabase") -> N
     case = database.case("add_pi_plus")
     add(database, case, 8, 70.0, 300.0)
     assert fronts(database) == {}
-    assert pareto(reader(database)).empty
+    assert pareto(reader(database)).rows == []

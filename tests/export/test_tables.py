@@ -1,9 +1,13 @@
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests_filled import frame
+
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
-from tuner.export.tables import best_by_case, case_manifest, method_summary, trial_tables
+from tuner.export.tables import all_trials, best_by_case, case_manifest, method_summary
+from tuner.export.tsv import PIECE_ROWS, Sheet, tsv
 
 if TYPE_CHECKING:
     from conftest import FilledDatabase
@@ -21,18 +25,20 @@ def reader(database: "FilledDatabase") -> StudyReader:
     return StudyReader(connect(database.url), "pi_plus")
 
 
-def cells(table, row: int = 0) -> dict[str, str]:
+def cells(table: Sheet, row: int = 0) -> dict[str, str]:
     """Return a row as the file shows it."""
-    header, *lines = table.to_csv(sep="\t", index=False).splitlines()
+    header, *lines = "".join(tsv(table)).splitlines()
     return dict(zip(header.split("\t"), lines[row].split("\t"), strict=True))
 
 
 def test_the_documentation_names_every_column(database: "FilledDatabase") -> None:
     database.add(database.case("add_pi_plus"), HIUTIL, utils=(61.2, 63.0), beside=1, total_batch=64.0)
     study = reader(database)
-    written = [best_by_case(study), method_summary(study), case_manifest(study), *trial_tables(study)]
+    written = [best_by_case(study), method_summary(study), case_manifest(study), all_trials(study)]
     documented = (Path(__file__).parents[2] / "docs/tables.md").read_text(encoding="utf-8")
-    columns = {name.removesuffix("1") + "0" if name.endswith("1") else name for table in written for name in table}
+    columns = {
+        name.removesuffix("1") + "0" if name.endswith("1") else name for table in written for name in table.columns
+    }
     parameters_and_files = {*HIUTIL, "env_config", "engine_config"}
     assert {name for name in columns - parameters_and_files if f"`{name}`" not in documented} == set()
 
@@ -118,7 +124,7 @@ def test_the_best_measured_cold_several_times_shows_the_means(database: "FilledD
     assert row["samples_per_s_vs_default"] == "1.0"
     methods = cells(method_summary(reader(database)))
     assert (methods["best_min_avg_util"], methods["mean_min_avg_util"]) == ("61.67", "61.67")
-    (trials,) = trial_tables(reader(database))
+    trials = frame(all_trials(reader(database)))
     assert list(trials["value"]) == [64.0, 60.0, 61.0]
 
 
@@ -129,7 +135,7 @@ def test_a_case_without_success_keeps_its_commonest_failure(database: "FilledDat
         database.add(failed, DEFAULT, status=status)
     database.running(untried)
     table = best_by_case(reader(database))
-    assert list(table["status"]) == ["ok", "gpu_oom", "no_trials"]
+    assert list(frame(table)["status"]) == ["ok", "gpu_oom", "no_trials"]
     filled = {name: value for name, value in cells(table, 1).items() if value}
     assert filled == {"case": "amp_pi_plus", "method": "amp", "status": "gpu_oom", "trials": "6"}
     assert cells(table, 0)["num_envs"] == "1024"
@@ -142,7 +148,7 @@ def test_a_config_that_is_not_eligible_is_never_the_best(database: "FilledDataba
     database.add(some, DEFAULT, utils=(60.0, 61.0), ineligible=None)
     database.add(none, HIUTIL, utils=(90.0, 91.0), ineligible="only 1.0 % of device memory stayed free")
     table = best_by_case(reader(database))
-    assert list(table["status"]) == ["ok", "ineligible"]
+    assert list(frame(table)["status"]) == ["ok", "ineligible"]
     assert cells(table, 0)["min_avg_util"] == "60.0"
 
 
@@ -209,35 +215,51 @@ def test_methods_are_summed_up_over_their_cases(database: "FilledDatabase") -> N
     }
 
 
-def test_every_trial_has_a_row_in_tables_of_equal_columns(database: "FilledDatabase") -> None:
+def test_every_trial_has_a_row(database: "FilledDatabase") -> None:
     case = database.case("add_pi_plus")
     database.add(case, HIUTIL, utils=(61.234, 63.0))
     database.add(case, DEFAULT, status="gpu_oom", detail='out of\n\tmemory "x"', launched=False)
     database.add(case, DEFAULT, status="pruned")
     database.running(case)
-    first, second = trial_tables(reader(database), most_rows=2)
-    assert list(first.columns) == list(second.columns)
-    ok, oom = cells(first, 0), first.iloc[1]
+    study = reader(database)
+    ok, oom = cells(all_trials(study), 0), frame(all_trials(study)).iloc[1]
     assert (ok["state"], ok["status"], ok["value"], ok["num_envs"]) == ("COMPLETE", "ok", "61.23", "1024")
     assert (ok["update_epochs"], ok["num_workers"], ok["launched"], ok["failure"]) == ("20", "", "True", "")
     assert (oom["state"], oom["status"], oom["failure"]) == ("PRUNED", "gpu_oom", "gpu_oom")
     assert (oom["detail"], oom["launched"], oom["value"]) == ('out of memory "x"', False, None)
-    pruned, running = cells(second, 0), cells(second, 1)
+    pruned, running = cells(all_trials(study), 2), cells(all_trials(study), 3)
     assert (pruned["status"], pruned["detail"], pruned["failure"]) == ("pruned", "far below the best", "")
     assert {name for name, value in running.items() if value} == {"case", "method", "trial", "state", "started_at"}
     assert running["started_at"].endswith("Z")
 
 
-def test_a_study_without_trials_gives_one_empty_table(database: "FilledDatabase") -> None:
+def test_a_study_without_trials_gives_an_empty_table(database: "FilledDatabase") -> None:
     database.case("add_pi_plus")
-    (table,) = trial_tables(reader(database))
-    assert table.empty
+    table = all_trials(reader(database))
     assert list(table.columns[:3]) == ["case", "method", "trial"]
+    assert len("".join(tsv(table)).splitlines()) == 1
 
 
 def test_a_parameter_cannot_displace_a_fixed_column(database: "FilledDatabase") -> None:
     case = database.case("add_pi_plus")
     database.add(case, {"num_envs": 32, "status": "odd", "samples": 3}, utils=(50.0, 50.0))
     assert cells(best_by_case(reader(database)))["status"] == "ok"
-    (trials,) = trial_tables(reader(database))
+    trials = frame(all_trials(reader(database)))
     assert (trials.loc[0, "status"], trials.loc[0, "samples"]) == ("ok", 524288)
+
+
+def test_a_table_is_written_in_pieces_as_it_is_read() -> None:
+    asked: list[int] = []
+
+    def rows() -> Iterator[dict[str, object]]:
+        for number in range(2 * PIECE_ROWS):
+            asked.append(number)
+            yield {"trial": number, "detail": 'he said\t"no"', "other": 1}
+
+    pieces = tsv(Sheet(["trial", "value", "detail"], rows()))
+    assert (next(pieces), asked) == ("trial\tvalue\tdetail\n", [])
+    first = next(pieces)
+    assert len(asked) == PIECE_ROWS
+    assert first.splitlines()[1] == '1\t\t"he said\t""no"""'
+    assert len((first + next(pieces)).splitlines()) == 2 * PIECE_ROWS
+    assert next(pieces, None) is None

@@ -37,6 +37,6 @@ def test_the_table_of_the_best_names_the_winner_of_the_race(tmp_path: Path) -> N
         kept = RaceRuns(database, "demo/walk")
         for envs, score in ((64, 1.0), (32, 2.0)):
             kept.add(KeptRun(config={"num_envs": envs}, seed=0, seconds=60.0, curve=((1.0, score),)))
-    (row,) = best_by_case(reader(tmp_path / "demo")).to_dict("records")
+    (row,) = best_by_case(reader(tmp_path / "demo")).rows
     assert (row["num_envs"], row["race_winner"], row["race_score"]) == (64, "num_envs=32", 2.0)
     assert row["race_s"] == 60.0

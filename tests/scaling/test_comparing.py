@@ -12,7 +12,7 @@ from tuner.scaling.comparing import Machine, lines, recommendation
 from tuner.scaling.laws import Measure
 from tuner.scaling.pictures import pictures
 from tuner.scaling.prices import Prices, read_prices
-from tuner.scaling.tabular import tsv
+from tuner.scaling.tabular import comparison_tsv
 from tuner.scaling.words import number
 
 BOTH = (0, 1)
@@ -79,12 +79,12 @@ def test_cpu_figures_are_never_ranked_against_gpus() -> None:
 
 
 def test_the_table_has_every_number() -> None:
-    rows = list(csv.DictReader(io.StringIO(tsv(lines(machines(pair=PAIR), PRICES), "EUR")), delimiter="\t"))
+    rows = list(csv.DictReader(io.StringIO(comparison_tsv(lines(machines(pair=PAIR), PRICES), "EUR")), delimiter="\t"))
     assert [row["route"] for row in rows] == ["", "nvlink", "host"]
     assert float(rows[1]["speed_up"]) == pytest.approx(1.9)
     assert float(rows[1]["communication_ms"]) == pytest.approx(128_000 / 1900 - 128_000 / 1990, rel=1e-4)
     assert float(rows[2]["EUR_per_million_samples"]) == pytest.approx(7.2 / 3600 / 1200 * 1e6, rel=1e-4)
-    assert "EUR_per_hour" not in tsv(lines(machines(pair=PAIR), None), None)
+    assert "EUR_per_hour" not in comparison_tsv(lines(machines(pair=PAIR), None), None)
 
 
 def test_the_pictures_show_each_machine() -> None:

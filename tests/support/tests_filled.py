@@ -5,10 +5,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import optuna
+import pandas as pd
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 from tests_database import no_power_cut
 
+from tuner.export.tsv import Sheet
 from tuner.kept.names import CASE, LEASE, PROBE, RETRY
 
 STATES = {"ok": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "gpu_oom": TrialState.PRUNED}
@@ -22,6 +24,12 @@ FACTS = {
     "devices": ["cuda:0", "cuda:1"],
     "objective": "min_avg_util",
 }
+
+
+def frame(sheet: Sheet) -> pd.DataFrame:
+    """Return a table with its cells as they are, for tests to look at."""
+    rows = [[row.get(column) for column in sheet.columns] for row in sheet.rows]
+    return pd.DataFrame(rows, columns=list(sheet.columns), dtype=object)
 
 
 class FilledDatabase:

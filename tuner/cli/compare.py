@@ -18,7 +18,7 @@ from tuner.scaling.prices import read_prices
 from tuner.scaling.results import read
 from tuner.scaling.rows import link_table
 from tuner.scaling.subjects import LINKS
-from tuner.scaling.tabular import tsv
+from tuner.scaling.tabular import comparison_tsv
 from tuner.scaling.words import number, sized, topology
 
 Files = Annotated[list[Path], typer.Argument(dir_okay=False, help="Files that `tuner scale --out` has written.")]
@@ -59,7 +59,7 @@ def compare(files: Files, prices: PricesFile = None, out: Out = RUNS / "compare"
         pictures=pictures(rows, currency),
         currency=currency,
     )
-    texts = {"compare.html": [page.encode()], "compare.tsv": [tsv(rows, currency).encode()]}
+    texts = {"compare.html": [page.encode()], "compare.tsv": [comparison_tsv(rows, currency).encode()]}
     written(console, write_files(out.resolve(), texts))
 
 

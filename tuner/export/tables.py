@@ -1,9 +1,8 @@
 """Makes the tables of a study. Their cells are as they are written: numbers are rounded, unknown values are empty."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tuner.export.query import StudyReader
 from tuner.export.records import commonest_failure, finished, status_without_best
@@ -18,14 +17,9 @@ from tuner.export.rows import (
     trial_columns,
     trial_row,
 )
+from tuner.export.tsv import Sheet
 from tuner.study.cases import FILES
 from tuner.study.space import LADDER
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-CHUNK_TRIALS = 5000
-"""How many rows of `trials.tsv` are in memory at a time."""
 
 _UTIL = "min_avg_util"
 _SUMMARY = (
@@ -43,7 +37,7 @@ _SUMMARY = (
 )
 
 
-def best_by_case(study: StudyReader) -> "pd.DataFrame":
+def best_by_case(study: StudyReader) -> Sheet:
     """Return a row per case: its best config, or the commonest failure as its status if no config may be the best."""
     rows = []
     for case in study.cases:
@@ -54,10 +48,10 @@ def best_by_case(study: StudyReader) -> "pd.DataFrame":
         rows.append(row | {"trials": finished(tallies)} | race_row(study.races.get(case.name, ())))
     raced = RACE_COLUMNS if study.races else ()
     devices = max(2, *(len(case.kept.devices) for case in study.cases))
-    return _table(rows, [*best_columns(devices, *study.fields), *raced])
+    return Sheet([*best_columns(devices, *study.fields), *raced], rows)
 
 
-def pareto(study: StudyReader) -> "pd.DataFrame":
+def pareto(study: StudyReader) -> Sheet:
     """Return a row per member of each case's Pareto front, the largest first objective first."""
     cases = {case.name: case for case in study.cases}
     objectives = dict.fromkeys(name for case in study.cases for name in case.objectives)
@@ -66,10 +60,10 @@ def pareto(study: StudyReader) -> "pd.DataFrame":
         for name, members in study.fronts.items()
         for trial in members
     ]
-    return _table(rows, front_columns(list(objectives), study.fields[0]))
+    return Sheet(front_columns(list(objectives), study.fields[0]), rows)
 
 
-def case_manifest(study: StudyReader) -> "pd.DataFrame":
+def case_manifest(study: StudyReader) -> Sheet:
     """Return a row per case: the files and the mode with which the trainer launches it."""
     rows = [
         {
@@ -82,23 +76,19 @@ def case_manifest(study: StudyReader) -> "pd.DataFrame":
         for case in study.cases
     ]
     files = dict.fromkeys(name for case in study.cases for name in case.kept.files) or FILES
-    return _table(rows, ["case", "method", "mode", *files, "trainer"])
+    return Sheet(["case", "method", "mode", *files, "trainer"], rows)
 
 
-def method_summary(study: StudyReader) -> "pd.DataFrame":
+def method_summary(study: StudyReader) -> Sheet:
     """Return a row per method. Its utilisations are those of the best configs of its cases."""
     methods = dict.fromkeys(case.method for case in study.cases)
-    return _table([_method_row(study, method) for method in methods], _SUMMARY)
+    return Sheet(_SUMMARY, [_method_row(study, method) for method in methods])
 
 
-def trial_tables(study: StudyReader, *, most_rows: int = CHUNK_TRIALS) -> "Iterator[pd.DataFrame]":
-    """Yield all trials of all cases, in tables of at most `most_rows` rows with the same columns."""
+def all_trials(study: StudyReader) -> Sheet:
+    """Return a row per trial of each case, in their order. A row is read when it is asked for."""
     cases = {case.name: case for case in study.cases}
-    columns = trial_columns(*study.fields)
-    rows = (trial_row(cases[trial.case], trial) for trial in study.trials())
-    yield _table(list(islice(rows, most_rows)), columns)
-    while chunk := list(islice(rows, most_rows)):
-        yield _table(chunk, columns)
+    return Sheet(trial_columns(*study.fields), (trial_row(cases[trial.case], trial) for trial in study.trials()))
 
 
 def _method_row(study: StudyReader, method: str) -> dict[str, Any]:
@@ -125,10 +115,3 @@ def safe_num_envs(study: StudyReader, cases: Sequence[str]) -> int | None:
     """Return a `num_envs` that runs in all cases: the smallest of the cases' largest. None if a case has no success."""
     known = [study.largest_ok.get(name) for name in cases]
     return None if None in known else min((rung for rung in known if rung is not None), default=None)
-
-
-def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> "pd.DataFrame":
-    """Make a table of objects: any other type would turn whole numbers beside an unknown into floats."""
-    import pandas as pd  # noqa: PLC0415 - half a second that most commands do without
-
-    return pd.DataFrame([[row.get(column) for column in columns] for row in rows], columns=list(columns), dtype=object)

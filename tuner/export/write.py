@@ -8,16 +8,14 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from glob import escape
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 from uuid import uuid4
 
 from tuner.errors import OutputError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
-from tuner.export.tables import best_by_case, case_manifest, method_summary, pareto, trial_tables
-
-if TYPE_CHECKING:
-    import pandas as pd
+from tuner.export.tables import all_trials, best_by_case, case_manifest, method_summary, pareto
+from tuner.export.tsv import tsv
 
 Exporter = Callable[[StudyReader], Iterable[str]]
 """Returns a file's text, in pieces."""
@@ -111,17 +109,12 @@ def _explained(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _tsv(tables: "Iterable[pd.DataFrame]") -> Iterator[str]:
-    for position, table in enumerate(tables):
-        yield table.to_csv(sep="\t", index=False, header=position == 0, lineterminator="\n")
-
-
 EXPORTERS: dict[str, Exporter] = {
-    "best_by_case.tsv": lambda study: _tsv([best_by_case(study)]),
-    "case_manifest.tsv": lambda study: _tsv([case_manifest(study)]),
-    "method_summary.tsv": lambda study: _tsv([method_summary(study)]),
-    "trials.tsv": lambda study: _tsv(trial_tables(study)),
+    "best_by_case.tsv": lambda study: tsv(best_by_case(study)),
+    "case_manifest.tsv": lambda study: tsv(case_manifest(study)),
+    "method_summary.tsv": lambda study: tsv(method_summary(study)),
+    "trials.tsv": lambda study: tsv(all_trials(study)),
 }
 """File name → the function that writes the file."""
-OF_SEVERAL_OBJECTIVES: dict[str, Exporter] = {"pareto.tsv": lambda study: _tsv([pareto(study)])}
+OF_SEVERAL_OBJECTIVES: dict[str, Exporter] = {"pareto.tsv": lambda study: tsv(pareto(study))}
 """The additional files of a study with several objectives."""

@@ -1,26 +1,21 @@
 """A comparison as tab-separated values."""
 
-import csv
-import io
 from collections.abc import Sequence
 
+from tuner.export.tsv import Sheet, tsv
 from tuner.scaling.comparing import Line
 from tuner.scaling.laws import Measure
 from tuner.scaling.losses import LOSSES
 from tuner.scaling.rows import mean_pct
 
 
-def tsv(lines: Sequence[Line], currency: str | None) -> str:
+def comparison_tsv(lines: Sequence[Line], currency: str | None) -> str:
     """Return the lines as text with one column per number; a number that is not known is empty.
 
     Columns of prices exist only where there is a `currency`.
     """
-    text = io.StringIO()
     rows = [_columns(line, currency) for line in lines]
-    writer = csv.DictWriter(text, list(rows[0]) if rows else [], delimiter="\t", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return "".join(tsv(Sheet(list(rows[0]) if rows else [], rows)))
 
 
 def _columns(line: Line, currency: str | None) -> dict[str, object]:
