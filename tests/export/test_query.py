@@ -118,6 +118,17 @@ def test_trials_come_whole_and_in_order_across_pages(any_database: "FilledDataba
     }
 
 
+@pytest.mark.parametrize(("keeps", "known"), [(0, 3), (1, 3), (2, 2)])
+def test_a_reader_that_may_keep_all_trials_reads_them_once(database: "FilledDatabase", keeps: int, known: int) -> None:
+    case = database.case("add_pi_plus")
+    database.add(case, {"num_envs": 256}, utils=(50.0, 52.0))
+    database.add(case, {"num_envs": 512}, utils=(50.0, 52.0))
+    study = StudyReader(connect(database.url), "pi_plus", keeps=keeps)
+    assert len(study.tallies["add_pi_plus"]) == 1
+    database.add(case, {"num_envs": 1024}, utils=(50.0, 52.0))
+    assert len(list(study.trials())) == known
+
+
 def test_a_running_trial_has_no_probe_and_starts_in_utc(any_database: "FilledDatabase") -> None:
     before = datetime.now(UTC).replace(tzinfo=None)
     any_database.running(any_database.case("add_pi_plus"))

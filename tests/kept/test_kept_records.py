@@ -61,6 +61,15 @@ def test_a_number_that_is_not_finite_is_kept_as_unknown() -> None:
     assert probe.decode(probe.encode(kept)) == KeptProbe(metrics={"energy_j": None, "window_s": 2.0})
 
 
+@pytest.mark.parametrize("odd", ["NaN", "-Infinity", "1e999", "1e-999", "9" * 5000, str(MOST), str(MOST - 1), "1e308"])
+def test_a_number_in_a_text_is_read_as_it_is_kept(odd: str) -> None:
+    document = f'{{"samples_per_s": {odd}, "metrics": {{"energy_j": {odd}}}, "status": "ok"}}'
+    known = probe.decode_json(document)
+    assert known == probe.decode(read_json(document))
+    assert known
+    assert (known.samples_per_s is None) == (odd not in {"1e-999", "1e308", str(MOST - 1)})
+
+
 def test_a_field_of_another_version_is_left_out() -> None:
     assert probe.decode({"status": "ok", "invented_later": [1]}) == KeptProbe(status="ok")
 

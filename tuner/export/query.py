@@ -1,21 +1,21 @@
-"""Reads one study from the study database with SQL. Optuna's `trials_dataframe()` builds an object for every trial.
+"""Reads one study from the study database with SQL.
 
 This is faster than Optuna's `trials_dataframe()`, which builds an object for every trial. It reads and checks each
-trial once, a page at a time. Only what the search asks of a trial stays in memory.
+trial once, a page at a time. Only what the search asks of a trial stays in memory, or the whole trial on request.
 """
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 
-from sqlalchemy import Engine, and_, select
+from sqlalchemy import Connection, Engine, and_, select
 
 from tuner.errors import EmptyStoreError
 from tuner.export.database import reading
 from tuner.export.pooled import pooled
 from tuner.export.readings import CaseReadings
 from tuner.export.records import CaseRecord, Tally, TrialRecord
-from tuner.export.trials import stored_trials
+from tuner.export.trials import StoredTrial, stored_trials
 from tuner.kept.case import KeptCase
 from tuner.kept.case import decode_json as case_of
 from tuner.kept.names import CASE, RACE
@@ -33,11 +33,17 @@ MOST_UNREAD = 10_000
 
 
 class StudyReader:
-    """One study of a database. Each property is read once, when it is first used."""
+    """One study of a database. Each property is read once, when it is first used.
 
-    def __init__(self, engine: Engine, study: str) -> None:
+    `keeps`: a study of at most so many trials stays in memory as a whole, so that `trials` does not read it again.
+    """
+
+    def __init__(self, engine: Engine, study: str, *, keeps: int = 0) -> None:
         self.engine = engine
         self.study = study
+        self._keeps = keeps
+        self._whole: list[TrialRecord] | None = [] if keeps else None
+        """The trials that have been read; None where they are not kept."""
 
     @cached_property
     def cases(self) -> list[CaseRecord]:
@@ -108,12 +114,23 @@ class StudyReader:
         """What the trials of each case come to."""
         with reading(self.engine) as connection:
             return {
-                known.name: CaseReadings(
-                    known,
-                    stored_trials(connection, known, TRIALS.c.study_id == known.study_id, page_trials=PAGE_TRIALS),
-                )
-                for known in self.cases
+                known.name: CaseReadings(known, self._noted(self._stored(connection, known))) for known in self.cases
             }
+
+    def _noted(self, found: Iterator[StoredTrial | None]) -> Iterator[StoredTrial | None]:
+        """Yield the trials as they come, and keep them while they are few enough."""
+        for one in found:
+            if one and self._whole is not None:
+                self._whole.append(one.trial)
+                if len(self._whole) > self._keeps:
+                    self._whole = None
+            yield one
+
+    @staticmethod
+    def _stored(
+        connection: Connection, known: CaseRecord, page_trials: int = PAGE_TRIALS
+    ) -> Iterator[StoredTrial | None]:
+        return stored_trials(connection, known, TRIALS.c.study_id == known.study_id, page_trials=page_trials)
 
     def _records(self, known: CaseRecord, trials: Sequence[int]) -> list[TrialRecord]:
         wanted = and_(TRIALS.c.study_id == known.study_id, TRIALS.c.trial_id.in_(trials))
@@ -168,11 +185,12 @@ class StudyReader:
 
     def trials(self, *, page_trials: int = PAGE_TRIALS) -> Iterator[TrialRecord]:
         """Yield all trials, case by case, in the order of their numbers. Each query reads at most `page_trials`."""
+        if self._keeps and self._read and self._whole is not None:
+            yield from self._whole
+            return
         with reading(self.engine) as connection:
             for known in self.cases:
-                of_case = TRIALS.c.study_id == known.study_id
-                found = stored_trials(connection, known, of_case, page_trials=page_trials)
-                yield from (one.trial for one in found if one)
+                yield from (one.trial for one in self._stored(connection, known, page_trials) if one)
 
     @cached_property
     def series(self) -> dict[tuple[str, int], list[float | None]]:

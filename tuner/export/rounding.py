@@ -1,6 +1,7 @@
 """Rounds the numbers of tables, by their units."""
 
 import math
+from functools import cache
 from typing import Any
 
 from tuner.probe.metrics import METRICS
@@ -30,7 +31,13 @@ def rounded(name: str, value: Any) -> Any:
         return value
     if not math.isfinite(value):
         return None
-    decimals = _DECIMALS.get(_UNITS.get(name.removesuffix("_se"), ""))  # an error has its value's unit
+    decimals = _decimals(name)
     if decimals is None:
         return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
     return round(value, decimals) if decimals else round(value)
+
+
+@cache
+def _decimals(name: str) -> int | None:
+    """Return how many decimals a number has; None where its unit is unknown. An error has its value's unit."""
+    return _DECIMALS.get(_UNITS.get(name.removesuffix("_se"), ""))

@@ -20,6 +20,9 @@ from tuner.export.tsv import tsv
 Exporter = Callable[[StudyReader], Iterable[str]]
 """Returns a file's text, in pieces."""
 
+MOST_KEPT = 20_000
+"""A study of at most so many trials is read once for all its tables; these trials take about 50 MB."""
+
 _REMEDIES = {
     errno.ENOSPC: "free some disk space",
     errno.EDQUOT: "free some of your disk quota",
@@ -35,7 +38,7 @@ def export_study(url: str, study: str, folder: Path) -> list[Path]:
     Old files are replaced only when all new files are complete. Raises StoreError if the database or the study cannot
     be read, and OutputError if a file cannot be written.
     """
-    reader = StudyReader(connect(url), study)
+    reader = StudyReader(connect(url), study, keeps=MOST_KEPT)
     several = any(len(case.objectives) > 1 for case in reader.cases)
     exporters = EXPORTERS | (OF_SEVERAL_OBJECTIVES if several else {})
     return write_files(folder, {name: map(str.encode, exporter(reader)) for name, exporter in exporters.items()})

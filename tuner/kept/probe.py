@@ -1,10 +1,11 @@
 """The record of a probe: a typed value, and its form in the database."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from tuner.kept.storable import is_plain, read_json, storable
 from tuner.probe.result import DeviceSummary, Failure
@@ -15,6 +16,7 @@ OK, PRUNED, NO_READING, INTERRUPTED = "ok", "pruned", "no_reading", "interrupted
 else than its config ended."""
 
 
+@with_config(ConfigDict(allow_inf_nan=False))
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptProbe:
     """Everything that is kept of one probe; None where it is unknown.
@@ -94,12 +96,10 @@ def decode(attribute: object) -> KeptProbe | None:
 
 def decode_json(document: object) -> KeptProbe | None:
     """Return the probe in a JSON text; None where the text is missing or not such a record."""
-    if not isinstance(document, str) or not is_plain(document):
-        return decode(read_json(document))
-    try:
-        return _PROBE.validate_json(document)
-    except ValidationError:
-        return None
+    if isinstance(document, str) and is_plain(document):
+        with suppress(ValidationError):
+            return _PROBE.validate_json(document)
+    return decode(read_json(document))
 
 
 def searched(probe: KeptProbe) -> dict[str, Any]:

@@ -173,6 +173,9 @@ def _standing(same: Sequence[EndedTrial]) -> Standing | None:
     values = [one.values for one in ran if one.values is not None]
     if same[-1].failed or len(values) < len(ran):
         return None
+    if len(same) == 1:  # as most configs of a long study
+        (one,) = same
+        return Standing(trials=(one.trial,), values=values[0], error=one.error, samples_per_s=one.samples_per_s)
     speeds = [one.samples_per_s for one in ran if one.samples_per_s is not None]
     return Standing(
         trials=tuple(one.trial for one in ran),
