@@ -26,7 +26,7 @@ from tuner.export.query import StudyReader
 from tuner.export.words import in_words
 from tuner.kept.race import KeptRun
 from tuner.search.scores import score_at
-from tuner.search.trials import launch_digest
+from tuner.study.launch import launch_digest
 from tuner.study.space import Config
 
 STUDY = Path(__file__).with_suffix(".yaml")
