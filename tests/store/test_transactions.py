@@ -6,12 +6,16 @@ from itertools import count
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, create_engine, event
+from sqlalchemy.orm import scoped_session, sessionmaker
 from tests_store import ask, case_study, ok, opened, repeats, states, stored, tell
 
 from tuner.errors import StoreError
 from tuner.store.database import Database
+from tuner.store.reconnect import ConnectionLostError
+from tuner.store.transactions import Transactions
 from tuner.study.space import Parameter, Space
+from tuner.testing.clock import FakeClock
 
 LARGE = Space((Parameter(name="num_envs", values=tuple(range(1, 201))),))
 STEP = 7
@@ -122,3 +126,23 @@ def test_connections_that_are_lost_again_and_again_end_in_one_message(postgresql
     with lost_before_statement(database, 3), pytest.raises(StoreError, match="the connection is closed"):
         ask(study)
     database.close()
+
+
+@pytest.mark.parametrize(("each_s", "losses", "ends"), [(200.0, 1, True), (50.0, 3, True), (50.0, 9, False)])
+def test_the_wait_for_a_server_counts_from_the_first_loss(each_s: float, losses: int, ends: bool) -> None:
+    engine, clock, lost = create_engine("sqlite://"), FakeClock(), count(1)
+    transactions = Transactions(engine, scoped_session(sessionmaker(engine)), away_s=120.0, now_s=clock.now)
+
+    def work() -> int:
+        clock.advance(each_s)
+        if (times := next(lost)) <= losses:
+            raise ConnectionLostError
+        return times
+
+    if ends:
+        assert transactions.run(work) == losses + 1
+    else:
+        with pytest.raises(ConnectionLostError):
+            transactions.run(work)
+        assert next(lost) == 5
+    engine.dispose()

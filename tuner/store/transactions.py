@@ -28,9 +28,11 @@ class Transactions:
         *,
         away_s: float,
         sleep: Callable[[float], None] = time.sleep,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """`away_s` is how long lost connections are replaced before the error is raised."""
-        self._engine, self._sessions, self._away_s, self._sleep = engine, sessions, away_s, sleep
+        self._engine, self._sessions, self._away_s = engine, sessions, away_s
+        self._sleep, self._now_s = sleep, now_s
         self._transaction: RootTransaction | None = None
         notice_losses(engine)
         event.listen(engine, "begin", self._check)
@@ -66,8 +68,8 @@ class Transactions:
             except ConnectionLostError:
                 if number is not None and self._has_committed(number):
                     return answers[0]
-                end_s = time.monotonic() + self._away_s if end_s is None else end_s
-                if time.monotonic() >= end_s:
+                end_s = self._now_s() + self._away_s if end_s is None else end_s
+                if self._now_s() >= end_s:
                     raise
 
     @contextmanager
