@@ -4,8 +4,11 @@ import sys
 from io import BytesIO, TextIOWrapper
 
 import pytest
+from rich.table import Table
 
 from tuner.cli.console import open_console
+from tuner.cli.dashboard import announcement
+from tuner.cli.tables import print_tables
 
 
 def test_an_output_that_cannot_spell_a_letter_gets_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -13,3 +16,21 @@ def test_an_output_that_cannot_spell_a_letter_gets_another(monkeypatch: pytest.M
     monkeypatch.setattr(sys, "stdout", TextIOWrapper(written, encoding="ascii", write_through=True))
     open_console().print("61.2 ± 0.3")
     assert written.getvalue() == b"61.2 ? 0.3\n"
+
+
+@pytest.mark.parametrize("text", ["train.py:100: UserWarning", "[red]", "[/x]", "a:b:"])
+def test_text_is_printed_as_it_is(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    console, table = open_console(), Table("config")
+    table.add_row(text)
+    console.print(text)
+    print_tables(console, table)
+    line, *rows = capsys.readouterr().out.splitlines()
+    assert line == text
+    assert any(text in row for row in rows)
+
+
+@pytest.mark.parametrize(("read_only", "may"), [(True, "can read all"), (False, "can read, change and delete all")])
+def test_the_dashboard_says_who_can_reach_it(read_only: bool, may: str) -> None:
+    said = announcement("demo", 8080, read_only=read_only, copied=False)
+    assert "http://127.0.0.1:8080/" in said
+    assert f"every user of this machine {may} studies of this database, nobody else can reach it" in said

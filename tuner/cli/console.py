@@ -14,12 +14,13 @@ PLAIN_WIDTH = 160
 def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:
     """Return a console with the width of the terminal, or `PLAIN_WIDTH` for a file or a pipe.
 
-    It prints `?` for a character that the output's encoding does not have. A `quiet` console prints nothing. A console
-    on `stderr` leaves stdout to a document.
+    It prints text as it is: no `[red]` is a colour, and no `:100:` of a trainer's line an emoji. It prints `?` for a
+    character that the output's encoding does not have. A `quiet` console prints nothing. A console on `stderr` leaves
+    stdout to a document.
     """
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-    console = Console(highlight=False, soft_wrap=True, quiet=quiet, stderr=stderr)
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True, quiet=quiet, stderr=stderr)
     if not console.is_terminal:
         console.width = PLAIN_WIDTH
     return console

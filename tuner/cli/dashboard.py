@@ -43,14 +43,19 @@ def dashboard(
     url, artifacts = storage_url(storage, spec, runs), None
     if copied:
         url, artifacts = _copied(console, url, spec.name, (runs / spec.name).resolve())
+    known = announcement(spec.name, port, read_only=read_only, copied=copied)
+    access = READ_ONLY if read_only else WRITABLE
+    serve(url, port, access=access, artifacts=artifacts, ready=lambda: console.print(known))
+
+
+def announcement(study: str, port: int, *, read_only: bool, copied: bool) -> str:
+    """Return the line that says where the dashboard is, and who can reach it and do what."""
     may = "read" if read_only else "read, change and delete"
-    announcement = (
-        f"dashboard of {spec.name}: http://{LOOPBACK}:{port}/ (Ctrl-C ends it); "
+    return (
+        f"dashboard of {study}: http://{LOOPBACK}:{port}/ (Ctrl-C ends it); "
         f"every user of this machine can {may} all studies of this {'copy' if copied else 'database'}, "
         "nobody else can reach it"
     )
-    access = READ_ONLY if read_only else WRITABLE
-    serve(url, port, access=access, artifacts=artifacts, ready=lambda: console.print(announcement))
 
 
 def _copied(console: Console, url: str, study: str, folder: Path) -> tuple[str, Path]:

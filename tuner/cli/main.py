@@ -5,11 +5,10 @@ import sys
 from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
 
 from tuner import __version__
 from tuner.cli.commands import Commands
-from tuner.cli.console import fall_silent
+from tuner.cli.console import fall_silent, open_console
 from tuner.errors import TunerError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -63,5 +62,5 @@ def main() -> None:
 
 
 def _refuse(message: str) -> NoReturn:
-    Console(stderr=True).print(f"tuner: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+    open_console(stderr=True).print(f"tuner: {message}", style="red")
     sys.exit(2)
