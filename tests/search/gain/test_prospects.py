@@ -18,7 +18,7 @@ def rivals(
         covariance=np.diag(np.square(deviation)),
         runs=np.where(known, 1.0, runs),
         known=known,
-        error=error,
+        errors=np.full(len(mean), error),
         freedom=4.0,
         ceiling=ceiling,
     )

@@ -12,7 +12,7 @@ from tuner.search.gain.goal import Goal
 from tuner.search.gain.levels import Codes
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.prospects import Prospect, Rivals, most_rewarding
-from tuner.search.gain.readings import Readings, mean_readings
+from tuner.search.gain.readings import Readings, mean_readings, single_errors
 from tuner.search.gain.surrogate import Surrogate
 from tuner.search.gain.worth import below, certainty, imagine, knowledge_gradient, probes_left
 from tuner.search.observed import Observed
@@ -52,12 +52,8 @@ class Outlook:
         measured = zip(self._seen, observed.measured.values(), strict=True)
         self._rivals = [place for place, one in measured if one.eligible]
         closed = set(pool.places(observed.closed)) | set(self._seen) - set(self._rivals)
-        self._open = np.array(
-            [
-                place not in closed and observed.frontier.beyond(config) is None
-                for place, config in enumerate(pool.configs)
-            ]
-        )
+        ends = (observed.frontier.beyond(config) for config in pool.configs)
+        self._open = np.array([place not in closed and end is None for place, end in enumerate(ends)])
 
     @property
     def best(self) -> int | None:
@@ -135,7 +131,7 @@ class Outlook:
             covariance=covariance,
             runs=self._runs[places],
             known=np.isin(places, self._rivals),
-            error=self._readings.error,
+            errors=self._errors[places],
             freedom=self._freedom,
             ceiling=self._goal.ceiling,
         )
@@ -183,11 +179,8 @@ class Outlook:
         """The neighbours of the best that must be probed before the end, however little they are expected to gain."""
         if self.best is None:
             return []
-        return [
-            place
-            for place in self._pool.neighbours(self.best)
-            if self._open[place] and place not in self._seen and self._runs[place] > LIKELY
-        ]
+        near = [place for place in self._pool.neighbours(self.best) if place not in self._seen]
+        return [place for place in near if self._open[place] and self._runs[place] > LIKELY]
 
     @cached_property
     def _surrogate(self) -> Surrogate:
@@ -209,11 +202,18 @@ class Outlook:
 
     @cached_property
     def _gain(self) -> Floats:
-        return self._expected_gain(self._readings.error)
+        return self._expected_gain(self._errors)
 
-    def _expected_gain(self, error: float) -> Floats:
-        """Return the expected gain of one measurement of each config with the standard error `error`."""
-        gain = knowledge_gradient(*self._beliefs, error, self._rivals, self._goal.ceiling)
+    @cached_property
+    def _errors(self) -> Floats:
+        """The standard error of one more measurement of each config."""
+        errors = np.full(len(self._pool.configs), self._readings.error)
+        errors[self._seen] = single_errors(self._observed)
+        return errors
+
+    def _expected_gain(self, errors: Floats | float) -> Floats:
+        """Return the expected gain of one measurement of each config with the standard errors `errors`."""
+        gain = knowledge_gradient(*self._beliefs, errors, self._rivals, self._goal.ceiling)
         return np.where(self._open, gain * self._runs, 0.0)
 
     def _trifling(self, gain: Floats, best: int) -> bool:

@@ -29,8 +29,8 @@ class Rivals:
     """The probability that each config runs; 1 where the config has run."""
     known: NDArray[np.bool_]
     """Whether each config has been measured and may be the best. At least one has."""
-    error: float
-    """The standard error of a measurement."""
+    errors: Floats
+    """The standard error of a measurement of each config."""
     freedom: float
     """The degrees of freedom of Student's t, with which the true values lie about their means.
 
@@ -97,7 +97,7 @@ def expected_gain(rivals: Rivals, probes: Series) -> float:
     """
     members = probes.members
     across = rivals.covariance[:, members]
-    root = np.linalg.cholesky(across[members] + rivals.error**2 / probes.repeats * np.eye(len(members)))
+    root = np.linalg.cholesky(across[members] + np.diag(rivals.errors[members] ** 2 / probes.repeats))
     draw = np.random.default_rng(_SEED)
     tails = np.sqrt(rivals.freedom / draw.chisquare(rivals.freedom, _DRAWS))
     moves = np.linalg.solve(root, across.T).T @ (draw.standard_normal((len(members), _DRAWS)) * tails)

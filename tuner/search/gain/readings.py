@@ -1,6 +1,6 @@
 """The measurements of each config, and how precise they are. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
@@ -38,7 +38,7 @@ class Readings:
     shared: Floats
     """The covariance of rows that share their devices, and so an offset; 0 for rows from the newest devices."""
     error: float
-    """The standard error of a single measurement."""
+    """The standard error of a single measurement of a config that has not been measured."""
 
     def at(self, places: Codes) -> "Readings":
         """Return the rows at these places."""
@@ -56,6 +56,18 @@ def mean_readings(observed: Observed, levels: Levels) -> Readings:
     return _mean_readings(list(observed.measured.values()), observed.newest_devices, levels)
 
 
+def single_errors(observed: Observed) -> list[float]:
+    """Return the standard error of one more measurement of each config, in the order of `Observed.measured`.
+
+    Each config has its own: on two CPU ranks, most configs have an error of 1 point and some have 8.
+    """
+    usual = _usual_error(observed.measured.values())
+    of_each = [
+        _moderated(np.array([error or usual for error in one.errors]), usual) for one in observed.measured.values()
+    ]
+    return [float(np.sqrt((errors**2).mean())) for errors in of_each]
+
+
 def sibling_readings(sibling: Sibling, levels: Levels, space: Space) -> Readings | None:
     """Return the measurements that a sibling made of configs of the space; None where it made none."""
     measured: dict[str, Measured] = {}
@@ -69,10 +81,7 @@ def sibling_readings(sibling: Sibling, levels: Levels, space: Space) -> Readings
 
 
 def _mean_readings(configs: list[Measured], newest_devices: str, levels: Levels) -> Readings:
-    reported = [error for one in configs for error in one.errors if error]
-    usual = (
-        median(reported) if reported else USUAL_ERROR * fmean(abs(fmean(one.values)) for one in configs) or USUAL_ERROR
-    )
+    usual = _usual_error(configs)
     rows = [(one, places) for one in configs for places in _by_devices(one)]
     errors = [_moderated(np.array([one.errors[place] or usual for place in places]), usual) for one, places in rows]
     values = np.array([fmean(one.values[place] for place in places) for one, places in rows])
@@ -85,6 +94,13 @@ def _mean_readings(configs: list[Measured], newest_devices: str, levels: Levels)
         shared=elsewhere * (ELSEWHERE * values.mean()) ** 2,
         error=float(np.median(np.concatenate(errors))),
     )
+
+
+def _usual_error(configs: Collection[Measured]) -> float:
+    reported = [error for one in configs for error in one.errors if error]
+    if reported:
+        return median(reported)
+    return USUAL_ERROR * fmean(abs(fmean(one.values)) for one in configs) or USUAL_ERROR
 
 
 def _by_devices(one: Measured) -> Iterator[list[int]]:

@@ -25,12 +25,13 @@ def expected_improvement(mean: Floats, deviation: Floats) -> Floats:
 
 
 def knowledge_gradient(
-    mean: Floats, deviation: Floats, error: float, rivals: list[int], ceiling: float = math.inf
+    mean: Floats, deviation: Floats, error: Floats | float, rivals: list[int], ceiling: float = math.inf
 ) -> Floats:
     """Return by how much one more measurement of each config raises, on average, the highest mean among the `rivals`.
 
-    `rivals`: the places of the configs that may be the best. `error`: the standard error of a measurement. `ceiling`:
-    no value is higher. Another measurement of the best itself gains something if the best then falls behind the second.
+    `rivals`: the places of the configs that may be the best. `error`: the standard error of a measurement of each.
+    `ceiling`: no value is higher. Another measurement of the best itself gains something if the best then falls behind
+    the second.
     This is the knowledge gradient of Frazier, Powell and Dayanik (2008, equation 10), with independent configs.
     """
     moves = deviation**2 / np.hypot(deviation, error)
