@@ -71,6 +71,7 @@ PARSED = {
     "tuner scale --study pi_plus --gpus 1,2",
 }
 SHELL = {
+    "pip install -e .",
     "export MIMICKIT_ROOT=~/MimicKit MIMICKIT_PYTHON=~/mimickit-env/bin/python",
     "source .venv/bin/activate",
 }

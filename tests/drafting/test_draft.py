@@ -101,7 +101,7 @@ def test_the_comment_about_samples_fits_what_is_counted() -> None:
         command, *(f"step {n}" for n in range(9))
     )
     said = text_of(command, *(f"epoch 1 [{n * 320}/6000]" for n in range(9)))
-    assert "a multiple of the batch, 32. If it counts samples" in said
+    assert "a multiple of the batch, 32. If it counts samples of all ranks:\n    # samples_per_iteration: 1\n" in said
     assert "counts as one iteration, however many steps" in text_of(command, *(f"loss 2.3{n}" for n in range(9)))
 
 
@@ -140,6 +140,13 @@ def test_presets_are_likely_by_what_a_script_imports(tmp_path: Path) -> None:
     script.write_text("import torch\nfrom rsl_rl.runners import OnPolicyRunner\nimport isaaclab.sim\nimport tqdm\n")
     assert imported(["python", str(script)]) == ("isaaclab", "rsl_rl")
     assert imported(["python", "nowhere.py"]) == imported(["./train"]) == ()
+
+
+def test_a_script_with_bars_of_rich_shows_them_without_a_terminal(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("from rich.progress import track\n")
+    drafted = draft(["python", str(script), "--batch-size", "8"], devices="cpu:1")
+    assert drafted.env == {"TTY_COMPATIBLE": "1", "TTY_INTERACTIVE": "1"}
 
 
 def test_a_device_that_did_nothing_is_left_out() -> None:

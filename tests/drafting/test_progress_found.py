@@ -170,9 +170,19 @@ def test_iterations_within_epochs_go_on_over_epochs(texts: list[str], pattern: s
             800,
         ),
         ([f"[rank {n % 2}] step {n // 2} | loss 2.3" for n in range(20)], r"\]\s+step\s*(?P<iteration>\d+)", 9),
+        ([f"train {'━' * n}╺{'─' * (9 - n)} {n}/90" for n in range(9)], r"train\s*\W*(?P<iteration>\d+)/", 8),
+        ([f"train [{'=' * n}>{'.' * (9 - n)}] step {n}" for n in range(9)], r"step\s*(?P<iteration>\d+)", 8),
         ([f"Epoch {n}/9" for n in range(1, 9)], r"Epoch\s*(?P<iteration>\d+)/", 8),
     ],
-    ids=["a count over all epochs", "two counts", "steps per second", "each rank", "epochs alone"],
+    ids=[
+        "a count over all epochs",
+        "two counts",
+        "steps per second",
+        "each rank",
+        "a bar of blocks",
+        "a bar of marks",
+        "epochs alone",
+    ],
 )
 def test_the_number_that_counts_is_chosen(texts: list[str], pattern: str, last: int) -> None:
     found = found_in(*texts)

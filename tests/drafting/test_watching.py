@@ -70,6 +70,11 @@ def test_a_command_that_ends_well_after_some_iterations_is_understood(tmp_path: 
     ("lines", "exit_code", "words"),
     [
         (TRACEBACK, 1, ["failed after", "exit code 1: ValueError: no such robot", "correct it", "console.log"]),
+        (
+            ("ModuleNotFoundError: No module named 'x'",),
+            1,
+            ["No module named 'x'; correct it, or name the Python that has it by --python, then"],
+        ),
         (("train.py: error: unrecognized arguments: --envs",), 2, ["unrecognized arguments: --envs"]),
         (("Name of the run:", "EOFError: EOF when reading a line"), 1, ["needs a terminal", "by options"]),
         (("the input device is not a TTY",), 1, ["needs a terminal"]),

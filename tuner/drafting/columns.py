@@ -38,6 +38,8 @@ _PER_S = rf"(?:fps|sps|{_SAMPLED}(?:/| per |_per_)s(?:ec(?:ond)?)?)"
 _SPEED = re.compile(rf"(?i)(?:\b|_){_PER_S}\W*$")
 _SPEED_AFTER = re.compile(rf"(?i)^\s*{_PER_S}\b(?!\s*[:=])")
 """Not the name of the next number, as in `0.1 img/s: 123`."""
+MOST_MARKS = 3
+"""A longer word of marks alone is a bar."""
 _SKIPPED = r"[-+\w.,:]+\W*"
 """A number that counts nothing, and the marks after it."""
 _EVALUATES = re.compile(r"(?i)(?:\b|_)(?:test|val|valid|validation|eval|evaluat(?:e|ing|ion))(?:\b|_)")
@@ -152,13 +154,8 @@ class Column:
         worded = [place for place in range(begin, self.place + 1) if re.search("[A-Za-z]", self.gaps[place])]
         if worded:
             nearest = max(worded)
-            words = self.gaps[nearest].split()[-3:]
-            ascii_only = " ".join(words).isascii()
-            return (
-                ("" if after is None else ".*?")
-                + literal(" ".join(words if ascii_only else words[-1:]))
-                + (_SKIPPED * (self.place - nearest))
-            )
+            joint = "" if after is None else ".*?"
+            return joint + _words(self.gaps[nearest]) + _SKIPPED * (self.place - nearest)
         return ("^" if after is None else "") + r"\W*" + _SKIPPED * (self.place - begin)
 
     @property
@@ -216,6 +213,16 @@ def _columns(form: str, rows: Sequence[tuple[int, list[re.Match[str]], str]]) ->
 def _form(line: str) -> str:
     """Return the words of a line without its numbers and without marks such as the blocks of a bar."""
     return " ".join(re.findall(r"[A-Za-z_]{2,}|#", _PIECE.sub(" # ", line)))
+
+
+def _words(text: str) -> str:
+    """Return a pattern for the last words of a text. A bar such as `[==>..]` looks different in each line."""
+    words = text.split()
+    bars = [place for place, word in enumerate(words) if len(word) > MOST_MARKS and not re.search("[A-Za-z]", word)]
+    last = bars[-1] + 1 if bars else 0
+    if re.search("[A-Za-z]", " ".join(words[last:])):
+        return literal(" ".join(words[last:][-3:]))
+    return literal(" ".join(words[: bars[0]][-3:])) + r"\W*"
 
 
 def literal(text: str) -> str:

@@ -6,6 +6,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -20,7 +21,7 @@ from tuner.probe.failures import IDLE_PCT
 from tuner.probe.plan import Device
 from tuner.probe.result import DeviceSample
 from tuner.study.space import Config, Value
-from tuner.trainers.presets import PRESETS, Preset
+from tuner.trainers.presets import INTERACTIVE, PRESETS, Preset
 
 Ask = Callable[[Sequence[str], int], Sequence[str]]
 """Asks a person which of a command's flags are searched, for a rank with so many cores."""
@@ -68,7 +69,8 @@ class Draft:
     def batch(self) -> str:
         """The parameter that says how many samples a rank takes at once."""
         names = [search.parameter for search in self.searches]
-        return next((name for name in names if name in (*BATCHES, *ENVIRONMENTS)), BATCHES[0])
+        usual = (name for name in names if name in {*BATCHES, *ENVIRONMENTS})
+        return next(chain(usual, (name for name in names if "batch" in name)), BATCHES[0])
 
     def space(self) -> dict[str, dict[str, Any]]:
         """Return the study's space."""
@@ -134,6 +136,7 @@ def draft(
         words=tuple(words),
         env={
             **(presets[0].env if presets else {}),
+            **(INTERACTIVE if "rich" in modules(words) else {}),
             **{name: literal_text(value, placeholders) for name, value in env.items()},
         },
         template=template(words, placeholders, env.values()),
@@ -163,13 +166,18 @@ def _devices(count: int | None) -> str:
 
 def imported(words: Sequence[str]) -> tuple[str, ...]:
     """Return the presets whose modules the command's script imports, the most specific first."""
+    found = modules(words)
+    return tuple(name for name in reversed(list(PRESETS)) if found & set(PRESETS[name].modules))
+
+
+def modules(words: Sequence[str]) -> frozenset[str]:
+    """Return the modules that the command's script imports; none where the command names no script that can be read."""
     name = script(words)
     try:
         text = Path(name).read_text(encoding="utf-8") if name else ""
     except (OSError, UnicodeDecodeError):
-        return ()
-    modules = set(re.findall(r"^\s*(?:from|import)\s+(\w+)", text, re.MULTILINE))
-    return tuple(name for name in reversed(list(PRESETS)) if modules & set(PRESETS[name].modules))
+        return frozenset()
+    return frozenset(re.findall(r"^\s*(?:from|import)\s+(\w+)", text, re.MULTILINE))
 
 
 def used(watched: Watched, devices: Sequence[Device]) -> list[Used]:

@@ -8,6 +8,7 @@ from tuner.drafting.files import WrittenProgress
 from tuner.drafting.progress import Found, find_progress
 from tuner.errors import TrainerError
 from tuner.probe.evidence import Evidence
+from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.protocols import Clock, Launch, Line, Recorder, RunningTrainer
 from tuner.probe.result import DeviceSample
@@ -112,9 +113,10 @@ def _complaint(
             evidence.feed(line.text, line.t_s)
         failure = evidence.failure()
         why = failure.detail if failure else evidence.last_words()
+        lacks = failure is not None and failure.kind is FailureKind.MISSING_DEPENDENCY
+        correct = "correct it, or name the Python that has it by --python" if lacks else "correct it"
         return (
-            f"the command failed after {took} with exit code {exit_code}: {why}; correct it, then run init again "
-            f"({log})"
+            f"the command failed after {took} with exit code {exit_code}: {why}; {correct}, then run init again ({log})"
         )
     if exit_code == 0:
         return (

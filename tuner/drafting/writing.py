@@ -90,11 +90,11 @@ def _samples(draft: Draft, samples: str, found: Found) -> list[str]:
         return [f"    samples_per_iteration: {text(samples)}  # of all ranks; check it where your batch is the total"]
     if batch := _counted_in_batches(draft, found):
         return [
-            f"    # The count always grows by a multiple of the batch, {batch}. If it counts samples,",
-            "    # name its group samples.",
+            f"    # The count always grows by a multiple of the batch, {batch}. If it counts samples of all ranks:",
+            "    # samples_per_iteration: 1",
         ]
     return [
-        "    # If you say how many samples all ranks take in one counted iteration, samples/s are known. For example:",
+        "    # Samples/s are unknown. If a counted iteration is one batch of each rank, this line gives them:",
         f"    # samples_per_iteration: '{{{draft.batch}}} * {{ranks}}'",
     ]
 
