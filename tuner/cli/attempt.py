@@ -75,11 +75,16 @@ def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> tu
             return plan, prober(plan, lambda _: Interrupted() if asked.is_set() else Go())
 
 
+def _counted(plan: ProbePlan, matched: int) -> str:
+    """Return what counts the iterations: printed lines, a file, or the trainer's own reports."""
+    if plan.progress.patterns:
+        return f"{matched} matched `progress`"
+    return "iterations are in `progress_file`" if plan.progress_file else "the trainer reports its iterations itself"
+
+
 def _show(console: Console, bench: Workbench, plan: ProbePlan, result: ProbeResult) -> None:
     seen = matched(plan)
-    console.print(
-        f"output: {seen.printed} line(s), {seen.matched} matched `progress`; {plan.slot.console}", markup=False
-    )
+    console.print(f"output: {seen.printed} line(s), {_counted(plan, seen.matched)}; {plan.slot.console}", markup=False)
     for line in seen.shown:
         console.print(f"  {line}", markup=False)
     window = "" if result.window_s is None else f" in a window of {duration(result.window_s)}"

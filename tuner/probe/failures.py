@@ -95,7 +95,8 @@ def _untold(
         return Failure(kind=FailureKind.NO_PROGRESS, rule="unmatched", detail=detail)
     if silent and (finished or end in {End.HANG, End.OUT_OF_TIME}):
         detail = f"the trainer {'ended with exit code 0; it ' if finished else ''}printed nothing"
-        said = f"{detail} and nothing called report(){f'; {unread}' if unread else ''}"
+        slow = "" if finished else "; its start may be slow, as on a busy machine: then the same command tries again"
+        said = f"{detail} and nothing called report(){f'; {unread}' if unread else ''}{slow}"
         return Failure(kind=FailureKind.NO_PROGRESS, rule="silent", detail=said)
     return None
 

@@ -218,9 +218,9 @@ class FailureKind(StrEnum):
     NO_PROGRESS = _Row(
         word="no_progress",
         blame=Blame.SETUP,
-        remedy="if only its start takes so long, as on a busy machine, run the same command again, or raise "
-        "`probe.start_up_silence_seconds` and `probe.max_seconds`; otherwise correct the `progress` patterns or the "
-        "`progress_file` of the study file, or have the trainer call `report()` of tuner/progress.py",
+        remedy="correct the `progress` patterns or the `progress_file` of the study file, or have the trainer call "
+        "`report()` of tuner/progress.py; where only the start takes so long, raise "
+        "`probe.start_up_silence_seconds` and `probe.max_seconds`",
     )
     IDLE_DEVICE = _Row(
         word="idle_device",

@@ -56,7 +56,9 @@ def explained(study: StudyFacts) -> str:
     names = dict.fromkeys(case.objective for case in study.cases)
     said = [f"{name} is {OBJECTIVES[name]}." for name in names if name in OBJECTIVES]
     said.append("A number after ± is a standard error.")
-    if any(case.default for case in study.cases):
+    if any(case.default and case.default.rung is None for case in study.cases):
+        said.append("The default has the first value of each parameter.")
+    elif any(case.default for case in study.cases):
         rest = "an unchanged agent, and the first value of each other parameter"
         said.append(f"The default has the same {LADDER} as the best, {rest}.")
     return " ".join(said)
@@ -89,13 +91,17 @@ def _beside_default(case: CaseFacts) -> str:
     if best is None or default is None or best.value is None:
         return ""
     if default.config == best.config:
-        return "; it is the default of its rung"
+        return f"; it is {_named(default)}"
     if case.objective == SAMPLES_PER_S:
-        return f", {best.value / default.value:.2f} times the default of its rung" if default.value else ""
+        return f", {best.value / default.value:.2f} times {_named(default)}" if default.value else ""
     points = best.value - default.value
-    said = f", {abs(points):.1f} points {'above' if points >= 0 else 'below'} the default of its rung"
+    said = f", {abs(points):.1f} points {'above' if points >= 0 else 'below'} {_named(default)}"
     said += " (which was measured in sessions alone)" if default.is_warm and points < 0 else ""
     return f"{said}, at {best.vs_default:.2f} of its samples/s" if best.vs_default is not None else said
+
+
+def _named(default: Point) -> str:
+    return "the default" if default.rung is None else "the default of its rung"
 
 
 def note(case: CaseFacts) -> str:
