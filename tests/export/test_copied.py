@@ -80,6 +80,27 @@ def test_a_probes_log_series_and_plot_are_artifacts_that_take_no_room(
     assert not list((tmp_path / "dashboard").glob(".*"))
 
 
+def test_of_damaged_probes_the_copy_has_what_is_left(database: "FilledDatabase", tmp_path: Path) -> None:
+    case, folder = database.case("add_pi_plus"), tmp_path / "probes"
+    for number in range(5):
+        database.add(case, {"num_envs": 64}, utils=(50.0,), out_dir=f"probes/{number}")
+        probe_folder(folder / str(number))
+    (folder / "0/console.log").unlink()
+    (folder / "1" / FILE).unlink()
+    (folder / "2" / FILE).write_bytes((folder / "2" / FILE).read_bytes()[:700])
+    (folder / "3" / FILE).write_bytes(b"\xff\0" * 50)
+    (folder / "4").rename(folder / "gone")
+    study = copied(database, tmp_path)
+    found = [get_all_artifact_meta(trial, storage=study._storage) for trial in study.trials]
+    assert [{one.filename for one in metas} for metas in found] == [
+        {FILE, PLOT},
+        {"console.log"},
+        {"console.log", FILE, PLOT},
+        {"console.log", FILE},
+        set(),
+    ]
+
+
 def test_trials_of_a_calibration_are_marked(database: "FilledDatabase", tmp_path: Path) -> None:
     case = database.case("add_pi_plus")
     first = case.ask()

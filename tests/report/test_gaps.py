@@ -106,13 +106,14 @@ def test_half_a_series_is_drawn_as_far_as_it_goes(database: FilledDatabase, tmp_
     assert len(picture.layout["shapes"]) == 1 + sum(mark.t_s < 9.0 * left for mark in MARKS)
 
 
+@pytest.mark.parametrize(("library", "schema"), [("2.10.0", "v2.6.0.a"), ("9.9.0", "v9.9.0")])
 def test_a_database_of_another_optuna_is_read_as_far_as_its_tables_are_the_same(
-    database: FilledDatabase, tmp_path: Path
+    database: FilledDatabase, tmp_path: Path, library: str, schema: str
 ) -> None:
     database.add(database.case("add_pi_plus"), {"num_envs": 64}, utils=(50.0, 60.0))
     with closing(sqlite3.connect(tmp_path / "study.db")) as connection, connection:
-        connection.execute("UPDATE version_info SET library_version = '9.9.0', schema_version = 99")
-        connection.execute("UPDATE alembic_version SET version_num = 'v9.9.0'")
+        connection.execute("UPDATE version_info SET library_version = ?, schema_version = 99", [library])
+        connection.execute("UPDATE alembic_version SET version_num = ?", [schema])
         connection.execute("ALTER TABLE trials ADD COLUMN mood TEXT")
     assert verdict(only(report(database, tmp_path))).startswith("The best config reaches 50.0 min_avg_util")
     with closing(sqlite3.connect(tmp_path / "study.db")) as connection, connection:
