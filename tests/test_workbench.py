@@ -10,6 +10,7 @@ from tests_loop import bounded
 
 from tuner.errors import DeviceError, StudyError, TrainerError
 from tuner.study.cases import Case
+from tuner.study.described import described
 from tuner.study.spec import StudySpec
 from tuner.trainers.mimickit.trainer import MimicKitTrainer
 from tuner.trainers.parameters import not_searched
@@ -151,7 +152,7 @@ def test_rungs_that_the_trainer_cannot_run_are_left_out(
     whole = opened(tmp_path, space=space)
     bench = bounded(whole, most, "walk")
     assert bench.space_for(WALK).values("num_envs") == rungs
-    assert bench.identity_for(WALK)["space"] == bench.space_for(WALK).describe() != whole.space_for(WALK).describe()
+    assert bench.identity_for(WALK)["space"] == described(bench.space_for(WALK)) != described(whole.space_for(WALK))
     assert bench.space_for(RUN) == whole.space_for(RUN)
     ends = [bench.cut_for(case) for case in (WALK, RUN)]
     assert [end and end.num_envs for end in ends] == [most, None]

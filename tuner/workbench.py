@@ -17,6 +17,7 @@ from tuner.search.batch_calibration import BatchToFit
 from tuner.search.calibration import usual
 from tuner.study.batch import BatchFit, first_size
 from tuner.study.cases import Case
+from tuner.study.described import described
 from tuner.study.load import DeviceKind, load, narrowed
 from tuner.study.space import LADDER, Config, Space, every
 from tuner.study.spec import StudySpec
@@ -153,7 +154,7 @@ class Workbench:
         spec = self.spec_for(case)
         constraints = spec.build_constraints()
         return {
-            "space": self.space_for(case).describe(),
+            "space": described(self.space_for(case)),
             "trainer": self.trainer.fingerprint(),
             **({"pruner": spec.pruner.model_dump(mode="json")} if spec.pruner.name != "none" else {}),
             "objective": spec.objective,

@@ -43,6 +43,7 @@ from tuner.search.trials import distribution
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
 from tuner.store.study import CaseStudy
+from tuner.study.described import described
 from tuner.study.launch import launch_digest
 from tuner.study.space import Config, Parameter, Space
 from tuner.study.spec import SearchSpec
@@ -160,7 +161,7 @@ def case_study(database: Database, space: Space = SPACE, strategy: Strategy | No
         space=space,
         strategy=lambda count: strategy or by_drawing(space, SearchSpec(sampler="tpe"), resumed_at=count),
         pruner=NopPruner(),
-        identity={"space": space.describe(), "objective": "min_avg_util"},
+        identity={"space": described(space), "objective": "min_avg_util"},
         case=KeptCase(case="walk", method="walk", objective="min_avg_util"),
     )
 

@@ -7,8 +7,8 @@ from tests_cli import study_file
 from tuner.checkup.base import check_devices, check_up
 from tuner.checkup.finding import Finding, Level
 from tuner.devices.nvml import Nvml
+from tuner.study.environment import EnvironmentSpec
 from tuner.study.load import load
-from tuner.study.spec import EnvironmentSpec
 from tuner.testing.nvml import FakeGpu, FakeNvml
 
 

@@ -8,7 +8,7 @@ from tuner.checkup.machine import check_clocks, check_links, check_machine, chec
 from tuner.devices.cards import Clocks, Occupancy, Occupant
 from tuner.devices.topology import Link
 from tuner.probe.plan import Device
-from tuner.study.spec import EnvironmentSpec
+from tuner.study.environment import EnvironmentSpec
 
 CARD = Device(name="cuda:0", model="NVIDIA A", uuid="GPU-a", mem_total_mib=24_000.0)
 FREE = Occupancy(device=CARD, mem_used_mib=600.0, util_pct=0.0)

@@ -21,6 +21,7 @@ from tuner.store.database import Database
 from tuner.store.siblings import sibling, siblings
 from tuner.store.study import CaseStudy
 from tuner.study.cases import Case
+from tuner.study.described import described
 from tuner.study.launch import launched
 from tuner.study.space import Config
 from tuner.study.spec import SearchSpec
@@ -145,7 +146,7 @@ def test_cases_whose_values_do_not_compare_are_none(database: Database, changes:
 def test_space_and_pruner_may_differ_and_each_case_has_its_own_table(database: Database) -> None:
     command = {"name": "command"}
     searched(database, "amp_walk", 50.0, trainer={**command, RECORDED: "2026-11-20"}, pruner={"patience": 2})
-    other = USUAL.restricted_to({"num_envs"}).describe()
+    other = described(USUAL.restricted_to({"num_envs"}))
     assert found(database, trainer={**command, RECORDED: "2026-11-21"}, space=other) == ["amp_walk"]
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests_space import USUAL
 
+from tuner.study.described import described
 from tuner.study.parameter import doublings
 from tuner.study.space import LADDER, VARIANT, Condition, Config, Parameter, Space, config_digest
 
@@ -62,7 +63,7 @@ def test_rungs_that_are_made_later_leave_a_space_the_same_to_a_study() -> None:
     auto = Space((Parameter(name=LADDER, values=(32, 64), bounds=(32, 65536)), *USUAL.parameters[1:]))
     made = auto.with_rungs((32, 48))
     assert (made.values(LADDER), made.parameters[1:]) == ((32, 48), auto.parameters[1:])
-    assert made.describe() == auto.describe() != USUAL.describe()
+    assert described(made) == described(auto) != described(USUAL)
 
 
 @given(spaces(), st.integers(1, 70))
@@ -228,20 +229,20 @@ def test_conditions(condition: Condition, config: Config, holds: bool) -> None:
 
 @given(spaces())
 def test_a_description_survives_json_and_contains_values_and_conditions(space: Space) -> None:
-    described = space.describe()
-    assert json.loads(json.dumps(described)) == described
-    assert list(described) == list(space.names)
+    found = described(space)
+    assert json.loads(json.dumps(found)) == found
+    assert list(found) == list(space.names)
 
 
 def test_spaces_that_differ_are_described_differently() -> None:
-    def described(*values: int, at_least: float) -> dict[str, object]:
+    def one(*values: int, at_least: float) -> dict[str, object]:
         workers = Parameter(name="num_workers", values=(0, 1))
         condition = Condition(parameter="num_workers", at_least=at_least)
-        return Space((workers, Parameter(name="prefetch_factor", values=values, conditions=(condition,)))).describe()
+        return described(Space((workers, Parameter(name="prefetch_factor", values=values, conditions=(condition,)))))
 
-    assert described(2, 4, at_least=1) == described(2, 4, at_least=1)
-    assert described(2, 4, at_least=1) != described(2, 8, at_least=1)
-    assert described(2, 4, at_least=1) != described(2, 4, at_least=0)
+    assert one(2, 4, at_least=1) == one(2, 4, at_least=1)
+    assert one(2, 4, at_least=1) != one(2, 8, at_least=1)
+    assert one(2, 4, at_least=1) != one(2, 4, at_least=0)
 
 
 def test_a_parameter_whose_condition_no_value_meets_is_idle() -> None:

@@ -28,6 +28,7 @@ from tuner.search.verdict import State, Verdict
 from tuner.store.asked import Asked
 from tuner.store.database import Database
 from tuner.store.study import CaseStudy
+from tuner.study.described import described
 from tuner.study.launch import launch_digest
 from tuner.study.space import Config, Space
 from tuner.study.spec import SearchSpec
@@ -44,7 +45,7 @@ RETRY = Verdict(state=State.FAIL, status="nccl", retry=True)
 
 def identity(space: Space = USUAL, **changes: Any) -> dict[str, Any]:
     """Return an identity. `changes` replace whole keys."""
-    known = {"space": space.describe(), "trainer": {"name": "command", "command": "train"}, "pruner": {"patience": 3}}
+    known = {"space": described(space), "trainer": {"name": "command", "command": "train"}, "pruner": {"patience": 3}}
     return known | {"objective": "min_avg_util"} | changes
 
 

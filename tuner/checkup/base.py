@@ -15,8 +15,9 @@ from tuner.devices.cuda import visible_uuids
 from tuner.devices.nvml import Nvml
 from tuner.devices.topology import links
 from tuner.errors import TunerError
+from tuner.study.environment import EnvironmentSpec
 from tuner.study.load import stands_in
-from tuner.study.spec import EnvironmentSpec, StudySpec
+from tuner.study.spec import StudySpec
 
 DISK_NEEDED_GIB, DISK_WISHED_GIB = 1, 10
 """The free disk space in GiB below which a check reports a problem, and below which it warns.

@@ -7,7 +7,7 @@ from tuner.devices.cards import Clocks, Occupancy
 from tuner.devices.idle import obstacles, shown
 from tuner.devices.topology import Link, nccl_variables
 from tuner.probe.plan import Device
-from tuner.study.spec import EnvironmentSpec
+from tuner.study.environment import EnvironmentSpec
 
 
 def check_machine(devices: Sequence[Device], facts: Mapping[str, str]) -> Iterator[Finding]:

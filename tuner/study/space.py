@@ -245,19 +245,3 @@ class Space:
     def _first(self, rung: Value | None, variant: Value | None) -> Config:
         chosen = {name: value for name, value in ((LADDER, rung), (VARIANT, variant)) if value is not None}
         return self.draw(lambda parameter: chosen.get(parameter.name, parameter.values[0]))
-
-    def describe(self) -> dict[str, object]:
-        """Return the space as plain JSON values, to compare it with the space that a study was started with.
-
-        An `auto` ladder is described by its bounds only, because each study computes its own rungs.
-        """
-        return {
-            parameter.name: {
-                **({"auto": list(parameter.bounds)} if parameter.bounds else {"values": list(parameter.values)}),
-                "when": {
-                    condition.parameter: list(condition.values) if condition.at_least is None else condition.at_least
-                    for condition in parameter.conditions
-                },
-            }
-            for parameter in self.parameters
-        }

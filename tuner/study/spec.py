@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from tuner.study.constraints import Bound, Constraint, read_constraint
-from tuner.study.forms import DEVICES, NAME, TRAINER, VARIABLE
+from tuner.study.environment import EnvironmentSpec
+from tuner.study.forms import DEVICES, NAME, TRAINER
 from tuner.study.objectives import Objective, read_objectives
 from tuner.study.overrides import Override
 from tuner.study.parameter import (
@@ -24,8 +25,6 @@ from tuner.study.together import check_together, in_order
 
 Seconds = Annotated[Number, Field(gt=0)]
 Name = Annotated[str, StringConstraints(pattern=NAME)]
-Variables = dict[Annotated[str, StringConstraints(pattern=VARIABLE)], str]
-"""Environment variables, with names that every system accepts."""
 
 SHORT_ITERATIONS_FACTOR = 1000
 """The factor on `probe.iterations` that limits the iterations of a command.
@@ -173,15 +172,6 @@ class PrunerSpec(Strict):
         default=None, description="the iterations of a full probe, for Hyperband; empty: `probe.iterations`"
     )
     reduction_factor: Annotated[Whole, Field(ge=2)] = Field(default=3, description="the reduction factor of Hyperband")
-
-
-class EnvironmentSpec(Strict):
-    """The environment variables of the trainer's processes."""
-
-    nccl_p2p: Literal["auto", "on", "off"] = Field(
-        default="auto", description="`auto` sets `NCCL_P2P_DISABLE=1` only if two cards have no P2P"
-    )
-    variables: Variables = Field(default_factory=dict, description="variables that are set for the trainer")
 
 
 class StudySpec(Strict):

@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from tuner.study.environment import Variables
 from tuner.study.parameter import MOST_CASES, Strict
-from tuner.study.spec import Name, Seconds, Variables
+from tuner.study.spec import Name, Seconds
 from tuner.study.variables import shell_split
 from tuner.trainers.arithmetic import Expression
 from tuner.trainers.presets import with_preset
