@@ -21,7 +21,7 @@ from tuner.scaling.results import Results, read
 from tuner.scaling.rows import LinkRow, Row, fits, link_table, mean_pct, table
 from tuner.scaling.splitting import divisions
 from tuner.scaling.subjects import LINKS
-from tuner.scaling.tabular import tsv
+from tuner.scaling.tabular import comparison_tsv
 from tuner.scaling.words import number, scaling_sentences, short, sized, split_sentences, topology
 
 SPLIT = "_split"
@@ -139,7 +139,7 @@ def main() -> None:
     ]
     folder = paths[0].parent
     (folder / "README.md").write_text("".join(parts))
-    (folder / "compare.tsv").write_text(tsv(compared, None))
+    (folder / "compare.tsv").write_text(comparison_tsv(compared, None))
 
 
 if __name__ == "__main__":

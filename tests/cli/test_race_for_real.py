@@ -10,8 +10,8 @@ from tests_docs import ROOT
 from benchmarks.racing.reference import CASE, also, reader
 
 pytestmark = [pytest.mark.minutes, pytest.mark.timeout(1200)]
-HOURS = 0.04
-"""For how long all runs train together: eight runs of 9 s and four of 18 s if four configs race."""
+HOURS = 0.06
+"""For how long all runs train together: eight runs of 13 s and four of 27 s if four configs race."""
 
 
 def test_the_bundled_trainers_configs_race_and_one_learns_most(tuner: Tuner, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tuner.job import Job
 from tuner.kept.race import KeptRun
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
-from tuner.probe.result import ProbeResult, Score
+from tuner.probe.result import Failure, ProbeResult, Score
 from tuner.probe.stop import Enough, Interrupted, Stop
 from tuner.racing.entrants import Entrant
 from tuner.racing.race import Place, Race
@@ -107,6 +107,18 @@ def test_a_race_goes_on_where_it_was_stopped(job: Job) -> None:
         assert len(runs.made) < len(whole.made)
     assert raced(job, runs) == expected
     assert rungs(runs) == rungs(whole)
+
+
+def test_a_run_that_trained_long_enough_is_whole_however_short_its_window(job: Job) -> None:
+    plans: list[ProbePlan] = []
+
+    def short(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        plans.append(plan)
+        return replace(trains(plan, stop), failure=Failure(kind=FailureKind.CRASH, rule="", detail="window too short"))
+
+    places = raced(replace(job, probe=short), Memory(), total_s=160.0)
+    assert not any(place.failure for place in places)
+    assert {plan.slot.limits.window_seconds for plan in plans} == {2.5, 5.0}
 
 
 def test_no_run_begins_that_the_time_is_too_short_for(job: Job) -> None:

@@ -25,6 +25,8 @@ SAMPLE_S = 1.0
 """A run's devices are read so often, in seconds: a long run would otherwise keep very many readings."""
 _NOT_THE_CONFIG = {Blame.HOST, Blame.SETUP}
 """Failures of the machine and of the set-up end the race, because they say nothing about a config."""
+WINDOW_SHARE = 0.25
+"""The share of a run's time that is enough to measure its samples per second."""
 MANY = 10_000_000
 """The iterations that no run reaches: its time ends it."""
 
@@ -174,14 +176,15 @@ class Race:
             except TrainerError as refusal:
                 failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="trainer", detail=str(refusal))
                 return KeptRun(config=entrant.config, seed=seed, seconds=seconds, failure=_in_words(failure))
-        if result.failure and result.failure.kind == FailureKind.INTERRUPTED:
+        following.note(result)
+        failure = None if following.is_whole else result.failure
+        if failure and failure.kind == FailureKind.INTERRUPTED:
             return None
-        if result.failure and result.failure.kind.blame in _NOT_THE_CONFIG:
+        if failure and failure.kind.blame in _NOT_THE_CONFIG:
             raise TrainerError(
-                f"the race stopped at {in_words(entrant.config)}: {_in_words(result.failure)}; whole runs are kept, "
+                f"the race stopped at {in_words(entrant.config)}: {_in_words(failure)}; whole runs are kept, "
                 "and the same command goes on"
             )
-        following.note(result)
         return KeptRun(
             config=entrant.config,
             seed=seed,
@@ -192,7 +195,7 @@ class Race:
             iterations_per_s=result.iterations / result.window_s if result.window_s else None,
             samples_per_s=result.samples_per_s,
             curve=thinned(following.curve),
-            failure=_in_words(result.failure) if result.failure else None,
+            failure=_in_words(failure) if failure else None,
             host=result.host,
         )
 
@@ -214,7 +217,12 @@ class _Following:
             return Go()
         self.trained_s = so_far.total_s - (so_far.start_up_s or so_far.total_s)
         self.note(so_far)
-        return Enough() if self.trained_s >= self._seconds else More()
+        return Enough() if self.is_whole else More()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the run has trained long enough, even if its window is too short for a probe."""
+        return self.trained_s >= self._seconds
 
     def note(self, result: ProbeResult) -> None:
         """Take over the newest score."""
@@ -228,6 +236,7 @@ def _limits(probe: ProbeSpec, seconds: float) -> ProbeSpec:
     return probe.model_copy(
         update={
             "iterations": MANY,
+            "window_seconds": min(probe.window_seconds, WINDOW_SHARE * seconds),
             "thin": False,
             "warm": False,
             "max_seconds": probe.max_seconds + 2.0 * seconds,
