@@ -36,8 +36,8 @@ def test_it_names_the_losses_that_stand_out() -> None:
         point("joined", 1500.0, gpus=BOTH, route="nvlink", error=10.0),
     )
     assert said(measured) == [
-        "fusion 64 (weak): 2 cards over NVLink make 1.500 ± 0.012 times the samples of one; "
-        "communication 21.0 ± 0.7 ms of 85.33 ms per step",
+        "fusion 64 (weak): 2 cards over NVLink make 1.500 ± 0.012 times the samples of one. "
+        "Of 85.33 ms per step are lost: communication 21.0 ± 0.7 ms",
         "fusion 64 (weak) over NVLink: serial part 50.0 ± 1.2 % (Gustafson)",
     ]
 
@@ -46,7 +46,7 @@ def test_losses_within_their_errors_are_not_told() -> None:
     measured = results(
         point("single", 1000.0, error=50.0), point("joined", 1980.0, gpus=BOTH, route="nvlink", error=100.0)
     )
-    assert said(measured)[0].endswith("no loss is clearly above 0")
+    assert said(measured)[0].endswith("No loss is clearly above 0")
 
 
 def test_a_law_that_does_not_fit_is_called_so() -> None:

@@ -95,8 +95,8 @@ def _worth(line: Line) -> str:
         answer = "hardly worth it"
     route = f" over {ROUTES[row.route]}" if row.route else ""
     return (
-        f"{sized(row)} ({row.scaling}) on {row.gpus} x {line.model}{route} makes {number(row.speed_up)} times the "
-        f"samples of one, for {row.gpus} times the devices: {efficiency:.0f} % of the samples per device; {answer}"
+        f"{sized(row)} ({row.scaling}) on {row.gpus} x {line.model}{route}: {number(row.speed_up)} times the samples "
+        f"of one device, {efficiency:.0f} % per device; {answer}"
     )
 
 

@@ -83,7 +83,7 @@ def ceiling_sentences(rows: Sequence[Row]) -> Iterator[str]:
     for one in ceilings(rows):
         yield (
             f"{one.workload} {one.size:,} (strong): {one.gpus} devices can make at most {number(one.speed_up)} times "
-            f"the samples of one, because one device with 1/{one.gpus} of the batch is no faster"
+            f"the samples of one. One device with 1/{one.gpus} of the batch is no faster"
         )
 
 
@@ -104,10 +104,10 @@ def _told(row: Row, devices: str) -> str:
         for loss in sorted(row.losses, key=lambda one: -one.ms)
         if loss.ms >= CERTAIN * (loss.error_ms or 0.0) and 100 * loss.ms >= LOSS_WORTH_PCT * step
     ]
-    lost = f"{', '.join(parts)} of {step:.4g} ms per step" if parts else "no loss is clearly above 0"
+    lost = f"Of {step:.4g} ms per step are lost: {', '.join(parts)}" if parts else "No loss is clearly above 0"
     return (
         f"{sized(row)} ({row.scaling}): {row.gpus} {devices}{_over(row.route)} make {number(row.speed_up)} times the "
-        f"samples of one; {lost}"
+        f"samples of one. {lost}"
     )
 
 
