@@ -69,13 +69,19 @@ def _tell(study: Study, trial: Trial, probing: Probing, step: Step) -> None:
     if result.failure:
         facts[FAILURE] = result.failure.kind
     else:
-        seconds = step.gpu_s / probing.ground.devices
-        shares = [
-            one.mem_peak_mib / one.mem_total_mib for one in result.devices if one.mem_peak_mib and one.mem_total_mib
-        ]
-        took = {MEMORY_SHARE: max(shares, default=None), START_S: seconds - step.row.run_s, RUN_S: step.row.run_s}
-        facts[COST] = {name: amount for name, amount in took.items() if amount}
+        facts[COST] = took(step, step.gpu_s / probing.ground.devices - step.row.run_s)
     for name, fact in facts.items():
         if fact:
             trial.set_user_attr(name, fact)
     tell(study, trial, replace(verdict, value=step.reading))
+
+
+def took(step: Step, start_s: float) -> dict[str, float]:
+    """Return what a probe took, as a study keeps it: the share of memory, the seconds of start and run."""
+    shares = [
+        one.mem_peak_mib / one.mem_total_mib
+        for one in step.row.result.devices
+        if one.mem_peak_mib and one.mem_total_mib
+    ]
+    amounts = {MEMORY_SHARE: max(shares, default=None), START_S: start_s, RUN_S: step.row.run_s}
+    return {name: amount for name, amount in amounts.items() if amount}

@@ -1,17 +1,21 @@
 """Measures what a search gains from a sibling, a similar case that was searched before.
 
     python -m benchmarks.search.siblings --apart 0 --seeds 8
+    python -m benchmarks.search.siblings --table a.parquet --table b.parquet --seeds 20
 
-Each pair of cases is invented. `surfaces` draws the elder case. The younger case differs by a factor of utilisation, of
-memory and of seconds, by what each value adds, and by the trend along the ladder. `--apart` says how much. The elder is
-searched alone, the younger alone and with the elder as its sibling. Scores are those of `compare.py`.
+Each pair of cases is invented, unless recorded tables are named: then each table is searched after each other one.
+`surfaces` draws the elder case. The younger case differs by a factor of utilisation, of memory and of seconds, by what
+each value adds, and by the trend along the ladder. `--apart` says how much. The elder is searched alone. The younger is
+searched alone, with the elder as its sibling, and with the elder but without the values that it measured. Scores are
+those of `compare.py`.
 """
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import permutations, product
+from pathlib import Path
 from typing import Annotated
 
 import optuna
@@ -19,15 +23,14 @@ import typer
 from rich.console import Console
 
 from benchmarks.search import surfaces
-from benchmarks.search.ours import gain_on
+from benchmarks.search.ours import gain_on, took
 from benchmarks.search.ours import search as searched_with
-from benchmarks.search.report import over_all
-from benchmarks.search.searching import Ground, Probing, Score, Step, best_reading, search
-from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
+from benchmarks.search.report import of_table, over_all
+from benchmarks.search.searching import Ground, Probing, Score, best_reading, search
 from tuner.replay.table import Table
 from tuner.search.choosing import Strategy
 from tuner.search.searching import by_drawing, by_gain
-from tuner.search.siblings import Cost, Sibling
+from tuner.search.siblings import Sibling
 from tuner.study.space import LADDER, Config
 from tuner.study.spec import SearchSpec
 
@@ -39,35 +42,67 @@ LEVELS = (0.7, 1.1)
 TPE_PROBES = 25
 
 
+Pair = Callable[[int], tuple[Table, Table]]
+"""Returns the tables of an elder and of a younger case for a seed."""
+
+
 def main(
     apart: Annotated[float, typer.Option(help="how far the cases are apart; 0: they have the same best")] = 1.0,
     families: Annotated[list[str] | None, typer.Option("--family", help="of invented surfaces")] = None,
+    recorded: Annotated[
+        list[Path] | None, typer.Option("--table", help="recorded; each is the elder of others")
+    ] = None,
     seeds: int = 8,
     samplers: Annotated[list[str] | None, typer.Option("--sampler", help="gain, tpe")] = None,
 ) -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    console = Console(width=300)
     tables: list[dict[str, list[Score]]] = []
-    for family in families or surfaces.CHARACTERS:
+    for name, pair in _recorded(recorded) if recorded else _invented(families or surfaces.CHARACTERS, apart):
         scores: dict[str, list[Score]] = {}
         for seed, sampler in product(range(seeds), samplers or ("gain", "tpe")):
-            alone, helped = _pair(family, seed, sampler, apart)
-            scores.setdefault(f"{sampler}, alone", []).append(alone)
-            scores.setdefault(f"{sampler}, with a sibling", []).append(helped)
+            for way, score in _scores(*pair(seed), seed, sampler):
+                scores.setdefault(f"{sampler}, {way}", []).append(score)
         tables.append(scores)
-    Console(width=300).print(over_all(tables))
+        console.print(of_table(name, scores))
+    console.print(over_all(tables))
 
 
-def _pair(family: str, seed: int, sampler: str, apart: float) -> tuple[Score, Score]:
-    """Search a younger case without its sibling and with it."""
-    drawn = surfaces.surface(family, seed)
-    elder = _probing(surfaces.tabulated(drawn, "amp_invented"), seed, sampler)
-    younger = surfaces.tabulated(_younger(drawn, random.Random(f"younger {seed}"), apart), "add_invented")
-    _searched(elder, sampler, [])
-    best = best_reading(elder.steps)
-    known = [(step.config, step.reading, step.row.verdict.error) for step in elder.steps if step.reading is not None]
-    siblings = [Sibling(case="amp_invented", best=best, costs=_costs(elder.steps), readings=known)] if best else []
-    alone, helped = _probing(younger, seed, sampler), _probing(younger, seed, sampler)
-    return _searched(alone, sampler, []), _searched(helped, sampler, siblings)
+def _invented(families: Sequence[str], apart: float) -> Iterator[tuple[str, Pair]]:
+    for family in families:
+
+        def pair(seed: int, family: str = family) -> tuple[Table, Table]:
+            drawn = surfaces.surface(family, seed)
+            younger = _younger(drawn, random.Random(f"younger {seed}"), apart)
+            return surfaces.tabulated(drawn, "amp_invented"), surfaces.tabulated(younger, "add_invented")
+
+        yield family, pair
+
+
+def _recorded(paths: Sequence[Path]) -> Iterator[tuple[str, Pair]]:
+    for elder, younger in permutations(map(Table.load, paths), 2):
+        yield f"{elder.header.case}, then {younger.header.case}", lambda _, pair=(elder, younger): pair
+
+
+def _scores(elder: Table, younger: Table, seed: int, sampler: str) -> Iterator[tuple[str, Score]]:
+    """Search a younger case without its sibling, with it, and with all but its values."""
+    before = _probing(elder, seed, sampler)
+    _searched(before, sampler, [])
+    siblings = list(_as_sibling(before, elder.header.case))
+    yield "alone", _searched(_probing(younger, seed, sampler), sampler, [])
+    yield "with a sibling", _searched(_probing(younger, seed, sampler), sampler, siblings)
+    if sampler == "gain":
+        without = [replace(one, readings=()) for one in siblings]
+        yield "with a sibling, without its values", _searched(_probing(younger, seed, sampler), sampler, without)
+
+
+def _as_sibling(probing: Probing, case: str) -> Iterator[Sibling]:
+    """Yield what a search leaves to a similar case, if it has measured anything."""
+    steps = [step for step in probing.steps if step.reading is not None]
+    if best := best_reading(steps):
+        known = [(step.config, step.reading, step.row.verdict.error) for step in steps if step.reading is not None]
+        costs = [(step.config, took(step, step.row.cold_s - step.row.run_s)) for step in steps]
+        yield Sibling(case=case, best=best, costs=costs, readings=known)
 
 
 def _probing(table: Table, seed: int, sampler: str) -> Probing:
@@ -84,21 +119,6 @@ def _strategy(name: str, probing: Probing, siblings: Sequence[Sibling]) -> Strat
     if name == "gain":
         return by_gain(space, gain_on(probing.ground, siblings), siblings)
     return by_drawing(space, SearchSpec(seed=probing.seed), siblings)
-
-
-def _costs(steps: list[Step]) -> list[Cost]:
-    """Return memory and seconds of the probes that have a value."""
-    return [(step.config, _cost(step)) for step in steps if step.reading is not None]
-
-
-def _cost(step: Step) -> dict[str, float]:
-    (device,) = step.row.result.devices
-    took = {
-        MEMORY_SHARE: (device.mem_peak_mib or 0.0) / surfaces.CARD_MIB,
-        START_S: step.row.cold_s - step.row.run_s,
-        RUN_S: step.row.run_s,
-    }
-    return {name: amount for name, amount in took.items() if amount}
 
 
 def _younger(elder: surfaces.Surface, draw: random.Random, apart: float) -> surfaces.Surface:
