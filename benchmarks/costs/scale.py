@@ -11,7 +11,6 @@ before the clock starts. An ask is an ask and a tell with the sampler TPE. Plain
 import argparse
 import json
 import multiprocessing
-import os
 import random
 import resource
 import subprocess
@@ -89,15 +88,27 @@ def add(table: Table, what: str, measured: Measured) -> None:
     table.add_row(what, f"{wall_s:.2f}", f"{cpu_s:.2f}", f"{peak_mib:,.0f}")
 
 
+LAUNCHER = """
+import os, sys, time
+begun_s = time.perf_counter()
+child = os.fork()
+if not child:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.execv(sys.argv[1], sys.argv[1:])
+_, status, used = os.wait4(child, 0)
+print(os.waitstatus_to_exitcode(status), time.perf_counter() - begun_s, used.ru_utime + used.ru_stime, used.ru_maxrss)
+"""
+"""Starts a command from a process of its own: on Linux a command's peak memory is at least that of who starts it."""
+
+
 def of_command(words: list[str]) -> Measured:
     """Run a command of the tuner and return what its process took."""
-    begun_s = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "tuner", *words], stdout=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"tuner {' '.join(words)} ended with exit code {process.returncode}")
-    return time.perf_counter() - begun_s, used.ru_utime + used.ru_stime, used.ru_maxrss / KIB_PER_MIB
+    command = [sys.executable, "-c", LAUNCHER, sys.executable, "-m", "tuner", *words]
+    launched = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    exit_code, wall_s, cpu_s, peak_kib = map(float, launched.stdout.split())
+    if exit_code:
+        raise SystemExit(f"tuner {' '.join(words)} ended with exit code {exit_code:.0f}")
+    return wall_s, cpu_s, peak_kib / KIB_PER_MIB
 
 
 Subject = Callable[[str], Callable[[], object]]

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,9 @@ def test_the_pictures_show_each_machine() -> None:
     assert pictures(lines(machines(lone=LONE), None), None) == []
 
 
+ALIASES = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [{f'*{a}, ' * 9}]\n" for a, b in pairwise("abcdefghij"))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -106,8 +110,12 @@ def test_the_pictures_show_each_machine() -> None:
         ("per_hour:\n  NVIDIA H200: -2\n", "per_hour"),
         ("per_hours:\n  NVIDIA H200: 2\n", "per_hours: unknown key"),
         ("per_hour: {}\n", "per_hour: is empty"),
-        ("[1", "is no YAML file"),
-        ("", "is no file of prices"),
+        ("[1", "file of prices .* cannot be read: line 1: .*\n.*looks like this"),
+        ("", "contains no mapping; a file of prices starts with `currency:`"),
+        (
+            "a: &a [x, x]\n" + "".join(f"{b}: &{b} [{f'*{a}, ' * 9}]\n" for a, b in pairwise("abcdefghij")),
+            "more than 20,000",
+        ),
     ],
 )
 def test_prices_that_cannot_be_used_are_refused(text: str, said: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tuner.devices.topology import Link
 from tuner.errors import TunerError
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import DeviceSummary
-from tuner.scaling.results import FORMAT, VERSION, Point, Results, read, write
+from tuner.scaling.results import FORMAT, MOST_BYTES, VERSION, Point, Results, read, write
 
 FULL = Results(
     written_at="2026-11-23T10:00:00+00:00",
@@ -46,6 +46,8 @@ def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("{", "is no JSON file"),
+        ("[" * 100_000, "is no JSON file: maximum recursion depth"),
+        (" " * (MOST_BYTES + 1), "is no JSON file: it is larger than 64 MiB"),
         ("[]", "is no result of `tuner scale`"),
         ('{"a": 1}', "is no result of `tuner scale`"),
         ('{"tuner_scale": 2}', "has version 2 of the results, and this tuner reads version 1"),
@@ -56,6 +58,29 @@ def test_a_file_that_cannot_be_used_is_refused(text: str, said: str, tmp_path: P
     path = tmp_path / "results.json"
     path.write_text(text)
     with pytest.raises(TunerError, match=said):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("part", "number"),
+    [
+        ("samples_per_s", "0.0"),
+        ("samples_per_s", "NaN"),
+        ("samples_per_s", "1e-320"),
+        ("samples_per_s_se", "1e999"),
+        ("samples_per_s_se", "-1"),
+        ("samples_per_step", "Infinity"),
+        ("beside", "0"),
+        ("gpus", "[]"),
+    ],
+)
+def test_a_number_that_nothing_measures_is_damage(part: str, number: str, tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    write(FULL, path)
+    body = json.loads(path.read_text())
+    body["points"][0][part] = "HERE"
+    path.write_text(json.dumps(body).replace('"HERE"', number))
+    with pytest.raises(TunerError, match=rf"is damaged at points\.0\.{part}: .*; measure again"):
         read(path)
 
 

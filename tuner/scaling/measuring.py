@@ -148,7 +148,7 @@ def _point(run: Run, subject: Measured, team: Team, result: ProbeResult) -> Poin
     )
     if result.failure:
         return replace(point, failure=result.failure.kind, detail=result.failure.detail)
-    if result.samples_per_s is None:
+    if not result.samples_per_s:
         raise TrainerError(
             f"{run.subject}: the trainer counts no samples, so nothing can be compared; let its progress report samples"
         )

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
-from tuner.errors import TunerError
+from tuner.errors import StudyError, TunerError
 from tuner.study.complaints import complaints
 from tuner.study.parameter import Number, Strict
+from tuner.study.reading import read_mapping
 
 EXAMPLE = "currency: USD\nper_hour:\n  NVIDIA H200: 3.50\n"
 """What a file of prices looks like."""
@@ -34,17 +33,12 @@ def read_prices(path: Path, needed: Sequence[tuple[str, str]]) -> Prices:
     Raises TunerError for a file that cannot be used, and for one that lacks a price.
     """
     try:
-        raw = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
-        prices = Prices.model_validate(raw)
-    except OSError as error:
-        raise TunerError(
-            f"{path} cannot be read: {error.strerror}; a file of prices looks like this:\n{EXAMPLE}"
-        ) from error
+        prices = Prices.model_validate(read_mapping(path, what="file of prices", starts="currency:"))
+    except StudyError as error:
+        raise TunerError(f"{error}\na file of prices looks like this:\n{EXAMPLE}") from error
     except ValidationError as error:
         wrong = "\n  ".join(complaints(error, Prices))
         raise TunerError(f"{path} is no file of prices:\n  {wrong}\nit looks like this:\n{EXAMPLE}") from error
-    except (YAMLError, ValueError) as error:
-        raise TunerError(f"{path} is no YAML file: {error}") from error
     missing = [(machine, model) for machine, model in needed if prices.of(machine, model) is None]
     if missing:
         models = ", ".join(dict.fromkeys(f"{model!r} (of {machine})" for machine, model in missing))

@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 from tuner.devices.topology import Link as PairLink
 from tuner.errors import TunerError
@@ -28,6 +28,8 @@ Mode = Literal["single", "beside", "apart", "joined"]
 """
 Route = Literal["nvlink", "p2p", "host", "gloo"]
 """How data goes from rank to rank: over NVLink, from card to card over PCIe, through the host's memory, or on CPUs."""
+Amount = Annotated[float, Field(gt=1e-12, lt=1e18)]
+"""A rate, a time or a number of samples; a file with another number is damaged."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,18 +40,18 @@ class Point:
     size: int | None
     """The workload's size; None where the trainer has none."""
     mode: Mode
-    gpus: tuple[int, ...]
+    gpus: Annotated[tuple[int, ...], Field(min_length=1)]
     """The positions of the devices in the list of the machine's devices."""
     route: Route | None = None
     """How the ranks exchange data; None for a single rank."""
-    beside: int = 1
+    beside: Annotated[int, Field(ge=1)] = 1
     """How many programs run at the same time, this program included."""
-    samples_per_s: float | None = None
+    samples_per_s: Amount | None = None
     """Of all ranks of the program together."""
-    samples_per_s_se: float | None = None
-    samples_per_step: float | None = None
+    samples_per_s_se: Annotated[float, Field(ge=0.0, lt=1e18)] | None = None
+    samples_per_step: Amount | None = None
     """The samples of all ranks in a step: an update of a built-in workload, an iteration of any other trainer."""
-    window_s: float | None = None
+    window_s: Amount | None = None
     devices: tuple[DeviceSummary, ...] = ()
     """Utilisation, activity of multiprocessors, memory and power of each device."""
     failure: FailureKind | None = None
@@ -72,6 +74,7 @@ class Subject:
     """The parts of a batch, where the model is split."""
 
 
+@with_config(ConfigDict(allow_inf_nan=False))
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Results:
     """All that one call of `tuner scale` has measured on one machine."""
@@ -100,6 +103,8 @@ class Results:
 
 
 _ADAPTER = TypeAdapter(Results)
+MOST_BYTES = 64 * 2**20
+"""No results are larger: each run takes less than a kilobyte."""
 
 
 def write(results: Results, path: Path) -> None:
@@ -109,14 +114,18 @@ def write(results: Results, path: Path) -> None:
 
 
 def read(path: Path) -> Results:
-    """Read results. Raises TunerError for a file that does not exist, is damaged, or has another version."""
+    """Read results. Raises TunerError for a file that does not exist, is damaged, too large, or of another version."""
     try:
-        body: Any = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise ValueError(f"it is larger than {MOST_BYTES // 2**20} MiB")
+        body: Any = json.loads(content)
     except OSError as error:
         raise TunerError(
             f"{path} cannot be read: {error.strerror}; `tuner scale --out FILE` writes such files"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TunerError(f"{path} is no JSON file: {error}; `tuner scale --out FILE` writes such files") from error
     version = body.get(FORMAT) if isinstance(body, dict) else None
     if version is None:

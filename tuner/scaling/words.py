@@ -31,6 +31,8 @@ CERTAIN = 2.0
 """A loss is told if it is at least this many of its standard errors."""
 TWO_DIGITS = 2.0
 """An error whose first digit is below this number is shown with two digits, and any other error with one."""
+MOST_DECIMALS = 12
+"""A number is shown with at most so many decimals, however small its error is."""
 LOSS_WORTH_PCT = 1.0
 """A loss is told if it is at least this percentage of the step."""
 
@@ -39,7 +41,7 @@ def number(one: Measure, digits: int = 3) -> str:
     """Return a number with its standard error; the error's size decides the decimals."""
     if one.error is None or one.error == 0:
         return f"{one.value:.{digits}g}" if abs(one.value) < 10**digits else f"{one.value:,.0f}"
-    decimals = math.ceil(-math.log10(one.error / TWO_DIGITS))
+    decimals = min(math.ceil(-math.log10(one.error / TWO_DIGITS)), MOST_DECIMALS)
     shown = max(decimals, 0)
     return f"{round(one.value, decimals):,.{shown}f} ± {round(one.error, decimals):,.{shown}f}"
 

@@ -1,4 +1,4 @@
-"""Reads a study file as plain values, within bounds on its size, its depth and the number of its values.
+"""Reads a YAML file as plain values, within bounds on its size, its depth and the number of its values.
 
 An alias stands for a whole part of the file, so a small file may describe more values than any memory holds. The bounds
 are checked on the parsed file before any alias is replaced by what it stands for.
@@ -26,42 +26,45 @@ _HINTS = {
 """Hints for common mistakes: a part of the YAML parser's message → what the user can do."""
 
 
-def read_mapping(path: Path) -> dict[str, Any]:
-    """Return the keys and values of a study file. Raises StudyError for a file that cannot be read, or is too large."""
+def read_mapping(path: Path, *, what: str = "study file", starts: str = "name:") -> dict[str, Any]:
+    """Return the keys and values of a YAML file. Raises StudyError for a file that cannot be read, or is too large.
+
+    `what` the file is and how it `starts` are words of the messages.
+    """
     try:
-        raw = _values(_text(path), path)
+        return _mapping(path, what, starts)
     except RecursionError as error:
-        raise StudyError(f"study file {path} is nested too deeply, or one of its aliases contains itself") from error
+        raise StudyError(f"{what} {path} is nested too deeply, or one of its aliases contains itself") from error
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         wrong = f"{error.context} {error.problem}"
         hint = next((f"; {hint}" for part, hint in _HINTS.items() if part in wrong), "")
-        raise _refused(path, f"line {line}: {error.problem}{hint}") from error
+        raise _refused(path, what, f"line {line}: {error.problem}{hint}") from error
     except OSError as error:
-        raise _refused(path, f"{error.strerror}; name another file, or fix it") from error
+        raise _refused(path, what, f"{error.strerror}; name another file, or fix it") from error
     except (YAMLError, ValueError, TypeError, OverflowError) as error:  # not UTF-8, or a date such as 2026-13-45
-        raise _refused(path, str(error)) from error
-    if not isinstance(raw, dict):
-        raise StudyError(f"{path} contains no mapping; a study file starts with `name:`")
-    return raw
+        raise _refused(path, what, str(error)) from error
 
 
-def _text(path: Path) -> str:
+def _mapping(path: Path, what: str, starts: str) -> dict[str, Any]:
     with path.open("rb") as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        raise _refused(path, f"it is larger than {MOST_BYTES // 1024} KiB; leave cases or values out")
-    return content.decode()
+        raise _refused(path, what, f"it is larger than {MOST_BYTES // 1024} KiB; leave cases or values out")
+    raw = _values(content.decode())
+    if not isinstance(raw, dict):
+        raise StudyError(f"{path} contains no mapping; a {what} starts with `{starts}`")
+    return raw
 
 
-def _values(text: str, path: Path) -> Any:
+def _values(text: str) -> Any:
     yaml = YAML(typ="safe")
     root = yaml.compose(text)
     if root is None:
         return None
     if _count(root, {}, 0) > MOST_VALUES:
-        raise _refused(
-            path, f"it holds more than {MOST_VALUES:,} values, those of aliases included; leave cases or values out"
+        raise ValueError(
+            f"it holds more than {MOST_VALUES:,} values, those of aliases included; leave cases or values out"
         )
     return yaml.constructor.construct_document(root)
 
@@ -78,5 +81,5 @@ def _count(node: Node, known: dict[int, int], depth: int) -> int:
     return known[id(node)]
 
 
-def _refused(path: Path, why: str) -> StudyError:
-    return StudyError(f"study file {path} cannot be read: {why}")
+def _refused(path: Path, what: str, why: str) -> StudyError:
+    return StudyError(f"{what} {path} cannot be read: {why}")
