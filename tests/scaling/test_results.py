@@ -46,6 +46,7 @@ def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("{", "is no JSON file"),
+        (r'{"tuner_scale": 1, "tuner": "\ud800"}', "is no JSON file: .*surrogates not allowed"),
         ("[" * 100_000, "is no JSON file: maximum recursion depth"),
         (" " * (MOST_BYTES + 1), "is no JSON file: it is larger than 64 MiB"),
         ("[]", "is no result of `tuner scale`"),

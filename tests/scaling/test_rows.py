@@ -44,8 +44,9 @@ def test_strong_scaling_compares_the_same_whole_batch() -> None:
     assert sum(lost.values()) == pytest.approx(row.step_ms.value - 20.0)
 
 
-def test_a_failed_measurement_has_no_row() -> None:
-    assert {row.route for row in table(MEASURED)} == {None, "nvlink"}
+def test_a_failed_measurement_has_no_row_nor_has_a_rate_whose_step_is_unknown() -> None:
+    unknown = replace(point("joined", 99.0, size=64, gpus=BOTH, route="p2p", error=1.0), samples_per_step=None)
+    assert {row.route for row in table(MEASURED.with_points(unknown))} == {None, "nvlink"}
 
 
 def test_a_split_model_is_compared_with_the_whole_model_on_one_gpu() -> None:

@@ -121,6 +121,7 @@ def read(path: Path) -> Results:
         if len(content) > MOST_BYTES:
             raise ValueError(f"it is larger than {MOST_BYTES // 2**20} MiB")
         body: Any = json.loads(content)
+        json.dumps(body, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except OSError as error:
         raise TunerError(
             f"{path} cannot be read: {error.strerror}; `tuner scale --out FILE` writes such files"

@@ -83,7 +83,8 @@ class _Index:
 
     def __init__(self, results: Results, subject: Subject) -> None:
         self.subject = subject
-        self.points = [one for one in results.points if one.workload == subject.name and one.samples_per_s]
+        measured = (one for one in results.points if one.samples_per_s and one.samples_per_step)
+        self.points = [one for one in measured if one.workload == subject.name]
 
     def of(self, mode: Mode, size: int | None, gpus: int | None = None) -> list[Point]:
         """Return the points of a mode and size; `gpus` is the number of devices at work."""
@@ -208,7 +209,12 @@ def link_table(results: Results, links: str) -> list[LinkRow]:
             bus_gb_per_s=point.size * 2 * (ranks - 1) / ranks / (time.value / MS_PER_S) / 1e9,
         )
         for point in results.points
-        if point.workload == links and point.samples_per_s and point.size and point.route and point.mode == "joined"
+        if point.workload == links
+        and point.samples_per_s
+        and point.samples_per_step
+        and point.size
+        and point.route
+        and point.mode == "joined"
         for ranks, time in [(len(point.gpus), _step_ms(point))]
     ]
 
