@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.kept import case, probe
+from tuner.kept import case, probe, race
 from tuner.kept.case import KeptCase
 from tuner.kept.probe import KeptProbe
 from tuner.kept.storable import MOST, MOST_CHARACTERS, UNREADABLE, read_json, storable
@@ -104,6 +104,20 @@ def test_a_case_of_an_older_record_has_the_usual_files_and_its_name_says_what_it
     assert older.files == {"agent_config": "ppo.yaml", "env_config": "", "engine_config": ""}
     assert case.known_case("amp_walk", older) == case.known_case("amp_walk", None) == Case(name="amp_walk")
     assert case.known_case("Walk-v0", CASE) == Case(name="Walk-v0", method="walk", robot=("walker",))
+
+
+RUN = {"config": {"num_envs": 8}, "seed": 0, "seconds": 60.0, "curve": [[1.0, -5.0], [2.0, 7.0]]}
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [{"seconds": 1e300}, {"seconds": "long"}, {"curve": [[1.0, 1e308]]}, {"curve": [[1.0]]}, {"config": 5}],
+)
+def test_a_damaged_run_of_a_race_is_none(damaged: dict[str, object]) -> None:
+    known = race.decode_json(json.dumps(RUN))
+    assert known
+    assert known.curve == ((1.0, -5.0), (2.0, 7.0))
+    assert race.decode_json(json.dumps(RUN | damaged)) is None
 
 
 def test_what_no_database_can_store_is_replaced() -> None:

@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from tuner.kept.names import RACE
 from tuner.kept.storable import read_json, storable
+from tuner.probe.counts import MOST
 from tuner.study.space import Config
+
+Number = Annotated[float, Field(ge=-MOST, le=MOST)]
+"""As large as the numbers that a probe reads; of larger numbers, no mean could be computed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,16 +21,16 @@ class KeptRun:
 
     config: Config
     seed: int
-    seconds: float
+    seconds: Number
     """How long the run was to train."""
     started_at: str = ""
     """UTC, ISO 8601."""
     start_up_s: float | None = None
-    trained_s: float = 0.0
+    trained_s: Number = 0.0
     iterations_per_s: float | None = None
     samples_per_s: float | None = None
     """The samples per second of all ranks together."""
-    curve: tuple[tuple[float, float], ...] = ()
+    curve: tuple[tuple[Number, Number], ...] = ()
     """The scores as pairs of seconds and score, at most `MOST_POINTS`."""
     failure: str | None = None
     """Why the run ended early; None for a whole run."""
