@@ -16,6 +16,7 @@ from tuner.scaling.results import write
         ("--split --devices cpu:1", "--split divides work among cards, and tuner sees 1 CPU rank(s)"),
         ("--split --gpus 2 --devices cpu:2", "leave out --gpus 2"),
         ("--gpus 1,x --devices cpu:2", "--gpus '1,x': write whole numbers"),
+        (f"--gpus {'9' * 5000} --devices cpu:2", "write whole numbers of at least 1"),
         ("nonsense --devices cpu:2", "'nonsense' is unknown; known: ppo, fusion, voxelize, pipeline, allreduce"),
         ("fusion voxelize --sizes 8 --devices cpu:2", "--sizes belong to one workload"),
         ("fusion --study reference --devices cpu:2", "leave out fusion"),

@@ -82,7 +82,9 @@ def test_cards_without_a_driver_are_refused_with_what_would_do():
         open_devices("0,1", connect=no_driver)
 
 
-@pytest.mark.parametrize("spec", ["", "gpu", "cpu:", "cpu:0", "cpu:-1", "0,", "0, 1", "-1", "auto,0", "cuda:0"])
+@pytest.mark.parametrize(
+    "spec", ["", "gpu", "cpu:", "cpu:0", "cpu:-1", "0,", "0, 1", "-1", "auto,0", "cuda:0", "9" * 5000]
+)
 def test_other_words_are_refused_with_those_that_are_known(spec: str):
     with pytest.raises(DeviceError, match="is none of: auto, cpu, cpu:RANKS"):
         open_here(spec)

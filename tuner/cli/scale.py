@@ -119,6 +119,10 @@ def scale(
         )
 
 
+MOST_DIGITS, SHOWN = 12, 40
+"""How many digits a number of GPUs or a size may have, and how much of a wrong text a message repeats."""
+
+
 def _built_in(
     names: Sequence[str], sizes: tuple[int, ...] | None, source: DeviceSource, seconds: float
 ) -> list[Scaled]:
@@ -169,6 +173,6 @@ def _counts(gpus: str | None, source: DeviceSource, *, split: bool) -> tuple[int
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise StudyError(f"{option} {text!r}: write whole numbers of at least 1, separated by commas")
+    if not all(part.isdecimal() and len(part) <= MOST_DIGITS and int(part) > 0 for part in parts):
+        raise StudyError(f"{option} {text[:SHOWN]!r}: write whole numbers of at least 1, separated by commas")
     return tuple(sorted({int(part) for part in parts}))

@@ -37,11 +37,11 @@ def open_devices(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = vis
     Raises DeviceError when `spec` has another form, when a card does not exist, when there are more than
     `MOST_RANKS_PER_CORE` ranks per core, or when the driver does not answer.
     """
-    if cpu := re.fullmatch(r"cpu(?::([1-9]\d*))?", spec):
+    if cpu := re.fullmatch(r"cpu(?::([1-9]\d{0,9}))?", spec):
         return _open_cpu(int(cpu[1] or _DEFAULT_CPU_RANKS))
     if spec == "auto":
         return _open_all(connect, cuda_order)
-    if re.fullmatch(r"\d+(,\d+)*", spec):
+    if re.fullmatch(r"\d{1,9}(,\d{1,9})*", spec):
         return _open_cards([int(index) for index in spec.split(",")], connect, cuda_order)
     raise DeviceError(f"devices {spec!r} is none of: auto, cpu, cpu:RANKS, or CUDA indices such as 0,1")
 

@@ -27,7 +27,7 @@ _LEAST_WORKERS = 2
 _SWITCHED = {"true", "false", "on", "off", "yes", "no"}
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
 _CONFIG_FILE = re.compile(r"\.(?:ya?ml|json|toml|ini|cfg|gin)$")
-_BOUNDS = re.compile(r"(\d+)\.\.(\d+)")
+_BOUNDS = re.compile(r"(\d{1,15})\.\.(\d{1,15})")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
