@@ -11,7 +11,7 @@ from benchmarks.racing.reference import CASE, also, reader
 
 pytestmark = [pytest.mark.minutes, pytest.mark.timeout(1200)]
 HOURS = 0.06
-"""For how long all runs train together: eight runs of 13 s and four of 27 s if four configs race."""
+"""For how long all runs train together: 22 runs of 5 to 22 s if six configs race, or 12 of 13 to 27 s with four."""
 
 
 def test_the_bundled_trainers_configs_race_and_one_learns_most(tuner: Tuner, tmp_path: Path) -> None:
@@ -26,8 +26,8 @@ def test_the_bundled_trainers_configs_race_and_one_learns_most(tuner: Tuner, tmp
     assert len(made) >= 4
     assert min(made.values()) == 2
     assert all(run.trained_s >= run.seconds for run in runs)
-    begun, ended = zip(*((run.curve[0][1], run.curve[-1][1]) for run in runs), strict=True)
-    assert sum(ended) > 1.05 * sum(begun)
+    longest_s = max(run.seconds for run in runs)
+    assert any(run.curve[-1][1] > 1.05 * run.curve[0][1] for run in runs if run.seconds == longest_s)
     assert "learns most" in out
     assert "Two equal configs would differ so in" in out
     assert "min_avg_util" in out

@@ -182,6 +182,16 @@ def test_runs_train_with_their_own_seeds_and_real_settings(job: Job) -> None:
     assert not any(plan.request or plan.slot.limits.thin for plan in plans)
 
 
+def test_runs_on_other_cards_are_told(job: Job) -> None:
+    cards = iter(["GPU-a"] * 5 + ["GPU-b"] * 7)
+
+    def elsewhere(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        return replace(trains(plan, stop), host={"name": "node", "devices": next(cards)})
+
+    *_, last = verdict(raced(replace(job, probe=elsewhere), Memory()), {})
+    assert last == "The runs had 2 sets of devices: GPU-a; GPU-b. This alone may change scores."
+
+
 def test_a_trainer_without_scores_is_said(job: Job) -> None:
     def mute(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return replace(trains(plan, stop), score=None)

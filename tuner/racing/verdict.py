@@ -54,6 +54,10 @@ def verdict(places: Sequence[Place], updates: Mapping[int, float | None]) -> Ite
         second, follows = finalists[1]
         yield _lead(mean, second.entrant, follows, freedom=sum(one.runs - 1 for _, one in finalists))
     yield from _foretold(places, updates)
+    devices = {found for place in places for run in place.runs if (found := run.host.get("devices"))}
+    if len(devices) > 1:
+        named = "; ".join(sorted(devices))
+        yield f"The runs had {len(devices)} sets of devices: {named}. This alone may change scores."
 
 
 def _lead(first: Mean, second: Entrant, follows: Mean, *, freedom: int) -> str:

@@ -131,6 +131,7 @@ def split_sentences(results: Results, divisions: list[Division]) -> Iterator[str
     """Yield how each workload is divided among the cards, and which workload belongs on which card."""
     if not results.on_gpu:
         yield CPU_NOTE
+    yield from busy_with_others(device for one in results.points if one.mode == "single" for device in one.devices)
     for one in divisions:
         shares = ", ".join(f"{100 * share:.1f} %" for share in one.shares)
         total, best = one.throughput.value, one.alone[one.best_card].value
