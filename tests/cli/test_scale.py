@@ -1,12 +1,19 @@
 """`tuner scale`: what cannot be measured is refused with one message before anything starts."""
 
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from tests_cli import Tuner
+from tests_docs import ROOT
 from tests_scaling import point, results
 
-from tuner.scaling.results import write
+from tuner.cli.scale_tables import show_comparison, show_scaling
+from tuner.scaling.comparing import Machine, lines
+from tuner.scaling.results import read, write
+from tuner.scaling.rows import table
+from tuner.scaling.words import short
 
 
 @pytest.mark.parametrize(
@@ -49,3 +56,17 @@ def test_a_file_that_cannot_be_gone_on_with_is_kept(text: str | None, said: str,
     assert code == 2
     assert said in err
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["one_h200", "two_cpu_ranks"])
+def test_the_tables_fit_into_80_columns(name: str) -> None:
+    found = read(ROOT / f"benchmarks/results/scaling/{name}.json")
+    shown = StringIO()
+    console = Console(width=80, file=shown, soft_wrap=True)
+    show_scaling(console, found)
+    show_comparison(console, lines([Machine(name=name, results=found)], None), None)
+    tables = [line for line in shown.getvalue().splitlines() if line.startswith("  ")]
+    assert len(tables) > 2 * len(table(found))
+    assert max(map(len, tables)) <= 80
+    for row in table(found):
+        assert any(f"{row.size:,} " in line and short(row.samples_per_s) in line for line in tables)
