@@ -84,25 +84,42 @@ def test_lines_of_an_unknown_form_give_patterns() -> None:
     assert options["learning"] == ["batch_size"]
 
 
-def text_of(command: str, *lines: str, devices: str = "cpu:1") -> str:
-    """Return the study file for a command that prints these lines."""
-    drafted = draft(shlex.split(command), devices=devices)
+def text_of(command: str, *lines: str, ranks: int = 1) -> str:
+    """Return the study file for a command that prints these lines, one a second."""
+    drafted = draft(shlex.split(command), devices=f"cpu:{ranks}")
     found = find_progress([Line(t_s=float(place), text=text) for place, text in enumerate(lines)])
     assert found is not None
-    uses = [Used(device=Device(name="cpu:0", model="a CPU"), util_pct=51.0, mem_peak_mib=300.0, worked=True)]
-    written = study_text("made", drafted, Watched(found=found, samples=(), seconds=30.0), devices, uses)
+    devices = [Device(name=f"cpu:{rank}", model="a CPU") for rank in range(ranks)]
+    uses = [Used(device=device, util_pct=51.0, mem_peak_mib=300.0, worked=True) for device in devices]
+    written = study_text("made", drafted, Watched(found=found, samples=(), seconds=30.0), drafted.devices, uses)
     StudySpec.model_validate(YAML(typ="safe").load(written))
     return written
 
 
-def test_the_comment_about_samples_fits_what_is_counted() -> None:
-    command = "python train.py --per_device_train_batch_size 32"
-    assert "samples_per_iteration: '{per_device_train_batch_size} * {ranks}'" in text_of(
-        command, *(f"step {n}" for n in range(9))
-    )
-    said = text_of(command, *(f"epoch 1 [{n * 320}/6000]" for n in range(9)))
-    assert "a multiple of the batch, 32. If it counts samples of all ranks:\n    # samples_per_iteration: 1\n" in said
-    assert "counts as one iteration, however many steps" in text_of(command, *(f"loss 2.3{n}" for n in range(9)))
+@pytest.mark.parametrize(
+    ("line", "ranks", "said"),
+    [
+        ("step {n}", 1, "samples_per_iteration: '{{per_device_train_batch_size}} * {{ranks}}'"),
+        (
+            "epoch 1 [{n}20/6000]",
+            1,
+            "a multiple of the batch, 10. If it counts samples of all ranks:\n    # samples_per_it",
+        ),
+        ("loss 2.3{n}", 1, "counts as one iteration, however many steps"),
+        ("step {n} samples {n}0", 2, "Tuner needs those of all 2 ranks"),
+        ("step {n} speed 21.{n} samples/s", 2, "Tuner needs those of all 2 ranks"),
+    ],
+    ids=["steps", "batches", "lines", "samples of a rank", "speed of a rank"],
+)
+def test_the_comment_about_samples_fits_what_is_counted(line: str, ranks: int, said: str) -> None:
+    lines = [line.format(n=2 * n) for n in range(1, 9)]
+    assert said.format() in text_of("python train.py --per_device_train_batch_size 10", *lines, ranks=ranks)
+
+
+@pytest.mark.parametrize(("line", "ranks"), [("step {n} samples {n}0", 1), ("step {n} samples {m}0", 2)])
+def test_samples_of_all_ranks_need_no_comment(line: str, ranks: int) -> None:
+    lines = [line.format(n=2 * n, m=4 * n) for n in range(1, 9)]
+    assert "samples_per_iteration" not in text_of("python train.py --batch-size 10", *lines, ranks=ranks)
 
 
 def test_a_script_of_several_lines_stays_whole() -> None:

@@ -14,7 +14,7 @@ from tuner.cli.options import RUNS, Devices, Runs
 from tuner.drafting.asking import ask_searches
 from tuner.drafting.draft import Ask, Draft, Used, draft, narrowed, study_name, used
 from tuner.drafting.first_run import FirstRun, first_run
-from tuner.drafting.progress import Found
+from tuner.drafting.samples import said
 from tuner.drafting.writing import preset_text, study_text
 from tuner.errors import OutputError, StudyError
 from tuner.study.load import load
@@ -116,7 +116,7 @@ def _understood(console: Console, drafted: Draft, seen: FirstRun, uses: list[Use
     each = "" if found.iteration_s is None else f", {found.iteration_s:.2g} s per iteration"
     console.print(f"  the first after {first.t_s:.1f} s{each}", markup=False)
     console.print(f"  last line: {found.lines[-1][-120:]}", markup=False)
-    console.print(f"  samples: {_samples(drafted, found)}", markup=False)
+    console.print(f"  samples: {said(drafted, found, sum(use.worked for use in uses))}", markup=False)
     for use in uses:
         util = "unknown" if use.util_pct is None else f"{use.util_pct:.0f} % busy"
         memory = "" if use.mem_peak_mib is None else f", {use.mem_peak_mib:.0f} MiB"
@@ -124,13 +124,3 @@ def _understood(console: Console, drafted: Draft, seen: FirstRun, uses: list[Use
     if any(use.worked for use in uses) and not all(use.worked for use in uses):
         idle = ", ".join(use.device.name for use in uses if not use.worked)
         console.print(f"  {idle} did nothing and is left out; does the command start enough ranks?", markup=False)
-
-
-def _samples(drafted: Draft, found: Found) -> str:
-    if found.counts_samples:
-        return f"{found.reports[-1].samples} in all, counted by the command"
-    if computed := drafted.samples_per_iteration(found.preset):
-        return f"{computed} in each iteration"
-    if found.prints_speeds:
-        return "not counted; the printed speed counts if it is that since the line before, and no average"
-    return "not counted, so samples/s are unknown"

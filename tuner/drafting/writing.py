@@ -4,12 +4,10 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from math import gcd
 from typing import Any
 
+from tuner.drafting import samples
 from tuner.drafting.draft import Draft, Used
-from tuner.drafting.progress import Found
 from tuner.drafting.watching import Watched
 from tuner.trainers.presets import ACCUMULATED, PRESETS
 
@@ -29,7 +27,6 @@ _MIMICKIT = (
 def study_text(name: str, draft: Draft, watched: Watched, devices: str, uses: Sequence[Used]) -> str:
     """Return the text of a study file for a command that was watched."""
     found = watched.found
-    samples = "" if found.counts_samples else draft.samples_per_iteration(found.preset)
     return "\n".join(
         [
             f"# Made by `tuner init` from: {one_line(shlex.join(draft.words))}",
@@ -41,7 +38,7 @@ def study_text(name: str, draft: Draft, watched: Watched, devices: str, uses: Se
             "  options:",
             f"    command: {text(' '.join(map(_word, draft.template.words)))}",
             *_progress(draft, watched),
-            *_samples(draft, samples, found),
+            *(f"    {line}" for line in samples.lines(draft, found, sum(use.worked for use in uses))),
             *_env(draft.env, found.preset),
             *_learning(draft),
             f"devices: {text(devices)}  # {_seen(uses)}",
@@ -81,29 +78,6 @@ def _progress(draft: Draft, watched: Watched) -> list[str]:
         "    progress:",
         *(f"      - {text(pattern)}" for pattern in found.patterns),
     ]
-
-
-def _samples(draft: Draft, samples: str, found: Found) -> list[str]:
-    if found.counts_samples:
-        return []
-    if samples:
-        return [f"    samples_per_iteration: {text(samples)}  # of all ranks; check it where your batch is the total"]
-    if batch := _counted_in_batches(draft, found):
-        return [
-            f"    # The count always grows by a multiple of the batch, {batch}. If it counts samples of all ranks:",
-            "    # samples_per_iteration: 1",
-        ]
-    return [
-        "    # Samples/s are unknown. If a counted iteration is one batch of each rank, this line gives them:",
-        f"    # samples_per_iteration: '{{{draft.batch}}} * {{ranks}}'",
-    ]
-
-
-def _counted_in_batches(draft: Draft, found: Found) -> int | None:
-    """Return the typed batch if all steps of the count are multiples of it, as in `[640/60000]`."""
-    counts = [report.iteration for report in found.reports]
-    batch, step = draft.config.get(draft.batch), gcd(*(later - count for count, later in pairwise(counts)))
-    return batch if isinstance(batch, int) and batch > 1 and step > 0 and step % batch == 0 else None
 
 
 def _env(env: Mapping[str, str], preset: str | None) -> list[str]:
@@ -162,7 +136,7 @@ def preset_text(name: str, preset: str) -> str:
     if not row.command:
         return "\n".join([*_MIMICKIT, *space, ""])
     known = row.samples.removesuffix(ACCUMULATED)
-    samples = [f"    samples_per_iteration: {text(known)}"] if known else []
+    counted = [f"    samples_per_iteration: {text(known)}"] if known else []
     return "\n".join(
         [
             "# Put your own command in: its script, its flags, and {placeholders} for the values that are searched.",
@@ -173,7 +147,7 @@ def preset_text(name: str, preset: str) -> str:
             f"    command: {text(row.command)}",
             f"    # one iteration: {row.counts}",
             f"    progress: {preset}",
-            *samples,
+            *counted,
             "devices: auto",
             "space:",
             *space,
