@@ -2,17 +2,11 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tuner.probe.counts import number
-
 RECURS = 3
 """The fewest lines of one form that can show progress."""
-MOST_LINES = 4_000
-"""The most lines that are looked at: the last ones."""
-_FORMS = 400
 _STEADY, _GROWING = 0.7, 0.9
 """The shares of steps between neighbouring lines that are equal, and that are upwards, in a counter.
 
@@ -21,9 +15,6 @@ A counter may start again at each epoch. A number that starts again more often n
 LEAST_LINES = 4
 """The fewest lines of an epoch in whose output a count with an end starts again, such as `[10/40]`."""
 
-_CLOCK = r"\d{4}-\d\d-\d\d|\d{1,2}(?::\d\d){1,2}(?:[.,]\d+)?"
-_NUMERAL = r"[-+]?(?:\d{1,3}(?:[,_]\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?(?:[kKMGB](?![A-Za-z]))?"
-_PIECE = re.compile(rf"(?P<clock>{_CLOCK})|(?<![A-Za-z\d.])(?P<number>{_NUMERAL})")
 _ITERATION = re.compile(
     r"(?i)(?:\b|_)(?:it|iter|iters|iterations?|steps?|updates?|batch|epochs?|episodes?|rounds?)\W*$"
 )
@@ -43,8 +34,6 @@ MOST_MARKS = 3
 _SKIPPED = r"[-+\w.,:]+\W*"
 """A number that counts nothing, and the marks after it."""
 _EVALUATES = re.compile(r"(?i)(?:\b|_)(?:test|val|valid|validation|eval|evaluat(?:e|ing|ion))(?:\b|_)")
-_TRAINS = re.compile(r"(?i)(?:\b|_)(?:loss|rewards?|returns?|perplexity|ppl|epochs?|iter(?:ation)?s?|steps?)(?:\b|_)")
-"""Words of lines that tell of training."""
 _TIME = re.compile(
     r"(?i)(?:\b|_)(?:time|elapsed|eta|seconds?|secs?|minutes?|mins?|hours?|pid|port)\W*$|\btime_elapsed\W*$"
 )
@@ -163,56 +152,6 @@ class Column:
         """The mark right after the number as a pattern, such as `/` in `3/100`."""
         mark = self.after[:1]
         return re.escape(mark) if mark and mark in "/])|" else ""
-
-
-def columns(lines: Sequence[str]) -> list[Column]:
-    """Return the numbers of all lines that recur, form by form in the order of the output."""
-    forms: dict[str, list[tuple[int, list[re.Match[str]], str]]] = {}
-    for position, line in enumerate(lines[-MOST_LINES:]):
-        found, form = list(_PIECE.finditer(line)), _form(line)
-        if found and (form in forms or len(forms) < _FORMS):
-            forms.setdefault(form, []).append((position, found, line))
-    return [column for form, rows in forms.items() if len(rows) >= RECURS for column in _columns(form, rows)]
-
-
-def recurring(lines: Sequence[str]) -> tuple[str, ...]:
-    """Return a pattern for the lines of the most frequent form that tells of training; nothing where none recurs.
-
-    Such lines hold numbers, but none that counts, such as `{'loss': 2.3, 'epoch': 0.16}`.
-    """
-    told = [line for line in lines[-MOST_LINES:] if _TRAINS.search(line) and _PIECE.search(line)]
-    most = Counter(map(_form, told)).most_common(1)
-    if not most or most[0][1] < 2 * RECURS:
-        return ()
-    line = next(line for line in told if _form(line) == most[0][0])
-    words = _PIECE.split(line, maxsplit=1)[0].split()[-3:]
-    return (literal(" ".join(words)),) if re.search("[A-Za-z]", " ".join(words)) else ()
-
-
-def _columns(form: str, rows: Sequence[tuple[int, list[re.Match[str]], str]]) -> Iterator[Column]:
-    position, pieces, line = rows[0]
-    begins = [0, *(piece.end() for piece in pieces)]
-    gaps = tuple(line[begin : piece.start()] for begin, piece in zip(begins, pieces, strict=False))
-    for place, piece in enumerate(pieces):
-        printed = [found[place]["number"] for _, found, _ in rows if place < len(found)]
-        values = [number(text) for text in printed]
-        if len(values) < len(rows) or any(value is None for value in values):
-            continue
-        end = pieces[place + 1].start() if place + 1 < len(pieces) else len(line)
-        yield Column(
-            form=form,
-            place=place,
-            gaps=gaps[: place + 1],
-            after=line[piece.end() : end],
-            values=tuple(value for value in values if value is not None),
-            is_plain=all(text.isdecimal() for text in printed),
-            first_line=position,
-        )
-
-
-def _form(line: str) -> str:
-    """Return the words of a line without its numbers and without marks such as the blocks of a bar."""
-    return " ".join(re.findall(r"[A-Za-z_]{2,}|#", _PIECE.sub(" # ", line)))
 
 
 def _words(text: str) -> str:

@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tuner.drafting.columns import RECURS, Column, columns, recurring
+from tuner.drafting.columns import RECURS, Column
+from tuner.drafting.forms import columns, recurring
 from tuner.probe.plan import LinePatterns, ProgressFile
 from tuner.probe.protocols import Line
 from tuner.probe.reader import ProgressReader

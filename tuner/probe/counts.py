@@ -124,7 +124,8 @@ class Unwrapped:
         """Return whether this is the first line of a new epoch. Soon after a start, it is another rank's."""
         if epoch is not None and self._epoch is not None:
             return epoch > self._epoch and printed <= self._last
-        deep = self._last - printed >= RESTART_DROP and printed <= (self._first or 0.0)
+        has_grown = self._steps is not None  # before it has grown, another rank may lag behind
+        deep = has_grown and self._last - printed >= RESTART_DROP and printed <= (self._first or 0.0)
         return deep and (
             self._over is None or self._last >= self._over.last / 2 or not self._has_just_begun(self._over, t_s)
         )
