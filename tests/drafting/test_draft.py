@@ -106,8 +106,8 @@ def text_of(command: str, *lines: str, ranks: int = 1) -> str:
             "a multiple of the batch, 10. If it counts samples of all ranks:\n    # samples_per_it",
         ),
         ("loss 2.3{n}", 1, "counts as one iteration, however many steps"),
-        ("step {n} samples {n}0", 2, "Tuner needs those of all 2 ranks"),
-        ("step {n} speed 21.{n} samples/s", 2, "Tuner needs those of all 2 ranks"),
+        ("step {n} samples {n}0", 2, "(?:\\d+)'\n    # 10 samples in each iteration were printed. Are they"),
+        ("step {n} speed 21.{n} samples/s", 2, "Are they of one rank, or of all 2 ranks?"),
     ],
     ids=["steps", "batches", "lines", "samples of a rank", "speed of a rank"],
 )

@@ -1,5 +1,7 @@
 """What is known of a command's samples, and what a person has to check. Pure."""
 
+import re
+from collections.abc import Iterable
 from itertools import pairwise
 from math import gcd
 from statistics import fmean
@@ -14,7 +16,9 @@ CLOSE = 0.25
 def said(draft: Draft, found: Found, ranks: int) -> str:
     """Return what is known of the samples of a command that worked on so many ranks, as a line for the person."""
     if (each := of_one_rank(draft, found, ranks)) is not None:
-        return f"{each:.0f} in each iteration, as one of {ranks} ranks may count them: see the study file"
+        return (
+            f"unknown: {each:.0f} in each iteration were printed, perhaps of one of {ranks} ranks; see the study file"
+        )
     if found.counts_samples:
         return f"{found.reports[-1].samples} in all, counted by the command"
     if computed := draft.samples_per_iteration(found.preset):
@@ -28,9 +32,10 @@ def lines(draft: Draft, found: Found, ranks: int) -> list[str]:
     """Return the lines of a study file's options that count samples, or that say how samples can be counted."""
     if (each := of_one_rank(draft, found, ranks)) is not None:
         return [
-            f"# {each:.0f} samples in each iteration were printed. Tuner needs those of all {ranks} ranks.",
-            "# If these are the samples of one rank, take their group out of the pattern, and use this line:",
+            f"# {each:.0f} samples in each iteration were printed. Are they of one rank, or of all {ranks} ranks?",
+            "# Until you say so, samples/s are unknown. The first line is for one rank, the second for all ranks:",
             f"# samples_per_iteration: '{{{draft.batch}}} * {{ranks}}'",
+            f"# samples_per_iteration: '{{{draft.batch}}}'",
         ]
     if found.counts_samples:
         return []
@@ -45,6 +50,11 @@ def lines(draft: Draft, found: Found, ranks: int) -> list[str]:
         "# Samples/s are unknown. If a counted iteration is one batch of each rank, this line gives them:",
         f"# samples_per_iteration: '{{{draft.batch}}} * {{ranks}}'",
     ]
+
+
+def without_samples(patterns: Iterable[str]) -> list[str]:
+    """Return patterns that match the same lines, and take no samples and no speeds from them."""
+    return [re.sub(r"\(\?P<samples(?:_per_s)?>", "(?:", pattern) for pattern in patterns]
 
 
 def of_one_rank(draft: Draft, found: Found, ranks: int) -> float | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tuner.drafting import samples
 from tuner.drafting.draft import Draft, Used
+from tuner.drafting.progress import Found
 from tuner.drafting.watching import Watched
 from tuner.trainers.presets import ACCUMULATED, PRESETS
 
@@ -26,7 +27,8 @@ _MIMICKIT = (
 
 def study_text(name: str, draft: Draft, watched: Watched, devices: str, uses: Sequence[Used]) -> str:
     """Return the text of a study file for a command that was watched."""
-    found = watched.found
+    found, ranks = watched.found, sum(use.worked for use in uses)
+    is_unclear = samples.of_one_rank(draft, found, ranks) is not None
     return "\n".join(
         [
             f"# Made by `tuner init` from: {one_line(shlex.join(draft.words))}",
@@ -37,8 +39,8 @@ def study_text(name: str, draft: Draft, watched: Watched, devices: str, uses: Se
             *([f"  python: {text(draft.python)}  # programs beside it are found, too"] if draft.python else []),
             "  options:",
             f"    command: {text(' '.join(map(_word, draft.template.words)))}",
-            *_progress(draft, watched),
-            *(f"    {line}" for line in samples.lines(draft, found, sum(use.worked for use in uses))),
+            *_progress(found, samples.without_samples(found.patterns) if is_unclear else found.patterns),
+            *(f"    {line}" for line in samples.lines(draft, found, ranks)),
             *_env(draft.env, found.preset),
             *_learning(draft),
             f"devices: {text(devices)}  # {_seen(uses)}",
@@ -57,8 +59,7 @@ def _each(iteration_s: float | None) -> str:
     return "" if iteration_s is None else f", later ones took {iteration_s:.2g} s each"
 
 
-def _progress(draft: Draft, watched: Watched) -> list[str]:
-    found = watched.found
+def _progress(found: Found, patterns: Sequence[str]) -> list[str]:
     if found.preset:
         return [
             f"    # one iteration: {PRESETS[found.preset].counts}",
@@ -76,7 +77,7 @@ def _progress(draft: Draft, watched: Watched) -> list[str]:
         *shown,
         *([] if found.counts_numbers else counted),
         "    progress:",
-        *(f"      - {text(pattern)}" for pattern in found.patterns),
+        *(f"      - {text(pattern)}" for pattern in patterns),
     ]
 
 

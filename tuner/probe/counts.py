@@ -115,6 +115,7 @@ class Unwrapped:
         if (step := printed - self._last) > 0:
             least, most = self._steps or (step, step)
             self._steps = min(least, step), max(most, step)
+        self._first = min(self._first, printed)
         if printed >= self._last:
             self._last, self._end = printed, end
         self._epoch = self._epoch if epoch is None else epoch
