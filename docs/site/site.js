@@ -4,9 +4,10 @@
 (() => {
   const mend = () => {
     document.querySelectorAll(".md-code__nav").forEach((bar, place) => { bar.ariaLabel = `Code ${place + 1}`; });
-    for (const wide of document.querySelectorAll(".md-typeset__scrollwrap:not([tabindex])")) {
-      if (wide.scrollWidth > wide.clientWidth) Object.assign(wide, {tabIndex: 0, role: "region", ariaLabel: "Table"});
-    }
+    document.querySelectorAll(".md-typeset__scrollwrap").forEach((wide, place) => {
+      const label = `Table ${place + 1}`;
+      if (wide.scrollWidth > wide.clientWidth) Object.assign(wide, {tabIndex: 0, role: "region", ariaLabel: label});
+    });
   };
   new MutationObserver(mend).observe(document.body, {childList: true, subtree: true});
   addEventListener("resize", mend);

@@ -6,7 +6,7 @@ from io import StringIO
 from rich.console import Console
 from tests_summary import BEST, summary
 
-from tuner.cli.tables import print_tables, summary_table
+from tuner.cli.tables import fits, print_tables, summary_table
 from tuner.export.summary import CaseSummary
 
 
@@ -47,6 +47,12 @@ def test_a_wide_terminal_shows_each_config_in_the_table() -> None:
     *table, bottom = printed(140, *ROWS)
     assert any("│ num_envs=512 agent_variant=hiutil update_epochs=20 │" in line for line in table)
     assert bottom.startswith("└")
+
+
+def test_a_table_fits_where_no_word_is_broken() -> None:
+    table = summary_table([summary(BEST)])
+    assert fits(Console(width=200), table)
+    assert not fits(Console(width=30), table)
 
 
 def test_a_narrow_terminal_cuts_nothing_off() -> None:

@@ -94,7 +94,7 @@ def test_status_says_why_a_case_ended_by_itself(tuner: Tuner, tmp_path: Path) ->
 
 
 def test_status_and_export_read_what_optimize_wrote(tuner: Tuner, tmp_path: Path) -> None:
-    study = study_file(tmp_path)
+    study = study_file(tmp_path, overrides=[{"match": {"device": "cpu"}, "search": {"sampler": "random"}}])
     assert "wrote runs/demo/report.html" in tuner("optimize", "--study", study, "--n-trials", 1)[1]
     page = (tmp_path / "runs/demo/report.html").read_text(encoding="utf-8")
     assert "The best&#39;s probe over time" in page  # drawn from the probe's own devices.csv
@@ -105,6 +105,7 @@ def test_status_and_export_read_what_optimize_wrote(tuner: Tuner, tmp_path: Path
     said = tuner("diagnose", "--study", study)[1]
     assert ("duty of the ranks" in said, "--gpu" in said) == (True, False)  # two CPU ranks
     assert re.search(rf"│ cores +│ {usable_cores()} +│ database", said)
+    assert re.search(r"│ sampler +│ gain or random +│ study file", said)
     (tmp_path / "runs/demo/trials.tsv").unlink()
     code, out, _ = tuner("status", "--study", study)
     assert (code, "walk" in out) == (0, True)

@@ -18,6 +18,10 @@ _COMMANDS = {
         "tuner.cli.init:init",
         "Make a study file: run a command once for up to a minute and watch it, or take a trainer's preset.",
     ),
+    "try": (
+        "tuner.cli.attempt:attempt",
+        "Probe one config and show what was matched, counted and measured. The study's results stay as they are.",
+    ),
     "doctor": (
         "tuner.cli.doctor:doctor",
         "Check GPUs, trainer, database and disk, without starting a probe. Exit code 2 if there is a problem.",
@@ -81,10 +85,6 @@ _COMMANDS = {
     "schema": (
         "tuner.cli.preview:schema",
         "Print what a study file may contain: its JSON schema, or a page of all keys.",
-    ),
-    "try": (
-        "tuner.cli.attempt:attempt",
-        "Probe one config and show what was matched, counted and measured. The study's results stay as they are.",
     ),
 }
 """The name of each command → its home, and the first line of its help."""

@@ -19,6 +19,7 @@ from tuner.diagnosis.record import Known, Setup
 from tuner.diagnosis.words import OPTIONS, rows, sentences, unknown
 from tuner.errors import StudyError
 from tuner.export.database import connect
+from tuner.study.spec import StudySpec
 
 Fact = TypeVar("Fact")
 
@@ -99,13 +100,18 @@ def _named(
     """
     if study is not None and study_name is None:
         spec = load_shown(console, study, to_show=True)
-        of_file = Setup(sampler=Known(value=spec.sampler, source="study file"))
-        return spec.name, storage_url(storage, spec, runs), of_file
+        return spec.name, storage_url(storage, spec, runs), Setup(sampler=_samplers(spec))
     if study_name is None or study is not None:
         raise StudyError("name one study: --study-name NAME and --storage URL, or --study S for a study of tuner")
     if storage is None:
         raise StudyError("--study-name needs --storage, the URL of the study's database")
     return study_name, storage, Setup()
+
+
+def _samplers(spec: StudySpec) -> Known[str]:
+    """Return the samplers that a study file names, for all cases or in its overrides."""
+    names = dict.fromkeys([spec.sampler, *(one.search.get("sampler", spec.sampler) for one in spec.overrides)])
+    return Known(value=" or ".join(names), source="study file")
 
 
 def _told(fact: str, value: Fact | None) -> Known[Fact] | None:

@@ -1,6 +1,7 @@
 """`tuner cases` and `tuner schema`, which list the trainer's cases and describe study files."""
 
 import json
+from collections.abc import Collection, Sequence
 from typing import Annotated, Literal
 
 import typer
@@ -10,8 +11,8 @@ from tuner.cli.console import open_console
 from tuner.cli.document import Json, print_document
 from tuner.cli.loaded import load_shown
 from tuner.cli.options import Study
-from tuner.cli.tables import print_tables
-from tuner.study.cases import select
+from tuner.cli.tables import fits, print_tables
+from tuner.study.cases import Case, select
 from tuner.study.reference import reference
 from tuner.study.spec import StudySpec
 from tuner.trainers.registry import open_trainer
@@ -19,7 +20,7 @@ from tuner.trainers.registry import open_trainer
 Form = Annotated[Literal["json", "md"], typer.Option("--format", help="json: the JSON schema; md: Markdown.")]
 
 FILES_SHOWN = 2
-"""The files of a case that `tuner cases` shows; more do not fit into a terminal."""
+"""The files of a case that `tuner cases` shows, where the terminal is wide enough."""
 
 
 def cases(study: Study, as_json: Json = False) -> None:
@@ -43,11 +44,16 @@ def cases(study: Study, as_json: Json = False) -> None:
         print_document({"study": spec.name, "trainer": spec.trainer.name, "cases": listed})
         return
     files = list(dict.fromkeys(name for case in known for name in case.files))[:FILES_SHOWN]
+    tables = (_table(known, chosen, shown) for shown in (files, []))
+    print_tables(console, next((table for table in tables if fits(console, table)), _table(known, chosen, [])))
+
+
+def _table(known: Sequence[Case], chosen: Collection[str], files: Sequence[str]) -> Table:
     table = Table("", "case", "method", "mode", *files)
     for case in known:
         mark = "*" if case.name in chosen else "" if case.trainable else "not trainable"
         table.add_row(mark, case.name, case.method, case.mode, *map(case.options.get, files))
-    print_tables(console, table)
+    return table
 
 
 def schema(form: Form = "json") -> None:

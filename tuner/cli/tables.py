@@ -18,11 +18,16 @@ CONFIG = "config"
 def print_tables(console: Console, *tables: Table) -> None:
     """Print tables without cutting text off. If a table is too wide, its configs follow below, and long cells wrap."""
     for table in tables:
-        below = [] if _spare_width(console, table) >= 0 else _take_out_configs(table)
+        below = [] if fits(console, table) else _take_out_configs(table)
         _set_widths(_spare_width(console, table), table.columns)
         console.print(table, soft_wrap=False)
         for line in below:
             console.print(line, markup=False)
+
+
+def fits(console: Console, table: Table) -> bool:
+    """Return whether a table fits on the terminal without a broken word."""
+    return _spare_width(console, table) >= 0
 
 
 def _spare_width(console: Console, table: Table) -> int:
