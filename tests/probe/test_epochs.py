@@ -80,6 +80,12 @@ def test_the_same_last_line_of_each_epoch_is_an_iteration_of_its_own() -> None:
     assert counted(NAMED, [(t_s, f"epoch {t_s} step 50") for t_s in range(3)]) == [50, 100, 150]
 
 
+def test_a_bar_of_epochs_around_bars_of_steps_counts_no_steps() -> None:
+    inner = [f" 1%|█ | {step}/100 [00:01<00:10, 9.8it/s]" for step in range(101)]
+    texts = [text for epoch in range(3) for text in (f"Epoch:  {epoch}%| | {epoch}/30 [00:00<?, ?it/s]", *inner)]
+    assert counted(PRESETS["tqdm"].progress[0], enumerate(texts))[-1] == 300
+
+
 @pytest.mark.parametrize("name", ["Epoch", "Train epoch"])
 def test_the_bars_of_two_ranks_count_once(name: str) -> None:
     both = [

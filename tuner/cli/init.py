@@ -28,7 +28,11 @@ Command = Annotated[list[str] | None, typer.Argument(help="The command line to t
 Preset = Annotated[str | None, typer.Option(help=f"The trainer: {', '.join(PRESETS)}.")]
 Searches = Annotated[
     list[str] | None,
-    typer.Option("--search", help="A flag and its values: batch_size=32,64 or num_envs=256..65536. Repeat for more."),
+    typer.Option(
+        "--search",
+        help="A flag and its values: batch_size=32,64 or num_envs=256..65536. Repeat for more. "
+        "Default: at a terminal, you are asked.",
+    ),
 ]
 Name = Annotated[str | None, typer.Option(help="The name of the study; default: that of the script.")]
 OutFile = Annotated[Path | None, typer.Option("--out", dir_okay=False, help="The file; default: studies/NAME.yaml.")]

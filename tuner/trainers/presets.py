@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 TQDM = (
-    r"(?:\bEpoch\W+(?P<epoch>\d+)\b.*?)?"
+    r"(?:\bEpoch\W+(?P<epoch>\d+)\b(?!%).*?)?"
     r"(?<![\d.,])(?P<iteration>\d[\d.,]*[kMG]?)(?:/\d[\d.,]*[kMG]?|[A-Za-z]+) \[\d+:\d\d"
 )
 """A bar of tqdm: `12%|█▏   | 12/100 [00:01<00:10, 8.25it/s]`, or `12it [00:01, 8.25it/s]` where the end is unknown."""
