@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import matplotlib.pyplot as plt
 import nbformat
 import optuna
 import pytest
@@ -42,30 +43,41 @@ def exported(tmp_path: Path, *, rungs: tuple[int, ...] = (64, 128)) -> Path:
     return tmp_path / "run"
 
 
-@pytest.mark.parametrize(("rungs", "plots"), [((64, 128), 3), ((), 1)], ids=["ran", "nothing ran"])
-def test_the_notebook_plots_a_study(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rungs: tuple[int, ...], plots: int
-) -> None:
-    monkeypatch.setenv("TUNER_RUN", str(exported(tmp_path, rungs=rungs)))
+def test_the_notebook_plots_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_RUN", str(exported(tmp_path)))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     notebook = nbformat.read(shutil.copy(NOTEBOOK, tmp_path), as_version=4)
     NotebookClient(
         notebook, timeout=240, startup_timeout=240, resources={"metadata": {"path": str(tmp_path)}}
     ).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    assert sum("image/png" in output.get("data", {}) for output in outputs) == plots
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 3
     assert [output for output in outputs if output.output_type == "stream"] == []
     assert any("CUDA out of memory" in output.get("data", {}).get("text/plain", "") for output in outputs)
 
 
-def test_the_notebook_about_tables_compares_samplers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its cells run here, because another kernel would take longer than the cells."""
-    monkeypatch.chdir(NOTEBOOKS)
+def run_here(notebook: Path) -> dict[str, Any]:
+    """Run the cells of a notebook in this process, because another kernel takes longer than the cells."""
     matplotlib.use("Agg")
+    plt.close("all")
     names: dict[str, Any] = {}
-    for cell in nbformat.read(NOTEBOOKS / "reading_a_table.ipynb", as_version=4).cells:
+    for cell in nbformat.read(notebook, as_version=4).cells:
         if cell.cell_type == "code":
             exec(compile(cell.source, cell.id, "exec"), names)  # noqa: S102 - the code of our own notebook
+    return names
+
+
+def test_the_notebook_shows_the_failures_of_a_study_in_which_nothing_ran(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNER_RUN", str(exported(tmp_path, rungs=())))
+    assert [*run_here(NOTEBOOK)["endings"].columns] == ["gpu_oom"]
+    assert len(plt.get_fignums()) == 1
+
+
+def test_the_notebook_about_tables_compares_samplers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(NOTEBOOKS)
+    names = run_here(NOTEBOOKS / "reading_a_table.ipynb")
     assert names["ends"].keys() == {"gain", "TPE", "random"}
     assert names["ends"]["gain"][0] > 95.0
     assert all(80.0 < value < 100.0 for values in names["ends"].values() for value in values)
