@@ -11,6 +11,7 @@ from itertools import chain
 from sqlalchemy import Connection, Engine, and_, select
 
 from tuner.errors import EmptyStoreError
+from tuner.export.collecting import uncollected
 from tuner.export.database import reading
 from tuner.export.pooled import pooled
 from tuner.export.readings import CaseReadings
@@ -112,7 +113,7 @@ class StudyReader:
     @cached_property
     def _read(self) -> dict[str, CaseReadings]:
         """What the trials of each case come to."""
-        with reading(self.engine) as connection:
+        with uncollected(), reading(self.engine) as connection:
             return {
                 known.name: CaseReadings(known, self._noted(self._stored(connection, known))) for known in self.cases
             }

@@ -12,6 +12,7 @@ from typing import BinaryIO
 from uuid import uuid4
 
 from tuner.errors import OutputError
+from tuner.export.collecting import uncollected
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.tables import all_trials, best_by_case, case_manifest, method_summary, pareto
@@ -41,7 +42,8 @@ def export_study(url: str, study: str, folder: Path) -> list[Path]:
     reader = StudyReader(connect(url), study, keeps=MOST_KEPT)
     several = any(len(case.objectives) > 1 for case in reader.cases)
     exporters = EXPORTERS | (OF_SEVERAL_OBJECTIVES if several else {})
-    return write_files(folder, {name: map(str.encode, exporter(reader)) for name, exporter in exporters.items()})
+    with uncollected():
+        return write_files(folder, {name: map(str.encode, exporter(reader)) for name, exporter in exporters.items()})
 
 
 def prepare_folder(folder: Path) -> None:
