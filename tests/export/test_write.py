@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from tuner.errors import OutputError, StoreError
-from tuner.export.collecting import uncollected
 from tuner.export.write import EXPORTERS, export_study, prepare_folder, write_files
+from tuner.kept.collecting import uncollected
 
 if TYPE_CHECKING:
     from conftest import FilledDatabase

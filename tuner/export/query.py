@@ -11,7 +11,6 @@ from itertools import chain
 from sqlalchemy import Connection, Engine, and_, select
 
 from tuner.errors import EmptyStoreError
-from tuner.export.collecting import uncollected
 from tuner.export.database import reading
 from tuner.export.pooled import pooled
 from tuner.export.readings import CaseReadings
@@ -19,6 +18,7 @@ from tuner.export.records import CaseRecord, Tally, TrialRecord
 from tuner.export.trials import StoredTrial, stored_trials
 from tuner.kept.case import KeptCase
 from tuner.kept.case import decode_json as case_of
+from tuner.kept.collecting import uncollected
 from tuner.kept.names import CASE, RACE
 from tuner.kept.pages import PAGE_TRIALS
 from tuner.kept.race import KeptRun

@@ -10,6 +10,7 @@ from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import ColumnElement, Row, and_, or_, select
 
+from tuner.kept.collecting import uncollected
 from tuner.kept.names import PROBE
 from tuner.kept.pages import Others, pages
 from tuner.kept.probe import KeptProbe, decode_json, searched
@@ -108,7 +109,8 @@ class TrialStorage(RDBStorage):
         objectives = len(self.get_study_directions(study_id))
         found = pages(self.rows, and_(TRIALS.c.study_id == study_id, wanted), _TABLES, page_trials=PAGE_TRIALS)
         read = (_trial(row, rows, objectives) for row, rows in found)
-        return [trial for trial in read if trial and (states is None or trial.state in states)]
+        with uncollected():
+            return [trial for trial in read if trial and (states is None or trial.state in states)]
 
     def rows(self, query: Any) -> Sequence[Row[Any]]:
         """Return all rows of an SQLAlchemy query, in the transaction that is open, if one is."""
