@@ -1,6 +1,6 @@
 """Runs a race: trains its configs in turns, keeps each run, and says how the race stands."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,23 +12,16 @@ from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.out_dir import reserved_out_dir
 from tuner.probe.plan import Slot
 from tuner.probe.port import reserved_port
-from tuner.probe.result import Failure, ProbeResult
-from tuner.probe.stop import Answer, Enough, Go, Interrupted, More
+from tuner.probe.result import Failure
 from tuner.racing.entrants import Entrant
+from tuner.racing.following import Following, run_limits
 from tuner.racing.rounds import Round, better_half, rounds, turns
 from tuner.search.scores import Mean, means, standings, thinned
 from tuner.study.cases import Case
 from tuner.study.launch import same_launch
-from tuner.study.spec import ProbeSpec
 
-SAMPLE_S = 1.0
-"""A run's devices are read so often, in seconds: a long run would otherwise keep very many readings."""
 _NOT_THE_CONFIG = {Blame.HOST, Blame.SETUP}
 """Failures of the machine and of the set-up end the race, because they say nothing about a config."""
-WINDOW_SHARE = 0.25
-"""The share of a run's time that is enough to measure its samples per second."""
-MANY = 10_000_000
-"""The iterations that no run reaches: its time ends it."""
 
 
 class RaceWatcher(Protocol):
@@ -160,13 +153,13 @@ class Race:
         """Train a config from scratch; None where the user stopped the run."""
         bench = self._job.bench
         folder = bench.folder / "races" / self._case.name
-        following = _Following(seconds, self._job.interrupted)
+        following = Following(seconds, self._job.interrupted)
         with reserved_port() as port, reserved_out_dir(folder / f"{len(self._runs.read()):04d}") as out_dir:
             slot = Slot(
                 devices=bench.devices,
                 out_dir=out_dir,
                 port=port,
-                limits=_limits(bench.spec_for(self._case).probe, seconds),
+                limits=run_limits(bench.spec_for(self._case).probe, seconds),
                 variables=bench.variables,
                 seed=seed,
             )
@@ -198,51 +191,6 @@ class Race:
             failure=_in_words(failure) if failure else None,
             host=result.host,
         )
-
-
-class _Following:
-    """Follows a run: keeps its scores, and ends it once it has trained long enough."""
-
-    def __init__(self, seconds: float, interrupted: Callable[[], bool]) -> None:
-        self._seconds = seconds
-        self._interrupted = interrupted
-        self.curve: list[tuple[float, float]] = []
-        self.trained_s = 0.0
-        self._seen_s = -1.0
-
-    def __call__(self, so_far: ProbeResult | None) -> Answer:
-        if self._interrupted():
-            return Interrupted()
-        if so_far is None:
-            return Go()
-        self.trained_s = so_far.total_s - (so_far.start_up_s or so_far.total_s)
-        self.note(so_far)
-        return Enough() if self.is_whole else More()
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the run has trained long enough, even if its window is too short for a probe."""
-        return self.trained_s >= self._seconds
-
-    def note(self, result: ProbeResult) -> None:
-        """Take over the newest score."""
-        score = result.score
-        if score and score.t_s > self._seen_s and result.start_up_s is not None:
-            self._seen_s = score.t_s
-            self.curve.append((max(0.0, score.t_s - result.start_up_s), score.value))
-
-
-def _limits(probe: ProbeSpec, seconds: float) -> ProbeSpec:
-    return probe.model_copy(
-        update={
-            "iterations": MANY,
-            "window_seconds": min(probe.window_seconds, WINDOW_SHARE * seconds),
-            "thin": False,
-            "warm": False,
-            "max_seconds": probe.max_seconds + 2.0 * seconds,
-            "sample_seconds": max(SAMPLE_S, probe.sample_seconds),
-        }
-    )
 
 
 def _in_words(failure: Failure) -> str:
