@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tuner.search.gain.levels import Levels
+from tuner.search.gain.mixture import Mixture
 from tuner.search.gain.readings import Readings, sibling_readings
 from tuner.search.gain.surrogate import Surrogate
 from tuner.search.siblings import Sibling
@@ -42,6 +43,27 @@ def test_a_case_that_differs_by_a_factor_is_known_from_two_measurements() -> Non
 def test_the_evidence_says_whether_the_cases_are_alike(values: np.ndarray, is_like: bool) -> None:
     known = measured([0, 2, 3, 5, 7], values[[0, 2, 3, 5, 7]].tolist())
     assert (Surrogate(LEVELS, known, ELDER).evidence > Surrogate(LEVELS, known).evidence) is is_like
+
+
+@pytest.mark.parametrize(("values", "is_like"), [(0.8 * VALUES, True), (VALUES[::-1], False)])
+def test_the_average_of_two_models_follows_the_more_plausible_one(values: np.ndarray, is_like: bool) -> None:
+    known = measured([0, 2, 3, 5, 7], values[[0, 2, 3, 5, 7]].tolist())
+    alone, lent = Surrogate(LEVELS, known), Surrogate(LEVELS, known, ELDER)
+    mean, _ = Mixture(alone, lent).believe(ALL)
+    to_lent, to_alone = (np.abs(mean - model.believe(ALL)[0]).max() for model in (lent, alone))
+    assert bool(to_lent < to_alone) is is_like
+
+
+def test_where_two_models_disagree_the_average_is_less_certain() -> None:
+    known = measured([0, 5], [24.0, 59.0])
+    alone, lent = Surrogate(LEVELS, known), Surrogate(LEVELS, known, ELDER)
+    mixture = Mixture(alone, lent)
+    mean, deviation = mixture.believe(ALL)
+    together, covariance = mixture.together(ALL)
+    assert together == pytest.approx(mean)
+    assert np.sqrt(np.diag(covariance)) == pytest.approx(deviation, rel=1e-3, abs=1e-3)
+    surer = np.minimum(alone.believe(ALL)[1], lent.believe(ALL)[1])
+    assert (deviation >= surer - 1e-9).all()
 
 
 def test_draws_of_a_case_with_an_elder_are_spread_as_its_beliefs_are() -> None:

@@ -10,6 +10,7 @@ from tuner.search.gain.beginning import first, upward
 from tuner.search.gain.costs import Costs
 from tuner.search.gain.goal import Goal
 from tuner.search.gain.levels import Codes
+from tuner.search.gain.mixture import Mixture
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.prospects import Prospect, Rivals, most_rewarding
 from tuner.search.gain.readings import Readings, mean_readings, single_errors
@@ -45,8 +46,7 @@ class Outlook:
         self, pool: Pool, observed: Observed, limits: ProbeSpec, goal: Goal, elder: Surrogate | None = None
     ) -> None:
         """`limits`: see `Costs`. `elder`: what the measurements of similar cases say."""
-        self._pool, self._goal, self._elder = pool, goal, elder
-        self._observed = observed
+        self._pool, self._observed, self._goal, self._elder = pool, observed, goal, elder
         self._costs = Costs(pool, observed, limits)
         self._seen = pool.places(observed.measured)
         measured = zip(self._seen, observed.measured.values(), strict=True)
@@ -183,10 +183,11 @@ class Outlook:
         return [place for place in near if self._open[place] and self._runs[place] > LIKELY]
 
     @cached_property
-    def _surrogate(self) -> Surrogate:
+    def _surrogate(self) -> Surrogate | Mixture:
         alone = Surrogate(self._pool.levels, self._readings)
-        lent = Surrogate(self._pool.levels, self._readings, self._elder) if self._elder else alone
-        return lent if lent.evidence > alone.evidence else alone
+        if self._elder is None:
+            return alone
+        return Mixture(alone, Surrogate(self._pool.levels, self._readings, self._elder))
 
     @cached_property
     def _readings(self) -> Readings:
