@@ -157,8 +157,26 @@ def test_a_header_that_is_no_json(copied: Path) -> None:
         (lambda frame: frame.assign(total_s=None), ["has no total_s"]),
         (lambda frame: frame.assign(total_s=float("inf")), ["has no total_s"]),
         (lambda frame: frame.assign(colour="blue"), ["walk.parquet", "differ in the column(s) colour"]),
+        (lambda frame: frame.assign(total_s=1e300), ["total_s cannot be 1e+300"]),
+        (lambda frame: frame.assign(iterations=-1), ["iterations cannot be -1"]),
+        (lambda frame: frame.assign(iterations=0), ["has a window, and no iterations"]),
+        (lambda frame: frame.assign(devices="[" * 100_000), ["walk.parquet cannot be read: maximum recursion depth"]),
     ],
-    ids=["column", "objective", "type", "failure", "device", "devices", "empty", "no-time", "infinite-time", "surplus"],
+    ids=[
+        *(
+            "column",
+            "objective",
+            "type",
+            "failure",
+            "device",
+            "devices",
+            "empty",
+            "no-time",
+            "infinite-time",
+            "surplus",
+        ),
+        *("endless", "negative", "none", "deep"),
+    ],
 )
 def test_rows_that_do_not_fit(copied: Path, edit: Callable[[pd.DataFrame], pd.DataFrame], words: list[str]) -> None:
     rewritten(copied, edit)

@@ -15,6 +15,7 @@ from tuner.errors import StudyError
 from tuner.export.header import Header
 from tuner.export.table import HEADER_SUFFIX, METRIC_COLUMNS, columns
 from tuner.kept.storable import storable
+from tuner.probe.counts import MOST
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import OBJECTIVES
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
@@ -24,6 +25,11 @@ from tuner.study.parameter import ParameterSpec
 from tuner.study.space import Config, Space, Value, config_digest
 from tuner.study.spec import StudySpec
 
+_AMOUNTS = (
+    *("total_s", "start_up_s", "window_s", "trained_s", "ready_s"),
+    *("iterations", "samples", "samples_per_s", "samples_per_s_se"),
+)
+"""The columns that hold no negative number."""
 _NEVER_UNKNOWN = ("started_at", "total_s", "iterations", "warm", "devices")
 """The columns in which every probe has a value."""
 
@@ -76,7 +82,14 @@ class Table:
             table = cls(header, [_recorded(row, header.space) for row in rows])
         except FileNotFoundError as error:
             raise StudyError(f"there is no table {path}; give the .parquet file that `tuner record` wrote") from error
-        except (OSError, ValueError, TypeError, KeyError, NotImplementedError) as error:  # pyarrow's, too
+        except (
+            OSError,
+            ValueError,
+            TypeError,
+            KeyError,
+            NotImplementedError,
+            RecursionError,
+        ) as error:  # pyarrow's, too
             raise StudyError(f"table {path} cannot be read: {error}; write it anew with `tuner record`") from error
         if strange := [one for one in table.configs if one not in table.space]:
             raise StudyError(f"table {path}: {strange[0]} is no config of the space in its header")
@@ -133,6 +146,10 @@ def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Rec
     row = storable(row)
     if lost := [name for name in _NEVER_UNKNOWN if row[name] is None]:
         raise ValueError(f"trial {row['trial']} has no {', '.join(lost)}")
+    if odd := [name for name in _AMOUNTS if not 0 <= (row[name] or 0) <= MOST]:
+        raise ValueError(f"trial {row['trial']}: {odd[0]} cannot be {row[odd[0]]}")
+    if row["window_s"] and not row["iterations"]:
+        raise ValueError(f"trial {row['trial']} has a window, and no iterations")
     failure = (
         Failure(
             kind=FailureKind(row["failure_kind"]),
