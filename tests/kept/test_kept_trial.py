@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tuner.kept.names import COST, FAILURE, INELIGIBLE, INELIGIBLE_BEFORE, MEASURED_ON, MEMORY, PROBE, RAN, WARM
+from tuner.kept.names import COST, ERROR, FAILURE, INELIGIBLE, INELIGIBLE_BEFORE, MEASURED_ON, MEMORY, PROBE, RAN, WARM
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S, KeptTrial
 
 RECORD = {"status": "ok", "warm": True, "ready_s": 30.0, "total_s": 70.0, "host": {"devices": "GPU-a"}}
@@ -57,6 +57,13 @@ def test_a_config_is_ineligible_by_the_new_and_by_the_old_name(
 def test_facts_of_another_form_are_unknown() -> None:
     trial = KeptTrial({PROBE: {"status": "ok", "host": 5, "total_s": "long", "metrics": [1]}})
     assert (trial.measured_on, trial.total_s, trial.cost, trial.probe) == ("", None, {}, None)
+
+
+@pytest.mark.parametrize("huge", [1e300, -1e300, 10**30, float("nan")])
+def test_a_number_that_nothing_measures_is_unknown(huge: float) -> None:
+    record = {"status": "ok", "total_s": huge, "start_up_s": huge, "samples_per_s": huge}
+    trial = KeptTrial({PROBE: record, ERROR: huge})
+    assert (trial.total_s, trial.cost, trial.samples_per_s, trial.error) == (None, {}, None, None)
 
 
 def test_a_trial_that_runs_says_nothing() -> None:

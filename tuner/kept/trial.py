@@ -1,6 +1,5 @@
 """What the search reads of a trial, straight from its attributes and constraints."""
 
-import math
 from collections.abc import Container, Mapping
 from typing import Any
 
@@ -21,6 +20,7 @@ from tuner.kept.names import (
     WARM,
 )
 from tuner.kept.probe import DEVICES, HEADROOM, OK, PRUNED, KeptProbe, decode
+from tuner.probe.counts import MOST
 from tuner.probe.kinds import FailureKind
 
 MEMORY_SHARE, START_S, RUN_S = "memory_share", "start_s", "run_s"
@@ -183,4 +183,4 @@ def _text(value: object) -> str | None:
 
 
 def _number(value: object) -> float | None:
-    return value if isinstance(value, int | float) and abs(value) < math.inf else None
+    return value if isinstance(value, int | float) and abs(value) <= MOST else None
