@@ -13,12 +13,14 @@ import random
 import shutil
 import tempfile
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.distributions import BaseDistribution, IntDistribution, distribution_to_json
 from optuna.storages._rdb import models
 from optuna.trial import TrialState
 from rich import box
@@ -36,6 +38,7 @@ from tuner.probe.marks import Mark
 from tuner.probe.series import FILE, write_series
 from tuner.probe.window import Window
 from tuner.replay.table import Table
+from tuner.search.trials import distribution
 from tuner.search.verdict import judge
 from tuner.store.records import kept_probe
 from tuner.testing.devices import load_recording
@@ -99,10 +102,13 @@ def fill(url: str, folder: Path, cases: int, trials: int) -> None:
         study.set_user_attr("case", facts | {"devices": ["cuda:0", "cuda:1"], "trainer": {"name": "mimickit"}})
         first = 1 + position * trials
         rows: dict[type, list[dict[str, Any]]] = defaultdict(list)
+        kinds = {one.name: distribution(one) for one in table.space.parameters}
+        kinds["num_workers"] = IntDistribution(0, trials - 1)
         for number in range(trials):
             out_dir = folder / f"probes/{position}/{number:04d}"
             shutil.copytree(folder / "probe", out_dir)
-            add(rows, table, study._study_id, first + number, number, out_dir=out_dir, folder=folder, chance=chance)
+            place = {"study_id": study._study_id, "trial_id": first + number, "number": number}
+            add(rows, table, kinds, **place, out_dir=out_dir, folder=folder, chance=chance)
         with storage.engine.begin() as connection:
             for model, made in rows.items():
                 connection.execute(insert(model), made)
@@ -121,10 +127,11 @@ def keep_files(out_dir: Path) -> None:
 def add(
     rows: dict[type, list[dict[str, Any]]],
     table: Table,
+    kinds: Mapping[str, BaseDistribution],
+    *,
     study_id: int,
     trial_id: int,
     number: int,
-    *,
     out_dir: Path,
     folder: Path,
     chance: random.Random,
@@ -146,6 +153,10 @@ def add(
     rows[models.TrialModel].append(key | {"number": number, "study_id": study_id, "state": state} | TIMES)
     probe = json.dumps(storable(asdict(kept)))
     rows[models.TrialUserAttributeModel].append(key | {"key": "probe", "value_json": probe})
+    for name, value in config.items():
+        kind = kinds[name]
+        param = {"param_value": kind.to_internal_repr(value), "distribution_json": distribution_to_json(kind)}
+        rows[models.TrialParamModel].append(key | {"param_name": name} | param)
     for place, value in enumerate(verdict.values or ()):
         finite = models.TrialValueModel.TrialValueType.FINITE
         rows[models.TrialValueModel].append(key | {"objective": place, "value": value, "value_type": finite})
