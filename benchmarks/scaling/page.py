@@ -37,6 +37,13 @@ NO_GPUS = """
 NVLink, for P2P off, for `pipeline` on several GPUs, or for `--split` on GPUs. That code has run on CPU ranks alone.
 """
 TAIL = """
+## How the CPU figures were taken
+
+`two_cpu_ranks.json` comes from `tuner scale --devices cpu:2 --seconds 2` on a machine on which others worked, too.
+The load average was 3.3, 1.7 and 2.1 before its three calls. Before the second and the third call, runs were taken out
+of the file during which other processes used 15 % of the processors or more. So these runs were made again.
+Before the third call, all runs `beside` were taken out, too, because in them the programs count as others.
+
 ## Published figures, as claims of others
 
 We have not checked these speed-ups of two cards over one.
