@@ -33,7 +33,7 @@ A few measurements may agree by chance.
 LEAST_DIFFERENCE = 0.02
 """The smallest standard deviation of the differences of two similar cases that is assumed, as a share of the mean."""
 
-MOST_READINGS = 150
+MOST_READINGS = 120
 """The most measurements that the model learns from: the time grows with their square. See `informative`."""
 _MOST_NUMBERS = 1_000_000
 """The most numbers of one comparison, which has one per config and measurement: 8 MB, so that a cache holds them."""
