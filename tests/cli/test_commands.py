@@ -94,7 +94,9 @@ def test_status_says_why_a_case_ended_by_itself(tuner: Tuner, tmp_path: Path) ->
 
 
 def test_status_and_export_read_what_optimize_wrote(tuner: Tuner, tmp_path: Path) -> None:
-    study = study_file(tmp_path, overrides=[{"match": {"device": "cpu"}, "search": {"sampler": "random"}}])
+    long = {"iterations": 4, "window_seconds": 0.4}  # several readings of the devices
+    overrides = [{"match": {"device": "cpu"}, "search": {"sampler": "random"}}]
+    study = study_file(tmp_path, probe=long, overrides=overrides)
     assert "wrote runs/demo/report.html" in tuner("optimize", "--study", study, "--n-trials", 1)[1]
     page = (tmp_path / "runs/demo/report.html").read_text(encoding="utf-8")
     assert "The best&#39;s probe over time" in page  # drawn from the probe's own devices.csv
