@@ -28,7 +28,7 @@ from tuner.study.spec import ProbeSpec
 from tuner.testing.clock import FakeClock
 from tuner.testing.trainer import scripted_plan
 
-PATIENT = ProbeSpec(iterations=8, window_seconds=0.02, max_seconds=60, grace_seconds=10)
+PATIENT = ProbeSpec(iterations=6, window_seconds=0.02, max_seconds=60, grace_seconds=10)
 STRICT = PATIENT.model_copy(update={"grace_seconds": 0.4})
 """Limits for faults. A busy machine cannot make a fault look healthy within them."""
 DEATHWATCH = STRICT.model_copy(update={"grace_seconds": 1.5})
