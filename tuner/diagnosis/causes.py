@@ -111,7 +111,7 @@ def _workers(facts: Facts) -> Iterator[Cause]:
         return
     if is_crowded:
         factor, how = None, "no number of the study tells how much they slow each other down"
-    elif each:
+    elif each >= 1.0:
         share = f"{cores.value} cores / {at_once} trials = {wanted} workers"
         factor, how = wanted / each, f"if loading is the limit: {share}; {wanted} / {each:g}{_times(wanted, each)}"
     else:
