@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NoReturn
 import pandas as pd
 import pytest
 
+from tuner.collecting import uncollected
 from tuner.errors import OutputError, StoreError
 from tuner.export.write import EXPORTERS, export_study, prepare_folder, write_files
-from tuner.kept.collecting import uncollected
 
 if TYPE_CHECKING:
     from conftest import FilledDatabase

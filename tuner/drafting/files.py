@@ -8,7 +8,7 @@ from typing import Literal
 
 from tuner.drafting.columns import RECURS, Column
 from tuner.drafting.progress import Found
-from tuner.errors import TrainerError
+from tuner.errors import TrainerError, installs
 from tuner.probe.counts import number
 from tuner.probe.plan import STEP, LinePatterns, ProgressFile
 from tuner.probe.progress_file import ProgressFileReader
@@ -72,7 +72,7 @@ class WrittenProgress:
         if _format(file) != "tensorboard":
             return f"{file.name} shows no iterations yet"
         if find_spec("tensorboard") is None:
-            return f"{file.name} cannot be read without `pip install 'tuner[tensorboard]'`"
+            return f"{file.name} cannot be read without {installs('tensorboard')}"
         return f"{file.name} shows no iterations yet; TensorBoard writes every 120 s, unless `flush_secs` is less"
 
     def _understood(self, path: Path) -> ProgressFile | None:

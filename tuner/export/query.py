@@ -10,6 +10,7 @@ from itertools import chain
 
 from sqlalchemy import Connection, Engine, and_, select
 
+from tuner.collecting import uncollected
 from tuner.errors import EmptyStoreError
 from tuner.export.database import reading
 from tuner.export.pooled import pooled
@@ -18,7 +19,6 @@ from tuner.export.records import CaseRecord, Tally, TrialRecord
 from tuner.export.trials import StoredTrial, stored_trials
 from tuner.kept.case import KeptCase
 from tuner.kept.case import decode_json as case_of
-from tuner.kept.collecting import uncollected
 from tuner.kept.names import CASE, RACE
 from tuner.kept.pages import PAGE_TRIALS
 from tuner.kept.race import KeptRun
@@ -43,7 +43,7 @@ class StudyReader:
         self.engine = engine
         self.study = study
         self._keeps = keeps
-        self._whole: list[TrialRecord] | None = [] if keeps else None
+        self._whole: list[TrialRecord] | None = None
         """The trials that have been read; None where they are not kept."""
 
     @cached_property
@@ -113,6 +113,7 @@ class StudyReader:
     @cached_property
     def _read(self) -> dict[str, CaseReadings]:
         """What the trials of each case come to."""
+        self._whole = [] if self._keeps else None  # an earlier attempt may have failed half-way
         with uncollected(), reading(self.engine) as connection:
             return {
                 known.name: CaseReadings(known, self._noted(self._stored(connection, known))) for known in self.cases

@@ -11,12 +11,12 @@ from tempfile import TemporaryFile
 from typing import BinaryIO
 from uuid import uuid4
 
+from tuner.collecting import uncollected
 from tuner.errors import OutputError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.tables import all_trials, best_by_case, case_manifest, method_summary, pareto
 from tuner.export.tsv import tsv
-from tuner.kept.collecting import uncollected
 
 Exporter = Callable[[StudyReader], Iterable[str]]
 """Returns a file's text, in pieces."""

@@ -53,12 +53,20 @@ def _idlest(result: ProbeResult, mean: Callable[[DeviceSummary], float | None]) 
     return min(known, key=lambda one: one[0])[1] if known else None
 
 
-def _least_util(result: ProbeResult) -> DeviceSummary | None:
-    return _idlest(result, lambda device: device.util_mean_pct)
-
-
-def _least_sm(result: ProbeResult) -> DeviceSummary | None:
-    return _idlest(result, lambda device: device.sm_mean_pct)
+def _of_idlest(
+    name: str,
+    mean: Callable[[DeviceSummary], float | None],
+    error: Callable[[DeviceSummary], float | None],
+    edge: Callable[[DeviceSummary], float],
+) -> Metric:
+    """Return the metric of a busy share: that of the device where it is the smallest."""
+    return Metric(
+        name,
+        "%",
+        lambda result: mean(one) if (one := _idlest(result, mean)) else None,
+        lambda result: error(one) if (one := _idlest(result, mean)) else None,
+        edge_of=lambda result: edge(one) if (one := _idlest(result, mean)) else 0.0,
+    )
 
 
 def _headroom_pct(device: DeviceSummary) -> float | None:
@@ -70,20 +78,8 @@ def _headroom_pct(device: DeviceSummary) -> float | None:
 SAMPLES_PER_S = "samples_per_s"
 
 METRICS: tuple[Metric, ...] = (
-    Metric(
-        "min_avg_util",
-        "%",
-        lambda r: one.util_mean_pct if (one := _least_util(r)) else None,
-        lambda r: one.util_se_pct if (one := _least_util(r)) else None,
-        edge_of=lambda r: one.util_edge_pct if (one := _least_util(r)) else 0.0,
-    ),
-    Metric(
-        "min_avg_sm",
-        "%",
-        lambda r: one.sm_mean_pct if (one := _least_sm(r)) else None,
-        lambda r: one.sm_se_pct if (one := _least_sm(r)) else None,
-        edge_of=lambda r: one.sm_edge_pct if (one := _least_sm(r)) else 0.0,
-    ),
+    _of_idlest("min_avg_util", lambda d: d.util_mean_pct, lambda d: d.util_se_pct, lambda d: d.util_edge_pct),
+    _of_idlest("min_avg_sm", lambda d: d.sm_mean_pct, lambda d: d.sm_se_pct, lambda d: d.sm_edge_pct),
     Metric(SAMPLES_PER_S, "1/s", lambda r: r.samples_per_s, lambda r: r.samples_per_s_se),
     Metric("util_spread", "%", lambda r: _spread(_each(r, lambda d: d.util_mean_pct))),
     Metric("busy_spread", "%", lambda r: r.busy_spread_pct),

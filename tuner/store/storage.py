@@ -10,7 +10,7 @@ from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import ColumnElement, Row, and_, or_, select
 
-from tuner.kept.collecting import uncollected
+from tuner.collecting import uncollected
 from tuner.kept.names import PROBE
 from tuner.kept.pages import Others, pages
 from tuner.kept.probe import KeptProbe, decode_json, searched

@@ -59,7 +59,7 @@ class ProbeSpec(Strict):
     iterations: PositiveInt = Field(
         default=8,
         description="the iterations of a usual probe, including warm-up. A probe goes on beyond them while its error "
-        "is more than three times `target_error_pct`",
+        "is more than three times `target_error_pct`, if more iterations reduce it",
     )
     min_iterations: PositiveInt = Field(
         default=8, description="the fewest iterations before a probe may end because it is precise enough"
