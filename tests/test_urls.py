@@ -42,6 +42,11 @@ def test_a_url_is_shown_without_password_and_options() -> None:
     assert shown("sqlite:///runs/pi_plus/study.db") == "sqlite:///runs/pi_plus/study.db"
 
 
+def test_what_is_no_url_is_not_shown() -> None:
+    with pytest.raises(StoreError, match="it is no database URL; its form is sqlite:///PATH"):
+        shown("hunter2")
+
+
 def test_a_usable_url_keeps_all_that_it_says() -> None:
     url = "sqlite:///runs/demo/study.db?timeout=7"
     assert checked_url(url).render_as_string(hide_password=False) == url

@@ -21,15 +21,14 @@ def checked_url(url: str) -> URL:
     """
     if _UNFIT.search(url):
         raise StoreError(f"the storage URL holds a character that no URL can hold; its form is {_FORM}")
+    parsed = _parsed(url)
     try:
-        parsed = make_url(url)
         dialect = parsed.get_dialect()
         dialect.import_dbapi()
     except ModuleNotFoundError as error:
         raise StoreError(f"{shown(url)} needs the package {error.name}; install it beside the tuner") from error
-    except (ArgumentError, ValueError, ImportError) as error:
-        reason = str(error) if isinstance(error, NoSuchModuleError | ImportError) else "it is no database URL"
-        raise StoreError(f"the storage URL cannot be used: {reason}; its form is {_FORM}") from error
+    except (NoSuchModuleError, ImportError) as error:
+        raise StoreError(f"the storage URL cannot be used: {error}; its form is {_FORM}") from error
     if parsed.get_backend_name() == "sqlite":
         _check_file(parsed)
         _check_options(parsed)
@@ -41,8 +40,8 @@ def checked_url(url: str) -> URL:
 
 
 def shown(url: str | URL) -> str:
-    """Return a database URL as text, without its password and its options."""
-    return make_url(url).set(query={}).render_as_string(hide_password=True)
+    """Return a database URL as text, without its password and its options. Raises StoreError for any other text."""
+    return _parsed(url).set(query={}).render_as_string(hide_password=True)
 
 
 def remedy(url: URL) -> str:
@@ -50,6 +49,13 @@ def remedy(url: URL) -> str:
     if url.get_backend_name() == "sqlite":
         return "check that its folder is writable and has free space, and that no other program locks the file"
     return "check the URL, the server and free space"
+
+
+def _parsed(url: str | URL) -> URL:
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise StoreError(f"the storage URL cannot be used: it is no database URL; its form is {_FORM}") from error
 
 
 def _check_file(url: URL) -> None:

@@ -5,6 +5,7 @@ import os
 import sqlite3
 from pathlib import Path
 
+import optuna
 import pytest
 from sqlalchemy import create_engine
 from tests_cli import Tuner, study_file
@@ -270,6 +271,17 @@ def test_a_study_that_was_never_run(tuner: Tuner, tmp_path: Path) -> None:
         answer = tuner(command, "--study", study_file(tmp_path))
         refused(answer, "no study database", "demo", "tuner optimize")
         assert answer[1] == ""
+
+
+def test_a_database_without_the_study(tuner: Tuner, tmp_path: Path) -> None:
+    optuna.create_study(storage="sqlite:///studies.db", study_name="mine/walk")
+    answer = tuner("dashboard", "--study", study_file(tmp_path), "--storage", "sqlite:///studies.db")
+    refused(answer, "studies.db has no study 'demo'; its studies are mine")
+
+
+@pytest.mark.parametrize("command", ["status", "optimize"])
+def test_a_storage_that_is_no_url(tuner: Tuner, tmp_path: Path, command: str) -> None:
+    refused(tuner(command, "--study", study_file(tmp_path), "--storage", "study.db"), "its form is sqlite:///PATH")
 
 
 @pytest.mark.parametrize("command", ["status", "export", "plan", "dashboard", "optimize", "doctor"])

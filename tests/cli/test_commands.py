@@ -61,7 +61,7 @@ def test_constraints_are_shown_and_kept(tuner: Tuner, tmp_path: Path) -> None:
     code, out, _ = tuner("optimize", "--study", study, "--n-trials", 2)
     assert code == 0
     assert "the best must keep samples_per_s >= 0.5 * default\n" in out
-    assert "samples/s: not eligible as best, min_avg_util is " in out
+    assert "samples/s; not eligible as best, min_avg_util is " in out
     best = (tmp_path / "runs/demo/best_by_case.tsv").read_text().splitlines()
     assert best[1].startswith("walk\twalk\tok\t\t8\t")
 

@@ -96,7 +96,7 @@ def test_each_of_several_objectives_is_shown(plan: ProbePlan) -> None:
 
 def test_a_config_that_may_not_be_the_best_says_why(plan: ProbePlan) -> None:
     line = told(replace(measured(plan, 50.0), samples_per_s=900.0), bound=">= 1000")
-    assert "ok 50.0, 900 samples/s: not eligible as best, samples_per_s is 900, >= 1000 is required (" in line
+    assert "ok 50.0, 900 samples/s; not eligible as best, samples_per_s is 900, >= 1000 is required (" in line
 
 
 def test_a_failure_has_its_detail(plan: ProbePlan) -> None:

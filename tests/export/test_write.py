@@ -1,6 +1,7 @@
 import errno
 import gc
 import os
+import resource
 from contextlib import suppress
 from fcntl import LOCK_EX, flock
 from pathlib import Path
@@ -77,6 +78,18 @@ def test_a_write_that_fails_leaves_the_old_files(
             export_study(filled.url, "pi_plus", tmp_path)
     assert sorted(tmp_path.iterdir()) == before
     assert all((tmp_path / name).read_text(encoding="utf-8") == "old" for name in NAMES)
+
+
+def test_a_file_that_cannot_grow_is_named(tmp_path: Path) -> None:
+    """Its buffer is not empty when it is closed, and to write the rest fails again."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(OutputError, match=r"cannot write .*table.tsv: File too large"):
+            write_files(tmp_path, {"table.tsv": [b"x" * 4000]})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.iterdir())
 
 
 def test_nothing_is_replaced_before_everything_is_written(

@@ -41,8 +41,10 @@ def dashboard(
     console = open_console()
     spec = load_shown(console, study, to_show=True)
     url, artifacts = storage_url(storage, spec, runs), None
+    reader = StudyReader(connect(url), spec.name)
+    _ = reader.cases  # refuses a database without the study
     if copied:
-        url, artifacts = _copied(console, url, spec.name, (runs / spec.name).resolve())
+        url, artifacts = _copied(console, reader, (runs / spec.name).resolve())
     known = announcement(spec.name, port, read_only=read_only, copied=copied)
     access = READ_ONLY if read_only else WRITABLE
     serve(url, port, access=access, artifacts=artifacts, ready=lambda: console.print(known))
@@ -58,9 +60,8 @@ def announcement(study: str, port: int, *, read_only: bool, copied: bool) -> str
     )
 
 
-def _copied(console: Console, url: str, study: str, folder: Path) -> tuple[str, Path]:
+def _copied(console: Console, reader: StudyReader, folder: Path) -> tuple[str, Path]:
     """Copy a study for the dashboard; return the URL of the copy and the folder of its artifacts."""
-    reader = StudyReader(connect(url), study)
     notes = {case.summary.case: note(case) for case in gather(reader, folder).cases}
     copy = copy_study(reader, folder, notes)
     console.print(f"{copy} is a copy of now; the same command renews it", markup=False)

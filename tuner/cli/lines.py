@@ -49,14 +49,14 @@ def _text(event: Event) -> str | None:
 def _begun(event: CaseStarted) -> str:
     saved = f", {event.saved} of them saved only now" if event.saved else ""
     retried = f", {event.to_repeat} interrupted trial(s) will be repeated" if event.to_repeat else ""
-    of_target = "" if event.target is None else f" of {event.target}"
+    of_target = "" if event.target is None or event.finished > event.target else f" of {event.target}"
     return f"{event.finished}{of_target} trials done{saved}{retried}"
 
 
 def _trial(event: ProbeEnded) -> str:
     best = ", best so far" if event.leads else ""
     number = f" {numbers(event.values, event.error, event.samples_per_s)}" if event.values else ""
-    why = "".join(f": {note}" for note in event.notes)
+    why = "".join(f"{';' if event.values else ':'} {note}" for note in event.notes)
     took = duration(event.seconds) + (", by the plain command" if event.confirms else "")
     took += f", from {event.origin}" if event.origin else ""
     place = f" (trial {event.finished} of {event.target})" if event.counts else ""

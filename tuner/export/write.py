@@ -72,14 +72,13 @@ def write_files(folder: Path, files: Mapping[str, Iterable[bytes]]) -> list[Path
 @contextmanager
 def _staged(path: Path, pieces: Iterable[bytes]) -> Iterator[Path]:
     """Write the pieces to a temporary file beside `path`. If the caller does not move the file, it is deleted."""
-    with ExitStack() as stack:
-        with _explained(path):
-            file, temporary = _locked_beside(path)
-            stack.enter_context(file)
-            stack.callback(temporary.unlink, missing_ok=True)
-            file.writelines(pieces)
-            file.flush()
-            os.fsync(file.fileno())
+    with _explained(path), ExitStack() as stack:  # on a full disk the end of the stack fails, too: it flushes again
+        file, temporary = _locked_beside(path)
+        stack.callback(temporary.unlink, missing_ok=True)
+        stack.enter_context(file)
+        file.writelines(pieces)
+        file.flush()
+        os.fsync(file.fileno())
         yield temporary
 
 

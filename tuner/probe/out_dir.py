@@ -35,6 +35,6 @@ def _made(wanted: Path) -> Path:
             folder = wanted.with_name(f"{wanted.name}-{number}")
     except OSError as error:
         raise OutputError(
-            f"{error.filename} cannot be made: {error.strerror}; check what stands in its way, and the free space, "
-            "then resume"
+            f"{error.filename} cannot be made: {error.strerror}; check what stands in its way, and the free space, or "
+            "choose another --runs folder; then run the command again"
         ) from error

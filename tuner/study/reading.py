@@ -20,6 +20,7 @@ MOST_DEPTH = 30
 _HINTS = {
     "alias": "put text that begins with * in quotes",
     r"'\t'": "indent with spaces",
+    "duplicate key": "leave one of them out",
     "cannot start any token": "put the text in quotes",
     "unknown escape character": "use single quotes, which keep a backslash as it is",
 }
@@ -42,7 +43,9 @@ def read_mapping(path: Path, *, what: str = "study file", starts: str = "name:")
         raise _refused(path, what, f"line {line}: {error.problem}{hint}") from error
     except OSError as error:
         raise _refused(path, what, f"{error.strerror}; name another file, or fix it") from error
-    except (YAMLError, ValueError, TypeError, OverflowError) as error:  # not UTF-8, or a date such as 2026-13-45
+    except UnicodeDecodeError as error:
+        raise _refused(path, what, f"byte {error.start} is not UTF-8; save the file as UTF-8") from error
+    except (YAMLError, ValueError, TypeError, OverflowError) as error:  # such as the date 2026-13-45
         raise _refused(path, what, str(error)) from error
 
 
