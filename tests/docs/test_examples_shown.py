@@ -21,7 +21,7 @@ TABLE = ROOT / "benchmarks/tables/pi_plus_two_h200/deepmimic_pi_plus_ppo.parquet
 PRINTED = {
     "api.md": ["47 configs; 71914.", "reference 24 ['num_envs', ", "the trainer keeps the contract"],
     "sampler.md": ["{'num_envs': 4096, 'batch_size': 1} "],
-    "tables.md": ["    num_envs agent_variant"],
+    "recording.md": ["    num_envs agent_variant"],
 }
 """The beginning of each example's output, by page, in the order of the examples."""
 

@@ -144,5 +144,6 @@ def test_an_unknown_study_writes_nothing(database: "FilledDatabase", tmp_path: P
 
 
 def test_the_documentation_names_every_column() -> None:
-    documented = (Path(__file__).parents[2] / "docs/tables.md").read_text()
+    pages = Path(__file__).parents[2] / "docs"
+    documented = (pages / "recording.md").read_text() + (pages / "tables.md").read_text()
     assert [name for name in columns({}).names if f"`{name}`" not in documented] == []
