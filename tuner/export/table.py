@@ -1,8 +1,8 @@
 """Writes recorded cases as tables: a Parquet file with a row per probe, and a JSON header, after Kernel Tuner's T4.
 
 T4 is a schema for results of auto-tuners that several auto-tuners share. Each config has its values, its times and its
-measurements. Its `invalidity` is one of six words, which say whether the config counts. `docs/recording.md` describes the
-columns.
+measurements. Its `invalidity` is one of six words, which say whether the config counts. `docs/recording.md` describes
+the columns.
 """
 
 import json
