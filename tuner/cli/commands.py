@@ -40,7 +40,7 @@ _COMMANDS = {
     ),
     "recover": (
         "tuner.cli.recover:recover",
-        "Find one config that runs for each case without success; then name the rungs that are safe for all cases.",
+        "For each case without a success, find one config that runs. Then name a num_envs that is safe for all cases.",
     ),
     "race": (
         "tuner.cli.race:race",

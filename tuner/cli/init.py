@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from tuner.cli.console import open_console
-from tuner.cli.options import RUNS, Devices, Runs
+from tuner.cli.options import RUNS, Runs, not_empty
 from tuner.drafting.asking import ask_searches
 from tuner.drafting.draft import Ask, Draft, Used, draft, narrowed, study_name, used
 from tuner.drafting.first_run import FirstRun, first_run
@@ -25,7 +25,18 @@ from tuner.units import duration
 STUDIES = Path("studies")
 
 Command = Annotated[list[str] | None, typer.Argument(help="The command line to tune, after `--`.", show_default=False)]
-Preset = Annotated[str | None, typer.Option(help=f"The trainer: {', '.join(PRESETS)}.")]
+Preset = Annotated[
+    str | None,
+    typer.Option(help=f"A trainer: {', '.join(PRESETS)}. Without a command, its study is written without a run."),
+]
+Watched = Annotated[
+    str | None,
+    typer.Option(
+        "--devices",
+        callback=not_empty,
+        help="auto, cpu:RANKS or CUDA indices (0,1); default: as many as the command has ranks.",
+    ),
+]
 Searches = Annotated[
     list[str] | None,
     typer.Option(
@@ -49,7 +60,7 @@ def init(
     search: Searches = None,
     name: Name = None,
     out: OutFile = None,
-    devices: Devices = None,
+    devices: Watched = None,
     python: Python = None,
     seconds: Seconds = 60.0,
     force: Force = False,
@@ -111,7 +122,7 @@ def _introduce(console: Console, drafted: Draft, seconds: float) -> None:
 
 def _understood(console: Console, drafted: Draft, seen: FirstRun, uses: list[Used]) -> None:
     found = seen.watched.found
-    how = f"preset {found.preset}" if found.preset else "lines that are alike" if found.patterns else "report()"
+    how = f"preset {found.preset}" if found.preset else "lines of one form" if found.patterns else "report()"
     how = f"the file {found.file.pattern}" if found.file else how
     console.print(f"understood after {duration(seen.watched.seconds)}:", markup=False)
     first, last = found.reports[0], found.reports[-1]

@@ -35,11 +35,11 @@ OneCase = Annotated[
     str | None, typer.Option(autocompletion=completed, help="The case; needed where the study has several.")
 ]
 RaceHours = Annotated[
-    float, typer.Option(min=0.0001, help="For how long all runs train together, without their start-up.")
+    float, typer.Option(min=0.0001, help="The time that all runs train, added up. Start-ups come on top.")
 ]
 Within = Annotated[
     float | None,
-    typer.Option("--within", min=0.0, help="Begin no run that this call would not end within so many hours."),
+    typer.Option("--within", min=0.0, help="End this call within so many hours: begin only runs that fit."),
 ]
 Trials = Annotated[
     list[int] | None, typer.Option("--trial", min=0, help="A trial whose config takes part, too; may be repeated.")

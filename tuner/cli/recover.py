@@ -29,7 +29,7 @@ def recover(
     storage: Storage = None,
     runs: Runs = RUNS,
 ) -> None:
-    """Find one config that runs for each case without success; then name the rungs that are safe for all cases."""
+    """For each case without a success, find one config that runs. Then name a num_envs that is safe for all cases."""
     console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen = chosen_cases(bench, cases)

@@ -11,7 +11,7 @@ import typer
 from tuner import __version__
 from tuner.cli.chosen import chosen_cases
 from tuner.cli.console import open_console
-from tuner.cli.options import RUNS, Devices, Runs
+from tuner.cli.options import RUNS, Runs, not_empty
 from tuner.cli.plan import Settings, first_config
 from tuner.cli.scale_tables import introduce, show_scaling, show_split, tell
 from tuner.cli.work import EXIT_INTERRUPTED, interruptible
@@ -45,6 +45,14 @@ NoP2p = Annotated[
     bool, typer.Option("--no-p2p", help="Measure only the way through the host's memory; default: each way there is.")
 ]
 Shared = Annotated[bool, typer.Option("--shared", help="Measure although other programs work on the cards.")]
+Cards = Annotated[
+    str | None,
+    typer.Option(
+        "--devices",
+        callback=not_empty,
+        help="auto, cpu:RANKS or CUDA indices (0,1); default: auto, all that there are.",
+    ),
+]
 Seconds = Annotated[float, typer.Option(min=0.5, help="The window of each measurement of a built-in workload.")]
 Out = Annotated[
     Path | None,
@@ -61,7 +69,7 @@ def scale(
     settings: Settings = None,
     sizes: Sizes = None,
     gpus: Counts = None,
-    devices: Devices = None,
+    devices: Cards = None,
     split: Split = False,
     no_p2p: NoP2p = False,
     shared: Shared = False,
