@@ -35,8 +35,9 @@ def test_the_table_of_the_best_names_the_winner_of_the_race(tmp_path: Path) -> N
     assert "race_winner" not in best_by_case(found).columns
     with opened(tmp_path / "demo") as database:
         kept = RaceRuns(database, "demo/walk")
-        for envs, score in ((64, 1.0), (32, 2.0)):
-            kept.add(KeptRun(config={"num_envs": envs}, seed=0, seconds=60.0, curve=((1.0, score),)))
+        for envs, score, row in ((16, 9.0, "Test_Return"), (64, 1.0, "Train_Return"), (32, 2.0, "Train_Return")):
+            run = KeptRun(config={"num_envs": envs}, seed=0, seconds=60.0, curve=((1.0, score),), score_source=row)
+            kept.add(run)
     (row,) = best_by_case(reader(tmp_path / "demo")).rows
     assert (row["num_envs"], row["race_winner"], row["race_score"]) == (64, "num_envs=32", 2.0)
     assert row["race_s"] == 60.0

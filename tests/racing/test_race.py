@@ -205,6 +205,47 @@ def test_a_trainer_without_scores_is_said(job: Job) -> None:
     assert runs.made == []
 
 
+def told(plan: ProbePlan, stop: Stop, returns: float) -> ProbeResult:
+    """Train as `trains` does, with one return all the time."""
+
+    def flat(so_far: ProbeResult) -> ProbeResult:
+        return replace(so_far, score=so_far.score and Score(so_far.score.t_s, returns))
+
+    return flat(trains(plan, lambda so_far: stop(so_far and flat(so_far))))
+
+
+@pytest.mark.parametrize("worse_by", [0.0, 1.0])
+def test_returns_that_never_change_stop_the_race(job: Job, worse_by: float) -> None:
+    runs = Memory()
+    flat = replace(job, probe=lambda plan, stop: told(plan, stop, -worse_by * float(plan.config["num_envs"])))
+    with pytest.raises(TrainerError, match="no return changed within any of its 2 runs; let the study name what the"):
+        raced(flat, runs)
+    assert rungs(runs) == [64]
+
+
+def test_runs_with_another_source_of_the_score_do_not_count(job: Job) -> None:
+    runs = Memory()
+    raced(job, runs)
+    runs.made = [replace(run, score_source="another row", curve=((1.0, 1e6),)) for run in runs.made]
+    before = len(runs.made)
+    places = raced(job, runs)
+    assert len(runs.made) == 2 * before
+    assert places[0].mean
+    assert places[0].mean.value < 1e6
+
+
+def test_the_first_start_on_a_machine_compiles_kernels_and_is_no_measure_of_the_next(job: Job) -> None:
+    asked: list[float | None] = []
+    starts = iter([170.0, 30.0, 40.0] + [30.0] * 9)
+
+    def compiles(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        return replace(trains(plan, stop), start_up_s=next(starts))
+
+    raced(replace(job, probe=compiles, has_time=lambda seconds: not asked.append(seconds)), Memory())
+    assert asked[:4] == pytest.approx([200.0, 370.0, 300.0, 240.0])
+    assert asked[-1] == pytest.approx(430.0)
+
+
 def test_a_config_without_a_score_loses_and_the_others_go_on(job: Job) -> None:
     def slow(plan: ProbePlan, stop: Stop) -> ProbeResult:
         if plan.config["num_envs"] != 32:
@@ -226,7 +267,7 @@ def test_how_clear_a_winner_is_follows_from_the_seeds(job: Job) -> None:
         return shifted(trains(plan, lambda so_far: stop(shifted(so_far)))) or pytest.fail("no result")
 
     _, clear, *_ = verdict(raced(job, Memory()), {})
-    assert "Two equal configs would differ so in less than 0.1 % of races." in clear
+    assert "Two equal configs would differ so in less than 1 % of races." in clear
     _, vague, *_ = verdict(raced(replace(job, probe=noisy), Memory()), {})
     assert "the winner is not clear" in vague
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.kept.race import KeptRun
-from tuner.search.scores import MOST_POINTS, agreement, ahead, means, score_at, thinned
+from tuner.search.scores import MOST_POINTS, Lead, agreement, ahead, constant, means, score_at, thinned
 
 
 def run(seed: int, score: float, *, seconds: float = 10.0, failure: str | None = None) -> KeptRun:
@@ -30,11 +30,29 @@ def test_a_mean_score_lies_among_the_scores(curve: list[tuple[float, float]], se
         assert min(values) - 1e-9 <= found <= max(values) + 1e-9
 
 
-def test_the_deviation_of_all_configs_is_pooled() -> None:
-    found = means({0: [run(0, 1.0), run(1, 3.0)], 1: [run(0, 10.0), run(1, 10.0)], 2: [run(0, 5.0)]}, 10.0)
-    assert [one.value for one in found.values()] == [2.0, 10.0, 5.0]
-    assert [one.error for one in found.values()] == pytest.approx([0.5**0.5, 0.5**0.5, 1.0])
-    assert ahead(found[1], found[0]) == pytest.approx(8.0)
+def test_each_mean_has_its_own_error_and_two_means_share_their_variance() -> None:
+    runs = {0: [run(0, 1.0), run(1, 3.0)], 1: [run(0, 10.0), run(1, 10.0)], 2: [run(0, 5.0)], 3: [run(0, -900.0)] * 2}
+    found = means(runs, 10.0)
+    assert [one.value for one in found.values()] == [2.0, 10.0, 5.0, -900.0]
+    assert [one.error for one in found.values()] == [pytest.approx(1.0), 0.0, None, 0.0]
+    assert ahead(found[1], found[0]) == Lead(errors=8.0, freedom=2)
+    assert ahead(found[2], found[0]) == Lead(errors=3.0 / 3.0**0.5, freedom=1)
+    assert ahead(found[1], found[3]) is None
+
+
+@pytest.mark.parametrize(
+    ("scores", "is_constant"),
+    [
+        ([[0, 0, 0], [0, 0]], True),
+        ([[0], [0]], True),
+        ([[3, 3], [4, 4, 4]], True),
+        ([[3], [4]], False),
+        ([[3, 3], []], True),
+        ([[0, 0], [0, 0.1]], False),
+    ],
+)
+def test_returns_that_never_change_say_nothing(scores: list[list[float]], is_constant: bool) -> None:
+    assert constant([[(float(at), score) for at, score in enumerate(one)] for one in scores]) is is_constant
 
 
 def test_short_and_failed_runs_do_not_count_and_one_seed_has_no_error() -> None:

@@ -223,6 +223,7 @@ def test_a_race_has_its_seed_and_the_row_of_its_score(tmp_path):
     source = trainer(score_row="Train_Return")
     slot = replace(make_slot(tmp_path), seed=7)
     plan = source.plan(case("amp_toy", source), {"num_envs": 4}, slot)
+    assert source.score_source == "Train_Return"
     assert plan.argv[plan.argv.index("--rand_seed") + 1] == "7"
     reader = ProgressReader(plan.progress, 0.0)
     for row in ("|  Iteration | 1 |", "|  Test_Return | 21.6 |", "| Train_Return |  -10.4 |"):

@@ -63,6 +63,8 @@ def test_a_study_names_a_preset_and_its_own_variables_win(tmp_path: Path) -> Non
     plan = source.plan(source.cases()[0], {"batch_size": 8}, make_slot(tmp_path))
     assert plan.progress.patterns == PRESETS["lightning"].progress
     assert env.items() <= plan.env.items()
+    assert source.score_source == ""
+    assert command_trainer(progress="sb3").score_source == PRESETS["sb3"].progress[-1]
     assert plan.env["TTY_COMPATIBLE"] == "1"
 
 

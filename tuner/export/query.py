@@ -162,7 +162,10 @@ class StudyReader:
 
     @cached_property
     def races(self) -> dict[str, tuple[KeptRun, ...]]:
-        """Case → the runs of its race, in their order; only cases that had a race."""
+        """Case → the runs of its race, in their order; only cases that had a race.
+
+        Where a study has changed what it takes as the score, the runs with the newest score count.
+        """
         query = (
             select(FACTS.c.study_id, FACTS.c.key, FACTS.c.value_json)
             .where(FACTS.c.study_id.in_(list(self._names)), FACTS.c.key.startswith(RACE, autoescape=True))
@@ -173,7 +176,10 @@ class StudyReader:
             for row in connection.execute(query):
                 if run := run_of(row.value_json):
                     found.setdefault(self._names[row.study_id], []).append(run)
-        return {name: tuple(runs) for name, runs in found.items()}
+        return {
+            name: tuple(run for run in runs if run.score_source in (None, runs[-1].score_source))
+            for name, runs in found.items()
+        }
 
     @cached_property
     def tallies(self) -> dict[str, list[Tally]]:

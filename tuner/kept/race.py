@@ -32,6 +32,8 @@ class KeptRun:
     """The samples per second of all ranks together."""
     curve: tuple[tuple[Number, Number], ...] = ()
     """The scores as pairs of seconds and score, at most `MOST_POINTS`."""
+    score_source: str | None = None
+    """What the scores were read from, as the trainer names it; None for runs of earlier versions."""
     failure: str | None = None
     """Why the run ended early; None for a whole run."""
     host: Mapping[str, str] = field(default_factory=dict)

@@ -71,6 +71,10 @@ class Slot:
         return self.out_dir / "progress.jsonl"
 
 
+SCORE_GROUP = "return"
+"""The group of a pattern that holds a score."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinePatterns:
     """How progress is recognised in a trainer's printed lines, and counted.

@@ -6,13 +6,11 @@ from collections import Counter
 from typing import Any, TypeVar
 
 from tuner.probe.counts import MOST, MOST_ITERATIONS, Unwrapped, number, printed_end, whole_numeral
-from tuner.probe.plan import LinePatterns
+from tuner.probe.plan import SCORE_GROUP, LinePatterns
 from tuner.probe.protocols import Line
 from tuner.probe.result import Progress, Score, Thin
 
 N = TypeVar("N", int, float)
-_RETURN = "return"
-"""The group of a pattern that holds a score."""
 _COUNTS = ("iteration", "samples")
 """The groups of counts that may start again at each epoch."""
 
@@ -28,8 +26,8 @@ class ProgressReader:
 
     def __init__(self, patterns: LinePatterns, origin_s: float) -> None:
         compiled = [re.compile(pattern) for pattern in patterns.patterns]
-        self._patterns = [pattern for pattern in compiled if pattern.groupindex.keys() != {_RETURN}]
-        self._returns = [pattern for pattern in compiled if _RETURN in pattern.groupindex]
+        self._patterns = [pattern for pattern in compiled if pattern.groupindex.keys() != {SCORE_GROUP}]
+        self._returns = [pattern for pattern in compiled if SCORE_GROUP in pattern.groupindex]
         self._counts_lines = not any("iteration" in pattern.groupindex for pattern in self._patterns)
         self._counted: Counter[int | None] = Counter()
         self._origin_s = origin_s
@@ -75,7 +73,7 @@ class ProgressReader:
             value = None if told.get("rank") else number(told.get("score"), least=-MOST)
         else:
             found = next(filter(None, (pattern.search(line.text) for pattern in self._returns)), None)
-            value = found and number(found[_RETURN], least=-MOST)
+            value = found and number(found[SCORE_GROUP], least=-MOST)
         if value is not None:
             self.score = Score(line.t_s, value)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Protocol
 
 from tuner.errors import TrainerError
@@ -16,7 +17,7 @@ from tuner.probe.result import Failure
 from tuner.racing.entrants import Entrant
 from tuner.racing.following import Following, run_limits
 from tuner.racing.rounds import Round, better_half, rounds, turns
-from tuner.search.scores import Mean, means, standings, thinned
+from tuner.search.scores import Mean, constant, means, standings, thinned
 from tuner.study.cases import Case
 from tuner.study.launch import same_launch
 
@@ -109,9 +110,14 @@ class Race:
             for one in standings(made)
         ]
 
+    def _past(self) -> list[KeptRun]:
+        """Return the runs so far whose scores were read from what the study names now."""
+        source = self._job.bench.trainer.score_source
+        return [run for run in self._runs.read() if run.score_source in (None, source)]
+
     def _made(self, among: Sequence[Entrant]) -> dict[int, list[KeptRun]]:
         """Return the runs so far of each of these configs, by position."""
-        runs = self._runs.read()
+        runs = self._past()
         return {
             at: [run for run in runs if same_launch(run.config, entrant.config)] for at, entrant in enumerate(among)
         }
@@ -137,16 +143,28 @@ class Race:
         return True
 
     def _expected_s(self, seconds: float) -> float:
-        """Return how long a run will take in all; its start is expected to be as long as the longest so far."""
-        return seconds + max((run.start_up_s or 0.0 for run in self._runs.read()), default=0.0)
+        """Return how long a run will take in all; its start is expected to take the median of the starts so far.
+
+        The first start on a machine can take minutes longer, because it compiles kernels.
+        """
+        starts = [run.start_up_s for run in self._runs.read() if run.start_up_s is not None]
+        return seconds + (median(starts) if starts else 0.0)
 
     def _check_scored(self, run: KeptRun) -> None:
-        """Raise TrainerError where no run so far has a score: a race without scores would train for nothing."""
-        if run.failure or run.curve or any(one.curve for one in self._runs.read()):
+        """Raise TrainerError where no run so far has a score, or no score changes: the runs would train for nothing."""
+        if run.failure:
+            return
+        curves = [one.curve for one in (*self._past(), run) if one.failure is None]
+        if not any(curves):
+            found = f"{in_words(run.config)} gave no return in {run.seconds:.0f} s of training"
+        elif len(curves) > 1 and constant(curves):
+            found = f"no return changed within any of its {len(curves)} runs"
+        else:
             return
         raise TrainerError(
-            f"the race stopped: {in_words(run.config)} gave no return in {run.seconds:.0f} s of training; let the "
-            "study name what the trainer prints as its return, or give more --hours: the first runs are the shortest"
+            f"the race stopped: {found}; let the study name what the trainer prints as its return ("
+            "MimicKit: `trainer.options.score_row`; a command: the group `return` in `progress`), or give more "
+            "--hours: the first runs are the shortest"
         )
 
     def _train(self, entrant: Entrant, seed: int, seconds: float) -> KeptRun | None:
@@ -188,6 +206,7 @@ class Race:
             iterations_per_s=result.iterations / result.window_s if result.window_s else None,
             samples_per_s=result.samples_per_s,
             curve=thinned(following.curve),
+            score_source=bench.trainer.score_source,
             failure=_in_words(failure) if failure else None,
             host=result.host,
         )

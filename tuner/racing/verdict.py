@@ -13,7 +13,7 @@ UPDATES = "updates/s"
 _SPEED = "samples_per_s"
 BY_CHANCE = 0.05
 """A winner is clear if chance alone would put two equal configs so far apart with at most this probability."""
-LEAST_CHANCE = 0.001
+LEAST_CHANCE = 0.01
 """A smaller probability is not told as a number: two or three seeds do not show it."""
 _NAMES = {_SPEED: "samples/s"}
 
@@ -52,7 +52,7 @@ def verdict(places: Sequence[Place], updates: Mapping[int, float | None]) -> Ite
     )
     if len(finalists) > 1:
         second, follows = finalists[1]
-        yield _lead(mean, second.entrant, follows, freedom=sum(one.runs - 1 for _, one in finalists))
+        yield _lead(mean, second.entrant, follows)
     yield from _foretold(places, updates)
     devices = {found for place in places for run in place.runs if (found := run.host.get("devices"))}
     if len(devices) > 1:
@@ -60,23 +60,22 @@ def verdict(places: Sequence[Place], updates: Mapping[int, float | None]) -> Ite
         yield f"The runs had {len(devices)} sets of devices: {named}. This alone may change scores."
 
 
-def _lead(first: Mean, second: Entrant, follows: Mean, *, freedom: int) -> str:
-    """Say how far the second is behind, and how often chance alone would do this.
-
-    The test is Student's t test with the pooled deviation of all configs that were trained so long; it has as many
-    degrees of freedom as these configs have runs beyond the first.
-    """
-    errors = ahead(first, follows)
+def _lead(first: Mean, second: Entrant, follows: Mean) -> str:
+    """Say how far the second is behind, and how often chance alone would do this (Student's t test)."""
     by = f"{_named(second)} follows with {_of(follows)}"
-    if errors is None:
-        return f"{by}. How sure this is cannot be said: no config was trained with two seeds."
-    chance = student_tail(errors, freedom)
-    said = f"{by}, {errors:.1f} standard errors behind. Two equal configs would differ so in {_often(chance)} of races"
+    lead = ahead(first, follows)
+    if lead is None and max(first.runs, follows.runs) < 2:
+        return f"{by}. How sure this is cannot be said: each of the two was trained with one seed."
+    if lead is None:
+        return f"{by}. The seeds make no difference: each config's runs have one score. Does the command use {{seed}}?"
+    chance = student_tail(lead.errors, lead.freedom)
+    behind = f"{by}, {lead.errors:.1f} standard errors behind"
+    said = f"{behind}. Two equal configs would differ so in {_often(chance)} of races"
     return f"{said}." if chance <= BY_CHANCE else f"{said}: the winner is not clear, and more hours or seeds may tell."
 
 
 def _often(chance: float) -> str:
-    return f"{100 * chance:.2g} %" if chance >= LEAST_CHANCE else f"less than {100 * LEAST_CHANCE:g} %"
+    return f"{100 * chance:.0f} %" if chance >= LEAST_CHANCE else f"less than {100 * LEAST_CHANCE:g} %"
 
 
 def _foretold(places: Sequence[Place], updates: Mapping[int, float | None]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
-from math import hypot, inf, sqrt
+from math import inf, sqrt
 from statistics import fmean, variance
 from typing import Generic, TypeVar
 
@@ -20,11 +20,27 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mean:
-    """The mean score of several runs of a config; the error is unknown if no config has two runs."""
+    """The mean score of several runs of a config."""
 
     value: float
-    error: float | None
+    variance: float | None
+    """The variance between the runs; None for a single run."""
     runs: int
+
+    @property
+    def error(self) -> float | None:
+        """The standard error of the mean; None for a single run."""
+        return None if self.variance is None else sqrt(self.variance / self.runs)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lead:
+    """How far one mean is above another."""
+
+    errors: float
+    """The difference in standard errors of the difference."""
+    freedom: int
+    """The degrees of freedom of this standard error."""
 
 
 def score_at(curve: Curve, seconds: float) -> float | None:
@@ -67,11 +83,7 @@ def standings(runs: Mapping[Key, Sequence[KeptRun]]) -> list[Standing[Key]]:
 
 
 def means(runs: Mapping[Key, Sequence[KeptRun]], seconds: float) -> dict[Key, Mean]:
-    """Return config → its mean score at a time, over the runs that were to train so long and did not fail.
-
-    All configs share one standard deviation between runs, pooled over the configs: with few seeds, the deviation of a
-    single config is hardly known.
-    """
+    """Return config → its mean score at a time, over the runs that were to train so long and did not fail."""
     found = {
         config: [
             score
@@ -81,25 +93,33 @@ def means(runs: Mapping[Key, Sequence[KeptRun]], seconds: float) -> dict[Key, Me
         ]
         for config, made in runs.items()
     }
-    several = [scores for scores in found.values() if len(scores) > 1]
-    freedom = sum(len(scores) - 1 for scores in several)
-    spread = sqrt(sum((len(one) - 1) * variance(one) for one in several) / freedom) if freedom else None
     return {
-        config: Mean(
-            value=fmean(scores),
-            error=None if spread is None else spread / sqrt(len(scores)),
-            runs=len(scores),
-        )
+        config: Mean(value=fmean(scores), variance=variance(scores) if len(scores) > 1 else None, runs=len(scores))
         for config, scores in found.items()
         if scores
     }
 
 
-def ahead(one: Mean, other: Mean) -> float | None:
-    """Return by how many standard errors a mean is above another; None where the errors are unknown."""
-    if one.error is None or other.error is None or not (error := hypot(one.error, other.error)):
+def ahead(one: Mean, other: Mean) -> Lead | None:
+    """Return how far a mean is above another; None where their runs do not differ, or each is a single run.
+
+    The variance is pooled over the runs of the two, as in Student's t test. Other configs do not count: the scores of
+    a config that hardly learns can scatter a hundred times as much.
+    """
+    freedom = one.runs + other.runs - 2
+    squares = sum((mean.runs - 1) * (mean.variance or 0.0) for mean in (one, other))
+    if not freedom or not squares:
         return None
-    return (one.value - other.value) / error
+    error = sqrt(squares / freedom * (1 / one.runs + 1 / other.runs))
+    return Lead(errors=(one.value - other.value) / error, freedom=freedom)
+
+
+def constant(curves: Sequence[Curve]) -> bool:
+    """Return whether all runs have one score, or each run keeps its own score from the beginning to the end."""
+    scores = [{score for _, score in curve} for curve in curves]
+    return len(set().union(*scores)) == 1 or all(
+        len(curve) > 1 and len(own) == 1 for curve, own in zip(curves, scores, strict=True)
+    )
 
 
 def thinned(curve: Curve) -> tuple[tuple[float, float], ...]:

@@ -77,6 +77,11 @@ class Trainer(ABC):
         return None
 
     @property
+    def score_source(self) -> str:
+        """What the score of a race is read from, where a study can choose; empty for the trainer's usual score."""
+        return ""
+
+    @property
     def heeds_devices(self) -> bool:
         """Whether the command that this trainer starts depends on which or how many devices there are."""
         return True

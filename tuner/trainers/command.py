@@ -27,7 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.probe.plan import LinePatterns, ProbePlan, ProgressFile, Slot, search_path
+from tuner.probe.plan import SCORE_GROUP, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
 from tuner.study.cases import Case
 from tuner.study.space import Config, Value, config_digest, written
 from tuner.study.spec import TrainerSpec
@@ -131,6 +131,11 @@ class CommandTrainer(Trainer):
         return next(
             (word for word in begins if not placeholders([word]) and not self._finds(expanded(word, os.environ))), None
         )
+
+    @property
+    def score_source(self) -> str:
+        """The patterns with the group `return`; empty where the program itself reports its scores."""
+        return " ".join(one for one in self._options.progress if f"(?P<{SCORE_GROUP}>" in one)
 
     @property
     def counts_samples(self) -> bool | None:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from tuner.probe.plan import SCORE_GROUP
 from tuner.study.environment import Variables
 from tuner.study.parameter import MOST_CASES, Strict
 from tuner.study.spec import Name, Seconds
@@ -23,7 +24,7 @@ COUNTS = frozenset({"ranks", "devices"})
 
 OUT_DIR = "{out_dir}/"
 
-_GROUPS = ("iteration", "samples", "samples_per_s", "rank", "epoch", "return")
+_GROUPS = ("iteration", "samples", "samples_per_s", "rank", "epoch", SCORE_GROUP)
 
 
 class Labels(Strict):

@@ -54,6 +54,11 @@ class MimicKitTrainer(Trainer):
         return dict.fromkeys(("num_workers", "prefetch_factor"), "mimickit has no DataLoader")
 
     @property
+    def score_source(self) -> str:
+        """The row of the printed table that the study names; empty for the usual rows."""
+        return self._options.score_row
+
+    @property
     def dependencies(self) -> Dependencies:
         """What MimicKit imports, with the simulator that the study sets."""
         return packages.dependencies(self._python, self._options.engine_config)
