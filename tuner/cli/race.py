@@ -18,7 +18,7 @@ from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work
 from tuner.errors import StudyError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
-from tuner.export.words import in_words
+from tuner.export.words import figure, in_words
 from tuner.kept.race import KeptRun
 from tuner.probe.clock import MonotonicClock
 from tuner.prober import open_prober
@@ -105,16 +105,18 @@ class _View:
 
     def introduce(self, configs: Sequence[Entrant], rounds: Sequence[Round]) -> None:
         for one in configs:
-            measured = "".join(f", {name} {value:.4g}" for name, value in one.measured.items())
-            self.say(f"{in_words(one.config)}: {one.kind}{measured}")
+            measured = "".join(f", {name} {figure(value)}" for name, value in one.measured.items())
+            self.say(f"{one.words}: {one.kind}{measured}")
+        if shared := {name: value for name, value in configs[0].config.items() if name in configs[0].shared}:
+            self.say(f"each config has {in_words(shared)}")
         for number, one in enumerate(rounds, start=1):
             self.say(f"round {number}: {one.configs} configs, {len(one.seeds)} seed(s) of {one.seconds:.0f} s each")
 
     def run_started(self, entrant: Entrant, seed: int, seconds: float) -> None:
-        self.say(f"training {in_words(entrant.config)} ({entrant.kind}), seed {seed}, for {seconds:.0f} s")
+        self.say(f"training {entrant.words} ({entrant.kind}), seed {seed}, for {seconds:.0f} s")
 
     def run_ended(self, entrant: Entrant, run: KeptRun) -> None:
-        scored = f"{len(run.curve)} scores, the last {run.curve[-1][1]:.4g}" if run.curve else "no score"
+        scored = f"{len(run.curve)} scores, the last {figure(run.curve[-1][1])}" if run.curve else "no score"
         self.say(f"  {run.failure}" if run.failure else f"  {run.trained_s:.0f} s of training, {scored}")
 
 
@@ -132,7 +134,7 @@ def _table(places: Sequence[Place], told: dict[str, list[float | None]]) -> Tabl
     for at, place in enumerate(places):
         mean = place.mean
         numbers = (mean and mean.value, mean and mean.error, *(values[at] for values in told.values()))
-        score, error, *others = ("" if number is None else f"{number:.4g}" for number in numbers)
+        score, error, *others = ("" if number is None else figure(number) for number in numbers)
         table.add_row(
             place.entrant.kind,
             score,
@@ -140,6 +142,6 @@ def _table(places: Sequence[Place], told: dict[str, list[float | None]]) -> Tabl
             str(mean.runs if mean else 0),
             f"{place.seconds:.0f}",
             *others,
-            in_words(place.entrant.config),
+            place.entrant.words,
         )
     return table

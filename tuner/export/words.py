@@ -11,6 +11,11 @@ def in_words(config: Mapping[str, Value], total_batch: float | None = None) -> s
     return " ".join(words if total_batch is None else [*words, f"(total batch {total_batch:,.10g})"])
 
 
+def figure(value: float) -> str:
+    """Return a number of any size as text: four significant digits, or all digits before the decimal point."""
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+
+
 def with_error(value: float, error: float | None) -> str:
     """Return a value as text, with its standard error if that is known."""
     return f"{value:.1f}" if error is None else f"{value:.1f} ± {error:.1f}"

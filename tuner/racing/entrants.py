@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tuner.errors import StoreError
 from tuner.export.query import StudyReader
 from tuner.export.records import CaseRecord, TrialRecord
+from tuner.export.words import in_words
 from tuner.kept.probe import OK
 from tuner.search.front import dominates
 from tuner.study.launch import launch_digest, launched
@@ -23,11 +24,18 @@ class Entrant:
     kinds: tuple[str, ...]
     measured: Mapping[str, float]
     """Metric → its mean over the config's probes: the study's first objective, and samples/s. Empty if not measured."""
+    shared: frozenset[str] = frozenset()
+    """The parameters that have the same value in all configs of the race."""
 
     @property
     def kind(self) -> str:
         """Why the config takes part, in a few words."""
         return ", ".join(self.kinds)
+
+    @property
+    def words(self) -> str:
+        """The parameters in which the config differs from others of the race, as one line of NAME=VALUE."""
+        return in_words({name: value for name, value in self.config.items() if name not in self.shared})
 
 
 def entrants(reader: StudyReader, case: CaseRecord, *, also: Sequence[int] = ()) -> list[Entrant]:
@@ -61,8 +69,14 @@ def entrants(reader: StudyReader, case: CaseRecord, *, also: Sequence[int] = ())
             f"a race of {case.name} needs two configs: the best of its search is also the fastest and the default; "
             "name a trial with another config: --trial NUMBER"
         )
+    first, *others = configs.values()
     return [
-        Entrant(config=configs[digest], kinds=tuple(kinds[digest]), measured=measured.get(digest, ({}, {}))[1])
+        Entrant(
+            config=configs[digest],
+            kinds=tuple(kinds[digest]),
+            measured=measured.get(digest, ({}, {}))[1],
+            shared=frozenset(name for name in first if all(other.get(name) == first[name] for other in others)),
+        )
         for digest in configs
     ]
 

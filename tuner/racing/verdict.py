@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
-from tuner.export.words import in_words
+from tuner.export.words import figure
 from tuner.probe.level import student_tail
 from tuner.racing.entrants import Entrant
 from tuner.racing.race import Place
@@ -95,11 +95,11 @@ def _foretold(places: Sequence[Place], updates: Mapping[int, float | None]) -> I
 
 def _of(mean: Mean) -> str:
     error = "" if mean.error is None else f" ± {mean.error:.3g}"
-    return f"{mean.value:.4g}{error}"
+    return f"{figure(mean.value)}{error}"
 
 
 def _named(entrant: Entrant) -> str:
-    return f"{in_words(entrant.config)} ({entrant.kind})"
+    return f"{entrant.words} ({entrant.kind})"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

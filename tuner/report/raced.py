@@ -1,6 +1,6 @@
 """The picture of a race: how the score of each run grew, and which config learnt most."""
 
-from tuner.export.words import in_words
+from tuner.export.words import figure, in_words
 from tuner.kept.race import KeptRun
 from tuner.report.drawing import BEST, FRONT, OTHER, THIRD, Picture, axis, short, text
 from tuner.report.facts import CaseFacts
@@ -46,8 +46,8 @@ def winner(case: CaseFacts) -> str | None:
         return None
     error = "" if first.mean.error is None else f" ± {first.mean.error:.3g}"
     return (
-        f"In the race {in_words(runs[first.config][0].config)} learnt most: score {first.mean.value:.4g}{error} after "
-        f"{first.seconds:.0f} s of training, mean of {first.mean.runs} run(s)."
+        f"In the race {in_words(runs[first.config][0].config)} learnt most: score {figure(first.mean.value)}{error} "
+        f"after {first.seconds:.0f} s of training, mean of {first.mean.runs} run(s)."
     )
 
 
