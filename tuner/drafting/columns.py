@@ -18,11 +18,15 @@ LEAST_LINES = 4
 _ITERATION = re.compile(
     r"(?i)(?:\b|_)(?:it|iter|iters|iterations?|steps?|updates?|batch|epochs?|episodes?|rounds?)\W*$"
 )
+_OVERALL = re.compile(r"(?i)(?:\b|_)(?:global|total|num)[ _]?(?:iterations?|steps?|updates?)\W*$")
+"""A count over all epochs: of iterations, or, in reinforcement learning, of the steps of the environments."""
+ENVIRONMENT = re.compile(r"(?i)(?:\b|_)(?:episod\w*|ep|env\w*|returns?|rewards?|rew|rollouts?|fps|sps)(?:\b|_)")
 _EPOCH = re.compile(r"(?i)(?:\b|_)epochs?(?:\W*\(\w+\))?\W*$")
 _SAMPLES = re.compile(
-    r"(?i)(?:\b|_)(?:samples|time_?steps|env_?steps|total[ _]steps|global_?steps?|frames|transitions|images|examples"
-    r"|tokens)(?:[ _](?:so far|seen|total))?\W*$"
+    r"(?i)(?:\b|_)(?:samples|time_?steps|env_?steps|frames|transitions|images|examples|tokens)"
+    r"(?:[ _](?:so far|seen|total))?\W*$"
 )
+_TOKENS = re.compile(r"(?i)(?:\b|_)tokens(?:\b|_)")
 _SAMPLED = r"(?:samples|(?:env|environment|time|agent|global)[ _]?steps|frames|images|imgs?|examples|tokens)"
 """What one sample is called. A step without such a word may be one of the optimizer."""
 _PER_S = rf"(?:fps|sps|{_SAMPLED}(?:/| per |_per_)s(?:ec(?:ond)?)?)"
@@ -33,10 +37,14 @@ MOST_MARKS = 3
 """A longer word of marks alone is a bar."""
 _SKIPPED = r"[-+\w.,:]+\W*"
 """A number that counts nothing, and the marks after it."""
+_JOINED = re.compile(r"[-+.,:\d]*")
+"""What joins two numbers to one, as in `10.0.0.1:8080`."""
 _EVALUATES = re.compile(r"(?i)(?:\b|_)(?:test|val|valid|validation|eval|evaluat(?:e|ing|ion))(?:\b|_)")
 _TIME = re.compile(
-    r"(?i)(?:\b|_)(?:time|elapsed|eta|seconds?|secs?|minutes?|mins?|hours?|pid|port)\W*$|\btime_elapsed\W*$"
+    r"(?i)(?:\b|_)(?:(?:up|wall_?)?time(?:stamp)?|ts|wall|elapsed|eta|seconds?|secs?|minutes?|mins?|hours?|pid|port)\W*$"
 )
+_UNIT = re.compile(r"(?: ?(?:secs?|seconds?|mins?|minutes?|hours?|[KMGT]i?B)|[mun\u00b5]?s|m|h|B)(?![\w=:])")
+"""The unit of a time or of memory, right after its number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +62,10 @@ class Column:
     """Whether every value is printed with digits alone."""
     first_line: int
     """The position of the first such line among all lines."""
+    lines: tuple[str, ...] = ()
+    """The lines of the values."""
+    has_environments: bool = False
+    """Whether the trainer's lines tell of environments."""
 
     @property
     def before(self) -> str:
@@ -111,8 +123,8 @@ class Column:
 
     @property
     def is_time(self) -> bool:
-        """Whether the number is a time rather than a count."""
-        return bool(_TIME.search(self.before))
+        """Whether the number is a time or memory rather than a count."""
+        return bool(_TIME.search(self.before)) or bool(_UNIT.match(self.after))
 
     @property
     def counts_iterations(self) -> bool:
@@ -126,8 +138,19 @@ class Column:
 
     @property
     def counts_samples(self) -> bool:
-        """Whether the words before the number name samples."""
-        return bool(_SAMPLES.search(self.before))
+        """Whether the words before the number name samples, or steps of environments."""
+        overall = self.has_environments and (self.step or 0) > 1 and _OVERALL.search(self.before)
+        return bool(overall) or bool(_SAMPLES.search(self.before))
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether the words before the number name tokens."""
+        return bool(_TOKENS.search(self.before))
+
+    @property
+    def counts_overall(self) -> bool:
+        """Whether the words before the number name iterations over all epochs."""
+        return bool(_OVERALL.search(self.before)) and not self.counts_samples
 
     @property
     def is_speed(self) -> bool:
@@ -141,11 +164,12 @@ class Column:
         """
         begin = 0 if after is None else after + 1
         worded = [place for place in range(begin, self.place + 1) if re.search("[A-Za-z]", self.gaps[place])]
+        nearest = max(worded, default=begin)
+        parts = [place for place in range(nearest + 1, self.place + 1) if not _JOINED.fullmatch(self.gaps[place])]
         if worded:
-            nearest = max(worded)
             joint = "" if after is None else ".*?"
-            return joint + _words(self.gaps[nearest]) + _SKIPPED * (self.place - nearest)
-        return ("^" if after is None else "") + r"\W*" + _SKIPPED * (self.place - begin)
+            return joint + _words(self.gaps[nearest]) + _SKIPPED * len(parts)
+        return ("^" if after is None else "") + r"\W*" + _SKIPPED * len(parts)
 
     @property
     def then(self) -> str:
@@ -157,11 +181,18 @@ class Column:
 def _words(text: str) -> str:
     """Return a pattern for the last words of a text. A bar such as `[==>..]` looks different in each line."""
     words = text.split()
-    bars = [place for place, word in enumerate(words) if len(word) > MOST_MARKS and not re.search("[A-Za-z]", word)]
-    last = bars[-1] + 1 if bars else 0
-    if re.search("[A-Za-z]", " ".join(words[last:])):
-        return literal(" ".join(words[last:][-3:]))
-    return literal(" ".join(words[: bars[0]][-3:])) + r"\W*"
+    end = max(place for place, word in enumerate(words) if re.search("[A-Za-z]", word)) + 1
+    bars = [place for place, word in enumerate(words) if _is_bar(word)]
+    begin = max((place + 1 for place in bars if place < end), default=0)
+    if any(place >= end for place in bars):
+        return literal(" ".join(words[begin:end][-3:])) + r"\W*"
+    return literal(" ".join(words[begin:][-3:]))
+
+
+def _is_bar(word: str) -> bool:
+    """Return whether a word is a piece of a bar: many marks, or blocks of several heights."""
+    marks = not re.search("[A-Za-z]", word)
+    return marks and (len(word) > MOST_MARKS or bool(re.search("[\u2580-\u259f\u2800-\u28ff]", word)))
 
 
 def literal(text: str) -> str:

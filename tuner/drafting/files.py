@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from tuner.drafting.columns import RECURS, Column
+from tuner.drafting.columns import ENVIRONMENT, RECURS, Column
 from tuner.drafting.progress import Found
 from tuner.errors import TrainerError, installs
 from tuner.probe.counts import number
@@ -120,8 +120,18 @@ def _columns(rows: Sequence[Row], *, is_tensorboard: bool) -> dict[str, str]:
 
 def _numbers(rows: Sequence[Row]) -> Iterator[Column]:
     """Yield the columns with a number in each of their rows. The name of a column stands before its numbers."""
-    for place, name in enumerate(dict.fromkeys(name for row in rows for name in row.values)):
+    names = list(dict.fromkeys(name for row in rows for name in row.values))
+    for place, name in enumerate(names):
         values = [number(row.values[name]) for row in rows if row.values.get(name) not in (None, "")]
         known = tuple(value for value in values if value is not None)
         if known and len(known) == len(values):
-            yield Column(form="", place=place, gaps=(name,), after="", values=known, is_plain=True, first_line=0)
+            yield Column(
+                form="",
+                place=place,
+                gaps=(name,),
+                after="",
+                values=known,
+                is_plain=True,
+                first_line=0,
+                has_environments=bool(ENVIRONMENT.search(" ".join(names))),
+            )

@@ -3,14 +3,15 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from tuner.drafting.columns import RECURS, Column, literal
+from tuner.drafting.columns import ENVIRONMENT, RECURS, Column, literal
 from tuner.probe.counts import number
 
 MOST_LINES = 4_000
 """The most lines that are looked at: the last ones."""
 _FORMS = 400
-_CLOCK = r"\d{4}-\d\d-\d\d|\d{1,2}(?::\d\d){1,2}(?:[.,]\d+)?"
+_CLOCK = r"\d{4}-\d\d-\d\d|(?<![\d.:])\d{1,2}(?::\d\d){1,2}(?!\d)(?:[.,]\d+)?"
 _NUMERAL = r"[-+]?(?:\d{1,3}(?:[,_]\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?(?:[kKMGB](?![A-Za-z]))?"
 _PIECE = re.compile(rf"(?P<clock>{_CLOCK})|(?<![A-Za-z\d.])(?P<number>{_NUMERAL})")
 _TRAINS = re.compile(r"(?i)(?:\b|_)(?:loss|rewards?|returns?|perplexity|ppl|epochs?|iter(?:ation)?s?|steps?)(?:\b|_)")
@@ -27,7 +28,9 @@ def columns(lines: Sequence[str]) -> list[Column]:
         found, form = list(_PIECE.finditer(line)), _form(line)
         if found and (form in forms or len(forms) < _FORMS):
             forms.setdefault(form, []).append((position, found, line))
-    return [column for form, rows in forms.items() if len(rows) >= RECURS for column in _of_form(form, rows)]
+    found = [column for form, rows in forms.items() if len(rows) >= RECURS for column in _of_form(form, rows)]
+    has_environments = any(ENVIRONMENT.search(column.form) for column in found)
+    return [replace(column, has_environments=has_environments) for column in found]
 
 
 def _of_form(form: str, rows: Sequence[_Row]) -> list[Column]:
@@ -83,6 +86,7 @@ def _columns(form: str, rows: Sequence[_Row]) -> Iterator[Column]:
             values=tuple(value for value in values if value is not None),
             is_plain=all(text.isdecimal() for text in printed),
             first_line=position,
+            lines=tuple(line for _, _, line in rows),
         )
 
 

@@ -1,18 +1,19 @@
 """Finds what counts in the lines that a trainer prints: by presets first, then by numbers that grow. Pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.drafting.columns import RECURS, Column
 from tuner.drafting.forms import columns, recurring
+from tuner.probe.counts import number, whole_numeral
 from tuner.probe.plan import LinePatterns, ProgressFile
 from tuner.probe.protocols import Line
 from tuner.probe.reader import ProgressReader
 from tuner.probe.result import Progress
 from tuner.trainers.presets import PRESETS
 
-PLAIN, PRINTED = r"\d+", r"\d[\d.,]*(?:e[+-]?\d+)?[kKMGB]?"
+PLAIN, PRINTED = r"\d+", r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?[kKMGB]?"
 """Patterns for a number of digits alone, and for a number such as `12,800`, `1.28e+04` or `12.8K`."""
 
 
@@ -106,14 +107,25 @@ def find_patterns(lines: Sequence[str]) -> tuple[str, ...]:
     If no number counts, the lines that tell of training again and again are the iterations; see `recurring`.
     """
     found = columns(lines)
+    while chosen := _chosen(found):
+        groups = _by_form(chosen)
+        patterns = [_pattern(group) for group in groups]
+        misread = [column for pair in zip(patterns, groups, strict=True) for column in _misread(*pair)]
+        if not misread:
+            return tuple(patterns)
+        found = [column for column in found if column not in misread]
+    return recurring(lines)
+
+
+def _chosen(found: Sequence[Column]) -> dict[str, Column]:
+    """Return the group of a pattern → the number that it takes; nothing where no number counts."""
     counters = [
         column for column in found if column.step and not (column.is_time or column.is_speed or column.is_share)
     ]
     if not counters:
-        return recurring(lines)
+        return {}
     iteration = min(_within_epochs(found, counters) or counters, key=_rank)
-    samples = next((column for column in counters if column.counts_samples and column != iteration), None)
-    speed = next((column for column in found if column.is_speed), None)
+    samples = _samples_beside(iteration, counters)
     if samples is None and iteration.counts_samples:
         chosen = {"samples": iteration}
     else:
@@ -123,22 +135,58 @@ def find_patterns(lines: Sequence[str]) -> tuple[str, ...]:
             **({"samples": samples} if samples else {}),
             **({"epoch": epoch} if epoch else {}),
         }
+    speed = next((column for column in found if column.is_speed), None)
     if "samples" not in chosen and speed is not None:
         chosen["samples_per_s"] = speed
-    by_form: dict[str, list[tuple[str, Column]]] = {}
+    return chosen
+
+
+def _samples_beside(iteration: Column, counters: Sequence[Column]) -> Column | None:
+    """Return the number that counts samples: of several, the largest total. Tokens count where nothing else does.
+
+    A number that grows as the iterations do counts no samples.
+    """
+    counted = [
+        column
+        for column in counters
+        if column.counts_samples and column != iteration and column.values != iteration.values
+    ]
+    return max(counted, key=lambda column: (not column.counts_tokens, column.values[-1]), default=None)
+
+
+def _by_form(chosen: Mapping[str, Column]) -> list[list[tuple[str, Column]]]:
+    """Return the chosen numbers line by line, in the order of the output and of their places."""
+    groups: dict[str, list[tuple[str, Column]]] = {}
     for name, column in chosen.items():
-        by_form.setdefault(column.form, []).append((name, column))
-    pieces = sorted(by_form.values(), key=lambda group: group[0][1].first_line)
-    return tuple(_pattern(sorted(group, key=lambda one: one[1].place)) for group in pieces)
+        groups.setdefault(column.form, []).append((name, column))
+    ordered = sorted(groups.values(), key=lambda group: group[0][1].first_line)
+    return [sorted(group, key=lambda one: one[1].place) for group in ordered]
+
+
+def _misread(pattern: str, group: Sequence[tuple[str, Column]]) -> list[Column]:
+    """Return the numbers of a line that the pattern misses, or instead of which it takes other numbers."""
+    compiled = re.compile(pattern)
+    return [column for name, column in group if not _is_read(compiled, name, column)]
+
+
+def _is_read(pattern: re.Pattern[str], name: str, column: Column) -> bool:
+    """Return whether a pattern takes the numbers of a column. It may match the lines of one rank alone."""
+    read = [
+        number(whole_numeral(line, *found.span(name))) == value
+        for line, value in zip(column.lines, column.values, strict=True)
+        if (found := pattern.search(line))
+    ]
+    return len(read) >= RECURS and all(read)
 
 
 def _rank(column: Column) -> tuple[float, ...]:
     """Return the order in which counters are taken for the number of iterations: the first has the least rank.
 
-    Words decide first, then an end that is printed, then the number of lines. In the same line the smaller step wins.
+    Words decide first, before all those of a count over all epochs, then an end that is printed, then the number of lines. In the same line the smaller step wins.
     """
     return (
         column.evaluates,
+        not column.counts_overall,
         not column.counts_iterations,
         column.counts_samples,
         not column.has_end,
@@ -172,9 +220,10 @@ def _epoch_of(iteration: Column, found: Sequence[Column]) -> Column | None:
 
 def _pattern(group: Sequence[tuple[str, Column]]) -> str:
     """Return one pattern for the chosen numbers of one line."""
-    pattern, before = "", None
+    pattern, then, before = "", "", None
     for name, column in group:
         shape = PLAIN if column.is_plain else PRINTED
-        pattern += f"{column.pattern(before)}(?P<{name}>{shape}){column.then}"
-        before = column.place
-    return pattern
+        own = column.pattern(before)
+        pattern += ("" if own.startswith(f".*?{then}") else then) + f"{own}(?P<{name}>{shape})"
+        then, before = column.then, column.place
+    return pattern + then

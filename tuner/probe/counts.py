@@ -21,7 +21,7 @@ the epoch before if its count is at least `NEAR_END` of the last count of that e
 _END = re.compile(r"\s*(?:/|\bof\b)\s*(?P<end>\d[\d,_]*(?:\.\d+)?[kKMGB]?)(?![\d.])")
 _NUMERAL = re.compile(r"\d[\d,_]*(?:\.\d+)?(?:[eE][+-]?\d+)?(?:[kKMGB](?![A-Za-z]))?")
 _GROUPED = re.compile(r"\d{1,3}(?:[,_]\d{3})+")
-_SUFFIXES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
+_POWERS = {"k": "e3", "K": "e3", "M": "e6", "G": "e9", "B": "e9"}
 
 
 def whole_numeral(line: str, begin: int, end: int) -> str:
@@ -31,7 +31,7 @@ def whole_numeral(line: str, begin: int, end: int) -> str:
     """
     found = _NUMERAL.match(line, begin)
     if found is None or found.end() <= end:
-        return line[begin:end]
+        return line[begin:end].rstrip(",.")  # what follows the number in a sentence
     text = found[0].rstrip(",_")
     whole = _GROUPED.match(text)
     if ("," in text or "_" in text) and (whole is None or re.search("[,_]", text[whole.end() :])):
@@ -55,9 +55,9 @@ def number(value: object, most: float = MOST, *, least: float = 0.0) -> float | 
 
 def _printed(text: str) -> float:
     text = text.strip()
-    factor = _SUFFIXES.get(text[-1:], 1.0)
-    plain = text[:-1] if factor != 1.0 else text
-    return float(_GROUPED.sub(lambda found: re.sub("[,_]", "", found[0]), plain)) * factor
+    power = _POWERS.get(text[-1:], "")
+    plain = text[:-1] if power else text
+    return float(_GROUPED.sub(lambda found: re.sub("[,_]", "", found[0]), plain) + power)
 
 
 def printed_end(line: str, at: int) -> float | None:
