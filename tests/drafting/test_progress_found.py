@@ -196,6 +196,62 @@ def test_the_number_that_counts_is_chosen(texts: list[str], pattern: str, last: 
     assert not found.prints_speeds
 
 
+def block(*forms: str, steps: int = 12, **more: int) -> list[str]:
+    """Return lines of these forms, step by step. `{n}` is the step, `{x}` a number that goes up and down."""
+    return [form.format(n=n, x=n % 4 + 3, big=4096 * n, one=64 * n) for n in range(1, steps) for form in forms]
+
+
+@pytest.mark.parametrize(
+    ("texts", "patterns"),
+    [
+        (
+            block("| nupdates | {n} |", "| serial_timesteps | {one} |", "| total_timesteps | {big} |"),
+            (r"\|\s+nupdates\s+\|\s*(?P<iteration>\d+)", r"\|\s+total_timesteps\s+\|\s*(?P<samples>\d+)"),
+        ),
+        (
+            block("iteration {n}/99 | global_step: {n} | consumed_samples: {one} | tokens: {big}"),
+            (r"\|\s+global_step:\s*(?P<iteration>\d+).*?\|\s+consumed_samples:\s*(?P<samples>\d+)",),
+        ),
+        (
+            block('{{"ts": 17639000{n:02d}, "global_step": {n}, "loss": 0.{x}}}'),
+            (r',\s+"global_step":\s*(?P<iteration>\d+)',),
+        ),
+        (
+            block("| RUNNING | 10.0.0.1:1234 | {n} | {n}.5 | {big} |"),
+            (r"\|\s+RUNNING\s+\|\s*[-+\w.,:]+\W*(?P<iteration>\d+)",),
+        ),
+        (
+            block("Epoch[1] Iteration[{n}0/500] Loss: 2.{x}"),
+            (r"Epoch\[\s*(?P<epoch>\d+).*?\]\s+Iteration\[\s*(?P<iteration>\d+)/",),
+        ),
+        (
+            block("stop] epoch=0/micro_step={one}/global_step={n}, lr=[0.{x}]"),
+            (r"stop\]\s+epoch=\s*(?P<epoch>\d+).*?/global_step=\s*(?P<iteration>\d+)",),
+        ),
+        (block("│ Train {n}s │", "│ Env {n}GB │", "│ Epoch {n} │"), (r"│\s+Epoch\s*(?P<iteration>",)),
+        (block("frames 2.{n:02d}M | rew {x}"), (r"frames\s*(?P<samples>",)),
+        (block("Training | | ▃▅▇ {n}/12 [{x}]"), (r"Training\s*\W*(?P<iteration>\d+)/",)),
+        (block("uptime={n} [{n}0] loss={x}"), (r"uptime=\s*[-+\w.,:]+\W*(?P<iteration>\d+)\]",)),
+    ],
+    ids=[
+        "largest total",
+        "same growth",
+        "date",
+        "address",
+        "brackets",
+        "slashes",
+        "units",
+        "millions",
+        "bar",
+        "uptime",
+    ],
+)
+def test_the_number_is_read_that_was_chosen(texts: list[str], patterns: tuple[str, ...]) -> None:
+    found = find_patterns(texts)
+    assert len(found) == len(patterns)
+    assert all(one.startswith(expected) for one, expected in zip(found, patterns, strict=True))
+
+
 def test_lines_without_a_count_are_iterations() -> None:
     found = found_in(*(f"{{'loss': '2.3{n}', 'learning_rate': '4.5e-05', 'epoch': '0.{16 + n}'}}" for n in range(9)))
     assert found.patterns == (r"\{'loss':\s+'\s*",)

@@ -73,7 +73,41 @@ def test_a_short_bar_between_epochs_is_no_epoch() -> None:
 
 
 def test_a_long_bar_before_the_training_stops_no_count() -> None:
-    assert counted(BAR, [*bars(1000, seconds=0.01), *((10 + t_s, text) for t_s, text in bars(50, 50, 50))])[-1] == 1150
+    lines = [*bars(1000, seconds=0.01), *((10 + t_s, text) for t_s, text in bars(50, 50, 50))]
+    assert counted(BAR, lines)[-1] == 1139  # the shorter bar counts once it has lasted longer, after 11 of its steps
+
+
+def bar(name: str, first: int, last: int, end: int) -> list[str]:
+    return [f"{name}{step}%|█ | {step}/{end} [00:01<00:10, 9.8it/s]" for step in range(first, last + 1)]
+
+
+@pytest.mark.parametrize(
+    ("texts", "steps"),
+    [
+        ([*bar("", 0, 60, 500), *bar("", 0, 50, 50), *bar("", 60, 120, 500), *bar("", 0, 50, 50)], 120),
+        ([*bar("", 0, 60, 500), *bar("", 0, 99, 99), *bar("", 61, 120, 500), *bar("", 0, 99, 99)], 120),
+        ([*bar("", 0, 0, 500), *bar("", 0, 50, 50), *bar("", 0, 90, 500), *bar("", 0, 50, 50)], 138),
+        ([*bar("", 0, 30, 30), *bar("", 0, 20, 20), *bar("", 0, 30, 30), *bar("", 0, 20, 20)], 60),
+        ([*bar("train ", 0, 30, 30), *bar("valid ", 0, 40, 40), *bar("train ", 0, 30, 30)], 60),
+        ([*bar("fit ", 0, 30, 30), *bar("check ", 0, 20, 20), *bar("fit ", 0, 30, 30), *bar("check ", 0, 20, 20)], 80),
+        ([*bar("Map: ", 0, 90, 900), *bar("", 0, 60, 500)], 60),
+        ([*bar("sanity ", 0, 3, 3), *bar("", 0, 60, 500)], 63),
+        ([*bar("", 0, 30, 30), *bar("", 0, 29, 29), *bar("", 0, 31, 31)], 90),
+    ],
+    ids=[
+        "evaluations inside",
+        "long evaluations inside",
+        "an evaluation first",  # only then the other bar goes on by itself
+        "no names",
+        "a name that evaluates",
+        "other names",  # the first of the shorter bars may be the training, after a preparation
+        "a preparation",
+        "a check before",
+        "epochs of other lengths",
+    ],
+)
+def test_of_several_bars_the_one_of_the_training_counts(texts: list[str], steps: int) -> None:
+    assert counted(PRESETS["tqdm"].progress[0], enumerate(texts))[-1] == steps
 
 
 def test_the_same_last_line_of_each_epoch_is_an_iteration_of_its_own() -> None:

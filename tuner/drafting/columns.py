@@ -5,6 +5,8 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 
+from tuner.probe.bars import EVALUATES
+
 RECURS = 3
 """The fewest lines of one form that can show progress."""
 _STEADY, _GROWING = 0.7, 0.9
@@ -39,7 +41,6 @@ _SKIPPED = r"[-+\w.,:]+\W*"
 """A number that counts nothing, and the marks after it."""
 _JOINED = re.compile(r"[-+.,:\d]*")
 """What joins two numbers to one, as in `10.0.0.1:8080`."""
-_EVALUATES = re.compile(r"(?i)(?:\b|_)(?:test|val|valid|validation|eval|evaluat(?:e|ing|ion))(?:\b|_)")
 _TIME = re.compile(
     r"(?i)(?:\b|_)(?:(?:up|wall_?)?time(?:stamp)?|ts|wall|elapsed|eta|seconds?|secs?|minutes?|mins?|hours?|pid|port)\W*$"
 )
@@ -134,7 +135,7 @@ class Column:
     @property
     def evaluates(self) -> bool:
         """Whether the line tells of an evaluation."""
-        return bool(_EVALUATES.search(self.form))
+        return bool(EVALUATES.search(self.form))
 
     @property
     def counts_samples(self) -> bool:

@@ -20,7 +20,10 @@ RANKS = (
     "world_size",
 )
 PORTS = ("master_port", "main_process_port")
-FOLDERS = ("out_dir", "output_dir", "log_dir", "logdir", "save_dir", "default_root_dir", "dir")
+FOLDERS = (
+    *("out_dir", "output_dir", "log_dir", "logdir", "logging_dir", "save_dir", "default_root_dir", "dir", "work_dir"),
+    *("workdir", "run_dir", "exp_dir", "experiment_dir", "results_dir", "checkpoint_dir", "ckpt_dir"),
+)
 LIMITS = ("max_iterations", "max_steps", "max_iters", "num_iterations", "iterations", "steps")
 FEW_ITERATIONS = 1000
 """A command that ends after fewer iterations may end before a probe has measured enough."""

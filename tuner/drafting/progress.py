@@ -182,7 +182,8 @@ def _is_read(pattern: re.Pattern[str], name: str, column: Column) -> bool:
 def _rank(column: Column) -> tuple[float, ...]:
     """Return the order in which counters are taken for the number of iterations: the first has the least rank.
 
-    Words decide first, before all those of a count over all epochs, then an end that is printed, then the number of lines. In the same line the smaller step wins.
+    Words decide first, before all those of a count over all epochs. Then comes an end that is printed, then the number
+    of lines. In the same line the smaller step wins.
     """
     return (
         column.evaluates,

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from typing import Any, TypeVar
 
+from tuner.probe.bars import Bars
 from tuner.probe.counts import MOST, MOST_ITERATIONS, Unwrapped, number, printed_end, whole_numeral
 from tuner.probe.plan import SCORE_GROUP, LinePatterns
 from tuner.probe.protocols import Line
@@ -13,6 +14,8 @@ from tuner.probe.result import Progress, Score, Thin
 N = TypeVar("N", int, float)
 _COUNTS = ("iteration", "samples")
 """The groups of counts that may start again at each epoch."""
+_NAME = "name"
+"""The field for the text before the iteration, such as the name of a bar."""
 
 
 class ProgressReader:
@@ -32,7 +35,8 @@ class ProgressReader:
         self._counted: Counter[int | None] = Counter()
         self._origin_s = origin_s
         self._partial: dict[str, Any] = {}
-        self._unwrapped: dict[tuple[str | None, str], Unwrapped] = {}
+        self._bars: dict[str | None, Bars] = {}
+        self._samples: dict[str | None, Unwrapped] = {}
         self.score: Score | None = None
         """The newest score; of the first rank, if ranks report for themselves."""
         self.matched = 0
@@ -110,11 +114,13 @@ class ProgressReader:
 
     def _over_epochs(self, fields: dict[str, Any], t_s: float) -> dict[str, Any]:
         """Make printed counts continue when the trainer starts them again at a new epoch."""
-        epoch = number(fields.get("epoch"))
-        for name in _COUNTS:
-            if (printed := number(fields.get(name))) is not None:
-                unwrapped = self._unwrapped.setdefault((fields.get("rank"), name), Unwrapped())
-                fields[name] = unwrapped(printed, t_s, epoch=epoch, end=fields.get(_end_of(name)))
+        epoch, rank = number(fields.get("epoch")), fields.get("rank")
+        if (printed := number(fields.get("iteration"))) is not None:
+            bars, end = self._bars.setdefault(rank, Bars()), fields.get(_end_of("iteration"))
+            fields["iteration"] = bars(printed, t_s, epoch=epoch, end=end, name=fields.get(_NAME, ""))
+        if (printed := number(fields.get("samples"))) is not None:
+            unwrapped = self._samples.setdefault(rank, Unwrapped())
+            fields["samples"] = unwrapped(printed, t_s, epoch=epoch, end=fields.get(_end_of("samples")))
         return fields
 
     def _printed(self, text: str, t_s: float) -> dict[str, Any] | None:
@@ -126,6 +132,8 @@ class ProgressReader:
                 printed = {name: whole_numeral(text, *span) for name, span in groups.items()}
                 counts = {name: groups[name][0] + len(printed[name]) for name in _COUNTS if name in groups}
                 self._partial |= printed | {_end_of(name): printed_end(text, at) for name, at in counts.items()}
+                if "iteration" in groups:
+                    self._partial[_NAME] = text[: groups["iteration"][0]]
                 if pattern is self._patterns[-1]:
                     whole, self._partial = self._partial, {}
                     return self._over_epochs(whole, t_s)
