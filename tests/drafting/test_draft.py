@@ -105,11 +105,16 @@ def text_of(command: str, *lines: str, ranks: int = 1) -> str:
             1,
             "a multiple of the batch, 10. If it counts samples of all ranks:\n    # samples_per_it",
         ),
+        (
+            "| Epoch | {n} |",
+            1,
+            "is an epoch. For an epoch of 50000 samples, write:\n    # samples_per_iteration: 50000",
+        ),
         ("loss 2.3{n}", 1, "counts as one iteration, however many steps"),
         ("step {n} samples {n}0", 2, "(?:\\d+)'\n    # 10 samples in each iteration were printed. Are they"),
         ("step {n} speed 21.{n} samples/s", 2, "Are they of one rank, or of all 2 ranks?"),
     ],
-    ids=["steps", "batches", "lines", "samples of a rank", "speed of a rank"],
+    ids=["steps", "batches", "epochs", "lines", "samples of a rank", "speed of a rank"],
 )
 def test_the_comment_about_samples_fits_what_is_counted(line: str, ranks: int, said: str) -> None:
     lines = [line.format(n=2 * n) for n in range(1, 9)]
@@ -120,6 +125,26 @@ def test_the_comment_about_samples_fits_what_is_counted(line: str, ranks: int, s
 def test_samples_of_all_ranks_need_no_comment(line: str, ranks: int) -> None:
     lines = [line.format(n=2 * n, m=4 * n) for n in range(1, 9)]
     assert "samples_per_iteration" not in text_of("python train.py --batch-size 10", *lines, ranks=ranks)
+
+
+@pytest.mark.parametrize(
+    ("line", "accumulated", "lines"),
+    [
+        (
+            "step {n} speed {speed}.{n} samples/s",
+            1,
+            "'{batch_size} * 4 * {ranks}'\n    # samples_per_iteration: '{batch_s",
+        ),
+        ("step {n} samples {n}00", 1, "# samples_per_iteration: '{batch_size} * 10 * {ranks}'\n    # samples_per_ite"),
+        ("step {n} samples {m}0", 2, "# samples_per_iteration: '{batch_size} * 2 * {ranks}'\n    # samples_per_iter"),
+        ("step {n} samples {m}0", 1, "# 20 samples in each iteration were printed. They are taken as those of all 2"),
+        ("step {n} samples {n}000", 1, "# 1000 samples in each iteration were printed. They are taken as those of all"),
+    ],
+    ids=["a speed", "batches", "known steps", "all ranks", "tokens"],
+)
+def test_batches_that_one_rank_may_accumulate_are_asked_about(line: str, accumulated: int, lines: str) -> None:
+    printed = [line.format(n=2 * n, m=4 * n, speed=80) for n in range(1, 9)]
+    assert lines in text_of(f"python train.py --batch-size 10 --grad-accum {accumulated}", *printed, ranks=2)
 
 
 def test_a_script_of_several_lines_stays_whole() -> None:
