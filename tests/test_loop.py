@@ -237,19 +237,19 @@ def test_an_interrupted_probe_is_recorded_and_repeated(tmp_path: Path) -> None:
     assert states(tmp_path) == {"COMPLETE": 5, "FAIL": 1}
 
 
-def test_the_live_pruner_sees_each_iteration(tmp_path: Path) -> None:
+@pytest.mark.parametrize("window_seconds", [9.0, 11.0])
+def test_the_pruner_sees_each_iteration_and_acts_once_the_window_is_long_enough(
+    tmp_path: Path, window_seconds: float
+) -> None:
     def live(plan: ProbePlan, stop: Stop) -> ProbeResult:
         util_pct = 90.0 if plan.config["num_envs"] == 64 else 5.0
-        return watched(measured(plan, util_pct), stop)
+        return watched(measured(plan, util_pct), stop)  # its window has 10 s
 
-    _, watcher = optimised(
-        tmp_path,
-        live,
-        study=spec(pruner={"name": "hyperband_patient", "min_resource": 1, "max_resource": 2, "patience": 1}),
-        trials=8,
-    )
+    pruner = {"name": "hyperband_patient", "min_resource": 1, "max_resource": 2, "patience": 1}
+    study = spec(pruner=pruner, probe={"window_seconds": window_seconds})
+    _, watcher = optimised(tmp_path, live, study=study, trials=5)
     assert watcher.told_status[:2] == ["ok", "ok"]
-    assert "pruned" in watcher.told_status
+    assert ("pruned" in watcher.told_status) == (window_seconds < 10)
 
 
 @pytest.mark.parametrize(("level_changed", "ends"), [(False, {"PRUNED"}), (True, {"COMPLETE"})])

@@ -266,8 +266,9 @@ def test_lines_without_a_count_are_iterations() -> None:
         [f"layer {n % 7} done" for n in range(70)],
         [f"loading shard {n}" for n in range(2)],
         [f"time elapsed {n}" for n in range(9)],
+        [f"Epoch 0 {'━' * 40} {n // 3}% -:--:--" for n in range(40)],
     ],
-    ids=["no number", "no growth", "a cycle", "too few", "time alone"],
+    ids=["no number", "no growth", "a cycle", "too few", "time alone", "a percentage"],
 )
 def test_lines_without_progress_are_not_understood(texts: list[str]) -> None:
     assert find_progress(lines(*texts)) is None

@@ -183,14 +183,14 @@ def _words(text: str) -> str:
     """Return a pattern for the last words of a text. A bar such as `[==>..]` looks different in each line."""
     words = text.split()
     end = max(place for place, word in enumerate(words) if re.search("[A-Za-z]", word)) + 1
-    bars = [place for place, word in enumerate(words) if _is_bar(word)]
+    bars = [place for place, word in enumerate(words) if is_bar(word)]
     begin = max((place + 1 for place in bars if place < end), default=0)
     if any(place >= end for place in bars):
         return literal(" ".join(words[begin:end][-3:])) + r"\W*"
     return literal(" ".join(words[begin:][-3:]))
 
 
-def _is_bar(word: str) -> bool:
+def is_bar(word: str) -> bool:
     """Return whether a word is a piece of a bar: many marks, or blocks of several heights."""
     marks = not re.search("[A-Za-z]", word)
     return marks and (len(word) > MOST_MARKS or bool(re.search("[\u2580-\u259f\u2800-\u28ff]", word)))

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tuner.drafting.columns import ENVIRONMENT, RECURS, Column, literal
+from tuner.drafting.columns import ENVIRONMENT, RECURS, Column, is_bar, literal
 from tuner.probe.counts import number
 
 MOST_LINES = 4_000
@@ -14,6 +14,7 @@ _FORMS = 400
 _CLOCK = r"\d{4}-\d\d-\d\d|(?<![\d.:])\d{1,2}(?::\d\d){1,2}(?!\d)(?:[.,]\d+)?"
 _NUMERAL = r"[-+]?(?:\d{1,3}(?:[,_]\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?(?:[kKMGB](?![A-Za-z]))?"
 _PIECE = re.compile(rf"(?P<clock>{_CLOCK})|(?<![A-Za-z\d.])(?P<number>{_NUMERAL})")
+_SHARE = re.compile(r"\d ?%")
 _TRAINS = re.compile(r"(?i)(?:\b|_)(?:loss|rewards?|returns?|perplexity|ppl|epochs?|iter(?:ation)?s?|steps?)(?:\b|_)")
 """Words of lines that tell of training."""
 
@@ -57,15 +58,20 @@ def _of_one_rank(rows: Sequence[_Row]) -> list[_Row]:
 def recurring(lines: Sequence[str]) -> tuple[str, ...]:
     """Return a pattern for the lines of the most frequent form that tells of training; nothing where none recurs.
 
-    Such lines hold numbers, but none that counts, such as `{'loss': 2.3, 'epoch': 0.16}`.
+    Such lines hold numbers, but none that counts, such as `{'loss': 2.3, 'epoch': 0.16}`. A bar that shows a percentage
+    alone is drawn several times a second, whatever the training does.
     """
-    told = [line for line in lines[-MOST_LINES:] if _TRAINS.search(line) and _PIECE.search(line)]
+    told = [line for line in lines[-MOST_LINES:] if _TRAINS.search(line) and _PIECE.search(line) and not _is_bar(line)]
     most = Counter(map(_form, told)).most_common(1)
     if not most or most[0][1] < 2 * RECURS:
         return ()
     line = next(line for line in told if _form(line) == most[0][0])
     words = _PIECE.split(line, maxsplit=1)[0].split()[-3:]
     return (literal(" ".join(words)),) if re.search("[A-Za-z]", " ".join(words)) else ()
+
+
+def _is_bar(line: str) -> bool:
+    return bool(_SHARE.search(line)) and any(is_bar(word) for word in line.split())
 
 
 def _columns(form: str, rows: Sequence[_Row]) -> Iterator[Column]:

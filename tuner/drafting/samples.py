@@ -39,20 +39,30 @@ def lines(draft: Draft, found: Found, ranks: int) -> list[str]:
     """Return the lines of a study file's options that count samples, or that say how samples can be counted."""
     each = _samples_of_an_iteration(found)
     if each is not None and of_one_rank(draft, found, ranks) is not None:
-        batches = max(1, round(each / _batch(draft)))
-        own = f"{{{draft.batch}}}" if batches == 1 else f"{{{draft.batch}}} * {batches}"
-        return [
-            f"# {each:.0f} samples in each iteration were printed. Are they of one rank, or of all {ranks} ranks?",
-            "# Until you say so, samples/s are unknown. The first line is for one rank, the second for all ranks:",
-            f"# samples_per_iteration: '{own} * {{ranks}}'",
-            f"# samples_per_iteration: '{own}'",
-        ]
-    if ranks > 1 and each is not None and (found.counts_samples or found.prints_speeds) and not found.preset:
+        return _question(draft, each, ranks)
+    if ranks > 1 and each is not None and not found.preset:
         return [f"# {each:.0f} samples in each iteration were printed. They are taken as those of all {ranks} ranks."]
     if found.counts_samples:
         return []
     if computed := draft.samples_per_iteration(found.preset):
         return [f"samples_per_iteration: '{computed}'  # of all ranks; check it where your batch is the total"]
+    return _formula(draft, found)
+
+
+def _question(draft: Draft, each: float, ranks: int) -> list[str]:
+    """Return lines that ask whose samples were printed, with both answers."""
+    batches = max(1, round(each / _batch(draft)))
+    own = f"{{{draft.batch}}}" if batches == 1 else f"{{{draft.batch}}} * {batches}"
+    return [
+        f"# {each:.0f} samples in each iteration were printed. Are they of one rank, or of all {ranks} ranks?",
+        "# Until you say so, samples/s are unknown. The first line is for one rank, the second for all ranks:",
+        f"# samples_per_iteration: '{own} * {{ranks}}'",
+        f"# samples_per_iteration: '{own}'",
+    ]
+
+
+def _formula(draft: Draft, found: Found) -> list[str]:
+    """Return lines that show how a person can give the samples of an iteration."""
     if batch := _counted_in_batches(draft, found):
         return [
             f"# The count always grows by a multiple of the batch, {batch}. If it counts samples of all ranks:",
