@@ -67,6 +67,7 @@ def study(command: str, file: str, *, asked: tuple[str, ...] = (), devices: str 
         (f"python {EXAMPLES}/rsl_rl_ppo.py --num_envs 8", "rsl_rl.log", "rsl_rl", None),
         (f"python {EXAMPLES}/cleanrl_ppo.py --num-envs 8", "cleanrl.log", "cleanrl", None),
         ("python elsewhere.py --batch-size 8", "skrl.log", "tqdm", None),
+        ("python elsewhere.py --batch-size 8", "lightning.log", "lightning", None),
     ],
 )
 def test_a_study_names_the_preset_and_counts_samples(

@@ -86,9 +86,12 @@ class Draft:
         return {"choices": list(search.ordered), **({"when": needs} if needs else {})}
 
     def samples_per_iteration(self, preset: str | None) -> str:
-        """Return the samples of an iteration as arithmetic, as the preset knows them; empty where they are unknown."""
+        """Return the samples of an iteration as arithmetic, as the preset knows them; empty where they are unknown.
+
+        A trainer that only prints lines like those of a preset may count something else.
+        """
         same = [name for name in self.likely if preset and PRESETS[name].progress == PRESETS[preset].progress]
-        for name in (*same, *([preset] if preset else ())):
+        for name in same:
             if (filled := self._arithmetic(PRESETS[name].samples)) is not None:
                 return filled
         return ""
