@@ -45,7 +45,7 @@ def _of_every_command(version: Version = False) -> None:
 def main() -> None:
     """Run the command line."""
     try:
-        app()
+        app(prog_name="tuner")
     except TunerError as error:
         _refuse(str(error))
     except OSError as error:
