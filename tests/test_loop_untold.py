@@ -86,7 +86,7 @@ def test_the_next_run_stores_the_result_if_the_trial_is_still_open(tmp_path: Pat
     with opened(tmp_path) as database:
         watcher = work(tmp_path, database, busy)
         first, *others = optuna.load_study(study_name="demo/walk", storage=database.storage).trials
-    assert watcher.recovered == ((0, 1) if told_by_another else (1, 0))
+    assert watcher.taken_back == ((0, 1) if told_by_another else (1, 0))
     assert first.value == (None if told_by_another else 64.0)
     assert (first.params in [trial.params for trial in others]) is told_by_another
     assert file.exists() is told_by_another

@@ -78,9 +78,9 @@ class CaseWork:
     def run(self, probed: int = 0) -> CaseOutcome:
         """Work until the target is reached; `probed` counts the trials that this command has made before."""
         target = self._job.target(self._spec)
-        recovered = self._study.recover(self._probing.folder)
+        taken_back = self._study.take_back(self._probing.folder)
         self._job.watcher.case_started(
-            self._case, finished=self._study.finished, target=target, best=self._study.best, recovered=recovered
+            self._case, finished=self._study.finished, target=target, best=self._study.best, taken_back=taken_back
         )
         while asked := self._ask(target):
             result = self._probing.probe(asked)
@@ -108,7 +108,7 @@ class CaseWork:
                 return None
             while self._study.awaited == awaited and not self._job.interrupted():
                 self._job.wait()
-            self._study.recover(self._probing.folder)
+            self._study.take_back(self._probing.folder)
         return None
 
     def _may_begin(self, probe_s: float | None) -> bool:

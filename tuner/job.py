@@ -14,7 +14,7 @@ from tuner.search.standing import Standing
 from tuner.search.verdict import Verdict
 from tuner.store.asked import Asked
 from tuner.store.database import Database
-from tuner.store.dropped import Recovered
+from tuner.store.dropped import TakenBack
 from tuner.store.opening import check_study
 from tuner.study.batch import BatchFit
 from tuner.study.cases import Case
@@ -29,7 +29,7 @@ class Watcher(Protocol):
     """Gets every event of a running study, for example to show it."""
 
     def case_started(
-        self, case: Case, *, finished: int, target: int | None, best: Standing | None, recovered: Recovered
+        self, case: Case, *, finished: int, target: int | None, best: Standing | None, taken_back: TakenBack
     ) -> None:
         """Work on a case begins; `target` is None where no number of trials ends the work."""
         ...

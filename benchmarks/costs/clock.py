@@ -149,7 +149,7 @@ def recover(url: str) -> None:
     """Take back what was dropped, and answer with the number of those trials."""
     study = case_study(Database(url))
     for command in sys.stdin:
-        print(study.recover(Path("none")).to_repeat if command.strip() == "recover" else 0, flush=True)
+        print(study.take_back(Path("none")).to_repeat if command.strip() == "recover" else 0, flush=True)
 
 
 ROLES = {"work": work, "recover": recover}

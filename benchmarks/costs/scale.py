@@ -139,7 +139,7 @@ def _timed(work: Callable[[], object]) -> Measured:
 def ours(url: str) -> Callable[[], object]:
     """the tuner with tpe"""
     study = case_study(Database(url))
-    study.recover(Path("none"))
+    study.take_back(Path("none"))
 
     def ask() -> None:
         asked = study.ask(None)

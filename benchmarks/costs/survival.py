@@ -97,7 +97,7 @@ def checked(url: str) -> list[str]:
     """Take back what was dropped, and count what is wrong with the trials."""
     database = Database(url)
     study = case_study(database)
-    taken_back = study.recover(Path("none")).to_repeat
+    taken_back = study.take_back(Path("none")).to_repeat
     trials = database.storage.get_all_trials(database.storage.get_study_id_from_name("bench/walk"))
     states = Counter(trial.state.name for trial in trials)
     complete = [trial for trial in trials if trial.state.name == "COMPLETE"]

@@ -129,7 +129,7 @@ def resume(address: str) -> None:
     database = Database(address)
     try:
         study = case_study(database)
-        study.recover(Path("none"))
+        study.take_back(Path("none"))
         if asked := study.ask(None):
             tell(study, asked, State.COMPLETE)
     finally:

@@ -35,7 +35,7 @@ from tuner.search.standing import Standing
 from tuner.search.verdict import State, Verdict
 from tuner.store.asked import Asked
 from tuner.store.database import Database
-from tuner.store.dropped import Recovered
+from tuner.store.dropped import TakenBack
 from tuner.study.batch import BatchFit
 from tuner.study.cases import Case
 from tuner.study.space import PATIENCE, Config, config_digest
@@ -81,7 +81,7 @@ class Tally:
             self.stopped |= {config_digest(asked.config)}
 
     def case_started(
-        self, case: Case, *, finished: int, target: int | None, best: Standing | None, recovered: Recovered
+        self, case: Case, *, finished: int, target: int | None, best: Standing | None, taken_back: TakenBack
     ) -> None: ...
 
     def calibrating(self, case: Case, rungs: Sequence[int]) -> None: ...

@@ -122,7 +122,7 @@ def test_no_edit_of_an_attribute_stops_a_search_or_a_summary(
     with opened(url) as database:
         no_power_cut(database.storage.engine)
         study = case_study(database)
-        study.recover(file.parent)
+        study.take_back(file.parent)
         tell(study, ask(study), ok(60.0))
         assert study.incumbent == 60.0
         assert list(readings(stored(database)))

@@ -351,7 +351,7 @@ def test_telling_a_trial_that_another_worker_took_back_is_a_store_error(
     asked = ask(study)
     (trial,) = stored(database)
     database.storage.set_trial_user_attr(trial._trial_id, LEASE, None)
-    assert case_study(database).recover(tmp_path) == (0, 1)
+    assert case_study(database).take_back(tmp_path) == (0, 1)
     with pytest.raises(StoreError, match="another worker ended this trial"):
         study.report(asked, 1, 50.0)
     with pytest.raises(StoreError, match="another worker ended this trial"):

@@ -18,7 +18,7 @@ from tuner.search.standing import Standing
 from tuner.search.verdict import Verdict
 from tuner.store.asked import Asked
 from tuner.store.database import Database
-from tuner.store.dropped import Recovered
+from tuner.store.dropped import TakenBack
 from tuner.study.batch import BatchFit
 from tuner.study.cases import Case
 from tuner.study.space import Config
@@ -101,9 +101,9 @@ class Quiet:
         self.fitted: list[BatchFit] = []
 
     def case_started(
-        self, case: Case, *, finished: int, target: int | None, best: Standing | None, recovered: Recovered
+        self, case: Case, *, finished: int, target: int | None, best: Standing | None, taken_back: TakenBack
     ) -> None:
-        self.recovered = recovered
+        self.taken_back = taken_back
 
     def calibrating(self, case: Case, rungs: Sequence[int]) -> None:
         self.calibrated_at.append(list(rungs[:2]))

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tuner.checkup.base import check_up
+from tuner.checkup.check_up import check_up
 from tuner.checkup.finding import Finding, Level
 from tuner.cli.console import open_console
 from tuner.cli.document import Json, print_document

@@ -21,7 +21,7 @@ from tuner.probe.result import ProbeResult
 from tuner.search.standing import Standing
 from tuner.search.verdict import Verdict
 from tuner.store.asked import Asked
-from tuner.store.dropped import Recovered
+from tuner.store.dropped import TakenBack
 from tuner.study.batch import BatchFit
 from tuner.study.cases import Case
 from tuner.study.spec import ProbeSpec
@@ -41,7 +41,7 @@ class ProgressView:
         """The number of trials that have ended so far."""
 
     def case_started(
-        self, case: Case, *, finished: int, target: int | None, best: Standing | None, recovered: Recovered
+        self, case: Case, *, finished: int, target: int | None, best: Standing | None, taken_back: TakenBack
     ) -> None:
         """Show how many trials of the case are done."""
         self._screen.show(
@@ -50,8 +50,8 @@ class ProgressView:
                 finished=finished,
                 target=target,
                 best=_best(best),
-                saved=recovered.stored,
-                to_repeat=recovered.to_repeat,
+                saved=taken_back.stored,
+                to_repeat=taken_back.to_repeat,
             )
         )
 

@@ -18,10 +18,12 @@ class Bound(StrEnum):
 class Thresholds:
     """Where a class begins, in percent of what the card can do at most. The idea is that of the roofline model.
 
-    Sources: S. Williams et al., "Roofline", CACM 52(4), 2009; NVIDIA DCGM user guide, "Profiling Metrics": SM activity
-    of 80 % is necessary for effective use, less than 50 % likely shows ineffective use, and about 80 % of the memory
-    cycles are the most that is achievable; the rule `SpeedOfLight` of Nsight Compute, which calls a unit the limit from
-    60 % of its achievable maximum on.
+    Sources:
+
+    - S. Williams et al., "Roofline", CACM 52(4), 2009.
+    - NVIDIA DCGM user guide, "Profiling Metrics": SM activity of 80 % is necessary for effective use, and less than 50 %
+      likely shows ineffective use. About 80 % of the memory cycles are the most that is achievable.
+    - The rule `SpeedOfLight` of Nsight Compute calls a unit the limit from 60 % of its achievable maximum on.
     """
 
     sm_busy_pct: float = 80.0

@@ -28,9 +28,9 @@ def serve(
     """Replace this process by a dashboard of the database at `url`, at http://127.0.0.1:`port`/, until Ctrl-C.
 
     So no second process can be left behind. The environment carries the URL, because other users can read command
-    lines. `access` is `READ_ONLY` or `WRITABLE`. `artifacts` is the folder of the trials' files, if
-    there is one. `ready` is called when all checks have passed. Raises StoreError if
-    the database cannot be read, and DashboardError if the dashboard cannot start.
+    lines. `access` is READ_ONLY or WRITABLE. `artifacts` is the folder of the trials' files, if there is one. All
+    checks have passed when `ready` is called.
+    Raises StoreError if the database cannot be read, and DashboardError if the dashboard cannot start.
     """
     connect(url)
     if importlib.util.find_spec("optuna_dashboard") is None:

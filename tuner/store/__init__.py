@@ -1,1 +1,1 @@
-"""The study database: ask, tell, resume, recover."""
+"""The study database: asks for a trial, tells its result, resumes, and takes back the trials of dead processes."""

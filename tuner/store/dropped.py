@@ -38,7 +38,7 @@ class Unstored:
         return trial.number == self.number and lease is not None and lease.same(self.lease)
 
 
-class Recovered(NamedTuple):
+class TakenBack(NamedTuple):
     """How many trials had lost their process."""
 
     stored: int
@@ -72,7 +72,7 @@ def set_aside(error: StoreError, number: int, verdict: Verdict, record: KeptProb
     )
 
 
-def recover(study: Study, probes: Path) -> tuple[Recovered, list[Path]]:
+def take_back(study: Study, probes: Path) -> tuple[TakenBack, list[Path]]:
     """End the trials whose process is gone. `probes`: the folder that holds the probes' folders.
 
     Also returns the files whose results are stored now. They may be deleted once the database has committed.
@@ -89,7 +89,7 @@ def recover(study: Study, probes: Path) -> tuple[Recovered, list[Path]]:
         else:
             tell_probe(study, open_trial, unstored[file].verdict, unstored[file].record)
             stored.append(file)
-    return Recovered(stored=len(stored), to_repeat=len(dropped) - len(stored)), stored
+    return TakenBack(stored=len(stored), to_repeat=len(dropped) - len(stored)), stored
 
 
 def tell_probe(study: Study, trial: Trial, verdict: Verdict, probe: KeptProbe) -> None:

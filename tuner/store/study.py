@@ -27,7 +27,7 @@ from tuner.store import neighbours
 from tuner.store.asked import Asked, asked_for
 from tuner.store.case_trials import CaseTrials
 from tuner.store.database import Database
-from tuner.store.dropped import Recovered, recover, tell_probe
+from tuner.store.dropped import TakenBack, take_back, tell_probe
 from tuner.store.fixed import fixed
 from tuner.store.leases import BEAT_S, Lease
 from tuner.store.opening import check_unchanged, open_study
@@ -41,11 +41,15 @@ Answer = TypeVar("Answer")
 class CaseStudy(CaseTrials):
     """The study of one case. A study that exists in the database is resumed.
 
-    `strategy` makes the strategy from the number of trials so far. `objectives` are the names of a trial's values, in
-    their order. With several objectives, the best is a Pareto front and no probe is pruned. `identity` holds the
-    settings that must not change while the study goes on: space, trainer, pruner, objective, source of utilisation.
-    `confirm`: whether the trainer's plain command measures the best again if a session has measured it. `alone`:
-    whether nothing else probes on this machine meanwhile; then a best that ran beside other probes is confirmed, too.
+    - `strategy` makes the strategy from the number of trials so far.
+    - `objectives` are the names of a trial's values, in their order. With several objectives, the best is a Pareto
+      front and no probe is pruned.
+    - `identity` holds the settings that must not change while the study goes on: space, trainer, pruner, objective,
+      source of utilisation.
+    - `confirm`: whether the trainer's plain command measures the best again if a session has measured it.
+    - `alone`: whether nothing else probes on this machine meanwhile. Then a best that ran beside other probes is
+      confirmed, too.
+
     Raises StoreError that names what differs from the study in the database.
     """
 
@@ -89,12 +93,12 @@ class CaseStudy(CaseTrials):
             lambda: fixed(self._study, BATCH, lambda kept: kept.batch, lambda: make(self._read()), asdict), alone=True
         )
 
-    def recover(self, probes: Path) -> Recovered:
+    def take_back(self, probes: Path) -> TakenBack:
         """End the trials whose process is gone: see `tuner.store.dropped`. `probes` holds the probes' folders."""
-        recovered, files = self._transact(lambda: recover(self._study, probes), alone=True)
+        taken_back, files = self._transact(lambda: take_back(self._study, probes), alone=True)
         for file in files:
             file.unlink(missing_ok=True)
-        return recovered
+        return taken_back
 
     def ask(
         self, target: int | None, price: Price = free, has_time: Callable[[float | None], bool] = lambda _: True
@@ -103,8 +107,10 @@ class CaseStudy(CaseTrials):
 
         The search ends once `target` trials have ended or are running, or when nothing is left to probe. The best
         config of the sessions, if any, is then confirmed. While a confirmation runs alone on this machine, no other
-        trial begins here. `price` says what a probe of a config costs now. `has_time` gets the expected seconds of the
-        probe, or else the median of the case's probes, None where both are unknown. It says whether a probe may begin.
+        trial begins here.
+
+        `price` says what a probe of a config costs now. `has_time` says whether a probe of so many seconds may begin.
+        The seconds are those that the strategy expects, else the median of the case's probes, else None.
         """
 
         def leased() -> tuple[Trial, Asked] | None:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from tests_cli import study_file
 
-from tuner.checkup.base import check_devices, check_up
+from tuner.checkup.check_up import check_devices, check_up
 from tuner.checkup.finding import Finding, Level
 from tuner.devices.nvml import Nvml
 from tuner.study.environment import EnvironmentSpec
