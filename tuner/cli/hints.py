@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from tuner.cli.options import RUNS
+from tuner.cli.options import RUNS, as_words
 from tuner.export.bound import advice
 from tuner.export.query import StudyReader
 from tuner.export.records import INTERRUPTED, NO_TRIALS
@@ -208,20 +208,24 @@ def recorded(case: Case, configs: Sequence[Config], table: "RecordedTable | None
 
 def replayed(bench: "Workbench", spent_s: float) -> str:
     """Return a line that says what the replayed probes would have cost on real devices."""
-    unit = "GPU-seconds" if bench.kind == "gpu" else "CPU rank-seconds"
-    return f"simulated: {duration(spent_s)}, {spent_s * len(bench.devices):.0f} {unit}"
+    return f"simulated: {duration(spent_s)}, {spent_s * len(bench.devices):,.0f} device-seconds"
+
+
+def plan_best(study: str, *, devices: str | None = None, storage: str | None, runs: Path) -> list[str]:
+    """Return the command that prints the best configs as scripts; its options name the same database and devices."""
+    options = {
+        "study": study,
+        "devices": devices,
+        "storage": storage and shown(storage),
+        "runs": None if runs == RUNS else runs,
+    }
+    return ["tuner", "plan", *as_words(options), "--best"]
 
 
 def script_of_best(study: str, *, devices: str | None, storage: str | None, runs: Path) -> str:
-    """Return a line with the command that prints the best config; its options name the same database and devices."""
-    named = {
-        "--study": study,
-        "--devices": devices,
-        "--storage": storage and shown(storage),
-        "--runs": None if runs == RUNS else runs,
-    }
-    words = [word for option, given in named.items() if given for word in (option, str(given))]
-    return f"`{shlex.join(['tuner', 'plan', *words, '--best'])}` prints a script that trains with the best config"
+    """Return a line that says which command prints the best config."""
+    command = plan_best(study, devices=devices, storage=storage, runs=runs)
+    return f"`{shlex.join(command)}` prints a script that trains with the best config"
 
 
 def out_of_time(budget: "Budget") -> str:

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from tuner.cli.chosen import chosen_cases
 from tuner.cli.console import open_console
-from tuner.cli.hints import written
+from tuner.cli.hints import plan_best, written
 from tuner.cli.loaded import load_shown
-from tuner.cli.options import RUNS, Runs, Storage, Study, as_words, storage_url
+from tuner.cli.options import RUNS, Runs, Storage, Study, storage_url
 from tuner.errors import TunerError, installs
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
@@ -22,7 +22,6 @@ from tuner.report.facts import gather
 from tuner.study.cases import select
 from tuner.study.spec import StudySpec
 from tuner.trainers.registry import open_trainer
-from tuner.urls import shown
 from tuner.workbench import Workbench
 
 Format = Annotated[Literal["html", "md"], typer.Option("--format", help="html: one file with pictures; md: Markdown.")]
@@ -55,8 +54,7 @@ def _trainable(spec: StudySpec) -> list[str] | None:
 
 def training_command(study: str, *, storage: str | None, runs: Path) -> list[str]:
     """Return the command that prints the best config of a case as a script, without the name of the case."""
-    options = {"study": study, "storage": storage and shown(storage), "runs": None if runs == RUNS else runs}
-    return ["tuner", "plan", *as_words(options), "--best", "--cases"]
+    return [*plan_best(study, storage=storage, runs=runs), "--cases"]
 
 
 def write_report(

@@ -21,8 +21,8 @@ class Thresholds:
     Sources:
 
     - S. Williams et al., "Roofline", CACM 52(4), 2009.
-    - NVIDIA DCGM user guide, "Profiling Metrics": SM activity of 80 % is necessary for effective use, and less than 50 %
-      likely shows ineffective use. About 80 % of the memory cycles are the most that is achievable.
+    - NVIDIA DCGM user guide, "Profiling Metrics": SM activity of 80 % is necessary for effective use, and less than
+      50 % likely shows ineffective use. About 80 % of the memory cycles are the most that is achievable.
     - The rule `SpeedOfLight` of Nsight Compute calls a unit the limit from 60 % of its achievable maximum on.
     """
 
