@@ -79,9 +79,9 @@ class CaseWork:
         """Work until the target is reached; `probed` counts the trials that this command has made before."""
         target = self._job.target(self._spec)
         taken_back = self._study.take_back(self._probing.folder)
-        self._job.watcher.case_started(
-            self._case, finished=self._study.finished, target=target, best=self._study.best, taken_back=taken_back
-        )
+        with self._study.read_once():
+            finished, best = self._study.finished, self._study.best
+        self._job.watcher.case_started(self._case, finished=finished, target=target, best=best, taken_back=taken_back)
         while asked := self._ask(target):
             result = self._probing.probe(asked)
             probed += 1

@@ -57,14 +57,13 @@ class Probing:
         with reserved_port() as port, reserved_out_dir(self.folder / f"{asked.number:04d}") as out_dir:
             try:
                 plan = self._sessions.plan(asked.config, self._slot(out_dir, port), cold=asked.cold)
-                known = foregone(asked.config, self._study.frontier())
+                with self._study.read_once():
+                    known, left_s = foregone(asked.config, self._study.frontier()), self._left_s(asked)
                 if known:
                     failure, verdict = known
                     result = unlaunched(asked.config, failure, plan.digest)
                 else:
-                    self._job.watcher.probe_started(
-                        self._case, asked, limits=self._spec.probe, left_s=self._left_s(asked)
-                    )
+                    self._job.watcher.probe_started(self._case, asked, limits=self._spec.probe, left_s=left_s)
                     result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
                     verdict = self._judge(result, asked)
             except TrainerError as refusal:
@@ -112,9 +111,10 @@ class Probing:
             self._study.tell(asked, verdict, record)
         except StoreError as lost:
             raise set_aside(lost, asked.number, verdict, record, self._job.bench.folder) from lost
-        target, workers = self._job.target(self._spec), 1 + self._study.running
-        pace = Pace.at(self._study.finished, target, self._usual_s, workers=workers)
-        leads, best = self._study.leads(verdict.value), self._study.best
+        target = self._job.target(self._spec)
+        with self._study.read_once():
+            pace = Pace.at(self._study.finished, target, self._usual_s, workers=1 + self._study.running)
+            leads, best = self._study.leads(verdict.value), self._study.best
         self._job.watcher.probe_ended(self._case, asked, result, verdict, leads=leads, best=best, pace=pace)
 
     @property

@@ -137,6 +137,11 @@ def test_a_very_long_text_keeps_its_two_ends() -> None:
     assert storable("c" * MOST_CHARACTERS) == "c" * MOST_CHARACTERS
 
 
+@given(st.dictionaries(st.text(), st.integers() | st.floats() | st.text() | st.lists(st.booleans() | st.floats())))
+def test_a_text_reads_as_what_is_storable(value: dict[str, object]) -> None:
+    assert read_json(json.dumps(value)) == storable(value)
+
+
 @pytest.mark.parametrize("document", [None, "", "{", "[" * 100_000, "nul", b"\xff", 5])
 def test_what_is_no_json_reads_as_nothing(document: object) -> None:
     assert read_json(document) is None

@@ -94,6 +94,15 @@ def test_running_trials_count_towards_the_target(study: CaseStudy, other: CaseSt
     assert other.ask(3) is not None
 
 
+def test_several_questions_are_answered_from_one_reading(study: CaseStudy, other: CaseStudy) -> None:
+    probe(other, ok(50.0))
+    with study.read_once():
+        probe(other, ok(60.0))
+        ask(other)
+        assert (study.finished, study.running, study.incumbent) == (1, 0, 50.0)
+    assert (study.finished, study.running, study.incumbent) == (2, 1, 60.0)
+
+
 @pytest.mark.parametrize(("status", "attempt"), [("nccl", 2), ("interrupted", 1), ("port_in_use", 1)])
 def test_a_retry_does_not_count_and_comes_next(study: CaseStudy, status: str, attempt: int) -> None:
     first = ask(study)

@@ -4,9 +4,22 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, event
 
 from tuner.store.database import Database
+
+_read = ScriptDirectory.from_config
+_MIGRATIONS: dict[str | None, ScriptDirectory] = {}
+
+
+def migrations(config: Config) -> ScriptDirectory:
+    """Return the migrations of a schema, read once. Optuna reads all of its migrations twice for each new database."""
+    place = config.get_main_option("script_location")
+    if place not in _MIGRATIONS:
+        _MIGRATIONS[place] = _read(config)
+    return _MIGRATIONS[place]
 
 
 @cache

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -28,7 +29,7 @@ class Shown:
 
 def shown(*languages: str) -> list[Shown]:
     """Return all pieces in one of these languages, or in any, page by page."""
-    return [piece for page in PAGES for piece in _pieces(page) if not languages or piece.language in languages]
+    return [piece for page in PAGES for piece in _all_pieces(page) if not languages or piece.language in languages]
 
 
 def of(page: str, language: str) -> list[Shown]:
@@ -46,6 +47,12 @@ def commands(program: str) -> list[Shown]:
         for piece, text in found
         if text.split(" ")[0] == program and (words := shlex.split(text, comments=True))
     ]
+
+
+@cache
+def _all_pieces(page: Path) -> tuple[Shown, ...]:
+    """Parse a page once: both test files of the pages ask several times, in each test process."""
+    return tuple(_pieces(page))
 
 
 def _pieces(page: Path) -> Iterator[Shown]:

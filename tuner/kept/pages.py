@@ -38,6 +38,8 @@ def pages(
         others = [_by_trial(execute, table, these, keys if table is ATTRIBUTES else None) for table in tables]
         for row in page:
             yield row, [rows.get(row.trial_id, ()) for rows in others]
+        if len(page) < page_trials:
+            return
         page = execute(query.where(TRIALS.c.trial_id > last).limit(page_trials))
 
 

@@ -52,9 +52,20 @@ def read_json(document: object) -> Any:
     if not isinstance(document, str | bytes):
         return None
     try:
+        if isinstance(document, str) and is_plain(document):
+            return _PLAIN.decode(document)
         return storable(json.loads(document))
     except (ValueError, RecursionError):
         return None
+
+
+def _finite(number: str) -> float | None:
+    value = float(number)
+    return value if math.isfinite(value) else None
+
+
+_PLAIN = json.JSONDecoder(parse_float=_finite, parse_constant=lambda _: None)
+"""Reads a plain JSON text at once as `storable` would return its value; a constant is an infinity or no number."""
 
 
 def is_plain(document: str) -> bool:

@@ -3,6 +3,7 @@
 from sqlalchemy import ColumnElement, String, cast, column, func, table
 
 STUDIES = table("studies", column("study_id"), column("study_name", String))
+DIRECTIONS = table("study_directions", column("study_id"))
 FACTS = table("study_user_attributes", column("study_id"), column("key"), column("value_json"))
 TRIALS = table(
     "trials",

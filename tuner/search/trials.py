@@ -1,6 +1,6 @@
 """What the search reads of a study's trials: configs, failures, measurements, and where memory ends."""
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from itertools import takewhile
 
@@ -67,14 +67,13 @@ def meaningful(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     return [trial for place, trial in enumerate(trials) if place not in excused]
 
 
-def since_mended(study: Study, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
+def since_mended(study: Study) -> list[FrozenTrial]:
     """Return the trials since the study's set-up was mended, or all where it never was.
 
-    `states` are those that count; None means all. A study is mended only before it has measured anything, so earlier
-    trials say nothing about their configs.
+    A study is mended only before it has measured anything, so earlier trials say nothing about their configs.
     """
     mended = KeptStudy(study.user_attrs).mended
-    return [one for one in study.get_trials(deepcopy=False, states=states) if one.number >= mended]
+    return [one for one in study.get_trials(deepcopy=False) if one.number >= mended]
 
 
 def has_failed(trial: FrozenTrial) -> bool:

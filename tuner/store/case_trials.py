@@ -1,6 +1,7 @@
-"""What the trials of a case come to so far: each question reads the database anew."""
+"""What the trials of a case come to so far: each question reads the database anew, or several together read it once."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import takewhile
 from typing import TypeVar
 
@@ -33,6 +34,7 @@ class CaseTrials:
         self._name, self._pruner = study.study_name, study.pruner
         self._several = len(study.directions) > 1
         self._trials: dict[int, Trial] = {}
+        self._known: list[FrozenTrial] | None = None
 
     def _transact(self, work: Callable[[], Answer], *, alone: bool = False) -> Answer:
         return self._database.transact(work, alone=alone, again=self._forget)
@@ -44,7 +46,17 @@ class CaseTrials:
 
     def _read(self, *states: TrialState) -> list[FrozenTrial]:
         """Return the trials in the given states, or in any."""
-        return self._transact(lambda: since_mended(self._study, states or None))
+        known = self._transact(lambda: since_mended(self._study)) if self._known is None else self._known
+        return [one for one in known if one.state in states] if states else known
+
+    @contextmanager
+    def read_once(self) -> Iterator[None]:
+        """Read the trials now; all questions about them inside are answered from that."""
+        self._known = self._read()
+        try:
+            yield
+        finally:
+            self._known = None
 
     @property
     def finished(self) -> int:

@@ -1,24 +1,26 @@
 """Optuna's storage with one place that stores attributes, and one reader of trials that reads what the tuner kept."""
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
 from optuna.distributions import BaseDistribution, json_to_distribution
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import ColumnElement, Row, and_, or_, select
+from sqlalchemy import ColumnElement, Row, and_, func, or_, select
 
 from tuner.collecting import uncollected
 from tuner.kept.names import PROBE
-from tuner.kept.pages import Others, pages
+from tuner.kept.pages import Execute, Others, pages
 from tuner.kept.probe import KeptProbe, decode_json, searched
 from tuner.kept.storable import read_json, storable
 from tuner.kept.study import KeptStudy
 from tuner.kept.tables import (
     ATTRIBUTES,
     CONSTRAINTS,
+    DIRECTIONS,
     FACTS,
     PARAMETERS,
     STEPS,
@@ -85,7 +87,8 @@ class TrialStorage(RDBStorage):
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
         """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""
-        read = [_trial(row, rows, None) for row, rows in pages(self.rows, TRIALS.c.trial_id == trial_id, _TABLES)]
+        with self._reading() as execute:
+            read = [_trial(row, rows, None) for row, rows in pages(execute, TRIALS.c.trial_id == trial_id, _TABLES)]
         if not read or read[0] is None:
             raise KeyError(NO_RECORD)
         return read[0]
@@ -102,20 +105,39 @@ class TrialStorage(RDBStorage):
         included_trial_ids: set[int],
         trial_id_greater_than: int,
     ) -> list[FrozenTrial]:
-        """Return the trials after an id and those with other given ids; Optuna's cache asks for the rest once."""
+        """Return the trials after an id and those with other given ids; Optuna's cache asks for the rest once.
+
+        Raises KeyError where the study is gone.
+        """
         wanted: ColumnElement[bool] = TRIALS.c.trial_id > trial_id_greater_than
         if earlier := [one for one in included_trial_ids if one <= trial_id_greater_than]:
             wanted = or_(wanted, TRIALS.c.trial_id.in_(earlier))
-        objectives = len(self.get_study_directions(study_id))
-        found = pages(self.rows, and_(TRIALS.c.study_id == study_id, wanted), _TABLES, page_trials=PAGE_TRIALS)
-        read = (_trial(row, rows, objectives) for row, rows in found)
-        with uncollected():
+        with self._reading() as execute, uncollected():
+            objectives = _objectives(execute, study_id)
+            found = pages(execute, and_(TRIALS.c.study_id == study_id, wanted), _TABLES, page_trials=PAGE_TRIALS)
+            read = (_trial(row, rows, objectives) for row, rows in found)
             return [trial for trial in read if trial and (states is None or trial.state in states)]
 
     def rows(self, query: Any) -> Sequence[Row[Any]]:
         """Return all rows of an SQLAlchemy query, in the transaction that is open, if one is."""
+        with self._reading() as execute:
+            return execute(query)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Execute]:
+        """Yield what runs a query on one connection, in the transaction that is open, if one is."""
         with self.scoped_session() as session:
-            return session.execute(query).all()
+            connection = session.connection()
+            yield lambda query: connection.execute(query).all()
+
+
+def _objectives(execute: Execute, study_id: int) -> int:
+    """Return how many values a complete trial of a study has. Raises KeyError where the study is gone."""
+    counted = select(func.count()).select_from(DIRECTIONS).where(DIRECTIONS.c.study_id == study_id).scalar_subquery()
+    found = execute(select(counted).where(STUDIES.c.study_id == study_id))
+    if not found:
+        raise KeyError(NO_RECORD)
+    return found[0][0]
 
 
 def _trial(row: Row[Any], others: Others, objectives: int | None) -> FrozenTrial | None:
