@@ -30,6 +30,7 @@ A job of a few minutes hears of its end a quarter of its time before. SLURM may 
 (sbatch(1), --signal).
 """
 _LOCAL = {None, "", "localhost", "127.0.0.1", "::1"}
+_ON_A_LOGIN_NODE = "submit from a login node of the cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def submit_workers(
     folder = (runs / spec.name).resolve()
     url = database_url(storage, folder)
     if shutil.which("sbatch") is None:
-        raise TunerError("there is no SLURM here: `sbatch` is not found; submit from a login node of the cluster")
+        raise TunerError(f"there is no SLURM here: `sbatch` is not found; {_ON_A_LOGIN_NODE}")
     resources = _resources(spec)
     _check_reach(url, spec.slurm)
     prepare_folder(folder)
@@ -153,9 +154,9 @@ def _call(*command: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     except subprocess.CalledProcessError as error:
-        raise TunerError(f"{command[0]} failed: {error.stderr.strip()}") from error
+        raise TunerError(f"{command[0]} failed: {error.stderr.strip()}; {_ON_A_LOGIN_NODE}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise TunerError(f"{command[0]} does not answer: {error}") from error
+        raise TunerError(f"{command[0]} does not answer: {error}; {_ON_A_LOGIN_NODE}") from error
     return done.stdout
 
 

@@ -84,7 +84,7 @@ def entrants(reader: StudyReader, case: CaseRecord, *, also: Sequence[int] = ())
 def _config_of(trials: Iterable[TrialRecord], case: str, number: int) -> Config:
     found = next((trial.config for trial in trials if trial.number == number), None)
     if not found:
-        raise StoreError(f"--trial {number}: {case} has no measured trial of this number; `tuner status` lists trials")
+        raise StoreError(f"--trial {number}: {case} has no measured trial of this number; trials.tsv lists them")
     return found
 
 
