@@ -87,7 +87,9 @@ class Workbench:
         searched = replace(searched, holds=self.holds)
         if not searched.parameters:
             whys = "; ".join(f"{name}: {why}" for name, why in left_out.items())
-            raise StudyError(f"nothing to search for {case.name}: every parameter of its space is left out ({whys})")
+            raise StudyError(
+                f"nothing to search for {case.name}: every parameter is left out ({whys}); add one to `space`"
+            )
         check_values(self.trainer, searched.parameters)
         if searched.auto_bounds and case.name in self.rungs:
             searched = searched.with_rungs(self.rungs[case.name])
@@ -108,7 +110,7 @@ class Workbench:
         if min(rungs) > end.num_envs:
             raise StudyError(
                 f"no rung is left for {case.name}: the smallest is {min(rungs)}, and {self.trainer.name} can run "
-                f"{LADDER} up to {end.num_envs}: {end.reason}"
+                f"{LADDER} up to {end.num_envs}: {end.reason}; add a smaller rung"
             )
         return end
 

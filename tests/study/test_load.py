@@ -55,7 +55,7 @@ def test_a_misspelt_study_lists_the_known_ones() -> None:
 @pytest.mark.parametrize("path", ["nowhere.yaml", "studies.yml"])
 def test_a_path_without_a_file_is_named(path: str) -> None:
     Path("studies.yml").mkdir()
-    assert refusal(path) == f"study file {path} does not exist"
+    assert refusal(path).startswith(f"study file {path} does not exist; known studies: ")
 
 
 def test_all_errors_come_at_once_with_their_paths() -> None:

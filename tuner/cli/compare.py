@@ -40,7 +40,8 @@ def compare(files: Files, prices: PricesFile = None, out: Out = RUNS / "compare"
     rows = lines(machines, known)
     if not rows:
         raise TunerError(
-            f"{', '.join(map(str, files))}: no baseline of a single device, so there is nothing to compare"
+            f"{', '.join(map(str, files))}: no baseline of a single device, so there is nothing to compare; "
+            "`tuner scale --gpus 1,2` measures one, too"
         )
     sentences = list(recommendation(rows, currency or ""))
     show_comparison(console, rows, currency)

@@ -1,10 +1,14 @@
-"""A folder for the files of one probe."""
+"""A folder for the files of one probe, and what to say where a file cannot be written."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tuner.errors import OutputError
+
+_REMEDY = (
+    "check what stands in its way, and the free space, or choose another --runs folder; then run the command again"
+)
 
 
 @contextmanager
@@ -34,7 +38,9 @@ def _made(wanted: Path) -> Path:
             number += 1
             folder = wanted.with_name(f"{wanted.name}-{number}")
     except OSError as error:
-        raise OutputError(
-            f"{error.filename} cannot be made: {error.strerror}; check what stands in its way, and the free space, or "
-            "choose another --runs folder; then run the command again"
-        ) from error
+        raise OutputError(f"{error.filename} cannot be made: {error.strerror}; {_REMEDY}") from error
+
+
+def unwritable(file: str | Path, error: OSError) -> OutputError:
+    """Return the error that says that a file of a probe cannot be written, and what to do."""
+    return OutputError(f"{file} cannot be written: {error.strerror}; {_REMEDY}")

@@ -8,11 +8,12 @@ import subprocess
 import sys
 from contextlib import suppress
 
-from tuner.errors import LaunchError, OutputError, TrainerError
+from tuner.errors import LaunchError, TrainerError
 from tuner.probe import guard
 from tuner.probe.console import USUAL_BOUNDS, Bounds, Console
 from tuner.probe.mask import Mask
 from tuner.probe.orphans import end_orphans
+from tuner.probe.out_dir import unwritable
 from tuner.probe.plan import ProbePlan, search_path
 from tuner.probe.progress_file import UNREAD, ProgressFileReader
 from tuner.probe.protocols import Clock, Line
@@ -48,7 +49,7 @@ class Process:
             self._guard.wait()
             self._hang_up()
             os.close(pipe)
-            raise OutputError(f"{plan.slot.console} cannot be written: {error.strerror}") from error
+            raise unwritable(plan.slot.console, error) from error
         first = json.loads(self._messages.readline() or '{"error": "the guard process died"}')
         if "error" in first:
             self._close()
@@ -149,10 +150,8 @@ def prepare(plan: ProbePlan) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise OutputError(
-            f"{error.filename or plan.slot.out_dir} cannot be written: {error.strerror}; "
-            "check that its folder is writable and has free space, then run the command again"
-        ) from error  # an error after a file was opened, such as a full disk, has no file name
+        # an error after a file was opened, such as a full disk, has no file name
+        raise unwritable(error.filename or plan.slot.out_dir, error) from error
 
 
 def _start_guard(plan: ProbePlan, term_grace_s: float) -> tuple["subprocess.Popen[bytes]", socket.socket, int]:
@@ -171,7 +170,9 @@ def _start_guard(plan: ProbePlan, term_grace_s: float) -> tuple["subprocess.Pope
     except OSError as error:
         ours.close()
         os.close(reading)
-        raise TrainerError(f"the trainer cannot be started in {plan.cwd}: {error.strerror}") from error
+        raise TrainerError(
+            f"the trainer cannot be started in {plan.cwd}: {error.strerror}; see trainer.root in the study file"
+        ) from error
     finally:
         theirs.close()
         os.close(writing)

@@ -4,9 +4,9 @@ import math
 import os
 from dataclasses import replace
 
-from tuner.errors import OutputError
 from tuner.probe.console import Log
 from tuner.probe.kinds import BREACH
+from tuner.probe.out_dir import unwritable
 from tuner.probe.plan import ProbePlan
 from tuner.probe.process import Launcher, prepare
 from tuner.probe.protocols import Clock, Line, RunningTrainer, StartedProcess, StartProcess
@@ -108,7 +108,7 @@ class SessionRun:
         try:
             self._log = Log(plan.slot.console)
         except OSError as error:
-            raise OutputError(f"{plan.slot.console} cannot be written: {error.strerror}") from error
+            raise unwritable(plan.slot.console, error) from error
         session.requests.send("run", **(plan.request or {}))
 
     def lines(self, timeout_s: float) -> list[Line]:

@@ -92,7 +92,9 @@ class Table:
         ) as error:  # pyarrow's, too
             raise StudyError(f"table {path} cannot be read: {error}; write it anew with `tuner record`") from error
         if strange := [one for one in table.configs if one not in table.space]:
-            raise StudyError(f"table {path}: {strange[0]} is no config of the space in its header")
+            raise StudyError(
+                f"table {path}: {strange[0]} is no config of the space in its header; copy both files anew"
+            )
         if len(rows) != header.rows or not rows:
             raise StudyError(f"table {path} holds {len(rows)} row(s), its header says {header.rows}; copy both anew")
         return table
@@ -137,7 +139,9 @@ def _header(path: Path) -> Header:
         lines = [f"{'.'.join(map(str, part['loc'])) or 'header'}: {part['msg']}" for part in error.errors()]
         raise StudyError(f"table header {path}: {'; '.join(lines)}") from error
     if header.objective not in OBJECTIVES:
-        raise StudyError(f"table header {path}: objective {header.objective!r} is unknown")
+        raise StudyError(
+            f"table header {path}: objective {header.objective!r} is unknown; known: {', '.join(OBJECTIVES)}"
+        )
     return header
 
 

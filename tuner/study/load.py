@@ -74,7 +74,7 @@ def find(study: str) -> Path:
     """Return the file of the study called `study`. Raises StudyError with the names of the existing studies."""
     if study.endswith((".yaml", ".yml")):
         if not Path(study).is_file():
-            raise StudyError(f"study file {study} does not exist")
+            raise StudyError(f"study file {study} does not exist; known studies: {', '.join(names()) or 'none'}")
         return Path(study)
     for folder in _FOLDERS:
         if (folder / f"{study}.yaml").is_file():

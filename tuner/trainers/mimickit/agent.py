@@ -158,7 +158,7 @@ def _mapping(text: str, source: str) -> dict[Any, Any]:
     try:
         agent = _yaml().load(text)
     except (YAMLError, ValueError) as error:
-        raise TrainerError(f"agent file {source} is not YAML: {error}") from error
+        raise TrainerError(f"agent file {source} is not YAML: {error}; restore it from the checkout") from error
     if not isinstance(agent, dict):
         raise TrainerError(f"agent file {source} holds no mapping; it should start with `agent_name:`")
     return agent

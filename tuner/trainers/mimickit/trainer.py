@@ -71,7 +71,9 @@ class MimicKitTrainer(Trainer):
         checkout = Checkout.at(self._spec.root)
         engine = self._options.engine_config
         if engine and not (checkout.root / engine).is_file():
-            raise TrainerError(f"trainer.options.engine_config: {checkout.root} has no file {engine}")
+            raise TrainerError(
+                f"trainer.options.engine_config: {checkout.root} has no file {engine}; name a file below this root"
+            )
         return [
             replace(case, options={**case.options, "engine_config": self._engine(case)}) for case in checkout.cases()
         ]
