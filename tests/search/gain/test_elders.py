@@ -49,7 +49,10 @@ def test_the_evidence_says_whether_the_cases_are_alike(values: np.ndarray, is_li
 def test_the_average_of_two_models_follows_the_more_plausible_one(values: np.ndarray, is_like: bool) -> None:
     known = measured([0, 2, 3, 5, 7], values[[0, 2, 3, 5, 7]].tolist())
     alone, lent = Surrogate(LEVELS, known), Surrogate(LEVELS, known, ELDER)
-    mean, _ = Mixture(alone, lent).believe(ALL)
+    mixture = Mixture(alone, lent)
+    mean, _ = mixture.believe(ALL)
+    assert (lent.measured, alone.measured) == (13, 5)
+    assert (mixture.measured > 9.0) is is_like
     to_lent, to_alone = (np.abs(mean - model.believe(ALL)[0]).max() for model in (lent, alone))
     assert bool(to_lent < to_alone) is is_like
 

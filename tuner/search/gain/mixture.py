@@ -24,6 +24,11 @@ class Mixture:
         doubt = min(max(alone.evidence - lent.evidence, -_SURE), _SURE)
         self._share = 1.0 / (1.0 + math.exp(doubt))
 
+    @property
+    def measured(self) -> float:
+        """The number of measurements that the sizes are fitted to, averaged over both models."""
+        return (1.0 - self._share) * self._alone.measured + self._share * self._lent.measured
+
     def believe(self, codes: Codes) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the true value of each config."""
         (alone, its_doubt), (lent, doubt) = self._alone.believe(codes), self._lent.believe(codes)

@@ -144,7 +144,7 @@ class Outlook:
 
     @property
     def _freedom(self) -> float:
-        return PRIOR_FREEDOM + len(self._readings.values)
+        return PRIOR_FREEDOM + self._surrogate.measured
 
     def _promising(self, price: Price) -> Codes:
         """Return the places of the configs of which exact knowledge would gain most per second, the best one first."""

@@ -108,6 +108,12 @@ class Surrogate:
         return np.outer(self._narrowing(rows), self._narrowing(columns)) * left
 
     @property
+    def measured(self) -> float:
+        """The number of measurements that the sizes are fitted to, those of the elder cases included."""
+        own = len(self._known.values) + len(self._left_out.values)
+        return own + (self._elder.measured if self._elder else 0.0)
+
+    @property
     def evidence(self) -> float:
         """The logarithm of the evidence of the measurements, times the prior, without constant terms."""
         return self._plausibility(self._shape)
