@@ -35,6 +35,7 @@ class Rivals:
     """The degrees of freedom of Student's t, with which the true values lie about their means.
 
     The sizes of the model are fitted to a few measurements. So a value lies far off more often than a normal variable.
+    Measurements of similar cases count where the model uses them.
     """
     ceiling: float
     """No value is higher."""
