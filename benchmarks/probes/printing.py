@@ -9,7 +9,7 @@ of the folder that TRUTH names. No line tells the tuner about it.
 import argparse
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
@@ -28,10 +28,32 @@ STYLES: dict[str, Lines] = {
     "accumulation": lambda epoch, step, s: f"iter {epoch * STEPS + step}: loss 2.3, time {s * 1e3:.2f}ms, mfu 1.08%",
     "dictionary": lambda epoch, step, s: f"{{'loss': 2.3, 'lr': 4.5e-05, 'epoch': {epoch + step / STEPS:.4f}}}",
     "speed": lambda epoch, step, s: f"step {epoch * STEPS + step}: {64 / s:.1f} samples/s (mean over the last 100)",
+    "brackets": lambda epoch, step, s: f"Epoch[{epoch + 1}] Iteration[{step + 1}/{STEPS}] Loss: 2.3",
+    "steps": lambda epoch, step, s: (
+        f"stop] epoch={epoch}/micro_step={4 * step}/global_step={epoch * STEPS + step}, lr=[0.1]"
+    ),
+    "process": lambda epoch, step, s: f"INFO | pid{os.getpid()} | step={epoch * STEPS + step} loss=2.3 lr=1.00e-03",
+    "table": lambda epoch, step, s: (
+        f"| updates | {epoch * STEPS + step} |\n| serial_timesteps | {step} |\n"
+        f"| total_timesteps | {64 * (epoch * STEPS + step):.4e} |\n| time_elapsed | {int(epoch * STEPS * s)} |"
+    ),
+    "records": lambda epoch, step, s: (
+        f'{{"ts": {time.time():.0f}, "global_step": {epoch * STEPS + step}, "loss": 2.3}}'
+    ),
 }
 """Style → the line of a step; the arguments are the epoch, its step, and the seconds of a step."""
-EACH_RANK = ("tqdm",)
-"""The style in which every rank prints: a bar of tqdm for each epoch."""
+EACH_RANK = ("tqdm", "validation", "evaluation")
+"""The styles in which every rank prints bars of tqdm. `tqdm` has a bar for each epoch, and `validation` a second one.
+With `evaluation` a bar goes on over all epochs, and after each epoch a bar of an evaluation comes inside it."""
+EVALUATED = 80
+"""The steps of an evaluation."""
+
+
+def steps(style: str, epoch: int) -> Iterable[int]:
+    """Return the steps of an epoch, as a bar in the styles that have one."""
+    if style == "tqdm":
+        return tqdm(range(STEPS), desc=f"Epoch {epoch}")
+    return tqdm(range(STEPS)) if style == "validation" else range(STEPS)
 
 
 def main() -> None:
@@ -60,14 +82,22 @@ def main() -> None:
         done += 1
         truth.write(f"{time.monotonic():.4f} {done * batches * args.batch_size}\n")
 
+    def evaluate() -> None:
+        with torch.no_grad():
+            for _ in tqdm(range(EVALUATED)):
+                model.module(torch.randn(4 * args.batch_size, 64))
+
     with (Path(os.environ["TRUTH"]) / f"{os.getpid()}").open("w", buffering=1) as truth:
         epoch = 0
+        whole = tqdm(total=100 * STEPS, disable=args.style != "evaluation")
         while True:
-            steps = range(STEPS)
-            for step in tqdm(steps, desc=f"Epoch {epoch}") if args.style in EACH_RANK else steps:
+            for step in steps(args.style, epoch):
                 train()
+                whole.update()
                 if args.style in STYLES and rank == 0 and step % EVERY == 0:
                     print(STYLES[args.style](epoch, step, (time.perf_counter() - began_s) / done), flush=True)
+            if args.style in {"validation", "evaluation"}:
+                evaluate()
             epoch += 1
 
 

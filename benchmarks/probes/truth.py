@@ -3,7 +3,7 @@
     python -m benchmarks.probes.truth > benchmarks/results/truth.md
 
 For each way of printing in `benchmarks/probes/printing.py`, `tuner init` makes a study from the command on two CPU
-ranks. The line `samples_per_iteration` is then set, and a window of 20 s. `tuner try` probes the study. The truth is
+ranks. A line `samples_per_iteration` is then added, and a window of 20 s. `tuner try` probes the study. The truth is
 what the ranks wrote down in the last seconds of the probe, as many as the window has.
 """
 
@@ -26,6 +26,8 @@ PER_STEP = {
     "dictionary": f"{{batch_size}} * {{ranks}} * {EVERY}",
 }
 """Style → the samples of a counted iteration, where it is not a batch of each rank."""
+COUNTED = ("table",)
+"""The styles that print the samples of all ranks."""
 LIMIT_S = 300
 
 
@@ -69,9 +71,9 @@ def compare(style: str, folder: Path) -> Compared:
     launch = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", SCRIPT)
     tuner("init", "--name", "made", "--", *launch, "--style", style, "--batch-size", "32")
     study = folder / "studies/made.yaml"
-    text = re.sub(
-        r"    # samples_per_iteration: .*", f"    samples_per_iteration: '{samples(style)}'", study.read_text(), count=1
-    )
+    text = study.read_text()
+    if style not in COUNTED:
+        text = text.replace("  options:\n", f"  options:\n    samples_per_iteration: '{samples(style)}'\n")
     study.write_text(text.replace("probe: {", "probe: {window_seconds: 20, "))
     shown = tuner("try", "--study", "made")
     window = re.search(r"in a window of ([\d.]+) s", shown)
@@ -116,16 +118,21 @@ def page(compared: dict[str, Compared], machine: dict[str, str], load: float) ->
             "",
             "One small training on two CPU ranks prints its progress in several ways. `tuner init` finds what counts,",
             "and `tuner try` measures for 20 s. The ranks write down their own samples, and `tuner` does not see them.",
-            "Of each study only `samples_per_iteration` and the window were set by hand. An epoch has 200 steps, so",
-            "the window has several epochs. Both numbers are of the same seconds: the machine's load moves both.",
+            "Of each study only `samples_per_iteration` and the window were set by hand. `table` prints its samples.",
+            "An epoch has 200 steps, so the window has several epochs. Both numbers are of the same seconds: the",
+            "machine's load moves both.",
             "",
             "| style | counted by | samples/s by `tuner` | true | difference, % |",
             "|---|---|---|---|---|",
             *rows,
             "",
-            "The lines, printed at every tenth step; with tqdm, each rank prints a bar for each epoch:",
+            "The lines, printed at every tenth step:",
             "",
             *examples,
+            "",
+            "Each rank prints bars of tqdm in three styles. `tqdm` has a bar for each epoch. `validation` has two bars",
+            "without names for each epoch: of the training and of a validation. With `evaluation` one bar goes on over",
+            "all epochs, and the bar of an evaluation comes inside it after each epoch.",
         ]
     )
 

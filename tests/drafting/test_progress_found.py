@@ -231,6 +231,7 @@ def block(*forms: str, steps: int = 12, **more: int) -> list[str]:
         (block("│ Train {n}s │", "│ Env {n}GB │", "│ Epoch {n} │"), (r"│\s+Epoch\s*(?P<iteration>",)),
         (block("frames 2.{n:02d}M | rew {x}"), (r"frames\s*(?P<samples>",)),
         (block("Training | | ▃▅▇ {n}/12 [{x}]"), (r"Training\s*\W*(?P<iteration>\d+)/",)),
+        (block("INFO | rank14726 | step={n} loss={x}"), (r"\S+\s+\|\s+step=\s*(?P<iteration>\d+)",)),
         (block("uptime={n} [{n}0] loss={x}"), (r"uptime=\s*[-+\w.,:]+\W*(?P<iteration>\d+)\]",)),
     ],
     ids=[
@@ -243,6 +244,7 @@ def block(*forms: str, steps: int = 12, **more: int) -> list[str]:
         "units",
         "millions",
         "bar",
+        "a process",
         "uptime",
     ],
 )

@@ -37,6 +37,8 @@ _SPEED_AFTER = re.compile(rf"(?i)^\s*{_PER_S}\b(?!\s*[:=])")
 """Not the name of the next number, as in `0.1 img/s: 123`."""
 MOST_MARKS = 3
 """A longer word of marks alone is a bar."""
+OWN_DIGITS = 3
+"""The fewest digits of a word that may belong to one run alone."""
 _SKIPPED = r"[-+\w.,:]+\W*"
 """A number that counts nothing, and the marks after it."""
 _JOINED = re.compile(r"[-+.,:\d]*")
@@ -197,5 +199,12 @@ def is_bar(word: str) -> bool:
 
 
 def literal(text: str) -> str:
-    """Return a pattern for a text, with any space between its words."""
-    return r"\s+".join(re.escape(word).replace(r"\-", "-") for word in text.split()) + r"\s*"
+    """Return a pattern for a text, with any space between its words.
+
+    A word with several digits, such as `rank14726`, may name a process or a host: another run prints another one.
+    """
+    return r"\s+".join(map(_word, text.split())) + r"\s*"
+
+
+def _word(word: str) -> str:
+    return r"\S+" if len(re.findall(r"\d", word)) >= OWN_DIGITS else re.escape(word).replace(r"\-", "-")
