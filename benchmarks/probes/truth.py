@@ -106,7 +106,8 @@ def page(compared: dict[str, Compared], machine: dict[str, str], load: float) ->
         f"| {style} | `{one.progress}` | {one.shown} | {one.true_per_s:.1f} | {one.off_pct:+.1f} |"
         for style, one in compared.items()
     ]
-    examples = [f"- {style}: `{line(0, 10, 0.005)}`" for style, line in STYLES.items()]
+    shown = {style: " ⏎ ".join(line(0, 10, 0.005).splitlines()) for style, line in STYLES.items()}
+    examples = [f"- {style}: `{text}`" for style, text in shown.items()]
     return "\n".join(
         [
             "# Are the samples per second true?",

@@ -227,6 +227,29 @@ def test_the_environment_of_a_program_stands_in_the_study(tmp_path: Path, monkey
     assert spec.trainer.python == str(programs / "python")
 
 
+@pytest.mark.parametrize(
+    ("script", "command", "is_refused"),
+    [
+        ("python train.py --bs 64", "{script}", True),
+        ("python train.py --bs 64", "bash -e {script} 64", True),
+        ("python train.py $1", "{script} {{bs}}", False),
+        ('python train.py "$@"', "{script}", False),
+        ("while [ $# -gt 0 ]; do shift; done", "bash {script}", False),
+    ],
+)
+def test_no_flag_is_added_to_a_shell_script_that_reads_none(
+    tmp_path: Path, script: str, command: str, is_refused: bool
+) -> None:
+    path = tmp_path / "train.sh"
+    path.write_text(script)
+    words = command.format(script=path).split()
+    if is_refused:
+        with pytest.raises(StudyError, match=r"train.sh reads no flags, so adding --bs \{bs\} would change nothing"):
+            draft(words, ["bs=32,64"], devices="cpu:1")
+    else:
+        assert draft(words, ["bs=32,64"], devices="cpu:1").searches[0].parameter == "bs"
+
+
 def test_a_command_is_needed() -> None:
     with pytest.raises(StudyError, match="no command after"):
         draft(["A=1"], devices="cpu:1")

@@ -1,3 +1,4 @@
+import os
 import re
 from importlib import import_module
 from importlib.util import find_spec
@@ -5,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.drafting.files import WrittenProgress
+from tuner.drafting.files import WrittenProgress, elsewhere
 from tuner.testing.clock import FakeClock
 
 CSV = "epoch,step,loss\n" + "".join(f"{n // 3},{n * 50},0.{n}\n" for n in range(6))
@@ -65,6 +66,19 @@ def test_other_files_show_nothing(tmp_path: Path, name: str, text: str, said: st
     assert follows.look() is None
     unclear = follows.unclear()
     assert unclear == said if said is None or unclear is None else re.match(said, unclear)
+
+
+def test_a_new_file_outside_of_the_folder_of_a_run_is_named(tmp_path: Path) -> None:
+    out_dir, hidden = tmp_path / "runs/out", tmp_path / ".venv"
+    for folder in (out_dir, hidden, tmp_path / "logs"):
+        folder.mkdir(parents=True)
+        (folder / "metrics.csv").write_text(CSV)
+    os.utime(out_dir, (100.0, 100.0))
+    os.utime(tmp_path / "logs/metrics.csv", (99.0, 99.0))
+    assert elsewhere(tmp_path, out_dir) is None
+    os.utime(tmp_path / "logs/metrics.csv", (101.0, 101.0))
+    assert elsewhere(tmp_path, out_dir) == tmp_path / "logs/metrics.csv"
+    assert elsewhere(out_dir, out_dir) is None
 
 
 @pytest.mark.skipif(find_spec("tensorboard") is None, reason="tensorboard is not installed")

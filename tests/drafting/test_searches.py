@@ -69,6 +69,12 @@ def test_short_flags_of_batch_and_workers_are_usual() -> None:
     assert found == {"b": True, "j": False}
 
 
+def test_another_batch_is_usual_where_the_command_has_no_usual_flag() -> None:
+    words = ["train.py", "--frames-per-batch", "256", "--num_batches", "3", "--eval_batch", "8"]
+    assert [one.parameter for one in searches(words, [], 4)] == ["frames_per_batch"]
+    assert [one.parameter for one in searches([*words, "--b", "4"], [], 4)] == ["b"]
+
+
 def test_a_typed_placeholder_has_no_value_of_its_own() -> None:
     (found,) = searches(["train.py", "--batch-size={batch_size}"], ["batch_size=32,64"], 4)
     assert (found.typed, found.first) == (None, 32)

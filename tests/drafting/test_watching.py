@@ -1,3 +1,5 @@
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,15 @@ def test_a_command_that_goes_on_without_progress_is_ended_and_named(
 ) -> None:
     said = World(tmp_path, lines).complaint()
     assert all(word in said for word in words), said
+
+
+def test_a_file_of_progress_in_another_folder_is_named_with_the_next_step(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    world = World(tmp_path / "out", [])
+    world.plan = replace(world.plan, cwd=tmp_path)
+    os.utime(tmp_path / "out", (100.0, 100.0))
+    (tmp_path / "metrics.csv").write_text("step,loss\n")
+    assert "writes metrics.csv into the folder in which it runs" in world.complaint()
 
 
 def test_a_failure_after_some_iterations_is_a_failure(tmp_path: Path) -> None:

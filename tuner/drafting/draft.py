@@ -15,6 +15,7 @@ from tuner.devices.base import open_devices
 from tuner.devices.cgroups import usable_cores
 from tuner.drafting.commands import Template, as_parameter, literal_text, ranks, script, settings, template, variables
 from tuner.drafting.searches import BATCHES, ENVIRONMENTS, NEEDS_WORKERS, WORKERS, Search, searches
+from tuner.drafting.shell import deaf_script
 from tuner.drafting.watching import Watched
 from tuner.errors import StudyError
 from tuner.probe.failures import IDLE_PCT
@@ -122,7 +123,7 @@ def draft(
 ) -> Draft:
     """Read a command line. `ask` is called where nothing is `asked` for, with the command's words and a rank's cores.
 
-    Raises StudyError where nothing can be searched, DeviceError for unknown devices.
+    Raises StudyError where nothing can be searched or a flag would be added in vain, DeviceError for unknown devices.
     """
     env, words = variables(shlex.split(command[0]) if len(command) == 1 else command)
     if not words:
@@ -135,6 +136,8 @@ def draft(
     found = searches(words, asked or (ask(words, cores) if ask else ()), cores)
     placeholders = {search.flag: search.placeholder for search in found}
     presets: list[Preset] = [PRESETS[name] for name in likely]
+    filled = template(words, placeholders, env.values())
+    _check_added(words, filled)
     return Draft(
         words=tuple(words),
         env={
@@ -142,12 +145,21 @@ def draft(
             **(INTERACTIVE if "rich" in modules(words) else {}),
             **{name: literal_text(value, placeholders) for name, value in env.items()},
         },
-        template=template(words, placeholders, env.values()),
+        template=filled,
         searches=found,
         devices=chosen,
         likely=likely,
         python=python or environment(words[0]),
     )
+
+
+def _check_added(words: Sequence[str], filled: Template) -> None:
+    added = [instead for typed, instead in filled.replaced if not typed]
+    if added and (script := deaf_script(words)):
+        raise StudyError(
+            f"{script} reads no flags, so adding {' '.join(added)} would change nothing; write the placeholder, "
+            f'such as {added[0].split()[-1]}, where the command has the value, or pass "$@" on in the script'
+        )
 
 
 def environment(program: str) -> str:

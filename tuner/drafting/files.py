@@ -1,5 +1,6 @@
 """Finds progress in the files that a command writes into its folder: CSV, JSON lines, or TensorBoard's events."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -21,6 +22,9 @@ MOST_FILES = 50
 """The most files that are looked into."""
 MOST_BYTES = 1 << 20
 """The most bytes of a file that are read at once."""
+MOST_SEARCHED = 20_000
+"""The most files of the working folder that are looked at."""
+_NEVER = {"site-packages", "node_modules", "__pycache__"}
 EVENTS = "events.out.tfevents"
 """What the names of TensorBoard's files begin with."""
 
@@ -90,6 +94,33 @@ class WrittenProgress:
             return None
         columns = _columns(rows, is_tensorboard=form == "tensorboard")
         return replace(file, columns=columns) if columns else None
+
+
+def elsewhere(folder: Path, out_dir: Path) -> Path | None:
+    """Return a file below `folder` that may hold progress and is newer than `out_dir`; None where there is none.
+
+    Hidden folders, installed packages and what lies below `out_dir` are left out.
+    """
+    if folder.is_relative_to(out_dir):
+        return None
+    searched, since_s = 0, _changed_s(out_dir)
+    for root, folders, names in os.walk(folder):
+        inner = [name for name in sorted(folders) if not name.startswith(".") and name not in _NEVER]
+        folders[:] = [name for name in inner if Path(root, name) != out_dir]
+        for path in (Path(root, name) for name in names):
+            if _format(path) is not None and _changed_s(path) > since_s:
+                return path
+        searched += len(names)
+        if searched > MOST_SEARCHED:
+            break
+    return None
+
+
+def _changed_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _format(path: Path) -> Format | None:

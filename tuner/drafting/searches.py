@@ -21,6 +21,8 @@ BATCHES = (
 )
 WORKERS = ("num_workers", "dataloader_num_workers", "n_workers", "workers", "j")
 NEEDS_WORKERS = ("prefetch_factor", "dataloader_prefetch_factor", "persistent_workers")
+_BATCH = re.compile(r"^(?!.*(?:val|test|num))(?:.*_)?(?:mini|micro)?batch(?:_|$)")
+"""Another flag for a batch, such as `frames_per_batch`, where the command has no usual one."""
 _LEARNING = re.compile(r"batch|epochs|num_steps|n_steps|rollout|horizon|accumul")
 _WORKERS_TRIED = (0, 2, 4, 8, 16)
 _LEAST_WORKERS = 2
@@ -77,7 +79,8 @@ def searches(words: Sequence[str], asked: Sequence[str], cores_per_rank: int) ->
     """
     typed = {setting.parameter: setting for setting in settings(words)}
     if not asked:
-        usual = [setting for name, setting in typed.items() if name in (*ENVIRONMENTS, *BATCHES, *WORKERS)]
+        known = [setting for name, setting in typed.items() if name in (*ENVIRONMENTS, *BATCHES, *WORKERS)]
+        usual = known or [setting for name, setting in typed.items() if _BATCH.match(name)]
         found = tuple(_usual(setting, cores_per_rank) for setting in usual if setting.value.isdecimal())
         if not found:
             raise StudyError(_nothing_known(list(typed.values())))

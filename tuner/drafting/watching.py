@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from tuner.drafting.files import WrittenProgress
+from tuner.drafting.files import WrittenProgress, elsewhere
 from tuner.drafting.progress import Found, find_progress
 from tuner.errors import TrainerError
 from tuner.probe.evidence import Evidence
@@ -64,7 +64,7 @@ def watch(
         recorder.stop()
     seconds = clock.now() - origin_s
     if found is None or exit_code not in {None, 0}:
-        raise TrainerError(_complaint(lines, exit_code, seconds, plan, written.unclear()))
+        raise TrainerError(_complaint(lines, exit_code, seconds, plan, written.unclear() or _outside(plan)))
     return Watched(found=found, samples=tuple(recorder.samples()), seconds=seconds)
 
 
@@ -128,6 +128,16 @@ def _complaint(
     shown = " | ".join(text.strip() for text in texts[-3:])
     nothing = f"nothing in {len(texts)} line(s) of {took} counts iterations; the last lines: {shown}"
     return f"{nothing}; {_ways(unclear)} ({log})"
+
+
+def _outside(plan: ProbePlan) -> str | None:
+    """Return what to do about a file of progress that the command writes, but not into the folder of its probe."""
+    if (file := elsewhere(plan.cwd, plan.slot.out_dir)) is None:
+        return None
+    return (
+        f"the command writes {file.relative_to(plan.cwd)} into the folder in which it runs, and a probe's file must "
+        "lie below {out_dir}: name {out_dir} in a flag, or run bash -c 'cd {out_dir} && exec …' with full paths"
+    )
 
 
 def _ways(unclear: str | None) -> str:
