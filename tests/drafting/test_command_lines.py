@@ -81,6 +81,11 @@ def test_variables_before_the_program_are_no_words() -> None:
             "python train.py {flag:persistent-workers} --lr 1 {flag:amp}",
         ),
         (
+            "python train.py trainer.devices=2 seed=1",
+            {"data.num_workers": "{num_workers}"},
+            "python train.py trainer.devices={ranks} seed=1 data.num_workers={num_workers}",
+        ),
+        (
             "python -m pkg.train --num-envs 8",
             {"num_workers": "{num_workers}"},
             "python -m pkg.train --num-envs 8 --num-workers {num_workers}",

@@ -110,6 +110,13 @@ def test_a_command_that_goes_on_without_progress_is_ended_and_named(
     assert all(word in said for word in words), said
 
 
+@pytest.mark.parametrize(("words", "is_told"), [((), True), (("--no-capture-output",), False)])
+def test_the_output_that_conda_keeps_is_asked_for(tmp_path: Path, words: tuple[str, ...], is_told: bool) -> None:
+    world = World(tmp_path, [])
+    world.plan = replace(world.plan, argv=("/opt/conda", "run", *words, "-n", "rl", "python", "train.py"))
+    assert ("add --no-capture-output after `run`" in world.complaint()) is is_told
+
+
 def test_a_file_of_progress_in_another_folder_is_named_with_the_next_step(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     world = World(tmp_path / "out", [])

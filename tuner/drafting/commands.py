@@ -138,10 +138,20 @@ def template(words: Sequence[str], searched: Mapping[str, str], variables: Itera
         elif not any(_same(flag, setting.name) for setting in known) and not any(
             placeholder in word for word in written
         ):
-            added = [placeholder] if placeholder.startswith(_SWITCH) else [f"--{_spelled(flag, words)}", placeholder]
+            added = _added(flag, placeholder, words)
             literal += added
             replaced.append(("", " ".join(added)))
     return Template(words=tuple(_with_port(literal, replaced)), replaced=tuple(replaced))
+
+
+def _added(flag: str, placeholder: str, words: Sequence[str]) -> list[str]:
+    """Return the words of a flag that the command lacks. A script of `name=value` words gets such a word."""
+    if placeholder.startswith(_SWITCH):
+        return [placeholder]
+    own = words[_program(words) or 0 :]
+    if any(map(_OVERRIDE.fullmatch, own)) and not any(map(_is_flag, own)):
+        return [f"{flag}={placeholder}"]
+    return [f"--{_spelled(flag, words)}", placeholder]
 
 
 def _spelled(flag: str, words: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from tuner.drafting.files import WrittenProgress, elsewhere
 from tuner.drafting.progress import Found, find_progress
@@ -124,10 +125,17 @@ def _complaint(
             f"let it train for longer ({log})"
         )
     if not texts:
-        return f"the command printed nothing in {took}; {_ways(unclear)}"
+        kept = "conda keeps its output until it ends: add --no-capture-output after `run`; " * _is_conda(plan)
+        return f"the command printed nothing in {took}; {kept}{_ways(unclear)}"
     shown = " | ".join(text.strip() for text in texts[-3:])
     nothing = f"nothing in {len(texts)} line(s) of {took} counts iterations; the last lines: {shown}"
     return f"{nothing}; {_ways(unclear)} ({log})"
+
+
+def _is_conda(plan: ProbePlan) -> bool:
+    program, *words = plan.argv
+    live = {"--no-capture-output", "--live-stream"}
+    return PurePath(program).name in {"conda", "mamba"} and "run" in words and not live & set(words)
 
 
 def _outside(plan: ProbePlan) -> str | None:

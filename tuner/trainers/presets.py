@@ -114,7 +114,7 @@ PRESETS: Mapping[str, Preset] = {
         "--dataloader_num_workers {dataloader_num_workers}",
         space={"per_device_train_batch_size": _BATCHES, "dataloader_num_workers": _WORKERS},
         samples="{per_device_train_batch_size} * {ranks}" + ACCUMULATED,
-        modules=("transformers",),
+        modules=("transformers", "trl", "sentence_transformers"),
     ),
     "accelerate": Preset(
         progress=(TQDM,),
