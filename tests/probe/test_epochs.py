@@ -110,6 +110,11 @@ def test_of_several_bars_the_one_of_the_training_counts(texts: list[str], steps:
     assert counted(PRESETS["tqdm"].progress[0], enumerate(texts))[-1] == steps
 
 
+def test_a_line_of_the_training_may_tell_of_an_evaluation() -> None:
+    texts = [f"{'best val acc 0.9 | ' * (step > 50)}loss 2.3 [{step}/500]" for step in range(100)]
+    assert counted(r"loss .*\[(?P<iteration>\d+)/", enumerate(texts)) == list(range(100))
+
+
 def test_the_same_last_line_of_each_epoch_is_an_iteration_of_its_own() -> None:
     assert counted(NAMED, [(t_s, f"epoch {t_s} step 50") for t_s in range(3)]) == [50, 100, 150]
 

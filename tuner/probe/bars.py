@@ -17,6 +17,8 @@ _PREPARES = re.compile(
     r"|caching|indexing|building|compiling|preparing|preprocess(?:ing)?|tokeniz(?:er|ing)|grouping)(?![a-z])"
 )
 """The first words of bars before the training. Their steps are no iterations."""
+NAME_WORDS = 3
+"""The most words of a bar's name. A longer text before a count may tell of an evaluation that is over."""
 SAME_END = 0.1
 """The ends of one bar differ by at most this share from epoch to epoch, or from rank to rank."""
 LONGER_INSIDE = 10.0
@@ -82,7 +84,9 @@ class Bars:
         own_end = None if epoch is not None else end
         if own_end is not None and _PREPARES.match(name):
             return None
-        bar = self._bar(printed, own_end, name)
+        words = re.findall("[A-Za-z]{2,}", name)
+        evaluates = end is not None and len(words) <= NAME_WORDS and bool(EVALUATES.search(name))
+        bar = self._bar(printed, own_end, " ".join(words), evaluates)
         if bar is not self._latest:
             bar.began = printed
         elif printed > bar.last:
@@ -99,14 +103,12 @@ class Bars:
         self._total = max(self._total, bar.offset + counted)
         return bar.offset + counted
 
-    def _bar(self, printed: float, end: float | None, name: str) -> _Bar:
+    def _bar(self, printed: float, end: float | None, name: str, evaluates: bool) -> _Bar:
         """Return the bar of a line; a new bar if none has such an end."""
-        evaluates = bool(EVALUATES.search(name))
         for bar in self._bars:
             if bar.evaluates == evaluates and _same(bar.end, end):
                 return bar
-        words = " ".join(re.findall("[A-Za-z]{2,}", name))
-        bar = _Bar(end=end, name=words, evaluates=evaluates, last=printed, began=printed)
+        bar = _Bar(end=end, name=name, evaluates=evaluates, last=printed, began=printed)
         self._bars.append(bar)
         if self._main is not None:
             _relate(bar, self._main)
