@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, select_autoescape
@@ -51,16 +52,22 @@ def render(study: StudyFacts, *, form: str, commands: Mapping[str, str]) -> str:
 
 def filled(template: str, *, filters: Mapping[str, Callable[..., object]], **values: object) -> str:
     """Return a template of this room with its values. A page of HTML gets the style, the script and plotly as well."""
+    own = {"plotly": _trusted(get_plotlyjs()), **_own_files()} if template.endswith(".html") else {}
+    written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return _templates(tuple(filters.items())).get_template(template).render(**values, **own, written=written)
+
+
+@cache
+def _templates(filters: tuple[tuple[str, Callable[..., object]], ...]) -> Environment:
+    """Return the templates of this room; each is compiled once."""
     environment = Environment(
         loader=PackageLoader("tuner.report"),
         autoescape=select_autoescape(["html"]),
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {**filters, "drawn": _drawn}
-    own = {"plotly": _trusted(get_plotlyjs()), **_own_files()} if template.endswith(".html") else {}
-    written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return environment.get_template(template).render(**values, **own, written=written)
+    environment.filters |= {**dict(filters), "drawn": _drawn}
+    return environment
 
 
 def _own_files() -> dict[str, Markup]:

@@ -4,6 +4,8 @@ An alias stands for a whole part of the file, so a small file may describe more 
 are checked on the parsed file before any alias is replaced by what it stands for.
 """
 
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +56,15 @@ def _mapping(path: Path, what: str, starts: str) -> dict[str, Any]:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise _refused(path, what, f"it is larger than {MOST_BYTES // 1024} KiB; leave cases or values out")
-    raw = _values(content.decode())
+    raw = deepcopy(_values(content.decode()))
     if not isinstance(raw, dict):
         raise StudyError(f"{path} contains no mapping; a {what} starts with `{starts}`")
     return raw
 
 
+@lru_cache(maxsize=4)
 def _values(text: str) -> Any:
+    """Return the values of a YAML text, read once: a command asks for its study and for the study's fallback twice."""
     yaml = YAML(typ="safe")
     root = yaml.compose(text)
     if root is None:
