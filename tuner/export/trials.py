@@ -1,7 +1,7 @@
 """The trials of a case, as the database has them."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Row
 
 from tuner.export.records import COMPLETE, FINISHED, CaseRecord, TrialRecord
 from tuner.kept.names import LEASE, PROBE, RETRY
-from tuner.kept.pages import pages
+from tuner.kept.pages import Pages
 from tuner.kept.probe import KeptProbe, decode_json
 from tuner.kept.tables import ATTRIBUTES, VALUES
 from tuner.kept.trial import is_kept
@@ -33,11 +33,11 @@ def stored_trials(
 ) -> Iterator[StoredTrial | None]:
     """Yield the wanted trials of a case; None for a trial of another program, or one whose record is damaged."""
 
-    def execute(query: Any) -> Sequence[Row[Any]]:
+    def execute(query: Any, parameters: Mapping[str, object]) -> Sequence[Row[Any]]:
         connection.rollback()  # let go of locks and snapshot while the page before is worked on
-        return connection.execute(query).all()
+        return connection.execute(query, parameters).all()
 
-    found = pages(execute, wanted, (VALUES, ATTRIBUTES), keys=_KEYS, page_trials=page_trials)
+    found = Pages(wanted, (VALUES, ATTRIBUTES), keys=_KEYS, page_trials=page_trials).read(execute)
     return (_stored(case, row, *others) for row, others in found)
 
 

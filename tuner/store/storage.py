@@ -9,11 +9,11 @@ from typing import Any
 from optuna.distributions import BaseDistribution, json_to_distribution
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import ColumnElement, Row, and_, func, or_, select
+from sqlalchemy import Integer, Row, bindparam, func, or_, select
 
 from tuner.collecting import uncollected
 from tuner.kept.names import PROBE
-from tuner.kept.pages import Execute, Others, pages
+from tuner.kept.pages import Execute, Others, Pages
 from tuner.kept.probe import KeptProbe, decode_json, searched
 from tuner.kept.storable import read_json, storable
 from tuner.kept.study import KeptStudy
@@ -37,6 +37,18 @@ PAGE_TRIALS = 2000
 NO_RECORD = "Record does not exist."
 """The text of Optuna's KeyError for a study or a trial that is gone."""
 _TABLES = (PARAMETERS, VALUES, STEPS, ATTRIBUTES, CONSTRAINTS)
+_STUDY, _ID, _AFTER = (bindparam(name, type_=Integer) for name in ("study", "trial", "after"))
+_EARLIER = bindparam("earlier", type_=Integer, expanding=True)
+_ONE = Pages(TRIALS.c.trial_id == _ID, _TABLES)
+_LATER = TRIALS.c.trial_id > _AFTER
+_NEW = Pages((TRIALS.c.study_id == _STUDY) & _LATER, _TABLES, page_trials=PAGE_TRIALS)
+_NEW_AND_EARLIER = Pages(
+    (TRIALS.c.study_id == _STUDY) & or_(_LATER, TRIALS.c.trial_id.in_(_EARLIER)), _TABLES, page_trials=PAGE_TRIALS
+)
+_OBJECTIVES = select(
+    select(func.count()).select_from(DIRECTIONS).where(DIRECTIONS.c.study_id == _STUDY).scalar_subquery()
+).where(STUDIES.c.study_id == _STUDY)
+_ATTRIBUTES_OF_STUDY = select(FACTS.c.key, FACTS.c.value_json).where(FACTS.c.study_id == _STUDY)
 
 
 class TrialStorage(RDBStorage):
@@ -56,8 +68,7 @@ class TrialStorage(RDBStorage):
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
         """Return the attributes of a study; None for an attribute that is damaged."""
-        query = select(FACTS.c.key, FACTS.c.value_json).where(FACTS.c.study_id == study_id)
-        return {row.key: read_json(row.value_json) for row in self.rows(query)}
+        return {row.key: read_json(row.value_json) for row in self.rows(_ATTRIBUTES_OF_STUDY, study=study_id)}
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
         """Return Optuna's own attributes of a study; None for an attribute that is damaged."""
@@ -88,7 +99,7 @@ class TrialStorage(RDBStorage):
     def get_trial(self, trial_id: int) -> FrozenTrial:
         """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""
         with self._reading() as execute:
-            read = [_trial(row, rows, None) for row, rows in pages(execute, TRIALS.c.trial_id == trial_id, _TABLES)]
+            read = [_trial(row, rows, None) for row, rows in _ONE.read(execute, trial=trial_id)]
         if not read or read[0] is None:
             raise KeyError(NO_RECORD)
         return read[0]
@@ -109,32 +120,30 @@ class TrialStorage(RDBStorage):
 
         Raises KeyError where the study is gone.
         """
-        wanted: ColumnElement[bool] = TRIALS.c.trial_id > trial_id_greater_than
-        if earlier := [one for one in included_trial_ids if one <= trial_id_greater_than]:
-            wanted = or_(wanted, TRIALS.c.trial_id.in_(earlier))
+        earlier = [one for one in included_trial_ids if one <= trial_id_greater_than]
+        known = {"study": study_id, "after": trial_id_greater_than}
         with self._reading() as execute, uncollected():
             objectives = _objectives(execute, study_id)
-            found = pages(execute, and_(TRIALS.c.study_id == study_id, wanted), _TABLES, page_trials=PAGE_TRIALS)
+            found = _NEW_AND_EARLIER.read(execute, **known, earlier=earlier) if earlier else _NEW.read(execute, **known)
             read = (_trial(row, rows, objectives) for row, rows in found)
             return [trial for trial in read if trial and (states is None or trial.state in states)]
 
-    def rows(self, query: Any) -> Sequence[Row[Any]]:
+    def rows(self, query: Any, **parameters: object) -> Sequence[Row[Any]]:
         """Return all rows of an SQLAlchemy query, in the transaction that is open, if one is."""
         with self._reading() as execute:
-            return execute(query)
+            return execute(query, parameters)
 
     @contextmanager
     def _reading(self) -> Iterator[Execute]:
         """Yield what runs a query on one connection, in the transaction that is open, if one is."""
         with self.scoped_session() as session:
             connection = session.connection()
-            yield lambda query: connection.execute(query).all()
+            yield lambda query, parameters: connection.execute(query, parameters).all()
 
 
 def _objectives(execute: Execute, study_id: int) -> int:
     """Return how many values a complete trial of a study has. Raises KeyError where the study is gone."""
-    counted = select(func.count()).select_from(DIRECTIONS).where(DIRECTIONS.c.study_id == study_id).scalar_subquery()
-    found = execute(select(counted).where(STUDIES.c.study_id == study_id))
+    found = execute(_OBJECTIVES, {"study": study_id})
     if not found:
         raise KeyError(NO_RECORD)
     return found[0][0]
