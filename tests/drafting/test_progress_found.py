@@ -232,6 +232,12 @@ def block(*forms: str, steps: int = 12, **more: int) -> list[str]:
         (block("frames 2.{n:02d}M | rew {x}"), (r"frames\s*(?P<samples>",)),
         (block("Training | | ▃▅▇ {n}/12 [{x}]"), (r"Training\s*\W*(?P<iteration>\d+)/",)),
         (block("INFO | rank14726 | step={n} loss={x}"), (r"\S+\s+\|\s+step=\s*(?P<iteration>\d+)",)),
+        (block("update {n}/90 fps 12{x}"), (r"update\s*(?P<iteration>\d+)/.*?fps\s*(?P<samples_per_s>",)),
+        (block("step={n} loss=0.{x} 32{x}.5 samples/s/gpu"), (r"step=\s*(?P<iteration>\d+)",)),
+        (
+            block("iteration {n} | env steps {big}"),
+            (r"iteration\s*(?P<iteration>\d+).*?\|\s+env\s+steps\s*(?P<samples>",),
+        ),
         (block("uptime={n} [{n}0] loss={x}"), (r"uptime=\s*[-+\w.,:]+\W*(?P<iteration>\d+)\]",)),
     ],
     ids=[
@@ -245,6 +251,9 @@ def block(*forms: str, steps: int = 12, **more: int) -> list[str]:
         "millions",
         "bar",
         "a process",
+        "an end before a speed",
+        "a speed of a rank",
+        "two words",
         "uptime",
     ],
 )

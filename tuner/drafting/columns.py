@@ -25,7 +25,7 @@ _OVERALL = re.compile(r"(?i)(?:\b|_)(?:global|total|num)[ _]?(?:iterations?|step
 ENVIRONMENT = re.compile(r"(?i)(?:\b|_)(?:episod\w*|ep|env\w*|returns?|rewards?|rew|rollouts?|fps|sps)(?:\b|_)")
 _EPOCH = re.compile(r"(?i)(?:\b|_)epochs?(?:\W*\(\w+\))?\W*$")
 _SAMPLES = re.compile(
-    r"(?i)(?:\b|_)(?:samples|time_?steps|env_?steps|frames|transitions|images|examples|tokens)"
+    r"(?i)(?:\b|_)(?:samples|(?:time|env|environment)[_ ]?steps|frames|transitions|images|examples|tokens)"
     r"(?:[ _](?:so far|seen|total))?\W*$"
 )
 _TOKENS = re.compile(r"(?i)(?:\b|_)tokens(?:\b|_)")
@@ -33,8 +33,8 @@ _SAMPLED = r"(?:samples|(?:env|environment|time|agent|global)[ _]?steps|frames|i
 """What one sample is called. A step without such a word may be one of the optimizer."""
 _PER_S = rf"(?:fps|sps|{_SAMPLED}(?:/| per |_per_)s(?:ec(?:ond)?)?)"
 _SPEED = re.compile(rf"(?i)(?:\b|_){_PER_S}\W*$")
-_SPEED_AFTER = re.compile(rf"(?i)^\s*{_PER_S}\b(?!\s*[:=])")
-"""Not the name of the next number, as in `0.1 img/s: 123`."""
+_SPEED_AFTER = re.compile(rf"(?i)^\s*{_PER_S}\b(?!\s*[:=]|/|_?per)")
+"""Not the name of the next number, as in `0.1 img/s: 123`, and no speed of one rank, as in `12 samples/s/gpu`."""
 MOST_MARKS = 3
 """A longer word of marks alone is a bar."""
 OWN_DIGITS = 3
@@ -158,7 +158,8 @@ class Column:
     @property
     def is_speed(self) -> bool:
         """Whether the words beside the number name samples per second."""
-        return bool(_SPEED.search(self.before)) or bool(_SPEED_AFTER.match(self.after))
+        is_end = self.before.strip() in {"/", "of"}
+        return not is_end and bool(_SPEED.search(self.before) or _SPEED_AFTER.match(self.after))
 
     def pattern(self, after: int | None = None) -> str:
         """Return what comes before the number as a pattern: the nearest words, and any numbers between them and it.
