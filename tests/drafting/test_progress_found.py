@@ -260,7 +260,8 @@ def block(*forms: str, steps: int = 12, **more: int) -> list[str]:
 def test_the_number_is_read_that_was_chosen(texts: list[str], patterns: tuple[str, ...]) -> None:
     found = find_patterns(texts)
     assert len(found) == len(patterns)
-    assert all(one.startswith(expected) for one, expected in zip(found, patterns, strict=True))
+    for one, expected in zip(found, patterns, strict=True):
+        assert one.startswith(expected) if expected.endswith(">") else one == expected
 
 
 def test_lines_without_a_count_are_iterations() -> None:
