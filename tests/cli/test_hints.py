@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests_loop import bench, bounded, spec
+from tests_loop import Quiet, bench, bounded, measured, opened, reader, spec
+from tests_racing import searched
 from tests_summary import BEST, summary
 
 from tuner.cli.hints import (
@@ -16,12 +17,15 @@ from tuner.cli.hints import (
     learning_changed,
     moved_by_others,
     notes,
+    safe_rungs,
     script_of_best,
     without_success,
     written,
 )
 from tuner.cli.options import RUNS
 from tuner.export.summary import Beside, Best, Faster
+from tuner.job import Job
+from tuner.loop import optimise
 from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure
@@ -207,3 +211,21 @@ def test_files_are_named_where_there_are_any(tmp_path: Path, monkeypatch: pytest
     written(console, [tmp_path / "runs/trials.tsv", Path("/elsewhere/best.tsv")])
     assert isinstance(console.file, StringIO)
     assert console.file.getvalue() == "wrote runs/trials.tsv, /elsewhere/best.tsv\n"
+
+
+def test_a_safe_num_envs_is_named_only_where_num_envs_is_searched(tmp_path: Path) -> None:
+    assert safe_rungs(searched(tmp_path, rungs=[64, 32], variants=["default"])) == [
+        "walk: num_envs 64 is known to be safe for every case"
+    ]
+    command = {"command": "train {batch_size} {out_dir}", "cases": ["walk"]}
+    study = spec(trainer={"name": "command", "options": command}, space={"batch_size": {"choices": [32, 64]}})
+    with opened(tmp_path / "flat") as database:
+        job = Job(
+            bench=bench(tmp_path, study),
+            database=database,
+            probe=lambda plan, _: measured(plan, 50.0),
+            watcher=Quiet(),
+            interrupted=lambda: False,
+        )
+        optimise(job, [Case(name="walk")])
+    assert safe_rungs(reader(tmp_path / "flat")) == []

@@ -185,7 +185,12 @@ def _beyond(bench: "Workbench", case: Case, top: int) -> str:
 
 
 def safe_rungs(study: StudyReader) -> list[str]:
-    """Return lines with the `num_envs` that is safe for all cases of each method, and of all methods."""
+    """Return lines with the `num_envs` that is safe for all cases of each method, and of all methods.
+
+    Returns none for a study that does not search `num_envs`.
+    """
+    if not any(LADDER in trial.config for trial in study.trials()):
+        return []
     groups: dict[str, list[str]] = {}
     for case in study.cases:
         groups.setdefault(case.method, []).append(case.name)
