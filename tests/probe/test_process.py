@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import psutil
@@ -371,15 +372,15 @@ def test_a_flood_without_newlines_is_bounded_on_disk(tmp_path: Path) -> None:
     "made", ["os.mkdir(path)", "os.mkfifo(path)", "os.symlink('/dev/zero', path)"], ids=["folder", "pipe", "device"]
 )
 def test_reports_that_cannot_be_read_are_named_once(tmp_path: Path, made: str) -> None:
-    code = f"import os, time; path = os.environ['REPORTS']; {made}; print('made', flush=True); time.sleep(0.3)"
+    code = f"import os, time; path = os.environ['REPORTS']; {made}; time.sleep(1000)"
     blank = plan(tmp_path, code)
     files_before = psutil.Process().num_fds()
     process = Process(replace(blank, env={"REPORTS": str(blank.slot.progress)}), MonotonicClock())
-    messages: list[dict[str, object]] = []
-    while process.exit_code() is None:
-        messages += [json.loads(line.text) for line in process.lines(0.05) if line.stream == "progress"]
+    readings: list[list[dict[str, object]]] = []
+    while len(readings) < 3 or not any(readings[:-2]):  # twice more after the first message
+        readings.append([json.loads(line.text) for line in process.lines(0.05) if line.stream == "progress"])
     process.end()
     assert psutil.Process().num_fds() == files_before
-    (message,) = messages
+    (message,) = chain(*readings)
     assert message["type"] == "unread"
     assert "cannot be read" in str(message["detail"])

@@ -44,7 +44,7 @@ def attempt(
     chosen = chosen_cases(bench, [case] if case else None)[0]
     config = first_config(bench, chosen, settings or [])
     for line in (*stand_in(bench.spec, study), *cut_ladders(bench, [chosen])):
-        console.print(line, markup=False)
+        console.print(line)
     plan, result = _probe(console, bench, chosen, config)
     if result.failure and result.failure.kind is FailureKind.INTERRUPTED:
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -55,8 +55,8 @@ def attempt(
         raise TunerError(f"{kind}: {detail}; {remedy}")
     cards = len(open_devices("auto").devices) if bench.kind == "gpu" else 0
     for line in advice(bench.spec_for(chosen), plan, result, cards):
-        console.print(f"to change: {line}", markup=False)
-    console.print(f"next: `{shlex.join(['tuner', 'optimize', '--study', study])}` searches", markup=False)
+        console.print(f"to change: {line}")
+    console.print(f"next: `{shlex.join(['tuner', 'optimize', '--study', study])}` searches")
 
 
 def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> tuple[ProbePlan, ProbeResult]:
@@ -69,8 +69,8 @@ def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> tu
             variables=bench.variables,
         )
         plan = bench.trainer.plan(case, config, slot)
-        console.print(f"case {case.name}: {in_words(config)}", markup=False)
-        console.print(f"command: {shell_join(plan.argv)}", markup=False)
+        console.print(f"case {case.name}: {in_words(config)}")
+        console.print(f"command: {shell_join(plan.argv)}")
         with interruptible(console) as asked, closing(open_prober(bench, console.print)) as prober:
             return plan, prober(plan, lambda _: Interrupted() if asked.is_set() else Go())
 
@@ -84,17 +84,15 @@ def _counted(plan: ProbePlan, matched: int) -> str:
 
 def _show(console: Console, bench: Workbench, plan: ProbePlan, result: ProbeResult) -> None:
     seen = matched(plan)
-    console.print(f"output: {seen.printed} line(s), {_counted(plan, seen.matched)}; {plan.slot.console}", markup=False)
+    console.print(f"output: {seen.printed} line(s), {_counted(plan, seen.matched)}; {plan.slot.console}")
     for line in seen.shown:
-        console.print(f"  {line}", markup=False)
+        console.print(f"  {line}")
     window = "" if result.window_s is None else f" in a window of {duration(result.window_s)}"
-    console.print(f"iterations: {result.iterations}{window}, the whole probe {duration(result.total_s)}", markup=False)
+    console.print(f"iterations: {result.iterations}{window}, the whole probe {duration(result.total_s)}")
     if result.start_up_s is not None:
-        console.print(f"  the first after {duration(result.start_up_s)}", markup=False)
+        console.print(f"  the first after {duration(result.start_up_s)}")
     if result.window_s and result.iterations:
-        console.print(
-            f"  {result.window_s / result.iterations:.3g} s from one printed iteration to the next", markup=False
-        )
+        console.print(f"  {result.window_s / result.iterations:.3g} s from one printed iteration to the next")
     for one, device in zip(result.devices, bench.devices, strict=False):
         util = (
             "utilisation unknown"
@@ -102,9 +100,9 @@ def _show(console: Console, bench: Workbench, plan: ProbePlan, result: ProbeResu
             else f"{with_error(one.util_mean_pct, one.util_se_pct)} %"
         )
         memory = "" if one.mem_peak_mib is None else f", at most {one.mem_peak_mib:.0f} MiB"
-        console.print(f"{device.label}: {util}{memory}", markup=False)
+        console.print(f"{device.label}: {util}{memory}")
     for name in dict.fromkeys((*bench.spec.objectives, "samples_per_s")):
         number = value(result, name)
-        console.print(f"{name}: {'-' if number is None else with_error(number, error(result, name))}", markup=False)
+        console.print(f"{name}: {'-' if number is None else with_error(number, error(result, name))}")
     for note in result.notes:
-        console.print(f"note: {note}", markup=False)
+        console.print(f"note: {note}")

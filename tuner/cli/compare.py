@@ -46,7 +46,7 @@ def compare(files: Files, prices: PricesFile = None, out: Out = RUNS / "compare"
     sentences = list(recommendation(rows, currency or ""))
     show_comparison(console, rows, currency)
     for line in sentences:
-        console.print(line, markup=False)
+        console.print(line)
     from tuner.report.page import filled  # noqa: PLC0415 - the extra `report` brings plotly and jinja2
     from tuner.scaling.pictures import pictures  # noqa: PLC0415 - likewise
 

@@ -125,4 +125,4 @@ def _show(console: Console, found: Diagnosis) -> None:
         table.add_row(*row)
     print_tables(console, table)
     for line in sentences(found):
-        console.print(line, markup=False)
+        console.print(line)

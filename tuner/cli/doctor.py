@@ -49,5 +49,5 @@ def _show_lines(console: Console, found: Iterable[Finding]) -> list[Finding]:
     findings = []
     for finding in found:
         findings.append(finding)
-        console.print(f"{finding.level:8} {finding.subject}: {finding.text}", markup=False)
+        console.print(f"{finding.level:8} {finding.subject}: {finding.text}")
     return findings

@@ -248,4 +248,4 @@ def written(console: Console, paths: Sequence[Path]) -> None:
         return
     here = Path.cwd()
     named = [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
-    console.print(f"wrote {', '.join(map(str, named))}", markup=False)
+    console.print(f"wrote {', '.join(map(str, named))}")

@@ -90,7 +90,7 @@ def init(
     study = named if file == STUDIES / f"{named}.yaml" else str(file)
     ladder = [f"--set {LADDER}={one.typed}" for one in drafted.searches if one.parameter == LADDER and one.typed]
     try_it = " ".join(["tuner try --study", shlex.quote(study), *ladder])  # a ladder begins with its largest rung
-    console.print(f"wrote {file}; next: `{try_it}` measures one config", markup=False)
+    console.print(f"wrote {file}; next: `{try_it}` measures one config")
 
 
 def _asker(console: Console) -> Ask | None:
@@ -113,29 +113,29 @@ def _write(file: Path, text: str) -> None:
 
 
 def _introduce(console: Console, drafted: Draft, seconds: float) -> None:
-    console.print(f"watching the command for up to {duration(seconds)}, on {drafted.devices}", markup=False)
+    console.print(f"watching the command for up to {duration(seconds)}, on {drafted.devices}")
     for typed, instead in drafted.template.replaced:
-        console.print(f"  {typed} → {instead}" if typed else f"  added: {instead}", markup=False)
+        console.print(f"  {typed} → {instead}" if typed else f"  added: {instead}")
     for one in drafted.searches:
-        console.print(f"  searched: {one.parameter}: {' '.join(map(str, one.values))}", markup=False)
+        console.print(f"  searched: {one.parameter}: {' '.join(map(str, one.values))}")
 
 
 def _understood(console: Console, drafted: Draft, seen: FirstRun, uses: list[Used]) -> None:
     found = seen.watched.found
     how = f"preset {found.preset}" if found.preset else "lines of one form" if found.patterns else "report()"
     how = f"the file {found.file.pattern}" if found.file else how
-    console.print(f"understood after {duration(seen.watched.seconds)}:", markup=False)
+    console.print(f"understood after {duration(seen.watched.seconds)}:")
     first, last = found.reports[0], found.reports[-1]
     many = f"{len(found.reports)} iteration(s) seen, numbered {first.iteration} to {last.iteration}"
-    console.print(f"  progress by {how}: {many}", markup=False)
+    console.print(f"  progress by {how}: {many}")
     each = "" if found.iteration_s is None else f", {found.iteration_s:.2g} s per iteration"
-    console.print(f"  the first after {first.t_s:.1f} s{each}", markup=False)
-    console.print(f"  last line: {found.lines[-1][-120:]}", markup=False)
-    console.print(f"  samples: {said(drafted, found, sum(use.worked for use in uses))}", markup=False)
+    console.print(f"  the first after {first.t_s:.1f} s{each}")
+    console.print(f"  last line: {found.lines[-1][-120:]}")
+    console.print(f"  samples: {said(drafted, found, sum(use.worked for use in uses))}")
     for use in uses:
         util = "unknown" if use.util_pct is None else f"{use.util_pct:.0f} % busy"
         memory = "" if use.mem_peak_mib is None else f", {use.mem_peak_mib:.0f} MiB"
-        console.print(f"  {use.device.label}: {util}{memory}", markup=False)
+        console.print(f"  {use.device.label}: {util}{memory}")
     if any(use.worked for use in uses) and not all(use.worked for use in uses):
         idle = ", ".join(use.device.name for use in uses if not use.worked)
-        console.print(f"  {idle} did nothing and is left out; does the command start enough ranks?", markup=False)
+        console.print(f"  {idle} did nothing and is left out; does the command start enough ranks?")

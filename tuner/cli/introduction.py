@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], shown_url: str) -> None:
     """Print what runs, on which devices, and what is not searched."""
     for line in stand_in(bench.spec, bench.asked_for):
-        console.print(line, markup=False)
+        console.print(line)
     models = ", ".join(f"{device.label} {device.model}" for device in bench.devices)
-    console.print(f"study {bench.spec.name}: {len(cases)} case(s), trainer {bench.trainer.name}", markup=False)
-    console.print(f"devices {models}, measured by {bench.source.label}", markup=False)
-    console.print(f"database {shown_url}", markup=False)
+    console.print(f"study {bench.spec.name}: {len(cases)} case(s), trainer {bench.trainer.name}")
+    console.print(f"devices {models}, measured by {bench.source.label}")
+    console.print(f"database {shown_url}")
     if len(bench.spec.objectives) > 1:
         objectives = ", ".join(bench.spec.objectives)
-        console.print(f"objectives {objectives}: the best are a Pareto front, no probe is pruned", markup=False)
+        console.print(f"objectives {objectives}: the best are a Pareto front, no probe is pruned")
     for constraint in bench.spec.build_constraints():
-        console.print(f"the best must keep {constraint.metric} {constraint}", markup=False)
+        console.print(f"the best must keep {constraint.metric} {constraint}")
     by_reason: dict[str, list[str]] = {}
     for case in cases:
         for name, reason in not_searched(bench.spec_for(case), bench.trainer).items():
@@ -38,11 +38,11 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], sh
             if name not in by_reason[reason]:
                 by_reason[reason].append(name)
     for glob in unmatched(bench.spec, (case.name for case in bench.trainer.cases())):
-        console.print(f"overrides: no case matches {glob!r}", markup=False)
+        console.print(f"overrides: no case matches {glob!r}")
     for reason, names in by_reason.items():
-        console.print(f"not searched: {', '.join(names)}: {reason}", markup=False)
+        console.print(f"not searched: {', '.join(names)}: {reason}")
     for line in cut_ladders(bench, cases):
-        console.print(line, markup=False)
+        console.print(line)
 
 
 def cut_ladders(bench: "Workbench", cases: Iterable[Case]) -> list[str]:

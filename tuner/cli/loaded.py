@@ -16,7 +16,7 @@ def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudyS
     """
     spec = load(study, to_show=to_show)
     for line in stand_in(spec, study):
-        console.print(line, markup=False)
+        console.print(line)
     return spec
 
 

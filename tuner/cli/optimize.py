@@ -86,11 +86,11 @@ def optimize(
         raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
     rows = show()
     if line := of_all(search.cases, outcomes, rows, len(search.bench.devices)):
-        console.print(line, markup=False)
+        console.print(line)
     if search.simulated_cost:
-        console.print(search.simulated_cost(), markup=False)
+        console.print(search.simulated_cost())
     elif any(row.best for row in rows):
-        console.print(script_of_best(study, devices=own_devices, storage=storage, runs=runs), markup=False)
+        console.print(script_of_best(study, devices=own_devices, storage=storage, runs=runs))
     conclude(outcomes, rows, interrupted=interrupted)
 
 
@@ -110,7 +110,7 @@ def _show(
     if screen:
         screen.show(StudyEnded(study=bench.spec.name, cases=tuple(map(plain, rows))))
     for hint in (*notes(rows), *at_the_top(bench, cases, rows)):
-        console.print(hint, markup=False)
+        console.print(hint)
     written(console, export_study(url, bench.spec.name, bench.folder))
     report_at_the_end(console, url, bench, command=command)
     return rows

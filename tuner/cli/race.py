@@ -83,7 +83,7 @@ def race(
     updates = {at: bench.trainer.updates_per_iteration(chosen, place.entrant.config) for at, place in enumerate(places)}
     print_tables(console, _table(places, forecasts(places, updates)))
     for line in verdict(places, updates):
-        console.print(line, markup=False)
+        console.print(line)
     if budget.over():
         view.say(out_of_time(budget))
         return
@@ -101,7 +101,7 @@ class _View:
         self._console = console
 
     def say(self, line: str) -> None:
-        self._console.print(line, markup=False)
+        self._console.print(line)
 
     def introduce(self, configs: Sequence[Entrant], rounds: Sequence[Round]) -> None:
         for one in configs:

@@ -69,6 +69,6 @@ def record(
         paths = write()
     tables = {path.stem: Table.load(path) for path in paths if path.suffix == TABLE_SUFFIX}
     for one in recordings:
-        console.print(recorded(one.case, one.configs, tables.get(one.case.name)), markup=False)
+        console.print(recorded(one.case, one.configs, tables.get(one.case.name)))
     written(console, paths)
     conclude(outcomes, interrupted=interrupted)

@@ -49,6 +49,6 @@ def _show(console: Console, bench: Workbench, url: str) -> list[CaseSummary]:
     rows = summarise(reader)
     print_tables(console, summary_table(rows))
     for line in safe_rungs(reader):
-        console.print(line, markup=False)
+        console.print(line)
     written(console, export_study(url, bench.spec.name, bench.folder))
     return rows

@@ -93,4 +93,4 @@ def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: 
         written(console, [path])
     except Exception as error:  # noqa: BLE001 - whatever fails here, the results of the search are stored
         why = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
-        console.print(f"no report: {why}", markup=False)
+        console.print(f"no report: {why}")

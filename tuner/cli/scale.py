@@ -117,14 +117,12 @@ def scale(
             )
     (show_split if split else show_scaling)(console, results)
     if results.points:
-        console.print(f"wrote {path}", markup=False)
+        console.print(f"wrote {path}")
     if interrupted.is_set():
-        console.print(f"interrupted; the same command with --out {path} goes on", markup=False)
+        console.print(f"interrupted; the same command with --out {path} goes on")
         raise typer.Exit(EXIT_INTERRUPTED)
     if not split:
-        console.print(
-            f"`tuner compare {path}` says whether more devices are worth it, and draws the curves", markup=False
-        )
+        console.print(f"`tuner compare {path}` says whether more devices are worth it, and draws the curves")
 
 
 MOST_DIGITS, SHOWN = 12, 40

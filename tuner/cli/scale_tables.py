@@ -20,14 +20,14 @@ from tuner.units import MIB_PER_GIB
 def introduce(console: Console, results: Results, planned: Sequence[Run], left: int) -> None:
     """Say what will be measured, and what an earlier call has measured."""
     for one in results.subjects:
-        console.print(about(one), markup=False)
+        console.print(about(one))
     for line in topology(results.links):
-        console.print(line, markup=False)
+        console.print(line)
     devices = f"{len(results.devices)} x {results.devices[0]}"
-    console.print(f"{len(planned)} measurements on {devices}, {left} of them to make", markup=False)
+    console.print(f"{len(planned)} measurements on {devices}, {left} of them to make")
     for mode, meaning in MODES.items():
         if left and any(run.mode == mode for run in planned):
-            console.print(f"{mode}: {meaning}", markup=False)
+            console.print(f"{mode}: {meaning}")
 
 
 def tell(console: Console, run: Run, points: Sequence[Point]) -> None:
@@ -37,7 +37,7 @@ def tell(console: Console, run: Run, points: Sequence[Point]) -> None:
     for one in points:
         where = f"{run.mode} on {','.join(map(str, one.gpus))}{f' over {route}' if route else ''}"
         said = f"{one.failure}: {one.detail}" if one.failure else f"{number(rate(one))} samples/s"
-        console.print(f"  {run.subject}{size} {where}: {said}", markup=False)
+        console.print(f"  {run.subject}{size} {where}: {said}")
 
 
 def show_scaling(console: Console, results: Results) -> None:
@@ -45,17 +45,17 @@ def show_scaling(console: Console, results: Results) -> None:
     rows = table(results)
     if not rows:
         return
-    console.print("k, M and G stand for a thousand, a million and a billion.", markup=False)
+    console.print("k, M and G stand for a thousand, a million and a billion.")
     for subject in results.subjects:
         own = [row for row in rows if row.workload == subject.name]
         several = [row for row in own if row.losses]
         if own:
-            console.print(f"{subject.name}{f', size in {subject.unit}' if subject.unit else ''}", markup=False)
+            console.print(f"{subject.name}{f', size in {subject.unit}' if subject.unit else ''}")
             print_tables(console, _speeds(own), _steps(own), *([_losses(several)] if several else []))
     if links := link_table(results, LINKS):
         print_tables(console, _links(links))
     for line in scaling_sentences(results, rows, fits(rows)):
-        console.print(line, markup=False)
+        console.print(line)
 
 
 def show_split(console: Console, results: Results) -> None:
@@ -63,17 +63,17 @@ def show_split(console: Console, results: Results) -> None:
     found = divisions(results)
     if not found:
         return
-    console.print("Samples/s; k, M and G stand for a thousand, a million and a billion.", markup=False)
+    console.print("Samples/s; k, M and G stand for a thousand, a million and a billion.")
     print_tables(console, _divisions(found))
     for line in split_sentences(results, found):
-        console.print(line, markup=False)
+        console.print(line)
 
 
 def show_comparison(console: Console, lines: Sequence[Line], currency: str | None) -> None:
     """Print a table for each workload, with the rows of all machines; with a currency also what samples cost."""
-    console.print("k, M and G stand for a thousand, a million and a billion.", markup=False)
+    console.print("k, M and G stand for a thousand, a million and a billion.")
     for (workload, unit), own in _by_workload(lines).items():
-        console.print(f"{workload}{f', size in {unit}' if unit else ''}", markup=False)
+        console.print(f"{workload}{f', size in {unit}' if unit else ''}")
         shown = Table("machine", *_WHAT, "samples/s", "speed-up", box=box.SIMPLE)
         for line in own:
             shown.add_row(line.machine, *_what(line.row), short(line.row.samples_per_s), number(line.row.speed_up))

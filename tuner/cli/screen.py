@@ -62,7 +62,7 @@ class LineScreen:
 
     def say(self, text: str, style: str = "") -> None:
         """Print a line."""
-        self._console.print(text, style=style, markup=False)
+        self._console.print(text, style=style)
 
     def forget(self, worker: str) -> None:
         """Nothing is live."""

@@ -75,7 +75,7 @@ def open_search(
     table = Table.load(replay)
     bench = replay_bench(table, study, runs=runs)
     prober = ReplayedProber(table, *bench.spec.objectives)
-    console.print(replaying(table, replay), markup=False)
+    console.print(replaying(table, replay))
     return Search(
         bench=bench,
         prober=prober,

@@ -90,10 +90,9 @@ def submit_workers(
     os.environ[STORAGE_VARIABLE] = url  # sbatch hands the environment on, and no list of processes shows it
     job = RunWorker(as_words({**options, "runs": runs.resolve()}), spec.slurm.requeue)
     jobs = _submitted(spec, resources, folder / "slurm", count, job)
-    console.print(f"submitted {count} worker(s): job {', '.join(jobs)}; logs in {folder / 'slurm'}", markup=False)
+    console.print(f"submitted {count} worker(s): job {', '.join(jobs)}; logs in {folder / 'slurm'}")
     console.print(
-        f"`squeue --jobs {','.join(jobs)}` shows the jobs, `tuner status` the study; the same command adds workers",
-        markup=False,
+        f"`squeue --jobs {','.join(jobs)}` shows the jobs, `tuner status` the study; the same command adds workers"
     )
 
 

@@ -44,4 +44,4 @@ def status(study: Study, storage: Storage = None, runs: Runs = RUNS, as_json: Js
         *starmap(at_its_end, reasons.items()),
         *notes(rows),
     ):
-        console.print(line, markup=False)
+        console.print(line)

@@ -22,7 +22,7 @@ def print_tables(console: Console, *tables: Table) -> None:
         _set_widths(_spare_width(console, table), table.columns)
         console.print(table, soft_wrap=False)
         for line in below:
-            console.print(line, markup=False)
+            console.print(line)
 
 
 def fits(console: Console, table: Table) -> bool:
