@@ -110,6 +110,17 @@ def test_of_several_bars_the_one_of_the_training_counts(texts: list[str], steps:
     assert counted(PRESETS["tqdm"].progress[0], enumerate(texts))[-1] == steps
 
 
+def test_an_evaluation_inside_lines_that_were_read_at_once_counts_nothing() -> None:
+    at_once = [(1.0, text) for text in bar("", 0, 60, 500)]
+    later = enumerate([*bar("", 0, 15, 50), *bar("", 61, 90, 500)], 2)
+    assert counted(PRESETS["tqdm"].progress[0], [*at_once, *later])[-1] == 90
+
+
+def test_a_bar_inside_one_that_was_broken_off_counts_once_it_has_lasted_much_longer() -> None:
+    texts = [*bar("", 0, 5, 500), *bar("", 0, 99, 99), *bar("", 0, 99, 99)]
+    assert counted(PRESETS["tqdm"].progress[0], enumerate(texts))[-1] > 100
+
+
 def test_a_line_of_the_training_may_tell_of_an_evaluation() -> None:
     texts = [f"{'best val acc 0.9 | ' * (step > 50)}loss 2.3 [{step}/500]" for step in range(100)]
     assert counted(r"loss .*\[(?P<iteration>\d+)/", enumerate(texts)) == list(range(100))

@@ -21,8 +21,11 @@ NAME_WORDS = 3
 """The most words of a bar's name. A longer text before a count may tell of an evaluation that is over."""
 SAME_END = 0.1
 """The ends of one bar differ by at most this share from epoch to epoch, or from rank to rank."""
-LONGER_INSIDE = 10.0
-"""A bar that begins inside another one counts for nothing, unless it lasts so many times as long."""
+LONGER_INSIDE, LEAST_INSIDE_S = 10.0, 20.0
+"""A bar that begins inside another one counts for nothing, unless it lasts so many times as long, and so many seconds.
+
+Lines that were read at once have the same time, so a bar may seem to have lasted no time.
+"""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -136,6 +139,6 @@ def _takes_over(bar: _Bar, main: _Bar) -> bool:
     if bar.is_around and bar.advanced:  # it goes on by itself, so it counts no epochs
         bar.is_around, main.is_inside = False, True
     if bar.is_inside:
-        return bar.seconds > LONGER_INSIDE * main.seconds
+        return bar.seconds > max(LEAST_INSIDE_S, LONGER_INSIDE * main.seconds)
     follows = main.is_over and bar.name != main.name and bar.is_new
     return main.is_inside or main.is_around or follows or bar.seconds > main.seconds
