@@ -261,7 +261,7 @@ def test_no_probe_is_pruned_for_slow_iterations_before_a_change_of_level(
         return watched(replace(measured(plan, 90.0 if is_best else 5.0), level_changed=level_changed), stop)
 
     pruner = {"name": "hyperband_patient", "min_resource": 1, "max_resource": 2, "patience": 1}
-    optimised(tmp_path, slow_at_first, study=spec(pruner=pruner), trials=8)
+    optimised(tmp_path, slow_at_first, study=spec(pruner=pruner), trials=5)
     assert ends <= states(tmp_path).keys()
     assert ("PRUNED" in states(tmp_path)) is not level_changed
 
