@@ -1,5 +1,6 @@
 """The project's own strategies on a table, as its loop drives them."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -47,8 +48,12 @@ def _next(strategy: Strategy, history: History, price: Price) -> Choice | None:
 
 
 def gain_on(ground: Ground, siblings: Sequence[Sibling] = ()) -> Gain:
-    """Return the sampler that a study of this table would have."""
-    goal = Goal(ceiling=full(ground.header.objective))
+    """Return the sampler that a study of this table would have.
+
+    The invented tables of `throughput` hold samples per second in place of the utilisation. They have no ceiling.
+    """
+    ceiling = full(ground.header.objective)
+    goal = Goal(ceiling=ceiling if ground.best.value <= ceiling else math.inf)
     return Gain(ground.space, ground.header.limits, goal=goal, siblings=siblings)
 
 
