@@ -80,8 +80,8 @@ def tuner(*words: str) -> str:
 
 def main(
     out: Annotated[Path, typer.Option(help="The page.")],
-    hours: Annotated[float, typer.Option(help="For how long all runs train together.")] = 0.2,
-    seeds: Annotated[int, typer.Option(help="Runs of each config in each round.")] = 2,
+    hours: Annotated[float, typer.Option(help="For how long all runs train together.")] = 0.3,
+    seeds: Annotated[int, typer.Option(help="Runs of each config in each round.")] = 3,
     runs: Annotated[Path, typer.Option(help="Where the study lies.")] = Path("runs"),
 ) -> None:
     loads = [os.getloadavg()[0]]
