@@ -21,7 +21,7 @@ from tuner.kept.case import KeptCase
 from tuner.kept.case import decode_json as case_of
 from tuner.kept.names import CASE, RACE
 from tuner.kept.pages import PAGE_TRIALS
-from tuner.kept.race import KeptRun
+from tuner.kept.race import KeptRun, newest_scored
 from tuner.kept.race import decode_json as run_of
 from tuner.kept.tables import FACTS, STEPS, STUDIES, TRIALS, of_study
 from tuner.search.front import front
@@ -176,10 +176,7 @@ class StudyReader:
             for row in connection.execute(query):
                 if run := run_of(row.value_json):
                     found.setdefault(self._names[row.study_id], []).append(run)
-        return {
-            name: tuple(run for run in runs if run.score_source in (None, runs[-1].score_source))
-            for name, runs in found.items()
-        }
+        return {name: tuple(newest_scored(runs)) for name, runs in found.items()}
 
     @cached_property
     def tallies(self) -> dict[str, list[Tally]]:

@@ -1,6 +1,6 @@
 """The record of a race's run: one config, trained from scratch for some time with one seed."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
@@ -33,10 +33,21 @@ class KeptRun:
     curve: tuple[tuple[Number, Number], ...] = ()
     """The scores as pairs of seconds and score, at most `MOST_POINTS`."""
     score_source: str | None = None
-    """What the scores were read from, as the trainer names it; None for runs of earlier versions."""
+    """What the scores were read from, as the trainer names it; None where no score was read, or by earlier versions."""
     failure: str | None = None
     """Why the run ended early; None for a whole run."""
     host: Mapping[str, str] = field(default_factory=dict)
+
+
+def scored_by(runs: Iterable[KeptRun], source: str | None) -> list[KeptRun]:
+    """Return the runs whose scores were read from `source`, and those of which it is not known."""
+    return [run for run in runs if run.score_source in (None, source)]
+
+
+def newest_scored(runs: Sequence[KeptRun]) -> list[KeptRun]:
+    """Return the runs whose scores were read from the source of the newest score."""
+    sources = (run.score_source for run in reversed(runs) if run.score_source is not None)
+    return scored_by(runs, next(sources, None))
 
 
 _RUN = TypeAdapter(KeptRun)

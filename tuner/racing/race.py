@@ -8,7 +8,7 @@ from typing import Protocol
 from tuner.errors import TrainerError
 from tuner.export.words import in_words
 from tuner.job import Job
-from tuner.kept.race import KeptRun
+from tuner.kept.race import KeptRun, scored_by
 from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.out_dir import reserved_out_dir
 from tuner.probe.plan import Slot
@@ -112,8 +112,7 @@ class Race:
 
     def _past(self) -> list[KeptRun]:
         """Return the runs so far whose scores were read from what the study names now."""
-        source = self._job.bench.trainer.score_source
-        return [run for run in self._runs.read() if run.score_source in (None, source)]
+        return scored_by(self._runs.read(), self._job.bench.trainer.score_source)
 
     def _made(self, among: Sequence[Entrant]) -> dict[int, list[KeptRun]]:
         """Return the runs so far of each of these configs, by position."""
