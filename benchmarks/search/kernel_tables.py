@@ -3,8 +3,9 @@
     python -m benchmarks.search.kernel_tables FOLDER   # holds convolution_milo/A100.json.gz and the other files
 
 The command writes an extract of each file to `benchmarks/tables/kernels`, whose README.md names source and licence. An
-extract holds the tuned parameters, the speed as a share of the fastest config's, its standard error, the seconds of
-the probe and of its start, and the cause of a failure. Four GPUs are there to develop on. The other two are measured once, at the end.
+extract holds the tuned parameters, the speed as a share of the fastest config's, its standard error, the seconds of the
+probe and of its start, and the cause of a failure. Four GPUs are there to develop on. The other two are measured once,
+at the end.
 """
 
 import gzip

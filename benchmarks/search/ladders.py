@@ -56,13 +56,12 @@ class _Trainer:
         self.minibatch = draw.uniform(0.02, 0.4)
         self.ready_s, self.built_s = draw.uniform(12.0, 45.0), _between(draw, 10.0, 400.0) / self.top
         self.most = self.top * draw.uniform(0.2, 0.7) if draw.random() < 0.2 else math.inf
-        hiutil = {VARIANT: "hiutil"}
         self.surface = Surface(
             space={
                 LADDER: ladder,
                 VARIANT: ParameterSpec(choices=("hiutil", "default")),
-                "update_epochs": ParameterSpec(choices=self.epochs, when=hiutil),
-                "batch_size": ParameterSpec(choices=draw.choice(((2, 1), (1, 2, 4))), when=hiutil),
+                "update_epochs": ParameterSpec(choices=self.epochs, when={VARIANT: "hiutil"}),
+                "batch_size": ParameterSpec(choices=draw.choice(((2, 1), (1, 2, 4))), when={VARIANT: "hiutil"}),
             },
             utilisation=self._value,
             mib=self._mib,
