@@ -193,6 +193,7 @@ COLUMNS: dict[str, Callable[[Sequence[Word]], str]] = {
     "searches": lambda words: str(len(words)),
     "found, %": lambda words: f"{100 * fmean(one.found for one in words):.0f}",
     "lost, mean %": lambda words: f"{fmean(one.lost for one in words):.2f}",
+    "lost, median %": lambda words: f"{median(one.lost for one in words):.2f}",
     "9 in 10 lost within, %": lambda words: f"{_ninth([one.lost for one in words]):.1f}",
     "not sure, %": lambda words: f"{100 * fmean(not one.sure for one in words):.0f}",
     "lost where sure, %": lambda words: _mean([one.lost for one in _said(words)], ".2f"),
