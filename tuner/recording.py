@@ -106,7 +106,7 @@ def _record(job: Job, recording: Recording) -> tuple[Recording, list[CaseOutcome
     noting = _noting(job, recording)
     ready, calibration = prepared(noting, case)
     if calibration and calibration.stopped:
-        job.watcher.case_ended(calibration)
+        job.watcher(calibration.event)
         return recording, [calibration]
     if ready is not noting:
         recording = plan_recording(ready.bench, case, recording.count)

@@ -1,6 +1,8 @@
 """The line of text for each event of a running study. Pure."""
 
-from tuner.cli.events import (
+from tuner.cli.loaded import fitted, ladder, to_be_fitted, to_be_made
+from tuner.export.words import in_words, with_error
+from tuner.running.events import (
     BatchFitStarted,
     BatchFitted,
     CalibrationStarted,
@@ -10,8 +12,6 @@ from tuner.cli.events import (
     LadderFixed,
     ProbeEnded,
 )
-from tuner.cli.loaded import fitted, ladder, to_be_fitted, to_be_made
-from tuner.export.words import in_words, with_error
 from tuner.units import duration
 
 Line = tuple[str, str]
