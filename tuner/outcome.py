@@ -19,7 +19,7 @@ class Ending(StrEnum):
     """Why the work on a case ended."""
 
     ALREADY = "nothing left to do"
-    TARGET = "target reached"
+    TARGET = "the trial budget is used"
     EXHAUSTED = "nothing left that is worth a probe"
     ELSEWHERE = "the rest runs in other workers"
     SETUP = "stopped: the set-up is at fault"

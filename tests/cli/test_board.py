@@ -133,7 +133,7 @@ def test_what_a_probe_did_is_gone_with_its_end() -> None:
     assert shown(study(), begun(), probe(), running(), ended()) == [
         "walk  3 of 24 trials, best min_avg_util 61.2 ± 0.8 (#7)"
     ]
-    over = CaseEnded(case="walk", ending="target reached", probed=1, why=None)
+    over = CaseEnded(case="walk", ending="the trial budget is used", probed=1, why=None)
     assert shown(study(), begun(), probe(), ended(), over)[0].endswith("(#7), ended")
 
 
@@ -168,7 +168,7 @@ def test_a_worker_that_has_ended_shows_nothing() -> None:
 
 def test_cases_that_do_not_fit_share_a_line() -> None:
     cases = [f"case_{number}" for number in range(25)]
-    over = CaseEnded(case="case_0", ending="target reached", probed=1, why=None)
+    over = CaseEnded(case="case_0", ending="the trial budget is used", probed=1, why=None)
     lines = shown(study(*cases), begun("case_0"), over, begun("case_1"), probe(case="case_1"), height=12)
     assert lines == [
         "case_1  2 of 24 trials, no best yet",

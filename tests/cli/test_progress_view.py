@@ -100,5 +100,10 @@ def test_a_failure_has_its_detail(plan: ProbePlan) -> None:
     assert "nccl: because (" in told(failed(plan, FailureKind.NCCL))
 
 
+def test_why_a_probe_ended_early_is_told_apart_from_what_its_numbers_suffered(plan: ProbePlan) -> None:
+    line = told(replace(measured(plan, 50.0), stopped="median after 9 iteration(s)", notes=("others worked",)))
+    assert "pruned: median after 9 iteration(s); others worked (" in line
+
+
 def test_what_comes_from_another_case_says_so(plan: ProbePlan) -> None:
     assert told(measured(plan, 50.0), origin="amp_walk").endswith("(20.0 s, from amp_walk)")

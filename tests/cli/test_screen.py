@@ -37,7 +37,7 @@ EVENTS: list[Event] = [
     probe(left_s=60.0),
     running(utilisation=(50.0, 100.0)),
     ended(),
-    CaseEnded(case="walk", ending="target reached", probed=1, why=None),
+    CaseEnded(case="walk", ending="the trial budget is used", probed=1, why=None),
     StudyEnded(study="demo", cases=({"case": "walk", "best": None},)),
 ]
 

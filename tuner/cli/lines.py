@@ -56,7 +56,7 @@ def _begun(event: CaseStarted) -> str:
 def _trial(event: ProbeEnded) -> str:
     best = ", best so far" if event.leads else ""
     number = f" {numbers(event.values, event.error, event.samples_per_s)}" if event.values else ""
-    why = "".join(f"{';' if event.values else ':'} {note}" for note in event.notes)
+    why = "".join(f"{';' if event.values or place else ':'} {note}" for place, note in enumerate(event.notes))
     took = duration(event.seconds) + (", by the plain command" if event.confirms else "")
     took += f", from {event.origin}" if event.origin else ""
     place = f" (trial {event.finished} of {event.target})" if event.counts else ""
