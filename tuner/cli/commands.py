@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from tuner.cli.loading import loading
+from tuner.cli import loading
 
 _COMMANDS = {
     "init": (
