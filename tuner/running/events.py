@@ -5,17 +5,19 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from tuner.probe.result import ProbeResult
 from tuner.search.standing import Standing
-from tuner.search.verdict import Verdict
-from tuner.store.asked import Asked
 from tuner.study.cases import Case
 from tuner.study.space import Value
+
+if TYPE_CHECKING:
+    from tuner.search.verdict import Verdict
+    from tuner.store.asked import Asked
 
 Phase = Literal["starting", "warm-up", "measuring"]
 """What a running probe does: it starts its trainer, makes iterations that do not count, or is in its window."""
@@ -168,9 +170,9 @@ class ProbeEnded:
     def of(
         cls,
         case: Case,
-        asked: Asked,
+        asked: "Asked",
         result: ProbeResult,
-        verdict: Verdict,
+        verdict: "Verdict",
         *,
         leads: bool,
         best: Standing | None,
