@@ -8,16 +8,18 @@ import pytest
 from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, reader, spec, states, watched
 
 from tuner.errors import LaunchError, OutputError, StoreError, StudyError
-from tuner.job import Job
+from tuner.job import Job, Pulse
 from tuner.loop import optimise
-from tuner.outcome import CaseOutcome, Ending, Pace
+from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Interrupted, Stop
+from tuner.running.events import ProbeEnded, ProbeRunning
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
+from tuner.testing.clock import FakeClock
 
 pytestmark = pytest.mark.early
 
@@ -58,12 +60,40 @@ def test_seeds_come_first_and_no_config_twice(tmp_path: Path) -> None:
 
 def test_a_tie_is_not_the_best_so_far(tmp_path: Path) -> None:
     _, watcher = optimised(tmp_path, busy)
-    assert watcher.led == [True, False, False, False, False]
+    assert [event.leads for event in watcher.of(ProbeEnded)] == [True, False, False, False, False]
 
 
 def test_the_watcher_hears_how_far_the_search_has_come(tmp_path: Path) -> None:
     _, watcher = optimised(tmp_path, busy)
-    assert watcher.paces == [Pace(finished=n, target=5, left_s=20.0 * (5 - n)) for n in range(1, 6)]
+    told = [(event.finished, event.target, event.left_s) for event in watcher.of(ProbeEnded)]
+    assert told == [(n, 5, 20.0 * (5 - n)) for n in range(1, 6)]
+
+
+def test_the_watcher_hears_of_the_running_probe_as_often_as_it_wants_to(tmp_path: Path) -> None:
+    clock, watcher = FakeClock(), Quiet()
+
+    def slow(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        result = replace(measured(plan, 60.0), samples_per_s=900.0)
+        for so_far in (None, None, replace(result, window_s=None, iterations=1), None, result, None):
+            clock.advance(0.6)
+            stop(so_far)
+        return result
+
+    with opened(tmp_path) as database:
+        job = Job(
+            bench=bench(tmp_path, spec()),
+            database=database,
+            probe=slow,
+            watcher=watcher,
+            pulse=Pulse(every_s=1.0, clock=clock, utilisation=lambda: (50.0, None)),
+            interrupted=lambda: False,
+            trials=1,
+        )
+        optimise(job, [CASE])
+    told = watcher.of(ProbeRunning)
+    assert [event.seconds for event in told] == pytest.approx([1.2, 2.4, 3.6])
+    assert [(event.phase, event.iteration) for event in told] == [("starting", None), ("warm-up", 1), ("measuring", 7)]
+    assert (told[2].value, told[2].samples_per_s, told[2].utilisation) == (60.0, 900.0, (50.0, None))
 
 
 def test_a_later_case_that_cannot_be_searched_is_reported_before_the_first_probe(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import Device, ProbePlan
 from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Stop
+from tuner.running.events import BatchFitStarted
 from tuner.study.spec import StudySpec
 from tuner.testing.devices import Recording, ReplayedSource
 from tuner.trainers.parameters import check_values
@@ -55,9 +56,9 @@ def test_two_probes_work_the_size_out_and_the_search_uses_it(tmp_path: Path) -> 
     assert outcome.ending is Ending.EXHAUSTED
     assert [config["batch"] for config in watcher.launched] == [48, 384, 1024, 1024]
     assert {config["num_envs"] for config in watcher.launched[:2]} == {8}
-    (fitted,) = watcher.fitted
+    fitted = fitted_batches(connect(f"sqlite:///{tmp_path / 'study.db'}"), "demo")[CASE.name]
     assert (fitted.size, fitted.per_sample_mib, fitted.free_mib) == (1024, pytest.approx(4.0), pytest.approx(9000.0))
-    assert fitted_batches(connect(f"sqlite:///{tmp_path / 'study.db'}"), "demo") == {CASE.name: fitted}
+    assert [(told.size, told.why) for told in watcher.fitted] == [(1024, str(fitted))]
     shown = {trial.config["batch"]: trial.probe.ineligible for trial in reader(tmp_path).trials()}
     assert shown == {48: shown[384], 384: "it only shows how much memory a batch takes", 1024: None}
 
@@ -65,7 +66,7 @@ def test_two_probes_work_the_size_out_and_the_search_uses_it(tmp_path: Path) -> 
 def test_a_size_stays_whatever_new_probes_would_say(tmp_path: Path) -> None:
     optimised(tmp_path)
     _, again = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.GPU_OOM))
-    assert (again.fitting, again.launched, again.fitted[0].size) == ([], [], 1024)
+    assert (again.of(BatchFitStarted), again.launched, again.fitted[0].size) == ([], [], 1024)
 
 
 @pytest.mark.parametrize("at", [1, 2])

@@ -3,21 +3,19 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from tests_loop import DEVICES, Quiet, bench, busy, failed, opened, spec
 
 from tuner.job import Job
 from tuner.loop import optimise
-from tuner.outcome import Pace
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Stop
 from tuner.purpose import RECOVER, record
-from tuner.search.standing import Standing
-from tuner.search.verdict import Verdict
-from tuner.store.asked import Asked
+from tuner.running.events import ProbeEnded
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
@@ -25,6 +23,7 @@ from tuner.testing.devices import Recording, ReplayedSource
 from tuner.workbench import Workbench
 
 FIRST, SECOND = Case(name="amp_walk"), Case(name="add_walk")
+Fact = TypeVar("Fact")
 COMMAND = {"command": "train {num_envs} {agent_variant} {out_dir}", "cases": [FIRST.name, SECOND.name]}
 
 
@@ -35,24 +34,17 @@ def study(**changes: object) -> StudySpec:
 class Seen(Quiet):
     """A watcher that remembers, per case, what was probed and where it came from."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.configs: dict[str, list[Config]] = {}
-        self.origins: dict[str, list[str | None]] = {}
+    @property
+    def configs(self) -> dict[str, list[Config]]:
+        return self._by_case(lambda event: event.config)
 
-    def probe_ended(
-        self,
-        case: Case,
-        asked: Asked,
-        result: ProbeResult,
-        verdict: Verdict,
-        *,
-        leads: bool,
-        best: Standing | None,
-        pace: Pace,
-    ) -> None:
-        self.configs.setdefault(case.name, []).append(asked.config)
-        self.origins.setdefault(case.name, []).append(asked.origin)
+    @property
+    def origins(self) -> dict[str, list[str | None]]:
+        return self._by_case(lambda event: event.origin)
+
+    def _by_case(self, fact: Callable[[ProbeEnded], Fact]) -> dict[str, list[Fact]]:
+        ended = self.of(ProbeEnded)
+        return {case: [fact(one) for one in ended if one.case == case] for case in {one.case for one in ended}}
 
 
 def best_at_16(plan: ProbePlan, stop: Stop) -> ProbeResult:

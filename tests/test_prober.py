@@ -196,9 +196,7 @@ def endless(tmp_path: Path, cards: tuple[FakeGpu, FakeGpu]) -> Iterator[Endless]
     source = NvmlSource(Nvml(library, answer_s=1.0), [card.uuid for card in cards])
     occupied = Cards(source.devices, connect=lambda: Nvml(library, answer_s=1.0)).occupancy
     clock = MonotonicClock()
-    prober = RealProber(
-        source, occupied=occupied, sessions=Sessions(clock), clock=clock, sleep=sleep, recorder_stop_s=0.1
-    )
+    prober = RealProber(source, occupied=occupied, sessions=Sessions(clock), clock=clock, sleep=sleep)
     limits = LIMITS.model_copy(update={"iterations": 10_000, "sample_seconds": 0.01, "max_seconds": 120})
     serving = replace(
         scripted_plan(tmp_path / "endless", source.devices, limits),

@@ -17,6 +17,7 @@ from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Stop
 from tuner.recording import plan_recording, recording_bench
 from tuner.replay.table import Table
+from tuner.running.events import ProbeEnded
 from tuner.study.space import PATIENCE, Config, config_digest
 from tuner.testing.clock import FakeClock
 
@@ -60,6 +61,10 @@ def test_sessions_are_shared_and_memory_ends_last(whole: Whole) -> None:
         (2 * FITS, "hiutil"),
         (2 * FITS, "default"),
     }
+
+
+def test_no_config_of_a_recording_leads(whole: Whole) -> None:
+    assert not any(event.leads for event in whole.watcher.of(ProbeEnded))
 
 
 def test_nothing_is_measured_again_cold(whole: Whole) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests_loop import CASE, Quiet, bench, busy, failed, opened, reader, spec
 
+from tuner.cli.hints import safe_rungs
 from tuner.export.tables import safe_num_envs
 from tuner.job import Job
 from tuner.loop import optimise
@@ -77,3 +78,9 @@ def test_the_safe_rung_is_the_least_of_the_largest_that_ran(tmp_path: Path) -> N
     assert study.largest_ok == {CASE.name: 16, OTHER.name: 8}
     assert safe_num_envs(study, [CASE.name, OTHER.name]) == 8
     assert safe_num_envs(study, [CASE.name, "none"]) is None
+
+
+def test_methods_with_the_same_safe_rung_share_a_sentence(tmp_path: Path) -> None:
+    worked(tmp_path, busy)
+    (line,) = safe_rungs(reader(tmp_path))
+    assert line.startswith("walk, run, all cases: num_envs 64 ")

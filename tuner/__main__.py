@@ -1,6 +1,6 @@
 """The command `tuner`; `python -m tuner` is the same."""
 
-from tuner.cli.loading import loading
+from tuner.cli import loading
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from tuner.kept.case import kept_case
 from tuner.outcome import CaseOutcome, Ending, given_up
 from tuner.probe.result import Failure
 from tuner.probing import Probing
+from tuner.running.events import CaseStarted, Leader
 from tuner.search.batch_calibration import BatchToFit
 from tuner.search.calibration import rungs_after
 from tuner.search.choosing import Strategy
@@ -81,7 +82,16 @@ class CaseWork:
         taken_back = self._study.take_back(self._probing.folder)
         with self._study.read_once():
             finished, best = self._study.finished, self._study.best
-        self._job.watcher.case_started(self._case, finished=finished, target=target, best=best, taken_back=taken_back)
+        self._job.watcher(
+            CaseStarted(
+                case=self._case.name,
+                finished=finished,
+                target=target,
+                best=Leader.of(best),
+                saved=taken_back.stored,
+                to_repeat=taken_back.to_repeat,
+            )
+        )
         while asked := self._ask(target):
             result = self._probing.probe(asked)
             probed += 1

@@ -2,92 +2,37 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from tuner.errors import StudyError
-from tuner.outcome import CaseOutcome, Pace
 from tuner.probe.plan import ProbePlan
+from tuner.probe.protocols import Clock
 from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Stop
 from tuner.purpose import SEARCH, Purpose
-from tuner.search.standing import Standing
-from tuner.search.verdict import Verdict
-from tuner.store.asked import Asked
+from tuner.running.events import Event, Watcher
 from tuner.store.database import Database
-from tuner.store.dropped import TakenBack
 from tuner.store.opening import check_study
-from tuner.study.batch import BatchFit
 from tuner.study.cases import Case
-from tuner.study.spec import ProbeSpec, StudySpec
+from tuner.study.spec import StudySpec
 from tuner.workbench import Workbench
 
 Probe = Callable[[ProbePlan, Stop], ProbeResult]
 """Probes once; the second argument may end the probe early."""
 
 
-class Watcher(Protocol):
-    """Gets every event of a running study, for example to show it."""
+def unwatched(_: Event) -> None:
+    """Show nothing: a watcher for those who do not watch."""
 
-    def case_started(
-        self, case: Case, *, finished: int, target: int | None, best: Standing | None, taken_back: TakenBack
-    ) -> None:
-        """Work on a case begins; `target` is None where no number of trials ends the work."""
-        ...
 
-    def calibrating(self, case: Case, rungs: Sequence[int]) -> None:
-        """A calibration begins, because the case's `auto` ladder has no rungs yet.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pulse:
+    """How often a watcher hears of the running probe."""
 
-        The probes at the first two of these rungs that run decide the rungs of the ladder.
-        """
-        ...
-
-    def rungs_fixed(self, case: Case, rungs: Sequence[int]) -> None:
-        """The case's `auto` ladder has these rungs, computed now or by an earlier run."""
-        ...
-
-    def fitting_batch(self, case: Case, parameter: str) -> None:
-        """Probes begin from which the batch size of a case is worked out; the study has none yet."""
-        ...
-
-    def batch_fitted(self, case: Case, parameter: str, batch: BatchFit) -> None:
-        """The case's batch size that is `auto` has this value, worked out now or by an earlier run."""
-        ...
-
-    def probe_started(self, case: Case, asked: Asked, *, limits: ProbeSpec, left_s: float | None) -> None:
-        """A config is about to be launched.
-
-        `left_s` are the seconds until the search probably ends; None where nothing tells.
-        """
-        ...
-
-    def still_running(self) -> None:
-        """The running probe still runs. This is called some twenty times a second, so it returns quickly."""
-        ...
-
-    def iteration(self, result: ProbeResult, objective: float | None, error: float | None) -> None:
-        """The running probe has completed an iteration; `result` is what is known so far.
-
-        `objective` is the first objective, and `error` its standard error.
-        """
-        ...
-
-    def probe_ended(
-        self,
-        case: Case,
-        asked: Asked,
-        result: ProbeResult,
-        verdict: Verdict,
-        *,
-        leads: bool,
-        best: Standing | None,
-        pace: Pace,
-    ) -> None:
-        """The result of a config is stored; `leads` says whether the config alone is the `best` so far."""
-        ...
-
-    def case_ended(self, outcome: CaseOutcome) -> None:
-        """Work on a case has ended."""
-        ...
+    every_s: float
+    clock: Clock
+    utilisation: Callable[[], Sequence[float | None]] = tuple
+    """Returns how busy each device was since the last call; see `Prober.utilisation`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,9 +42,11 @@ class Job:
     bench: Workbench
     database: Database
     probe: Probe
-    watcher: Watcher
     interrupted: Callable[[], bool]
     """Returns whether the user wants to stop, or the time is over."""
+    watcher: Watcher = unwatched
+    pulse: Pulse | None = None
+    """How often the watcher hears of the running probe; None where it does not."""
     has_time: Callable[[float | None], bool] = lambda _: True
     """Returns whether a probe of so many expected seconds may begin; None stands for an unknown length."""
     purpose: Purpose = SEARCH

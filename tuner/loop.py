@@ -9,6 +9,7 @@ from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure
 from tuner.purpose import CALIBRATE, fit_batch
+from tuner.running.events import BatchFitStarted, BatchFitted, CalibrationStarted, LadderFixed
 from tuner.search.batch_calibration import BatchToFit
 from tuner.search.calibration import calibration_configs
 from tuner.study.cases import Case
@@ -31,7 +32,7 @@ def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
         if job.interrupted():
             break
         outcomes.append(_optimised(replace(job, wait=None), case))
-        job.watcher.case_ended(outcomes[-1])
+        job.watcher(outcomes[-1].event)
     if job.wait is None:
         return outcomes
     return [_waited_for(job, outcome) for outcome in outcomes]
@@ -42,7 +43,7 @@ def _waited_for(job: Job, outcome: CaseOutcome) -> CaseOutcome:
     if outcome.ending is not Ending.ELSEWHERE or job.interrupted():
         return outcome
     later = _optimised(job, outcome.case)
-    job.watcher.case_ended(later)
+    job.watcher(later.event)
     return replace(later, probed=outcome.probed + later.probed)
 
 
@@ -64,7 +65,7 @@ def _batch_fitted(job: Job, case: Case, batch: BatchToFit) -> tuple[Job, CaseOut
     """Return the job with the case's batch size. The study keeps the size for good, as it keeps rungs."""
     work, outcome = CaseWork(replace(job, purpose=fit_batch(batch)), case), None
     if work.batch is None:
-        job.watcher.fitting_batch(case, batch.parameter)
+        job.watcher(BatchFitStarted(case=case.name, parameter=batch.parameter))
         outcome = work.run()
         if outcome.stopped:
             return job, outcome
@@ -74,7 +75,7 @@ def _batch_fitted(job: Job, case: Case, batch: BatchToFit) -> tuple[Job, CaseOut
         failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="batch", detail=why)
         probed = outcome.probed if outcome else 0
         return job, CaseOutcome(case=case, ending=Ending.SETUP, probed=probed, failure=failure)
-    job.watcher.batch_fitted(case, batch.parameter, fitted)
+    job.watcher(BatchFitted(case=case.name, parameter=batch.parameter, size=fitted.size, why=str(fitted)))
     return replace(job, bench=job.bench.with_batch(case, fitted)), outcome
 
 
@@ -88,10 +89,11 @@ def calibrated(job: Job, case: Case) -> tuple[Job, CaseOutcome | None]:
         return job, None
     work, outcome = CaseWork(replace(job, purpose=CALIBRATE), case), None
     if work.rungs is None:
-        job.watcher.calibrating(case, [int(one[LADDER]) for one in calibration_configs(job.bench.space_for(case))])
+        tried = tuple(int(one[LADDER]) for one in calibration_configs(job.bench.space_for(case)))
+        job.watcher(CalibrationStarted(case=case.name, rungs=tried))
         outcome = work.run()
         if outcome.stopped:
             return job, outcome
     rungs = work.fix_rungs()
-    job.watcher.rungs_fixed(case, rungs)
+    job.watcher(LadderFixed(case=case.name, rungs=rungs))
     return replace(job, bench=job.bench.with_rungs(case, rungs)), outcome

@@ -1,10 +1,11 @@
-"""How far the work on a case has come, and how it ends: why, and after which failures."""
+"""How the work on a case ends: why, and after which failures."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 from tuner.probe.kinds import Blame
 from tuner.probe.result import Failure, ProbeResult
+from tuner.running.events import CaseEnded
 from tuner.search.standing import BROKEN_AFTER
 from tuner.study.cases import Case
 
@@ -18,7 +19,7 @@ class Ending(StrEnum):
     """Why the work on a case ended."""
 
     ALREADY = "nothing left to do"
-    TARGET = "target reached"
+    TARGET = "the trial budget is used"
     EXHAUSTED = "nothing left that is worth a probe"
     ELSEWHERE = "the rest runs in other workers"
     SETUP = "stopped: the set-up is at fault"
@@ -65,21 +66,7 @@ class CaseOutcome:
         """Whether the work ended early."""
         return self.failure is not None or self.ending in {Ending.UNREAD, Ending.INTERRUPTED}
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pace:
-    """How far the search of a case has come."""
-
-    finished: int
-    target: int | None
-    """The number of finished trials that ends the search; None where no number does."""
-    left_s: float | None = None
-    """The seconds until `target`, if probes go on to take as long as the median probe so far; None where unknown."""
-
-    @classmethod
-    def at(cls, finished: int, target: int | None, usual_s: float | None, *, workers: int) -> "Pace":
-        """Return the pace of a case whose probes usually take `usual_s` seconds, with so many workers side by side."""
-        if target is None or usual_s is None:
-            return cls(finished=finished, target=target)
-        left_s = max(0, target - finished) * usual_s / workers
-        return cls(finished=finished, target=target, left_s=left_s)
+    @property
+    def event(self) -> CaseEnded:
+        """What is told of it."""
+        return CaseEnded(case=self.case.name, ending=self.ending, probed=self.probed, why=self.why)

@@ -12,7 +12,7 @@ from tuner.probe.clock import MonotonicClock
 from tuner.probe.metered import Metered
 from tuner.probe.plan import ProbePlan
 from tuner.probe.protocols import Clock, DeviceSource
-from tuner.probe.recorder import STOP_S, SamplingRecorder
+from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import Failure, ProbeResult, unlaunched
 from tuner.probe.run import run
 from tuner.probe.session import Sessions
@@ -38,15 +38,13 @@ class RealProber:
         clock: Clock,
         sleep: Callable[[float], None],
         say: Callable[[str], None] = lambda _: None,
-        recorder_stop_s: float = STOP_S,
         facts: Mapping[str, str] | None = None,
     ) -> None:
         """`sessions` starts trainers; `clock` times the probes, and `sleep` waits some seconds of that clock.
 
         `say` shows the user a line about a process that cannot be killed.
 
-        `recorder_stop_s` is how long the end of a recording waits for a device that does not answer. `facts` about the
-        machine are kept with each result.
+        `facts` about the machine are kept with each result.
         Raises DeviceError when a card cannot be read.
         """
         self._say = say
@@ -57,7 +55,6 @@ class RealProber:
         self._occupied = occupied
         self._at_open = occupied()
         self._sessions = sessions
-        self._recorder_stop_s = recorder_stop_s
         self._facts = dict(facts or {})
         self._after_first: Sequence[Occupancy] | None = None
 
@@ -73,9 +70,7 @@ class RealProber:
             self.close()
             if busy := self._wait_until_idle(plan, stop):
                 return unlaunched(plan.config, busy, plan.digest)
-        recorder = SamplingRecorder(
-            self._source, self._clock, plan.slot.limits.sample_seconds, stop_s=self._recorder_stop_s
-        )
+        recorder = SamplingRecorder(self._source, self._clock, plan.slot.limits.sample_seconds)
         result = run(plan, launch=self._sessions, recorder=recorder, clock=self._clock, stop=stop)
         result = replace(result, warm=warm, ready_s=self._sessions.ready_s, host={**self._facts, **result.host})
         if result.failure or self._leaks():

@@ -2,18 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
 from tuner.errors import ConfigRefusedError, LaunchError, StoreError, TrainerError
 from tuner.job import Job
-from tuner.outcome import Pace
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import error, measured, value
-from tuner.probe.out_dir import reserved_out_dir
-from tuner.probe.plan import ProbePlan, Slot
-from tuner.probe.port import reserved_port
+from tuner.probe.plan import ProbePlan
 from tuner.probe.result import Failure, ProbeResult, unlaunched
 from tuner.probe.stop import Answer, Go, Interrupted, Pruned, Stop
+from tuner.running.events import ProbeEnded, ProbeRunning, ProbeStarted
+from tuner.running.launching import run_in
 from tuner.search.choosing import Price
 from tuner.search.verdict import Verdict, foregone, judge, settled
 from tuner.session_policy import SessionPolicy
@@ -54,31 +53,32 @@ class Probing:
 
     def probe(self, asked: Asked) -> ProbeResult:
         """Probe one config, or judge it without a probe, and store the result."""
-        with reserved_port() as port, reserved_out_dir(self.folder / f"{asked.number:04d}") as out_dir:
-            try:
-                plan = self._sessions.plan(asked.config, self._slot(out_dir, port), cold=asked.cold)
-                with self._study.read_once():
-                    known, left_s = foregone(asked.config, self._study.frontier()), self._left_s(asked)
-                if known:
-                    failure, verdict = known
-                    result = unlaunched(asked.config, failure, plan.digest)
-                else:
-                    self._job.watcher.probe_started(self._case, asked, limits=self._spec.probe, left_s=left_s)
-                    result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
-                    verdict = self._judge(result, asked)
-            except TrainerError as refusal:
-                return self._refuse(asked, refusal)
-        self._tell(asked, result, verdict, plan, launched=result.launched)
+        slot = self._job.bench.slot(self._case, self.folder / f"{asked.number:04d}")
+        plan = partial(self._sessions.plan, asked.config, cold=asked.cold)
+        try:
+            result, verdict, planned = run_in(slot, plan, partial(self._run, asked))
+        except TrainerError as refusal:
+            kind = _REFUSALS.get(type(refusal), FailureKind.MISSING_ASSET)
+            result = unlaunched(asked.config, Failure(kind=kind, rule="trainer", detail=str(refusal)), "")
+            verdict, planned = self._judge(result, asked), None
+        self._tell(asked, result, verdict, planned)
         return result
 
-    def _refuse(self, asked: Asked, refusal: TrainerError) -> ProbeResult:
-        """Store that the trainer cannot plan or start this config, or any config where the case's files are bad."""
-        kind = _REFUSALS.get(type(refusal), FailureKind.MISSING_ASSET)
-        failure = Failure(kind=kind, rule="trainer", detail=str(refusal))
-        result = unlaunched(asked.config, failure, "")
-        verdict = self._judge(result, asked)
-        self._tell(asked, result, verdict, None, launched=False)
-        return result
+    def _run(self, asked: Asked, plan: ProbePlan) -> tuple[ProbeResult, Verdict, ProbePlan]:
+        """Return the result and the verdict of a probe, which runs only if they are not known before."""
+        with self._study.read_once():
+            known = foregone(asked.config, self._study.frontier())
+            left_s = self._takes_s(asked.left, max(self._study.running, 1))
+        if known:
+            failure, verdict = known
+            return unlaunched(asked.config, failure, plan.digest), verdict, plan
+        self._job.watcher(
+            ProbeStarted(
+                case=self._case.name, trial=asked.number, config=dict(asked.config), left=asked.left, left_s=left_s
+            )
+        )
+        result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
+        return result, self._judge(result, asked), plan
 
     def _judge(self, result: ProbeResult, asked: Asked) -> Verdict:
         self._sessions.note(result)
@@ -103,47 +103,50 @@ class Probing:
         """Return whether constraints compare other configs with this config."""
         return self._compares and same_launch(config, self._space.default_at(config.get(LADDER)))
 
-    def _tell(
-        self, asked: Asked, result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, launched: bool
-    ) -> None:
-        record = kept_probe(result, verdict, plan, launched=launched, folder=self._job.bench.folder)
+    def _tell(self, asked: Asked, result: ProbeResult, verdict: Verdict, plan: ProbePlan | None) -> None:
+        folder, target = self._job.bench.folder, self._job.target(self._spec)
+        record = kept_probe(result, verdict, plan, launched=result.launched, folder=folder)
         try:
             self._study.tell(asked, verdict, record)
         except StoreError as lost:
-            raise set_aside(lost, asked.number, verdict, record, self._job.bench.folder) from lost
-        target = self._job.target(self._spec)
+            raise set_aside(lost, asked.number, verdict, record, folder) from lost
         with self._study.read_once():
-            pace = Pace.at(self._study.finished, target, self._usual_s, workers=1 + self._study.running)
-            leads, best = self._study.leads(verdict.value), self._study.best
-        self._job.watcher.probe_ended(self._case, asked, result, verdict, leads=leads, best=best, pace=pace)
+            finished = self._study.finished
+            ended = ProbeEnded.of(
+                self._case,
+                asked,
+                result,
+                verdict,
+                leads=self._job.recording is None and self._study.leads(verdict.value),
+                best=self._study.best,
+                finished=finished,
+                target=target,
+                left_s=None if target is None else self._takes_s(max(0, target - finished), 1 + self._study.running),
+            )
+        self._job.watcher(ended)
 
-    @property
-    def _usual_s(self) -> float | None:
-        """The seconds that a probe usually takes; None where none is known, or where probes take no time."""
-        return None if self._job.simulated else self._study.usual_s
-
-    def _left_s(self, asked: Asked) -> float | None:
-        """Return the seconds until the search probably ends, this probe included."""
-        usual_s = self._usual_s
-        if asked.left is None or usual_s is None:
-            return None
-        return asked.left * usual_s / max(self._study.running, 1)
+    def _takes_s(self, probes: float | None, workers: int) -> float | None:
+        """Return the seconds of so many usual probes; None where unknown, or where probes take no time."""
+        usual_s = None if self._job.simulated else self._study.usual_s
+        return None if probes is None or usual_s is None else probes * usual_s / workers
 
     def _stop(self, asked: Asked) -> Stop:
+        objective, limits = self._spec.objectives[0], self._spec.probe
+        running = Running(self._job, self._case, asked, objective, limits.iterations - limits.warmup_iterations)
+
         def stop(so_far: ProbeResult | None) -> Answer:
             if self._job.interrupted():
                 return Interrupted()
             self._study.beat(asked)
-            self._job.watcher.still_running()
+            running.show(so_far)
             return self._after_iteration(asked, so_far) if so_far else Go()
 
         return stop
 
     def _after_iteration(self, asked: Asked, so_far: ProbeResult) -> Answer:
-        """Show and report the result of a running probe so far; return whether the probe goes on."""
+        """Report the result of a running probe so far; return whether the probe goes on."""
         objectives = self._spec.objectives
         number = value(so_far, objectives[0])
-        self._job.watcher.iteration(so_far, number, error(so_far, objectives[0]))
         hopeless = (
             number is not None and not so_far.level_changed and self._study.report(asked, so_far.iterations, number)
         )
@@ -153,11 +156,36 @@ class Probing:
         rival = self._study.incumbent if competing else None
         return settled(so_far, objectives, self._spec.probe, rival)
 
-    def _slot(self, out_dir: Path, port: int) -> Slot:
-        return Slot(
-            devices=self._job.bench.devices,
-            out_dir=out_dir,
-            port=port,
-            limits=self._spec.probe,
-            variables=self._job.bench.variables,
+
+class Running:
+    """Shows the running probe to the job's watcher, as often as the job's pulse says."""
+
+    def __init__(self, job: Job, case: Case, asked: Asked, objective: str, usual_iterations: int) -> None:
+        """`usual_iterations` are those of a usual window."""
+        self._pulse, self._watcher = job.pulse, job.watcher
+        self._case, self._asked, self._objective, self._usual = case, asked, objective, usual_iterations
+        self._so_far: ProbeResult | None = None
+        if self._pulse:
+            self._began_s = self._shown_s = self._pulse.clock.now()
+            self._pulse.utilisation()  # forgets what was measured before this probe
+
+    def show(self, so_far: ProbeResult | None) -> None:
+        """Show the probe, if the last time is long enough ago; `so_far` is its result after one more iteration."""
+        self._so_far = known = so_far or self._so_far
+        if not self._pulse or (now_s := self._pulse.clock.now()) - self._shown_s < self._pulse.every_s:
+            return
+        self._shown_s = now_s
+        self._watcher(
+            ProbeRunning(
+                case=self._case.name,
+                trial=self._asked.number,
+                phase="starting" if known is None else "warm-up" if known.window_s is None else "measuring",
+                seconds=now_s - self._began_s,
+                iteration=known and known.iterations,
+                usual_iterations=self._usual,
+                value=known and value(known, self._objective),
+                error=known and error(known, self._objective),
+                samples_per_s=known and known.samples_per_s,
+                utilisation=tuple(self._pulse.utilisation()),
+            )
         )

@@ -93,37 +93,27 @@ def record_cases(job: Job, recordings: Sequence[Recording]) -> tuple[list[Record
     planned: list[Recording] = []
     outcomes: list[CaseOutcome] = []
     for recording in recordings:
-        made, outcome = _record(job, recording)
+        made, outcome = (recording, []) if job.interrupted() else _record(job, recording)
         planned.append(made)
         outcomes += outcome
     return planned, outcomes
 
 
 def _record(job: Job, recording: Recording) -> tuple[Recording, list[CaseOutcome]]:
-    if job.interrupted():
-        return recording, []
-    case = recording.case
-    noting = _noting(job, recording)
+    case, noting = recording.case, _noting(job, recording)
     ready, calibration = prepared(noting, case)
     if calibration and calibration.stopped:
-        job.watcher.case_ended(calibration)
+        job.watcher(calibration.event)
         return recording, [calibration]
     if ready is not noting:
         recording = plan_recording(ready.bench, case, recording.count)
-    return recording, optimise(_job(_noting(ready, recording), recording), [case])
+    space = ready.bench.space_for(case)
+    limited = space.auto_bounds is None and space.auto_batch is None  # trials of a calibration count for nothing here
+    purpose = record(recording.configs, limited=limited)
+    job = replace(_noting(ready, recording), purpose=purpose, trials=len(recording.configs))
+    return recording, optimise(job, [case])
 
 
 def _noting(job: Job, recording: Recording) -> Job:
     """Return the job with the circumstances of the recording, which the case's study keeps."""
     return replace(job, recording=recording.circumstances.model_dump(mode="json"))
-
-
-def _job(job: Job, recording: Recording) -> Job:
-    """Return the job that measures the list. The trials of a calibration do not count towards the list's number."""
-    space = job.bench.space_for(recording.case)
-    calibrated_too = space.auto_bounds is not None or space.auto_batch is not None
-    return replace(
-        job,
-        purpose=record(recording.configs, limited=not calibrated_too),
-        trials=len(recording.configs),
-    )

@@ -11,7 +11,7 @@ from tuner.devices.base import device_variables, open_devices
 from tuner.devices.topology import links, nccl_variables
 from tuner.errors import StudyError
 from tuner.probe.metrics import check_metrics
-from tuner.probe.plan import Device
+from tuner.probe.plan import Device, Slot
 from tuner.probe.protocols import DeviceSource
 from tuner.search.batch_calibration import BatchToFit
 from tuner.search.calibration import usual
@@ -146,6 +146,11 @@ class Workbench:
     def with_batch(self, case: Case, batch: BatchFit) -> "Workbench":
         """Return the bench with the case's batch size that is `auto`."""
         return replace(self, batches={**self.batches, case.name: batch})
+
+    def slot(self, case: Case, folder: str | Path) -> Slot:
+        """Return where a probe of a case runs, in a folder of the study's folder; `run_in` reserves its port."""
+        limits = self.spec_for(case).probe
+        return Slot(devices=self.devices, out_dir=self.folder / folder, limits=limits, variables=self.variables)
 
     def study_name(self, case: Case) -> str:
         """Return the name of the case's study in the database."""

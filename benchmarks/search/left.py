@@ -8,7 +8,7 @@ that followed, those that confirm the best included.
 
 import random
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Annotated
@@ -19,33 +19,25 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as Shown
 
-from benchmarks.search.pruning import Tally
 from tuner.job import Job
 from tuner.loop import optimise
 from tuner.replay.bench import replay_bench
 from tuner.replay.prober import ReplayedProber
 from tuner.replay.table import Table
-from tuner.store.asked import Asked
+from tuner.running.events import Event, ProbeStarted
 from tuner.store.database import Database
-from tuner.study.cases import Case
-from tuner.study.spec import ProbeSpec
 
 TABLES = Path("benchmarks/tables")
 
 
-@dataclass(slots=True)
-class Expected(Tally):
-    """Watches a search, and remembers what it expected before each trial."""
-
-    left: list[float | None] = field(default_factory=list)
-
-    def probe_started(self, case: Case, asked: Asked, *, limits: ProbeSpec, left_s: float | None) -> None:
-        self.left.append(asked.left)
-
-
 def expectations(table: Table, study: str, seed: int) -> list[tuple[float, int]]:
     """Return the expected and the actual number of trials left, this trial included, before each trial of a search."""
-    watcher = Expected()
+    lefts: list[float | None] = []
+
+    def watch(event: Event) -> None:
+        if isinstance(event, ProbeStarted):
+            lefts.append(event.left)
+
     with tempfile.TemporaryDirectory() as folder:
         bench = replay_bench(table, study, runs=Path(folder))
         bench.folder.mkdir(parents=True)
@@ -56,15 +48,14 @@ def expectations(table: Table, study: str, seed: int) -> list[tuple[float, int]]
             bench=bench,
             database=database,
             probe=prober,
-            watcher=watcher,
+            watcher=watch,
             interrupted=lambda: False,
             open_session=lambda: prober.open_session,
             simulated=True,
         )
         optimise(job, bench.trainer.cases())
         database.close()
-    count = len(watcher.left)
-    return [(left, count - place) for place, left in enumerate(watcher.left) if left is not None]
+    return [(left, len(lefts) - place) for place, left in enumerate(lefts) if left is not None]
 
 
 def main(

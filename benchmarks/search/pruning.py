@@ -23,23 +23,20 @@ from rich.console import Console
 from rich.table import Table as Shown
 
 from tuner.job import Job
+from tuner.kept.probe import PRUNED
 from tuner.loop import optimise
-from tuner.outcome import CaseOutcome, Pace
 from tuner.probe.metrics import value
+from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
+from tuner.probe.stop import Stop
 from tuner.purpose import record
 from tuner.replay.bench import replay_bench
 from tuner.replay.prober import ReplayedProber
 from tuner.replay.table import Table
-from tuner.search.standing import Standing
-from tuner.search.verdict import State, Verdict
-from tuner.store.asked import Asked
+from tuner.running.events import Event, ProbeEnded
 from tuner.store.database import Database
-from tuner.store.dropped import TakenBack
-from tuner.study.batch import BatchFit
-from tuner.study.cases import Case
 from tuner.study.space import PATIENCE, Config, config_digest
-from tuner.study.spec import ProbeSpec, PrunerSpec
+from tuner.study.spec import PrunerSpec
 
 GOOD = 0.97
 PRUNERS = {
@@ -58,47 +55,27 @@ HEADS = ("pruner", "window, GPU-s", "saved, %", "good configs lost, %", "lost pe
 
 @dataclass(slots=True)
 class Tally:
-    """Watches probes, adds up their windows and collects the stopped configs."""
+    """Watches the probes of a prober, adds up their windows and collects the stopped configs."""
 
+    prober: ReplayedProber
     window_s: float = 0.0
     stopped: frozenset[str] = frozenset()
+    last_s: float = 0.0
+    """The window of the newest probe."""
 
-    def probe_ended(
-        self,
-        case: Case,
-        asked: Asked,
-        result: ProbeResult,
-        verdict: Verdict,
-        *,
-        leads: bool,
-        best: Standing | None,
-        pace: Pace,
-    ) -> None:
-        if asked.confirms:
+    def probe(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
+        """Probe once."""
+        result = self.prober(plan, stop)
+        self.last_s = result.window_s or 0.0
+        return result
+
+    def __call__(self, event: Event) -> None:
+        """Take an event in."""
+        if not isinstance(event, ProbeEnded) or event.confirms:
             return
-        self.window_s += result.window_s or 0.0
-        if verdict.state is State.PRUNED:
-            self.stopped |= {config_digest(asked.config)}
-
-    def case_started(
-        self, case: Case, *, finished: int, target: int | None, best: Standing | None, taken_back: TakenBack
-    ) -> None: ...
-
-    def calibrating(self, case: Case, rungs: Sequence[int]) -> None: ...
-
-    def rungs_fixed(self, case: Case, rungs: Sequence[int]) -> None: ...
-
-    def fitting_batch(self, case: Case, parameter: str) -> None: ...
-
-    def batch_fitted(self, case: Case, parameter: str, batch: BatchFit) -> None: ...
-
-    def probe_started(self, case: Case, asked: Asked, *, limits: ProbeSpec, left_s: float | None) -> None: ...
-
-    def still_running(self) -> None: ...
-
-    def iteration(self, result: ProbeResult, objective: float | None, error: float | None) -> None: ...
-
-    def case_ended(self, outcome: CaseOutcome) -> None: ...
+        self.window_s += self.last_s
+        if event.status == PRUNED:
+            self.stopped |= {config_digest(event.config)}
 
 
 class Ground:
@@ -133,17 +110,17 @@ class Ground:
         configs: list[Config] = source.sample(self._configs, len(self._configs))
         spec = self._bench.spec.model_copy(update={"pruner": pruner or PrunerSpec(name="none")})
         bench = replace(self._bench, spec=spec)
-        tally, prober = Tally(), ReplayedProber(self._table, self._table.header.objective, noise=source)
+        tally = Tally(ReplayedProber(self._table, self._table.header.objective, noise=source))
         with closing(Database(f"sqlite:///{folder / f'{seed}.db'}")) as database:
             job = Job(
                 bench=bench,
                 database=database,
-                probe=prober,
+                probe=tally.probe,
                 watcher=tally,
                 interrupted=lambda: False,
                 trials=len(configs),
                 purpose=replace(record(configs), competing=pruner is not None),
-                open_session=lambda: prober.open_session,
+                open_session=lambda: tally.prober.open_session,
             )
             optimise(job, bench.trainer.cases())
         return tally

@@ -17,14 +17,10 @@ from typing import Annotated
 
 import optuna
 import typer
-from rich.console import Console
 
 from benchmarks.search import surfaces, twists
-from tuner.cli.progress import ProgressView
-from tuner.cli.screen import LineScreen
 from tuner.job import Job
 from tuner.loop import optimise
-from tuner.probe.clock import MonotonicClock
 from tuner.replay.bench import replay_bench
 from tuner.replay.prober import ReplayedProber
 from tuner.replay.table import Table
@@ -58,7 +54,6 @@ def chosen(table: Table, sampler: str, seed: int, folder: Path) -> list[list[obj
         bench=bench,
         database=database,
         probe=prober,
-        watcher=ProgressView(LineScreen(Console(quiet=True)), MonotonicClock()),
         interrupted=lambda: False,
         open_session=lambda: prober.open_session,
     )

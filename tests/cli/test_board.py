@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tuner.cli.board import BARS, POINTS, Board, sparkline
-from tuner.cli.events import (
-    Best,
+from tuner.running.events import (
     CaseEnded,
     CaseStarted,
     Event,
+    Leader,
     Phase,
     ProbeEnded,
     ProbeRunning,
@@ -27,12 +27,12 @@ def study(*cases: str, devices: tuple[str, ...] = ("cuda:0", "cuda:1")) -> Study
     )
 
 
-def begun(case: str = "walk", *, best: Best | None = None) -> CaseStarted:
+def begun(case: str = "walk", *, best: Leader | None = None) -> CaseStarted:
     return CaseStarted(case=case, finished=2, target=24, best=best, saved=0, to_repeat=0)
 
 
 def probe(trial: int = 7, case: str = "walk", *, left_s: float | None = None) -> ProbeStarted:
-    return ProbeStarted(case=case, trial=trial, config={"num_envs": 4096}, left_s=left_s)
+    return ProbeStarted(case=case, trial=trial, config={"num_envs": 4096}, left=None, left_s=left_s)
 
 
 def running(
@@ -68,7 +68,7 @@ def ended(case: str = "walk", *, left_s: float | None = None) -> ProbeEnded:
         confirms=False,
         origin=None,
         seconds=64.0,
-        best=Best(value=61.25, error=0.8, trial=7),
+        best=Leader(value=61.25, error=0.8, trial=7),
         finished=3,
         target=24,
         counts=True,
@@ -89,7 +89,7 @@ def shown(*events: Event | tuple[Event, str], width: int = 100, height: int = 25
 
 
 def test_a_case_shows_its_trials_and_its_best_with_the_error() -> None:
-    best = Best(value=61.25, error=0.8, trial=1)
+    best = Leader(value=61.25, error=0.8, trial=1)
     assert shown(study(), begun(best=best)) == ["walk  2 of 24 trials, best min_avg_util 61.2 ± 0.8 (#1)"]
     assert shown(study(), begun()) == ["walk  2 of 24 trials, no best yet"]
     assert shown(study()) == ["walk  waiting"]
@@ -133,7 +133,7 @@ def test_what_a_probe_did_is_gone_with_its_end() -> None:
     assert shown(study(), begun(), probe(), running(), ended()) == [
         "walk  3 of 24 trials, best min_avg_util 61.2 ± 0.8 (#7)"
     ]
-    over = CaseEnded(case="walk", ending="target reached", probed=1, why=None)
+    over = CaseEnded(case="walk", ending="the trial budget is used", probed=1, why=None)
     assert shown(study(), begun(), probe(), ended(), over)[0].endswith("(#7), ended")
 
 
@@ -168,7 +168,7 @@ def test_a_worker_that_has_ended_shows_nothing() -> None:
 
 def test_cases_that_do_not_fit_share_a_line() -> None:
     cases = [f"case_{number}" for number in range(25)]
-    over = CaseEnded(case="case_0", ending="target reached", probed=1, why=None)
+    over = CaseEnded(case="case_0", ending="the trial budget is used", probed=1, why=None)
     lines = shown(study(*cases), begun("case_0"), over, begun("case_1"), probe(case="case_1"), height=12)
     assert lines == [
         "case_1  2 of 24 trials, no best yet",

@@ -1,33 +1,26 @@
 """The line that a user reads about each trial while a study runs."""
 
-import io
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from tests_loop import CASE, DEVICES, failed, measured
 
-from tuner.cli.progress import ProgressView
-from tuner.cli.screen import LineScreen
-from tuner.outcome import Pace
+from tuner.cli.lines import line
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
+from tuner.running.events import ProbeEnded
 from tuner.search.verdict import judge
 from tuner.store.asked import Asked
 from tuner.study.constraints import read_constraint
 from tuner.study.spec import ProbeSpec
-from tuner.testing.clock import FakeClock
 from tuner.testing.trainer import scripted_plan
 
 
 @pytest.fixture
 def plan(tmp_path: Path) -> ProbePlan:
     return scripted_plan(tmp_path, DEVICES, ProbeSpec())
-
-
-ENDLESS = Pace(finished=1, target=None)
 
 
 def told(
@@ -37,15 +30,18 @@ def told(
     origin: str | None = None,
     leads: bool = False,
     confirms: bool = False,
-    pace: Pace = ENDLESS,
+    finished: int = 1,
+    target: int | None = None,
+    left_s: float | None = None,
 ) -> str:
     """Return the line of a trial."""
-    console = Console(file=io.StringIO(), width=200)
     asked = Asked(number=7, config=result.config, attempt=1, cold=True, origin=origin, confirms=confirms)
     verdict = judge(result, *(objectives or ("min_avg_util",)), constraints=[read_constraint("samples_per_s", bound)])
-    view = ProgressView(LineScreen(console), FakeClock())
-    view.probe_ended(CASE, asked, result, verdict, leads=leads, best=None, pace=pace)
-    return console.file.getvalue().strip()  # pyright: ignore[reportAttributeAccessIssue]
+    event = ProbeEnded.of(
+        CASE, asked, result, verdict, leads=leads, best=None, finished=finished, target=target, left_s=left_s
+    )
+    text, _ = line(event) or ("", "")
+    return text.strip()
 
 
 def test_samples_stand_beside_utilisation(plan: ProbePlan) -> None:
@@ -60,18 +56,19 @@ def test_the_total_batch_stands_beside_the_config(plan: ProbePlan) -> None:
 
 def test_the_place_in_the_search_and_the_time_left_are_told(plan: ProbePlan) -> None:
     result = replace(measured(plan, 61.25), samples_per_s=15000.4)
-    line = told(result, leads=True, pace=Pace.at(3, 24, 20.0, workers=2))
+    line = told(result, leads=True, finished=3, target=24, left_s=210.0)
     assert line.startswith("#7 (trial 3 of 24) num_envs=32: ok 61.2, 15000 samples/s, best so far (")
     assert line.endswith("(20.0 s; up to 21 more, about 3 min 30 s)")
-    assert told(result, pace=Pace.at(24, 24, 20.0, workers=1)).endswith("samples/s (20.0 s)")
-    assert told(result, pace=Pace.at(3, None, 20.0, workers=1)).endswith("samples/s (20.0 s)")
+    assert told(result, finished=24, target=24, left_s=0.0).endswith("samples/s (20.0 s)")
+    assert told(result, finished=3).endswith("samples/s (20.0 s)")
 
 
 def test_what_does_not_count_towards_the_target_has_no_place(plan: ProbePlan) -> None:
-    pace = Pace.at(3, 24, None, workers=1)
-    assert told(measured(plan, 61.25), confirms=True, pace=pace).startswith("#7 num_envs=32")
-    assert told(failed(plan, FailureKind.NCCL), pace=pace).startswith("#7 num_envs=32: nccl")
-    assert told(failed(plan, FailureKind.GPU_OOM), pace=pace).startswith("#7 (trial 3 of 24) num_envs=32: gpu_oom")
+    assert told(measured(plan, 61.25), confirms=True, finished=3, target=24).startswith("#7 num_envs=32")
+    assert told(failed(plan, FailureKind.NCCL), finished=3, target=24).startswith("#7 num_envs=32: nccl")
+    assert told(failed(plan, FailureKind.GPU_OOM), finished=3, target=24).startswith(
+        "#7 (trial 3 of 24) num_envs=32: gpu_oom"
+    )
 
 
 def test_a_number_has_its_error(plan: ProbePlan) -> None:
@@ -101,6 +98,11 @@ def test_a_config_that_may_not_be_the_best_says_why(plan: ProbePlan) -> None:
 
 def test_a_failure_has_its_detail(plan: ProbePlan) -> None:
     assert "nccl: because (" in told(failed(plan, FailureKind.NCCL))
+
+
+def test_why_a_probe_ended_early_is_told_apart_from_what_its_numbers_suffered(plan: ProbePlan) -> None:
+    line = told(replace(measured(plan, 50.0), stopped="median after 9 iteration(s)", notes=("others worked",)))
+    assert "pruned: median after 9 iteration(s); others worked (" in line
 
 
 def test_what_comes_from_another_case_says_so(plan: ProbePlan) -> None:

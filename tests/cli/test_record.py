@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests_cli import Tuner, run_in, study_file
 
+from tuner.outcome import Ending
+
 LADDER = {"num_envs": {"ladder": [8, 12, 16]}}
 
 
@@ -175,7 +177,7 @@ def test_what_replayed_probes_took_is_no_time_of_the_replay_s_own(tuner: Tuner, 
     study = study_file(tmp_path, search={"sampler": "random"})  # which prices of probes do not end
     replay = ("optimize", "--study", study, "--replay", table, "--n-trials", 2, "--hours", 24)
     code, out, _ = tuner(*replay)
-    assert (code, "target reached, 2 trial(s) this time" in out) == (0, True)
+    assert (code, f"{Ending.TARGET}, 2 trial(s) this time" in out) == (0, True)
 
 
 def test_another_recording_of_a_case_is_replayed_in_a_folder_of_its_own(

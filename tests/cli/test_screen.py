@@ -12,7 +12,8 @@ from test_board import begun, ended, probe, running, study
 from tests_docs import of
 
 from tuner.cli.board import Board
-from tuner.cli.events import (
+from tuner.cli.screen import JsonScreen, LineScreen, LiveScreen, open_screen
+from tuner.running.events import (
     KINDS,
     BatchFitStarted,
     BatchFitted,
@@ -25,7 +26,6 @@ from tuner.cli.events import (
     from_json,
     to_json,
 )
-from tuner.cli.screen import JsonScreen, LineScreen, LiveScreen, open_screen
 
 EVENTS: list[Event] = [
     study(),
@@ -37,7 +37,7 @@ EVENTS: list[Event] = [
     probe(left_s=60.0),
     running(utilisation=(50.0, 100.0)),
     ended(),
-    CaseEnded(case="walk", ending="target reached", probed=1, why=None),
+    CaseEnded(case="walk", ending="the trial budget is used", probed=1, why=None),
     StudyEnded(study="demo", cases=({"case": "walk", "best": None},)),
 ]
 
@@ -76,6 +76,7 @@ def test_json_lines_name_event_and_worker() -> None:
         "case": "walk",
         "trial": 7,
         "config": {"num_envs": 4096},
+        "left": None,
         "left_s": 60.0,
     }
 

@@ -14,46 +14,18 @@ from tuner.export.read import read_tables
 from tuner.export.write import export_study
 from tuner.job import Job
 from tuner.loop import optimise
-from tuner.outcome import CaseOutcome, Ending, Pace
-from tuner.probe.result import ProbeResult
+from tuner.outcome import CaseOutcome, Ending
 from tuner.purpose import RECOVER
 from tuner.replay.bench import TableSource, TableTrainer, replay_bench
 from tuner.replay.prober import ReplayedProber
 from tuner.replay.table import Table
-from tuner.search.standing import Standing
-from tuner.search.verdict import Verdict
-from tuner.store.asked import Asked
-from tuner.study.cases import Case
+from tuner.running.events import ProbeEnded
 from tuner.testing.contracts import check_device_source
 from tuner.testing.trainers import check_trainer
 from tuner.workbench import Workbench
 
 if TYPE_CHECKING:
     from conftest import Made
-
-
-class Timed(Quiet):
-    """A watcher that adds up the seconds of the probes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.total_s = 0.0
-        self.cold = 0
-
-    def probe_ended(
-        self,
-        case: Case,
-        asked: Asked,
-        result: ProbeResult,
-        verdict: Verdict,
-        *,
-        leads: bool,
-        best: Standing | None,
-        pace: Pace,
-    ) -> None:
-        super().probe_ended(case, asked, result, verdict, leads=leads, best=best, pace=pace)
-        self.total_s += result.total_s
-        self.cold += not result.warm
 
 
 def study_file(folder: Path, **changes: Any) -> str:
@@ -67,8 +39,8 @@ def study_file(folder: Path, **changes: Any) -> str:
 
 def searched(
     made: "Made", bench: Workbench, folder: Path, *, recover: bool = False
-) -> tuple[CaseOutcome, Timed, ReplayedProber]:
-    prober, watcher = ReplayedProber(made.table, *bench.spec.objectives), Timed()
+) -> tuple[CaseOutcome, Quiet, ReplayedProber]:
+    prober, watcher = ReplayedProber(made.table, *bench.spec.objectives), Quiet()
     with opened(folder) as database:
         job = Job(
             bench=bench,
@@ -205,8 +177,8 @@ def test_a_study_runs_as_it_would_for_real(made: "Made", tmp_path: Path) -> None
     bench = replay_bench(made.table, study_file(tmp_path))
     outcome, watcher, prober = searched(made, bench, tmp_path)
     assert outcome.ending is Ending.TARGET
-    assert watcher.cold >= 1
-    assert prober.spent_s == pytest.approx(watcher.total_s)
+    assert any(event.confirms for event in watcher.of(ProbeEnded))
+    assert prober.spent_s == pytest.approx(sum(event.seconds for event in watcher.of(ProbeEnded)))
     best = reader(tmp_path, "search").best["walk"]
     assert best.probe.warm is False
     assert best.value == pytest.approx(sum(readings(dict(best.config))) / 7)

@@ -1,28 +1,32 @@
 """A study with scripted probes, for tests of the loop."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from tests_database import empty_database, no_power_cut
 
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
-from tuner.outcome import CaseOutcome, Pace
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import Device, ProbePlan, Slot
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.probe.stop import Enough, Pruned, Stop
-from tuner.search.standing import Standing
-from tuner.search.verdict import Verdict
-from tuner.store.asked import Asked
+from tuner.running.events import (
+    BatchFitted,
+    CalibrationStarted,
+    CaseStarted,
+    Event,
+    LadderFixed,
+    ProbeEnded,
+    ProbeStarted,
+)
 from tuner.store.database import Database
-from tuner.store.dropped import TakenBack
-from tuner.study.batch import BatchFit
 from tuner.study.cases import Case
 from tuner.study.space import Config
-from tuner.study.spec import ProbeSpec, StudySpec
+from tuner.study.spec import StudySpec
 from tuner.testing.devices import Recording, ReplayedSource
 from tuner.trainers.base import LadderEnd
 from tuner.trainers.command import CommandTrainer
@@ -30,6 +34,7 @@ from tuner.workbench import Workbench
 
 DEVICES = tuple(Device(name=f"cuda:{index}", model="x") for index in range(2))
 CASE = Case(name="walk")
+Kind = TypeVar("Kind", bound=Event)
 
 
 class WithSessions(CommandTrainer):
@@ -91,55 +96,40 @@ class Quiet:
     """A watcher that remembers the events."""
 
     def __init__(self) -> None:
-        self.told_status: list[str] = []
-        self.led: list[bool] = []
-        self.paces: list[Pace] = []
-        self.launched: list[Config] = []
-        self.calibrated_at: list[list[int]] = []
-        self.fixed: list[tuple[int, ...]] = []
-        self.fitting: list[str] = []
-        self.fitted: list[BatchFit] = []
+        self.events: list[Event] = []
 
-    def case_started(
-        self, case: Case, *, finished: int, target: int | None, best: Standing | None, taken_back: TakenBack
-    ) -> None:
-        self.taken_back = taken_back
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
 
-    def calibrating(self, case: Case, rungs: Sequence[int]) -> None:
-        self.calibrated_at.append(list(rungs[:2]))
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        """Return the events of one kind."""
+        return [event for event in self.events if isinstance(event, kind)]
 
-    def rungs_fixed(self, case: Case, rungs: Sequence[int]) -> None:
-        self.fixed.append(tuple(rungs))
+    @property
+    def told_status(self) -> list[str]:
+        return [event.status for event in self.of(ProbeEnded)]
 
-    def fitting_batch(self, case: Case, parameter: str) -> None:
-        self.fitting.append(parameter)
+    @property
+    def launched(self) -> list[Config]:
+        return [event.config for event in self.of(ProbeStarted)]
 
-    def batch_fitted(self, case: Case, parameter: str, batch: BatchFit) -> None:
-        self.fitted.append(batch)
+    @property
+    def calibrated_at(self) -> list[list[int]]:
+        return [list(event.rungs[:2]) for event in self.of(CalibrationStarted)]
 
-    def probe_started(self, case: Case, asked: Asked, *, limits: ProbeSpec, left_s: float | None) -> None:
-        self.launched.append(asked.config)
+    @property
+    def fixed(self) -> list[tuple[int, ...]]:
+        return [event.rungs for event in self.of(LadderFixed)]
 
-    def still_running(self) -> None: ...
+    @property
+    def fitted(self) -> list[BatchFitted]:
+        return self.of(BatchFitted)
 
-    def iteration(self, result: ProbeResult, objective: float | None, error: float | None) -> None: ...
-
-    def probe_ended(
-        self,
-        case: Case,
-        asked: Asked,
-        result: ProbeResult,
-        verdict: Verdict,
-        *,
-        leads: bool,
-        best: Standing | None,
-        pace: Pace,
-    ) -> None:
-        self.paces.append(pace)
-        self.led.append(leads)
-        self.told_status.append(verdict.status)
-
-    def case_ended(self, outcome: CaseOutcome) -> None: ...
+    @property
+    def taken_back(self) -> tuple[int, int]:
+        """How many trials were saved, and how many are to be repeated, when the last case began."""
+        begun = self.of(CaseStarted)[-1]
+        return begun.saved, begun.to_repeat
 
 
 def measured(plan: ProbePlan, util_pct: float) -> ProbeResult:

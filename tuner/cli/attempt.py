@@ -2,6 +2,7 @@
 
 import shlex
 from contextlib import closing
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -20,12 +21,11 @@ from tuner.errors import TunerError
 from tuner.export.words import in_words, with_error
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import error, value
-from tuner.probe.out_dir import reserved_out_dir
-from tuner.probe.plan import ProbePlan, Slot
-from tuner.probe.port import reserved_port
+from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Go, Interrupted
 from tuner.prober import open_prober
+from tuner.running.launching import run_in
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.variables import shell_join
@@ -60,19 +60,13 @@ def attempt(
 
 
 def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> tuple[ProbePlan, ProbeResult]:
-    with reserved_out_dir(bench.folder / "try" / case.name) as out_dir, reserved_port() as port:
-        slot = Slot(
-            devices=bench.devices,
-            out_dir=out_dir,
-            port=port,
-            limits=bench.spec_for(case).probe,
-            variables=bench.variables,
-        )
-        plan = bench.trainer.plan(case, config, slot)
+    def run(plan: ProbePlan) -> tuple[ProbePlan, ProbeResult]:
         console.print(f"case {case.name}: {in_words(config)}")
         console.print(f"command: {shell_join(plan.argv)}")
         with interruptible(console) as asked, closing(open_prober(bench, console.print)) as prober:
             return plan, prober(plan, lambda _: Interrupted() if asked.is_set() else Go())
+
+    return run_in(bench.slot(case, f"try/{case.name}"), partial(bench.trainer.plan, case, config), run)
 
 
 def _counted(plan: ProbePlan, matched: int) -> str:

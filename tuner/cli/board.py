@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from tuner.cli.events import (
-    Best,
+from tuner.cli.lines import numbers
+from tuner.export.words import in_words, with_error
+from tuner.running.events import (
     CaseEnded,
     CaseStarted,
     Event,
+    Leader,
     ProbeEnded,
     ProbeRunning,
     ProbeStarted,
     StudyStarted,
 )
-from tuner.cli.lines import numbers
-from tuner.export.words import in_words, with_error
 from tuner.units import duration
 
 BARS, PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
@@ -37,7 +37,7 @@ class _Case:
 
     finished: int = 0
     target: int | None = None
-    best: Best | None = None
+    best: Leader | None = None
     left_s: float | None = None
     """The seconds until the target, which a search may not need."""
     state: str = "waiting"

@@ -196,10 +196,14 @@ def safe_rungs(study: StudyReader) -> list[str]:
         groups.setdefault(case.method, []).append(case.name)
     if len(groups) > 1:
         groups["all cases"] = [case.name for case in study.cases]
-    safe = {group: safe_num_envs(study, names) for group, names in groups.items()}
+    alike: dict[int | None, list[str]] = {}
+    for group, names in groups.items():
+        alike.setdefault(safe_num_envs(study, names), []).append(group)
     return [
-        f"{group}: {'no num_envs is' if rung is None else f'{LADDER} {rung} is'} known to be safe for every case"
-        for group, rung in safe.items()
+        f"{', '.join(named)}: {LADDER} {rung} is known to be safe for every case"
+        if rung is not None
+        else f"{', '.join(named)}: no {LADDER} is known to be safe for every case"
+        for rung, named in alike.items()
     ]
 
 

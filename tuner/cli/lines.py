@@ -1,6 +1,8 @@
 """The line of text for each event of a running study. Pure."""
 
-from tuner.cli.events import (
+from tuner.cli.loaded import fitted, ladder, to_be_fitted, to_be_made
+from tuner.export.words import in_words, with_error
+from tuner.running.events import (
     BatchFitStarted,
     BatchFitted,
     CalibrationStarted,
@@ -10,8 +12,6 @@ from tuner.cli.events import (
     LadderFixed,
     ProbeEnded,
 )
-from tuner.cli.loaded import fitted, ladder, to_be_fitted, to_be_made
-from tuner.export.words import in_words, with_error
 from tuner.units import duration
 
 Line = tuple[str, str]
@@ -56,7 +56,7 @@ def _begun(event: CaseStarted) -> str:
 def _trial(event: ProbeEnded) -> str:
     best = ", best so far" if event.leads else ""
     number = f" {numbers(event.values, event.error, event.samples_per_s)}" if event.values else ""
-    why = "".join(f"{';' if event.values else ':'} {note}" for note in event.notes)
+    why = "".join(f"{';' if event.values or place else ':'} {note}" for place, note in enumerate(event.notes))
     took = duration(event.seconds) + (", by the plain command" if event.confirms else "")
     took += f", from {event.origin}" if event.origin else ""
     place = f" (trial {event.finished} of {event.target})" if event.counts else ""

@@ -12,7 +12,6 @@ from tuner.budget import Budget
 from tuner.cli.chosen import Cases
 from tuner.cli.console import open_console
 from tuner.cli.document import plain
-from tuner.cli.events import StudyEnded
 from tuner.cli.front import front_tables
 from tuner.cli.hints import at_the_top, notes, out_of_time, script_of_best, written
 from tuner.cli.options import RUNS, Devices, Hours, Launcher, Runs, Storage, Study, database_url
@@ -29,6 +28,7 @@ from tuner.export.query import StudyReader
 from tuner.export.summary import CaseSummary, summarise
 from tuner.export.write import export_study
 from tuner.probe.clock import MonotonicClock
+from tuner.running.events import StudyEnded
 from tuner.study.cases import Case
 from tuner.workbench import Workbench
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
@@ -191,14 +191,7 @@ def first_config(bench: Workbench, case: Case, settings: Sequence[str]) -> Confi
 
 def _slot(bench: Workbench, case: Case, folder: str, *, to_train: bool = False) -> Slot:
     with reserved_port() as port:
-        return Slot(
-            devices=bench.devices,
-            out_dir=bench.folder / folder,
-            port=port,
-            limits=bench.spec_for(case).probe,
-            variables=bench.variables,
-            to_train=to_train,
-        )
+        return replace(bench.slot(case, folder), port=port, to_train=to_train)
 
 
 def _config(space: Space, first: Config, settings: Sequence[str]) -> Config:

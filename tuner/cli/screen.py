@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from rich.console import Console
 from rich.live import Live
 
 from tuner.cli.board import Board
-from tuner.cli.events import Event, to_json
 from tuner.cli.lines import line
+from tuner.running.events import Event, to_json
 
 FRAME_S = 0.5
 """The seconds between two pictures of the live view."""
@@ -21,35 +21,27 @@ CLOSE_S = 5.0
 """The seconds that the end of a command waits for a terminal that takes no text, for example after Ctrl-S."""
 
 
-class Screen(Protocol):
-    """Shows what happens in a study."""
+class Screen:
+    """Shows what happens in a study; by itself it shows nothing."""
 
-    @property
-    def every_s(self) -> float | None:
-        """How many seconds apart a running probe is shown; None where it is not."""
-        ...
+    every_s: float | None = None
+    """How many seconds apart a running probe is shown; None where it is not."""
 
     def show(self, event: Event, worker: str = "") -> None:
         """Show an event; `worker` names the worker of a team that the event comes from."""
-        ...
 
     def say(self, text: str, style: str = "") -> None:
         """Show a line of text; `style` is one of rich's styles."""
-        ...
 
     def forget(self, worker: str) -> None:
         """Show nothing more of a worker's probe: the worker has ended."""
-        ...
 
     def close(self) -> None:
         """Show what is not shown yet, and remove what is live. Harmless to repeat."""
-        ...
 
 
-class LineScreen:
+class LineScreen(Screen):
     """Prints a line for each event that has a line."""
-
-    every_s: float | None = None
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -64,17 +56,11 @@ class LineScreen:
         """Print a line."""
         self._console.print(text, style=style)
 
-    def forget(self, worker: str) -> None:
-        """Nothing is live."""
 
-    def close(self) -> None:
-        """Nothing is live."""
+class JsonScreen(Screen):
+    """Writes each event as a line of JSON. Lines of text are for people, who read the standard error."""
 
-
-class JsonScreen:
-    """Writes each event as a line of JSON; see `tuner.cli.events`."""
-
-    every_s: float | None = 1.0
+    every_s = 1.0
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -84,24 +70,15 @@ class JsonScreen:
         self._stream.write(f"{to_json(event, worker)}\n")
         self._stream.flush()
 
-    def say(self, text: str, style: str = "") -> None:
-        """Lines of text are for people, who read the standard error."""
 
-    def forget(self, worker: str) -> None:
-        """Nothing is live."""
-
-    def close(self) -> None:
-        """Nothing is live."""
-
-
-class LiveScreen:
+class LiveScreen(Screen):
     """Prints lines, and keeps a live view below them.
 
     A thread of its own prints, so that neither rendering nor a terminal that takes no text delays a probe. If rendering
     fails, the lines go on without the live view.
     """
 
-    every_s: float | None = FRAME_S
+    every_s = FRAME_S
 
     def __init__(self, console: Console, board: Board) -> None:
         self._lines = LineScreen(console)

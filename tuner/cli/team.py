@@ -9,7 +9,6 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from tuner.cli.events import from_json
 from tuner.cli.introduction import introduction
 from tuner.cli.options import STORAGE_VARIABLE, as_words
 from tuner.cli.screen import Screen, open_screen
@@ -21,6 +20,7 @@ from tuner.devices.nvml import Nvml
 from tuner.errors import TunerError
 from tuner.export.summary import CaseSummary
 from tuner.export.write import prepare_folder
+from tuner.running.events import from_json
 from tuner.store.database import Database
 from tuner.study.load import load
 from tuner.workers.groups import device_groups

@@ -12,18 +12,17 @@ import typer
 from rich.console import Console
 
 from tuner.cli.console import fall_silent
-from tuner.cli.events import StudyStarted
 from tuner.cli.hints import complaint, without_success
 from tuner.cli.introduction import introduction
-from tuner.cli.progress import ProgressView
 from tuner.cli.screen import Screen, open_screen
 from tuner.errors import TunerError
 from tuner.export.summary import CaseSummary
 from tuner.export.write import prepare_folder
-from tuner.job import Job
+from tuner.job import Job, Pulse
 from tuner.outcome import CaseOutcome
 from tuner.probe.clock import MonotonicClock
 from tuner.probe.protocols import Prober
+from tuner.running.events import Event, ProbeEnded, StudyStarted
 from tuner.store.database import Database
 from tuner.study.cases import Case
 from tuner.workbench import Workbench
@@ -57,20 +56,30 @@ def at_work(
     database = Database(url)
     introduction(console, bench, cases, database.shown_url)
     screen = screen or open_screen(console)
-    view = ProgressView(screen, MonotonicClock(), prober.utilisation)
-    screen.show(started(bench, cases))
+    shown = screen.show
+    any_told = False
+
+    def watch(event: Event) -> None:
+        nonlocal any_told
+        any_told = any_told or isinstance(event, ProbeEnded)
+        shown(event)
+
+    every_s, clock = screen.every_s, MonotonicClock()
+    pulse = None if every_s is None else Pulse(every_s=every_s, clock=clock, utilisation=prober.utilisation)
+    watch(started(bench, cases))
     try:
         with interruptible(console, led=led) as interrupted, closing(prober), closing(database), closing(screen):
             yield Job(
                 bench=bench,
                 database=database,
                 probe=prober,
-                watcher=view,
                 interrupted=interrupted.is_set,
+                watcher=watch,
+                pulse=pulse,
                 open_session=lambda: prober.open_session,
             )
     except TunerError:
-        if view.trials:
+        if any_told:
             with suppress(TunerError):  # the error that has ended the job is more important
                 show()
         raise

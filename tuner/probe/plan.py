@@ -49,8 +49,8 @@ class Slot:
     devices: tuple[Device, ...]
     out_dir: Path
     """The folder of this probe alone, empty or not made yet; absolute."""
-    port: int
-    """A free TCP port at which the ranks meet."""
+    port: int = 0
+    """A free TCP port at which the ranks meet; 0 before one is reserved."""
     limits: ProbeSpec
     variables: Mapping[str, str] = field(default_factory=dict)
     """The environment variables that the study sets and that the topology of the devices needs."""

@@ -1,7 +1,8 @@
 """Runs a race: trains its configs in turns, keeps each run, and says how the race stands."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import Protocol
 
@@ -10,13 +11,11 @@ from tuner.export.words import in_words
 from tuner.job import Job
 from tuner.kept.race import KeptRun, scored_by
 from tuner.probe.kinds import Blame, FailureKind
-from tuner.probe.out_dir import reserved_out_dir
-from tuner.probe.plan import Slot
-from tuner.probe.port import reserved_port
 from tuner.probe.result import Failure
 from tuner.racing.entrants import Entrant
 from tuner.racing.following import Following, run_limits
 from tuner.racing.rounds import Round, better_half, rounds, turns
+from tuner.running.launching import run_in
 from tuner.search.scores import Mean, constant, means, standings, thinned
 from tuner.study.cases import Case
 from tuner.study.launch import same_launch
@@ -169,23 +168,17 @@ class Race:
     def _train(self, entrant: Entrant, seed: int, seconds: float) -> KeptRun | None:
         """Train a config from scratch; None where the user stopped the run."""
         bench = self._job.bench
-        folder = bench.folder / "races" / self._case.name
         following = Following(seconds, self._job.interrupted)
-        with reserved_port() as port, reserved_out_dir(folder / f"{len(self._runs.read()):04d}") as out_dir:
-            slot = Slot(
-                devices=bench.devices,
-                out_dir=out_dir,
-                port=port,
-                limits=run_limits(bench.spec_for(self._case).probe, seconds),
-                variables=bench.variables,
-                seed=seed,
+        slot = bench.slot(self._case, f"races/{self._case.name}/{len(self._runs.read()):04d}")
+        try:
+            result = run_in(
+                replace(slot, limits=run_limits(slot.limits, seconds), seed=seed),
+                partial(bench.trainer.plan, self._case, entrant.config),
+                lambda plan: self._job.probe(plan, following),
             )
-            try:
-                plan = bench.trainer.plan(self._case, entrant.config, slot)
-                result = self._job.probe(plan, following)
-            except TrainerError as refusal:
-                failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="trainer", detail=str(refusal))
-                return KeptRun(config=entrant.config, seed=seed, seconds=seconds, failure=_in_words(failure))
+        except TrainerError as refusal:
+            failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="trainer", detail=str(refusal))
+            return KeptRun(config=entrant.config, seed=seed, seconds=seconds, failure=_in_words(failure))
         following.note(result)
         failure = None if following.is_whole else result.failure
         if failure and failure.kind == FailureKind.INTERRUPTED:

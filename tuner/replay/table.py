@@ -29,7 +29,7 @@ _AMOUNTS = (
     *("total_s", "start_up_s", "window_s", "trained_s", "ready_s"),
     *("iterations", "samples", "samples_per_s", "samples_per_s_se"),
 )
-"""The columns that hold no negative number."""
+"""The columns that hold no negative number; the result has fields of the same names."""
 _NEVER_UNKNOWN = ("started_at", "total_s", "iterations", "warm", "devices")
 """The columns in which every probe has a value."""
 
@@ -166,23 +166,14 @@ def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Rec
         else None
     )
     result = ProbeResult(
+        **{name: row[name] for name in (*_AMOUNTS, "started_at", "warm")}
+        | {"trained_s": row["trained_s"] or row["window_s"]},
         config={name: _own(row[name], spec) for name, spec in space.items() if row[name] is not None},
         plan_digest="",
-        started_at=row["started_at"],
-        total_s=row["total_s"],
-        start_up_s=row["start_up_s"],
-        window_s=row["window_s"],
-        trained_s=row["trained_s"] or row["window_s"],
-        iterations=row["iterations"],
-        samples=row["samples"],
-        samples_per_s=row["samples_per_s"],
-        samples_per_s_se=row["samples_per_s_se"],
         busy_spread_pct=row["busy_spread"],
         alloc_retries=None if row["alloc_retries"] is None else int(row["alloc_retries"]),
         devices=tuple(DeviceSummary(**device) for device in storable(json.loads(row["devices"]))),
         failure=failure,
-        warm=row["warm"],
-        ready_s=row["ready_s"],
     )
     return Recorded(result=result, series=tuple(row["series"] or ()), session_key=row["session_key"])
 

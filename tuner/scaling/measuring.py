@@ -9,12 +9,11 @@ from pathlib import Path
 from tuner.devices.base import device_variables, part_of
 from tuner.devices.topology import nccl_variables
 from tuner.errors import TrainerError
-from tuner.probe.out_dir import reserved_out_dir
-from tuner.probe.plan import Slot
-from tuner.probe.port import reserved_port
+from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.protocols import DeviceSource, Prober
 from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Answer, Go, Interrupted, More, Stop
+from tuner.running.launching import run_in
 from tuner.scaling.planning import Run, Team
 from tuner.scaling.results import Point
 from tuner.study.cases import Case
@@ -86,24 +85,21 @@ class Measuring:
         config = subject.config(run.size, run.mode != "apart")
         source, prober = self._open[team]
         wanted = self._folder / "-".join(map(str, filter(None, (run.subject, run.size, run.mode, team.route))))
-        with reserved_out_dir(wanted) as out_dir, reserved_port() as port:
-            slot = Slot(
-                devices=source.devices,
-                out_dir=out_dir,
-                port=port,
-                limits=subject.limits,
-                variables={
-                    **device_variables(source.devices),
-                    **nccl_variables("off" if team.route == "host" else "on", ()),
-                    **subject.variables,
-                },
-            )
+        variables = {
+            **device_variables(source.devices),
+            **nccl_variables("off" if team.route == "host" else "on", ()),
+            **subject.variables,
+        }
+
+        def plan(slot: Slot) -> ProbePlan:
             warm = subject.trainer.warm_plan(subject.case, config, slot) if subject.limits.warm else None
-            plan = warm or subject.trainer.plan(subject.case, config, slot)
-            try:
-                return prober(plan, together.stop(place))
-            finally:
-                together.ended(place)
+            return warm or subject.trainer.plan(subject.case, config, slot)
+
+        slot = Slot(devices=source.devices, out_dir=wanted, limits=subject.limits, variables=variables)
+        try:
+            return run_in(slot, plan, lambda planned: prober(planned, together.stop(place)))
+        finally:
+            together.ended(place)
 
 
 class _Together:

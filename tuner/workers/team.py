@@ -20,7 +20,7 @@ END_S = 90.0
 """The seconds that a worker gets to end its probe when the team ends."""
 
 Line = Mapping[str, Any]
-"""A line of a worker's output: an event of `tuner.cli.events`, or `{"complaint": text}`."""
+"""A line of a worker's output: an event of `tuner.running.events`, or `{"complaint": text}`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,16 +1,23 @@
-"""What happens while a study runs, as records: each becomes text, a live view, or a line of JSON (docs/watching.md)."""
+"""What happens while a study runs: the loop tells each event, which becomes text, a live view, or a line of JSON."""
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
 
-from tuner.cli.document import plain
+from tuner.probe.result import ProbeResult
+from tuner.search.standing import Standing
+from tuner.study.cases import Case
 from tuner.study.space import Value
+
+if TYPE_CHECKING:
+    from tuner.search.verdict import Verdict
+    from tuner.store.asked import Asked
 
 Phase = Literal["starting", "warm-up", "measuring"]
 """What a running probe does: it starts its trainer, makes iterations that do not count, or is in its window."""
@@ -28,7 +35,7 @@ class StudyStarted:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Best:
+class Leader:
     """The config that is the best of its case so far. The value is a mean if the config was measured several times."""
 
     value: float
@@ -36,6 +43,11 @@ class Best:
     """The standard error of the value."""
     trial: int
     """The newest trial of the config."""
+
+    @classmethod
+    def of(cls, best: Standing | None) -> "Leader | None":
+        """Return what is told of a case's best config, if there is one."""
+        return best and cls(value=best.values[0], error=best.error, trial=best.trials[-1])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +58,7 @@ class CaseStarted:
     finished: int
     target: int | None
     """The number of finished trials that ends the work; None where no number does."""
-    best: Best | None
+    best: Leader | None
     saved: int
     """The trials of an earlier run whose results are stored only now."""
     to_repeat: int
@@ -94,8 +106,10 @@ class ProbeStarted:
     case: str
     trial: int
     config: dict[str, Value]
+    left: float | None
+    """The trials after which the search probably ends, this one included; None where nothing tells."""
     left_s: float | None
-    """The seconds until the search probably ends, this probe included; None where nothing tells."""
+    """The seconds of these trials; None where they are unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,13 +158,52 @@ class ProbeEnded:
     origin: str | None
     """The similar case whose best config this is."""
     seconds: float
-    best: Best | None
+    best: Leader | None
     finished: int
     target: int | None
     counts: bool
     """Whether the trial counts towards `target`."""
     left_s: float | None
     """The seconds until `target`, if probes go on to take the usual time; a search may end before."""
+
+    @classmethod
+    def of(
+        cls,
+        case: Case,
+        asked: "Asked",
+        result: ProbeResult,
+        verdict: "Verdict",
+        *,
+        leads: bool,
+        best: Standing | None,
+        finished: int,
+        target: int | None,
+        left_s: float | None,
+    ) -> "ProbeEnded":
+        """Return what is told of a trial that is stored."""
+        reason = result.failure.detail if result.failure else result.stopped
+        unfit = f"not eligible as best, {verdict.ineligible}" if verdict.ineligible else None
+        unread = f"no {', '.join(verdict.unread)}" if verdict.unread else None
+        return cls(
+            case=case.name,
+            trial=asked.number,
+            config=dict(asked.config),
+            total_batch=result.total_batch,
+            status=verdict.status,
+            values=tuple(verdict.values or ()),
+            error=verdict.error,
+            samples_per_s=result.samples_per_s,
+            leads=leads,
+            notes=tuple(text for text in (reason, unfit, unread, *result.notes) if text),
+            confirms=asked.confirms,
+            origin=asked.origin,
+            seconds=result.total_s,
+            best=Leader.of(best),
+            finished=finished,
+            target=target,
+            counts=target is not None and not (asked.confirms or verdict.retry),
+            left_s=left_s,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,6 +240,9 @@ Event = (
     | StudyEnded
 )
 
+Watcher = Callable[[Event], None]
+"""Gets every event of a running study, for example to show it."""
+
 KINDS: dict[str, type[Event]] = {
     re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in get_args(Event)
 }
@@ -196,7 +252,8 @@ _WORDS = {kind: word for word, kind in KINDS.items()}
 
 def to_json(event: Event, worker: str = "") -> str:
     """Return an event as a line of JSON; `worker` names the worker of a team that the event comes from."""
-    return json.dumps({"event": _WORDS[type(event)]} | ({"worker": worker} if worker else {}) | plain(event))
+    who = {"event": _WORDS[type(event)]} | ({"worker": worker} if worker else {})
+    return json.dumps(who | to_jsonable_python(event, inf_nan_mode="null"))
 
 
 def from_json(line: Mapping[str, Any]) -> Event | None:
