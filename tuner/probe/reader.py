@@ -13,6 +13,8 @@ from tuner.probe.protocols import Line
 from tuner.probe.result import Progress, Score, Thin
 
 N = TypeVar("N", int, float)
+BOM = "\ufeff"
+"""The byte order mark with which some programs begin a file; it is no text."""
 _NOT_FINITE = r"(?i:[-+]?(?:nan|inf(?:inity)?)\b)"
 _SCORE = f"(?P<{SCORE_GROUP}>"
 _COUNTS = ("iteration", "samples")
@@ -151,7 +153,7 @@ def _end_of(name: str) -> str:
 def record(text: str) -> dict[str, Any]:
     """Return the JSON object on a line of the progress file, or an empty dictionary when there is none."""
     try:
-        found = json.loads(text)
+        found = json.loads(text.removeprefix(BOM))
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
