@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from tuner.testing.faulty.scenarios import OK, SCENARIOS
-from tuner.testing.faulty.suite import Outcome, probe
+from tests.support.tests_faulty.scenarios import OK, SCENARIOS
+from tests.support.tests_faulty.suite import Outcome, probe
 from tuner.units import BYTES_PER_MIB
 
 FLOOD = "flood_without_newline"

@@ -1,5 +1,7 @@
 """`tuner compare`: one page and one table from the files of several machines; what cannot be read is refused."""
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,9 @@ def test_two_machines_make_one_page_and_one_table(tuner: Tuner, files: list[str]
         ("pair.json old.json", "old.json has version 0 of the results, and this tuner reads version 1"),
         ("pair.json --prices few.yaml", "has no price of 'NVIDIA H200'"),
         ("empty.json", "no baseline of a single device"),
+        ("pair.json pipe", "pipe cannot be read: it is no regular file"),
+        ("pair.json --prices pipe", "file of prices pipe cannot be read: it is no regular file"),
+        ("pair.json no_cards.json", "no_cards.json is damaged at devices"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(
@@ -48,6 +53,9 @@ def test_what_cannot_be_compared_is_refused(
     (tmp_path / "old.json").write_text('{"tuner_scale": 0}')
     (tmp_path / "few.yaml").write_text("per_hour:\n  NVIDIA A100: 2\n")
     write(results(), tmp_path / "empty.json")
+    os.mkfifo(tmp_path / "pipe")
+    body = json.loads((tmp_path / "pair.json").read_text())
+    (tmp_path / "no_cards.json").write_text(json.dumps(body | {"devices": []}))
     code, out, err = tuner("compare", *words.split())
     assert code == 2
     assert said in err.replace("\n", " ")

@@ -1,20 +1,23 @@
 """From a command to the text of its study, without a run: the lines are those that real trainers printed."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from tuner.drafting.draft import Used, draft, environment, imported, narrowed, study_name, used
-from tuner.drafting.progress import find_progress
+from tuner.drafting.progress import Found, find_progress
 from tuner.drafting.watching import Watched
 from tuner.drafting.writing import preset_text, study_text
 from tuner.errors import StudyError
 from tuner.probe.lines import LineSplitter
-from tuner.probe.plan import Device
+from tuner.probe.plan import Device, ProgressFile
 from tuner.probe.protocols import Line
-from tuner.probe.result import DeviceSample
+from tuner.probe.result import DeviceSample, Progress
 from tuner.study.spec import StudySpec
 from tuner.trainers.parameters import split_parameters
 from tuner.trainers.presets import PRESETS
@@ -22,6 +25,8 @@ from tuner.trainers.registry import open_trainer
 
 DATA = Path(__file__).parents[1] / "data/progress"
 EXAMPLES = Path(__file__).parents[2] / "examples"
+
+STEPS = tuple(Progress(iteration=number, t_s=float(number)) for number in range(3))
 
 
 def watched(file: str, likely: tuple[str, ...], samples: tuple[DeviceSample, ...] = ()) -> Watched:
@@ -259,3 +264,27 @@ def test_a_command_is_needed() -> None:
 def test_the_study_of_a_preset_is_accepted(name: str) -> None:
     spec = StudySpec.model_validate(YAML(typ="safe").load(preset_text("made", name)))
     assert split_parameters(open_trainer(spec.trainer), spec.space) == (tuple(spec.space), {})
+
+
+@given(st.text(), st.text(), st.text(min_size=1))
+@example("a\nsearch: {trials: 1}", "b\u2028objective: x", "c\r\nname: d")
+def test_what_a_trainer_prints_and_how_its_files_are_called_adds_no_key(line: str, file: str, name: str) -> None:
+    drafted = draft(["python", "train.py", "--batch-size", "8", name], (), devices="cpu:2")
+    printed = Watched(found=Found(preset=None, patterns=(), reports=STEPS, lines=()), samples=(), seconds=1.0)
+    uses = [Used(device=Device(name="cpu:0", model="a CPU"), util_pct=51.0, mem_peak_mib=300.0, worked=True)]
+    for found in (
+        replace(printed.found, preset=None, patterns=("a",), lines=(line,)),
+        replace(
+            printed.found,
+            preset=None,
+            patterns=(),
+            file=ProgressFile(folder=Path(), pattern=file, format="csv", columns={"iteration": line}),
+        ),
+    ):
+        text = study_text(name, drafted, replace(printed, found=found), "cpu:2", uses)
+        made = YAML(typ="safe").load(text)
+        assert list(made) == ["name", "trainer", "devices", "objective", "space", "probe", "search"]
+        assert made["name"] == name
+        assert made["search"] == {"trials": 24}
+        if found.file:
+            assert made["trainer"]["options"]["progress_file"]["path"] == f"{{out_dir}}/{file}"

@@ -1,4 +1,5 @@
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,9 +39,9 @@ class World:
         recorder = ReplayedRecorder(ReplayedSource(silent), [], self.clock)
         return watch(self.plan, launch=self.trainer, recorder=recorder, clock=self.clock, limit_s=limit_s)
 
-    def complaint(self) -> str:
+    def complaint(self, limit_s: float = 60.0) -> str:
         with pytest.raises(TrainerError) as refused:
-            self.watch()
+            self.watch(limit_s)
         assert self.trainer.exit_code() is not None
         return str(refused.value)
 
@@ -108,6 +109,15 @@ def test_a_command_that_goes_on_without_progress_is_ended_and_named(
 ) -> None:
     said = World(tmp_path, lines).complaint()
     assert all(word in said for word in words), said
+
+
+def test_of_a_flood_of_long_lines_only_the_last_are_kept_and_each_in_part(tmp_path: Path) -> None:
+    text = "word " * 3000
+    said = World(tmp_path, [Line(t_s=0.0005 * number, text=text) for number in range(3000)]).complaint(2.0)
+    kept = re.search(r"nothing in (\d+) line\(s\) of 2\.\d s", said)
+    assert kept
+    assert 100 < int(kept[1]) <= 500
+    assert len(said) < 1500
 
 
 @pytest.mark.parametrize(("words", "is_told"), [((), True), (("--no-capture-output",), False)])

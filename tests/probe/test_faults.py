@@ -5,10 +5,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.tests_faulty.scenarios import SCENARIOS
+from tests.support.tests_faulty.strikes import STRIKES
+from tests.support.tests_faulty.suite import probe
 from tuner.probe.console import Bounds
-from tuner.testing.faulty.scenarios import SCENARIOS
-from tuner.testing.faulty.strikes import STRIKES
-from tuner.testing.faulty.suite import probe
 
 SHOWN_ELSEWHERE = [
     *("killed_guard", "stopped_guard", "stopped_rank", "odd_sizes", "old_lines", "slow_first_iterations", "own_counts"),

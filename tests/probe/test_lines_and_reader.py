@@ -16,11 +16,22 @@ ROWS = LinePatterns(patterns=(r"Iteration \| (?P<iteration>\S+)", r"Samples \| (
 
 def test_a_return_is_read_beside_the_marks_and_may_be_negative() -> None:
     reader = ProgressReader(LinePatterns(patterns=(r"it (?P<iteration>\d+)", r"return (?P<return>\S+)")), 0.0)
-    found = [reader.feed(Line(t_s=float(t), text=text)) for t, text in enumerate(["it 1", "return -2.5", "return nan"])]
+    found = [reader.feed(Line(t_s=float(t), text=text)) for t, text in enumerate(["it 1", "return -2.5", "return no"])]
     assert [bool(one) for one in found] == [True, False, False]
     assert reader.score == Score(1.0, -2.5)
     reader.feed(Line(t_s=4.0, text="return 1.2K"))
     assert reader.score == Score(4.0, 1200.0)
+
+
+@pytest.mark.parametrize("printed", ["nan", "-NaN", "inf", "-inf", "Infinity", "1e400", "-1e20", "9" * 400])
+@pytest.mark.parametrize("group", [r"(?P<return>\S+)", r"\[?(?P<return>-?[\d.e+-]+)"])
+def test_a_return_that_is_no_usable_number_takes_the_place_of_an_older_one(printed: str, group: str) -> None:
+    reader = ProgressReader(LinePatterns(patterns=(r"it (?P<iteration>\d+)", f"return {group}")), 0.0)
+    reader.feed(Line(t_s=1.0, text="return 50"))
+    reader.feed(Line(t_s=2.0, text=f"return {printed}"))
+    assert reader.score
+    assert reader.score.t_s == 2.0
+    assert math.isnan(reader.score.value)
 
 
 def test_the_first_rank_reports_the_score() -> None:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,11 @@ def test_the_table_of_the_best_names_the_winner_of_the_race(tmp_path: Path) -> N
     with opened(tmp_path / "demo") as database:
         kept = RaceRuns(database, "demo/walk")
         for envs, score, row in ((16, 9.0, "Test_Return"), (64, 1.0, "Train_Return"), (32, 2.0, "Train_Return")):
-            run = KeptRun(config={"num_envs": envs}, seed=0, seconds=60.0, curve=((1.0, score),), score_source=row)
-            kept.add(run)
+            whole = KeptRun(config={"num_envs": envs}, seed=0, seconds=60.0, trained_s=60.0, score_source=row)
+            kept.add(replace(whole, curve=((1.0, score),)))
+        kept.add(KeptRun(config={"num_envs": 32}, seed=0, seconds=30.0, trained_s=30.0, curve=((1.0, 9.0),)))
+        kept.add(KeptRun(config={"num_envs": 4}, seed=0, seconds=60.0, trained_s=2.0, curve=((1.0, 120.0),)))
         kept.add(KeptRun(config={"num_envs": 8}, seed=0, seconds=60.0, failure="invalid_config: never launched"))
     (row,) = best_by_case(reader(tmp_path / "demo")).rows
     assert (row["num_envs"], row["race_winner"], row["race_score"]) == (64, "num_envs=32", 2.0)
-    assert row["race_s"] == 60.0
+    assert (row["race_s"], row["race_runs"]) == (60.0, 1)

@@ -1,4 +1,5 @@
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from tests.support.tests_loop import Quiet, bench, failed, measured, opened, spec
 from tuner.errors import StoreError, TrainerError
 from tuner.job import Job
-from tuner.kept.race import KeptRun
+from tuner.kept.race import Claim, KeptRun, encode_claim
 from tuner.probe.kinds import FailureKind
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import Failure, ProbeResult, Score
@@ -15,6 +16,7 @@ from tuner.probe.stop import Enough, Interrupted, Stop
 from tuner.racing.entrants import Entrant
 from tuner.racing.race import Place, Race
 from tuner.racing.verdict import verdict
+from tuner.store.leases import Lease
 from tuner.store.races import RaceRuns
 from tuner.study.cases import Case
 from tuner.study.space import Config
@@ -33,6 +35,13 @@ class Memory:
     def read(self) -> tuple[KeptRun, ...]:
         return tuple(self.made)
 
+    def claim(self, config: Config, seed: int, is_made: Callable[[Sequence[KeptRun]], bool]) -> bool:
+        return not is_made(self.made)
+
+    def beat(self) -> None: ...
+
+    def release(self) -> None: ...
+
     def add(self, run: KeptRun) -> None:
         self.made.append(run)
 
@@ -41,6 +50,8 @@ class Silent:
     def run_started(self, entrant: Entrant, seed: int, seconds: float) -> None: ...
 
     def run_ended(self, entrant: Entrant, run: KeptRun) -> None: ...
+
+    def waiting(self) -> None: ...
 
 
 def trains(plan: ProbePlan, stop: Stop) -> ProbeResult:
@@ -157,6 +168,134 @@ def test_a_fault_of_the_machine_or_the_set_up_stops_the_race_and_no_config_leave
         raced(replace(job, probe=breaks), runs)
     assert rungs(runs) == [64, 32]
     assert not any(place.failure for place in raced(job, runs))
+
+
+def learns(envs: int, returns: Callable[[int], float]) -> Callable[[ProbePlan, Stop], ProbeResult]:
+    """Return a probe in which one config's return is that of its iteration, and the others train as usual."""
+
+    def probe(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        if plan.config["num_envs"] != envs:
+            return trains(plan, stop)
+
+        def changed(so_far: ProbeResult | None) -> ProbeResult | None:
+            score = so_far and so_far.score
+            return so_far and score and replace(so_far, score=Score(score.t_s, returns(round(score.t_s / 10) - 3)))
+
+        return changed(trains(plan, lambda so_far: stop(changed(so_far)))) or pytest.fail("no result")
+
+    return probe
+
+
+def test_a_config_that_ends_in_returns_that_are_not_finite_does_not_win(job: Job) -> None:
+    runs = Memory()
+    places = raced(replace(job, probe=learns(8, lambda at: 50.0 if at <= 10 else math.nan)), runs)
+    assert [one.entrant.config["num_envs"] for one in places] == [32, 16, 64, 8]
+    assert places[-1].mean is None
+    assert rungs(runs).count(8) == 1
+    said = " ".join(verdict(places, {}))
+    assert "num_envs=8 agent_variant=default (8) left the race: diverged: the last 10 return(s)" in said
+    assert "num_envs=32 agent_variant=default (32) learns most" in said
+
+
+def test_returns_that_are_unknown_now_and_then_are_no_divergence(job: Job) -> None:
+    def sparse(at: int) -> float:
+        return math.nan if at < 4 or at % 3 == 2 else 100.0 + at
+
+    places = raced(replace(job, probe=learns(8, sparse)), Memory())
+    assert not any(place.failure for place in places)
+    assert places[0].entrant.config["num_envs"] == 8
+
+
+def test_a_run_that_ends_early_is_told_as_what_it_trained_and_is_not_ranked(job: Job) -> None:
+    def early(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        if plan.config["num_envs"] != 8:
+            return trains(plan, stop)
+        whole = replace(measured(plan, 50.0), start_up_s=30.0, total_s=100.0, score=Score(100.0, 120.0))
+        stop(whole)
+        return whole
+
+    runs = Memory()
+    places = raced(replace(job, probe=early), runs)
+    assert [one.entrant.config["num_envs"] for one in places] == [32, 16, 64, 8]
+    assert places[-1].mean is None
+    assert places[-1].failure
+    assert "after 70 of 200 s of training" in places[-1].failure
+    assert [run.trained_s for run in runs.made if run.config["num_envs"] == 8] == [70.0]
+
+
+def searched_runs(job: Job) -> RaceRuns:
+    """Return the runs of a race in the job's database, as a process of its own reads them."""
+    storage = job.database.storage
+    if job.database.transact(lambda: storage.study_id("demo/walk")) is None:
+        job.database.transact(lambda: storage.create_new_study([], "demo/walk"))
+    return RaceRuns(job.database, "demo/walk")
+
+
+def test_two_races_of_one_database_make_each_run_once(job: Job) -> None:
+    other: list[list[Place]] = []
+    waited: list[str] = []
+
+    def second(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        assert not waited, "a waiting process begins no run"
+        return trains(plan, stop)
+
+    def first(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        if not other:  # while the first run of this process trains, another process makes all the others of the round
+            other.append([])
+            elsewhere = replace(job, probe=second)
+            other[0] = Race(
+                elsewhere, WALK, searched_runs(job), Silent(), configs=field(), seeds=2, total_s=3200.0
+            ).run()
+        return trains(plan, stop)
+
+    mine = replace(job, probe=first)
+    places = Race(mine, WALK, searched_runs(job), Silent(), configs=field(), seeds=2, total_s=3200.0).run()
+    made = [(run.config["num_envs"], run.seed) for run in searched_runs(job).read()]
+    assert len(made) == len(set(made)) == 12
+    assert places[0].mean
+    assert places[0].mean.runs == 2
+
+
+def test_a_race_waits_for_the_run_of_another_process_and_goes_on(job: Job) -> None:
+    elsewhere, run = searched_runs(job), KeptRun(config=field()[0].config, seed=0, seconds=1600.0, trained_s=1600.0)
+    assert elsewhere.claim(run.config, 0, lambda runs: False)
+    waits: list[str] = []
+
+    def wait() -> None:
+        waits.append("waited")
+        elsewhere.add(replace(run, curve=((1.0, 2.0), (400.0, 3.0))))
+
+    Race(replace(job, wait=wait), WALK, searched_runs(job), Silent(), configs=field(), seeds=2, total_s=3200.0).run()
+    assert waits == ["waited"]
+    made = [(one.config["num_envs"], one.seed) for one in searched_runs(job).read()]
+    assert made.count((64, 0)) == 1
+    assert len(made) == 12
+
+
+def test_the_claim_of_a_process_that_is_gone_is_taken_back(job: Job) -> None:
+    gone, config = searched_runs(job), field()[0].config
+    assert gone.claim(config, 0, lambda runs: False)
+    assert not searched_runs(job).claim(config, 0, lambda runs: False)
+    lease = Lease.mine()
+    dead = Claim(config=config, seed=0, lease=replace(lease, ticks=1, pid=lease.pid).write())
+    gone_id = job.database.transact(lambda: job.database.storage.study_id("demo/walk"))
+    assert gone_id is not None
+    job.database.transact(
+        lambda: job.database.storage.set_study_user_attr(gone_id, "race.0000", encode_claim(dead)), alone=True
+    )
+    heir = searched_runs(job)
+    assert heir.claim(config, 0, lambda runs: False)
+    heir.add(KeptRun(config=config, seed=0, seconds=1.0))
+    assert len(heir.read()) == 1
+    assert not searched_runs(job).claim(config, 0, lambda runs: len(runs) == 1)
+
+
+def test_an_interrupted_run_gives_its_claim_back(job: Job) -> None:
+    def stopped(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        return failed(plan, FailureKind.INTERRUPTED)
+
+    Race(replace(job, probe=stopped), WALK, searched_runs(job), Silent(), configs=field(), seeds=2, total_s=9.0).run()
+    assert searched_runs(job).claim(field()[0].config, 0, lambda runs: False)
 
 
 def test_a_run_that_the_user_stops_is_not_kept(job: Job) -> None:

@@ -64,7 +64,13 @@ def test_a_stranger_reads_when_the_best_was_found(cases: dict[str, CaseFacts]) -
 
 def test_a_race_shows_its_curves_and_its_winner(cases: dict[str, CaseFacts]) -> None:
     runs = tuple(
-        KeptRun(config={"num_envs": envs}, seed=seed, seconds=60.0, curve=((1.0, 0.5), (50.0, envs / 64 + seed)))
+        KeptRun(
+            config={"num_envs": envs},
+            seed=seed,
+            seconds=60.0,
+            trained_s=60.0,
+            curve=((1.0, 0.5), (50.0, envs / 64 + seed)),
+        )
         for envs in (64, 128)
         for seed in (0, 1)
     )

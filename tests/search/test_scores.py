@@ -1,13 +1,15 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.kept.race import KeptRun
-from tuner.search.scores import MOST_POINTS, Lead, agreement, ahead, constant, means, score_at, thinned
+from tuner.search.scores import MOST_POINTS, Lead, agreement, ahead, constant, means, score_at, standings, thinned
 
 
 def run(seed: int, score: float, *, seconds: float = 10.0, failure: str | None = None) -> KeptRun:
-    return KeptRun(config={}, seed=seed, seconds=seconds, curve=((0.0, score),), failure=failure)
+    return KeptRun(config={}, seed=seed, seconds=seconds, trained_s=seconds, curve=((0.0, score),), failure=failure)
 
 
 def test_a_score_holds_until_the_next_and_the_last_quarter_counts() -> None:
@@ -31,7 +33,8 @@ def test_a_mean_score_lies_among_the_scores(curve: list[tuple[float, float]], se
 
 
 def test_each_mean_has_its_own_error_and_two_means_share_their_variance() -> None:
-    runs = {0: [run(0, 1.0), run(1, 3.0)], 1: [run(0, 10.0), run(1, 10.0)], 2: [run(0, 5.0)], 3: [run(0, -900.0)] * 2}
+    runs = {0: [run(0, 1.0), run(1, 3.0)], 1: [run(0, 10.0), run(1, 10.0)], 2: [run(0, 5.0)]}
+    runs[3] = [run(0, -900.0), run(1, -900.0)]
     found = means(runs, 10.0)
     assert [one.value for one in found.values()] == [2.0, 10.0, 5.0, -900.0]
     assert [one.error for one in found.values()] == [pytest.approx(1.0), 0.0, None, 0.0]
@@ -56,9 +59,20 @@ def test_returns_that_never_change_say_nothing(scores: list[list[float]], is_con
 
 
 def test_short_and_failed_runs_do_not_count_and_one_seed_has_no_error() -> None:
-    found = means({0: [run(0, 1.0), run(1, 9.0, seconds=5.0), run(2, 9.0, failure="crash: it broke")]}, 10.0)
+    failed = [run(0, 9.0), run(1, 9.0, failure="crash: it broke")]
+    found = means({0: [run(0, 1.0), run(1, 9.0, seconds=5.0)], 1: failed}, 10.0)
     assert (found[0].value, found[0].error, found[0].runs) == (1.0, None, 1)
+    assert [(one.config, one.mean is None) for one in standings({1: failed, 0: [run(0, 1.0)]})] == [
+        (0, False),
+        (1, True),
+    ]
     assert ahead(found[0], found[0]) is None
+
+
+def test_a_seed_counts_once_and_a_run_that_ended_early_does_not_count() -> None:
+    early = replace(run(1, 120.0), trained_s=2.0)
+    found = means({0: [run(0, 1.0), run(0, 1.0), run(0, 3.0, seconds=20.0), early]}, 10.0)
+    assert (found[0].value, found[0].runs) == (3.0, 1)
 
 
 def test_a_long_curve_keeps_its_mean_and_few_points() -> None:

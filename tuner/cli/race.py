@@ -1,6 +1,9 @@
 """`tuner race`: train a few configs of a case for the same time, and say which of them learns most."""
 
+import time
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -15,6 +18,7 @@ from tuner.cli.hints import out_of_time
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url
 from tuner.cli.tables import CONFIG, print_tables
 from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work
+from tuner.cli.worker import LOOK_S
 from tuner.errors import StudyError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
@@ -77,7 +81,8 @@ def race(
     budget = Budget(MonotonicClock(), within_hours)
     with at_work(console, bench, [chosen], url, open_prober(bench, console.print), show=lambda: None) as job:
         kept = RaceRuns(job.database, bench.study_name(chosen))
-        racing = Race(within(job, budget), chosen, kept, view, configs=configs, seeds=seeds, total_s=hours * HOUR_S)
+        work = replace(within(job, budget), wait=partial(time.sleep, LOOK_S))
+        racing = Race(work, chosen, kept, view, configs=configs, seeds=seeds, total_s=hours * HOUR_S)
         places = racing.run()
         interrupted = job.interrupted()
     updates = {at: bench.trainer.updates_per_iteration(chosen, place.entrant.config) for at, place in enumerate(places)}
@@ -118,6 +123,9 @@ class _View:
     def run_ended(self, entrant: Entrant, run: KeptRun) -> None:
         scored = f"{len(run.curve)} scores, the last {figure(run.curve[-1][1])}" if run.curve else "no score"
         self.say(f"  {run.failure}" if run.failure else f"  {run.trained_s:.0f} s of training, {scored}")
+
+    def waiting(self) -> None:
+        self.say("waiting for runs of this race that other processes make")
 
 
 def _one(bench: Workbench, name: str | None) -> Case:

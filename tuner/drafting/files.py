@@ -44,7 +44,7 @@ class WrittenProgress:
         self._file: ProgressFile | None = None
         self._rows: ProgressFileReader | None = None
         self._reader = ProgressReader(LinePatterns(), origin_s)
-        self._reports: tuple[Progress, ...] = ()
+        self._reports: list[Progress] = []
 
     def look(self) -> Found | None:
         """Read what was written since the last look. Returns None if no file shows iterations."""
@@ -56,12 +56,12 @@ class WrittenProgress:
         for message in self._rows.read():
             line = Line(t_s=self._clock.now() - self._origin_s, text=message, stream="progress")
             if report := self._reader.feed(line):
-                self._reports = (*self._reports, report)
+                self._reports.append(report)
         if not self._reports:
             return None
         last = self._reports[-1]
         shown = f"{self._file.columns.get('iteration', 'row')} {last.iteration} in {self._file.pattern}"
-        return Found(preset=None, patterns=(), reports=self._reports, lines=(shown,), file=self._file)
+        return Found(preset=None, patterns=(), reports=tuple(self._reports), lines=(shown,), file=self._file)
 
     def candidates(self) -> list[Path]:
         """Return the files of the folder that may hold progress."""

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import PurePath
 
 from tuner.drafting.files import WrittenProgress, elsewhere
@@ -18,8 +19,12 @@ from tuner.units import duration
 POLL_S = 0.1
 LOOK_S, LOOK_SHARE = 1.0, 4.0
 """The least seconds between two looks at the lines so far, and the least multiple of the time that a look takes."""
-MOST_LINES = 20_000
-"""The most lines that are kept: the last ones."""
+MOST_LINES, MOST_CHARACTERS = 20_000, 500_000
+"""The most lines and characters that are kept: the last ones. What reads them takes seconds at most."""
+BEGIN_CHARACTERS, END_CHARACTERS = 700, 300
+"""What is kept of a longer printed line. Its end may name a failure."""
+SHOWN_CHARACTERS = 200
+"""What a message shows of a line."""
 ENOUGH_ITERATIONS, ENOUGH_S, ENOUGH_UNKNOWN_S = 5, 5.0, 10.0
 """A command is understood once it has reported so many iterations over so many seconds.
 
@@ -80,8 +85,8 @@ def _follow(
     look_s = 0.0
     while True:
         exited = trainer.exit_code() is not None  # first, so that the last lines are read below
-        lines += trainer.lines(0.0 if exited else POLL_S)
-        del lines[:-MOST_LINES]
+        lines += map(_shortened, trainer.lines(0.0 if exited else POLL_S))
+        del lines[: -_kept(lines)]
         now_s = now()
         over = exited or now_s >= limit_s
         if now_s < look_s and not over:
@@ -90,6 +95,18 @@ def _follow(
         if over or (found is not None and _is_enough(found)):
             return found
         look_s = now() + max(LOOK_S, LOOK_SHARE * (now() - now_s))
+
+
+def _shortened(line: Line) -> Line:
+    if line.stream != "console" or len(line.text) <= BEGIN_CHARACTERS + END_CHARACTERS:
+        return line
+    return replace(line, text=f"{line.text[:BEGIN_CHARACTERS]} … {line.text[-END_CHARACTERS:]}")
+
+
+def _kept(lines: Sequence[Line]) -> int:
+    """Return how many of the last lines are kept; at least one."""
+    characters = accumulate(len(line.text) for line in reversed(lines[-MOST_LINES:]))
+    return max(1, sum(count <= MOST_CHARACTERS for count in characters))
 
 
 def _is_enough(found: Found) -> bool:
@@ -127,7 +144,7 @@ def _complaint(
     if not texts:
         kept = "conda keeps its output until it ends: add --no-capture-output after `run`; " * _is_conda(plan)
         return f"the command printed nothing in {took}; {kept}{_ways(unclear)}"
-    shown = " | ".join(text.strip() for text in texts[-3:])
+    shown = " | ".join(text.strip()[:SHOWN_CHARACTERS] for text in texts[-3:])
     nothing = f"nothing in {len(texts)} line(s) of {took} counts iterations; the last lines: {shown}"
     return f"{nothing}; {_ways(unclear)} ({log})"
 

@@ -23,6 +23,8 @@ _MIMICKIT = (
     "devices: auto",
     "space:",
 )
+_NO_TEXT = {"true", "false", "null", "yes", "no", "on", "off"}
+"""Words that YAML reads as other values than text."""
 
 
 def study_text(name: str, draft: Draft, watched: Watched, devices: str, uses: Sequence[Used]) -> str:
@@ -33,7 +35,7 @@ def study_text(name: str, draft: Draft, watched: Watched, devices: str, uses: Se
         [
             f"# Made by `tuner init` from: {one_line(shlex.join(draft.words))}",
             "# Start tuner in the folder in which that command runs.",
-            f"name: {name}",
+            f"name: {_flow(name)}",
             "trainer:",
             "  name: command",
             *([f"  python: {text(draft.python)}  # programs beside it are found, too"] if draft.python else []),
@@ -67,10 +69,10 @@ def _progress(found: Found, patterns: Sequence[str]) -> list[str]:
         ]
     if file := found.file:
         keys = {"path": f"{{out_dir}}/{file.pattern}", "format": file.format, **file.columns}
-        return [f"    # found in {file.pattern}", f"    progress_file: {_flow(keys)}"]
+        return [f"    # found in {one_line(file.pattern)}", f"    progress_file: {_flow(keys)}"]
     if not found.patterns:
         return ["    # the trainer reports its progress itself, with report()"]
-    shown = [f"    #   {line[:100]}" for line in found.lines[-1:]]
+    shown = [f"    #   {one_line(line[:100])}" for line in found.lines[-1:]]
     counted = ["    # each such line counts as one iteration, however many steps it stands for"]
     return [
         "    # found in lines such as:",
@@ -99,8 +101,8 @@ def _seen(uses: Sequence[Used]) -> str:
 
 
 def one_line(words: str) -> str:
-    """Return text without line breaks, for a comment."""
-    return " ".join(words.split())
+    """Return text as one line for a comment; no character in it ends a line of YAML."""
+    return "".join(one if one.isprintable() else "\ufffd" for one in " ".join(words.split()))
 
 
 def _word(word: str) -> str:
@@ -109,9 +111,11 @@ def _word(word: str) -> str:
 
 
 def text(words: str) -> str:
-    """Return text as YAML: in single quotes, or in double quotes where it has several lines."""
+    """Return text as YAML on one line: in single quotes, or in double quotes where a character must be escaped."""
     if not words.isprintable():
-        return json.dumps(words)
+        as_is = {one for one in words if one.isprintable()} - {'"', "\\"}
+        escaped = (one if one in as_is else rf"\U{ord(one):08x}" for one in words)
+        return f'"{"".join(escaped)}"'
     return "'" + words.replace("'", "''") + "'"
 
 
@@ -122,11 +126,7 @@ def _flow(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_flow, value)) + "]"
     if isinstance(value, str):
-        return (
-            value
-            if value.isidentifier() and value not in {"true", "false", "null", "yes", "no", "on", "off"}
-            else (text(value))
-        )
+        return value if re.fullmatch(r"[A-Za-z_][\w.-]*", value) and value.lower() not in _NO_TEXT else text(value)
     return json.dumps(value)
 
 
@@ -141,7 +141,7 @@ def preset_text(name: str, preset: str) -> str:
     return "\n".join(
         [
             "# Put your own command in: its script, its flags, and {placeholders} for the values that are searched.",
-            f"name: {name}",
+            f"name: {_flow(name)}",
             "trainer:",
             "  name: command",
             "  options:",

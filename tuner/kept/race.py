@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -39,6 +39,16 @@ class KeptRun:
     host: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """A run of a race that a process makes now. It stands in the run's place until the run has ended."""
+
+    config: Config
+    seed: int
+    lease: Mapping[str, Any]
+    """The process, as `tuner.store.leases.Lease.write` gives it."""
+
+
 def scored_by(runs: Iterable[KeptRun], source: str | None) -> list[KeptRun]:
     """Return the runs whose scores were read from `source`, and those of which it is not known."""
     return [run for run in runs if run.score_source in (None, source)]
@@ -51,11 +61,25 @@ def newest_scored(runs: Sequence[KeptRun]) -> list[KeptRun]:
 
 
 _RUN = TypeAdapter(KeptRun)
+_CLAIM = TypeAdapter(dict[Literal["claim"], Claim])
 
 
 def encode(run: KeptRun) -> dict[str, Any]:
     """Return the run as values of JSON."""
     return storable(asdict(run))
+
+
+def encode_claim(claim: Claim) -> dict[str, Any]:
+    """Return the claim as values of JSON, which no reader takes for a run."""
+    return {"claim": storable(asdict(claim))}
+
+
+def decode_claim(attribute: object) -> Claim | None:
+    """Return the claim that `encode_claim` gave; None where the attribute is not such a record."""
+    try:
+        return _CLAIM.validate_python(attribute).get("claim")
+    except ValidationError:
+        return None
 
 
 def decode_json(document: object) -> KeptRun | None:

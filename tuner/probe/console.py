@@ -31,7 +31,7 @@ class Bounds:
     goes on without it and names it."""
     close_s: float = 10.0
     """Seconds that the console's pipe has to close; after that, something that outlived a killed guard holds it."""
-    waiting_lines: int = 10_000
+    waiting_lines: int = 2_000
     """Lines that may wait to be read; beyond that the trainer waits, so that a flood cannot fill memory."""
     log_bytes: int = 64 * BYTES_PER_MIB
     """The most that the log file takes."""

@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from math import nan
 from typing import Any, TypeVar
 
 from tuner.probe.bars import Bars
@@ -12,6 +13,10 @@ from tuner.probe.protocols import Line
 from tuner.probe.result import Progress, Score, Thin
 
 N = TypeVar("N", int, float)
+BOM = "\ufeff"
+"""The byte order mark with which some programs begin a file; it is no text."""
+_NOT_FINITE = r"(?i:[-+]?(?:nan|inf(?:inity)?)\b)"
+_SCORE = f"(?P<{SCORE_GROUP}>"
 _COUNTS = ("iteration", "samples")
 """The groups of counts that may start again at each epoch."""
 _NAME = "name"
@@ -28,7 +33,7 @@ class ProgressReader:
     """
 
     def __init__(self, patterns: LinePatterns, origin_s: float) -> None:
-        compiled = [re.compile(pattern) for pattern in patterns.patterns]
+        compiled = [re.compile(_with_any_score(pattern)) for pattern in patterns.patterns]
         self._patterns = [pattern for pattern in compiled if pattern.groupindex.keys() != {SCORE_GROUP}]
         self._returns = [pattern for pattern in compiled if SCORE_GROUP in pattern.groupindex]
         self._counts_lines = not any("iteration" in pattern.groupindex for pattern in self._patterns)
@@ -74,10 +79,10 @@ class ProgressReader:
 
     def _note_score(self, line: Line, told: dict[str, Any] | None) -> None:
         if told is not None:
-            value = None if told.get("rank") else number(told.get("score"), least=-MOST)
+            value = None if told.get("rank") else _score(told.get("score"))
         else:
             found = next(filter(None, (pattern.search(line.text) for pattern in self._returns)), None)
-            value = found and number(found[SCORE_GROUP], least=-MOST)
+            value = found and _score(found[SCORE_GROUP])
         if value is not None:
             self.score = Score(line.t_s, value)
 
@@ -148,10 +153,28 @@ def _end_of(name: str) -> str:
 def record(text: str) -> dict[str, Any]:
     """Return the JSON object on a line of the progress file, or an empty dictionary when there is none."""
     try:
-        found = json.loads(text)
+        found = json.loads(text.removeprefix(BOM))
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _with_any_score(pattern: str) -> str:
+    """Let the group of the score match `nan` and `inf` as well: a training that diverges prints them."""
+    return pattern.replace(_SCORE, f"{_SCORE}{_NOT_FINITE}|")
+
+
+def _score(value: object) -> float | None:
+    """Read a score; NaN where it is not finite, or larger than any score; None where it is no number."""
+    if (found := number(value, least=-MOST)) is not None or not isinstance(value, int | float | str):
+        return found
+    try:
+        float(value)
+    except ValueError:
+        return None
+    except OverflowError:  # an integer that no float can hold
+        pass
+    return nan
 
 
 def _count(value: object, most: float = MOST) -> int | None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from tuner.errors import TrainerError, installs
 from tuner.probe.plan import STEP, ProgressFile
-from tuner.probe.reader import record
+from tuner.probe.reader import BOM, record
 from tuner.probe.tail import Tail
 
 MOST_EVENTS = 10_000
@@ -145,6 +145,6 @@ def check_reader(file: ProgressFile) -> None:
 
 def _cells(line: str) -> list[str]:
     try:
-        return next(csv.reader([line]), [])
+        return next(csv.reader([line.removeprefix(BOM)]), [])
     except csv.Error:
         return []

@@ -1,6 +1,7 @@
 """One run of a race: its limits, its scores, and when it has trained long enough."""
 
 from collections.abc import Callable
+from math import isfinite
 
 from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Answer, Enough, Go, Interrupted, More
@@ -37,6 +38,7 @@ class Following:
         self.curve: list[tuple[float, float]] = []
         self.trained_s = 0.0
         self._seen_s = -1.0
+        self._not_finite = self._most_not_finite = 0
 
     def __call__(self, so_far: ProbeResult | None) -> Answer:
         """Take over the newest score, and say whether the run goes on."""
@@ -53,9 +55,31 @@ class Following:
         """Whether the run has trained long enough, even if its window is too short for a probe."""
         return self.trained_s >= self._seconds
 
+    @property
+    def failure(self) -> str | None:
+        """Why the scores of the run say nothing about its config; None where they do.
+
+        A mean over episodes is not finite, either, while no episode ends. So scores that are not finite, and that are
+        no more in a row than at an earlier time of the run, are no failure.
+        """
+        if self._not_finite > self._most_not_finite:
+            return f"diverged: the last {self._not_finite} return(s) of the run are no finite numbers"
+        if self.is_whole:
+            return None
+        return (
+            f"ended early: the trainer ended by itself after {self.trained_s:.3g} of {self._seconds:.3g} s of "
+            "training; raise the command's own limit of steps, or give fewer --hours"
+        )
+
     def note(self, result: ProbeResult) -> None:
         """Take over the newest score."""
         score = result.score
-        if score and score.t_s > self._seen_s and result.start_up_s is not None:
-            self._seen_s = score.t_s
-            self.curve.append((max(0.0, score.t_s - result.start_up_s), score.value))
+        if score is None or score.t_s <= self._seen_s or result.start_up_s is None:
+            return
+        self._seen_s = score.t_s
+        if not isfinite(score.value):
+            self._not_finite += 1
+            return
+        self._most_not_finite = max(self._most_not_finite, self._not_finite)
+        self._not_finite = 0
+        self.curve.append((max(0.0, score.t_s - result.start_up_s), score.value))

@@ -1,6 +1,6 @@
 """Runs a race: trains its configs in turns, keeps each run, and says how the race stands."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
@@ -19,6 +19,7 @@ from tuner.running.launching import run_in
 from tuner.search.scores import Mean, constant, means, standings, thinned
 from tuner.study.cases import Case
 from tuner.study.launch import same_launch
+from tuner.study.space import Config
 
 _NOT_THE_CONFIG = {Blame.HOST, Blame.SETUP}
 """Failures of the machine and of the set-up end the race, because they say nothing about a config."""
@@ -35,6 +36,10 @@ class RaceWatcher(Protocol):
         """A run has ended and is stored."""
         ...
 
+    def waiting(self) -> None:
+        """The race goes on once other processes have ended their runs."""
+        ...
+
 
 class Runs(Protocol):
     """Keeps the runs of a race; see `tuner.store.races.RaceRuns`."""
@@ -43,8 +48,20 @@ class Runs(Protocol):
         """Return the runs so far."""
         ...
 
+    def claim(self, config: Config, seed: int, is_made: Callable[[Sequence[KeptRun]], bool]) -> bool:
+        """Claim a run for this process; False where another process makes it, or `is_made` says that it is made."""
+        ...
+
+    def beat(self) -> None:
+        """Say that this process still makes its run."""
+        ...
+
+    def release(self) -> None:
+        """Give back the claim of a run that was not made."""
+        ...
+
     def add(self, run: KeptRun) -> None:
-        """Store a run."""
+        """Store a run in place of its claim."""
         ...
 
 
@@ -121,24 +138,64 @@ class Race:
         }
 
     def _run_round(self, one: Round, left: Sequence[Entrant]) -> bool:
-        """Make the missing runs of a round; return whether the round is complete."""
+        """Make the missing runs of a round; return whether the round is complete.
+
+        The runs that other processes make are waited for, where the job can wait.
+        """
+        waits = False
+        while elsewhere := self._make_missing(one, left):
+            if self._job.wait is None:
+                return False
+            if not waits:
+                self._watcher.waiting()
+            waits = True
+            self._job.wait()
+        return elsewhere is not None
+
+    def _make_missing(self, one: Round, left: Sequence[Entrant]) -> int | None:
+        """Make the missing runs of a round; return how many other processes make, None where the race is to stop."""
+        elsewhere = 0
         for turn in turns(one):
             if turn.config >= len(left):
                 continue
             entrant = left[turn.config]
-            before = self._made([entrant])[0]
-            if any(run.failure or (run.seed == turn.seed and run.seconds >= one.seconds) for run in before):
+            is_made = partial(self._is_made, entrant, turn.seed, one.seconds)
+            if is_made(self._runs.read()):
                 continue
             if self._job.interrupted() or not self._job.has_time(self._expected_s(one.seconds)):
-                return False
-            self._watcher.run_started(entrant, turn.seed, one.seconds)
-            run = self._train(entrant, turn.seed, one.seconds)
+                return None
+            if not self._runs.claim(entrant.config, turn.seed, is_made):
+                elsewhere += 1
+            elif not self._run_claimed(entrant, turn.seed, one.seconds):
+                return None
+        return elsewhere
+
+    def _is_made(self, entrant: Entrant, seed: int, seconds: float, runs: Sequence[KeptRun]) -> bool:
+        """Return whether a run with this seed is not needed: it has trained so long, or its config has failed."""
+        return any(
+            run.failure or (run.seed == seed and run.trained_s >= run.seconds >= seconds)
+            for run in scored_by(runs, self._job.bench.trainer.score_source)
+            if same_launch(run.config, entrant.config)
+        )
+
+    def _run_claimed(self, entrant: Entrant, seed: int, seconds: float) -> bool:
+        """Make and keep a run that this process has claimed; return False where the user stopped it."""
+        try:
+            self._watcher.run_started(entrant, seed, seconds)
+            run = self._train(entrant, seed, seconds)
             if run is None:
                 return False
             self._check_scored(run)
             self._runs.add(run)
-            self._watcher.run_ended(entrant, run)
+        finally:
+            self._runs.release()
+        self._watcher.run_ended(entrant, run)
         return True
+
+    def _is_interrupted(self) -> bool:
+        """Say that this process still makes its run; return whether the user wants to stop."""
+        self._runs.beat()
+        return self._job.interrupted()
 
     def _expected_s(self, seconds: float) -> float:
         """Return how long a run will take in all; its start is expected to take the median of the starts so far.
@@ -168,7 +225,7 @@ class Race:
     def _train(self, entrant: Entrant, seed: int, seconds: float) -> KeptRun | None:
         """Train a config from scratch; None where the user stopped the run."""
         bench = self._job.bench
-        following = Following(seconds, self._job.interrupted)
+        following = Following(seconds, self._is_interrupted)
         slot = bench.slot(self._case, f"races/{self._case.name}/{len(self._runs.read()):04d}")
         try:
             result = run_in(
@@ -199,7 +256,7 @@ class Race:
             samples_per_s=result.samples_per_s,
             curve=thinned(following.curve),
             score_source=bench.trainer.score_source,
-            failure=_in_words(failure) if failure else None,
+            failure=_in_words(failure) if failure else following.failure,
             host=result.host,
         )
 

@@ -13,6 +13,7 @@ from tuner.errors import TunerError
 from tuner.export.write import write_files
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import DeviceSummary
+from tuner.study.reading import regular_content
 
 FORMAT = "tuner_scale"
 VERSION = 1
@@ -85,7 +86,7 @@ class Results:
     """The version of the tuner."""
     machine: Mapping[str, str]
     """Facts about the kind of machine; none of them identifies this machine."""
-    devices: tuple[str, ...]
+    devices: Annotated[tuple[str, ...], Field(min_length=1)]
     """The model of each device."""
     on_gpu: bool
     links: tuple[PairLink, ...] = ()
@@ -116,8 +117,7 @@ def write(results: Results, path: Path) -> None:
 def read(path: Path) -> Results:
     """Read results. Raises TunerError for a file that does not exist, is damaged, too large, or of another version."""
     try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+        content = regular_content(path, MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             raise ValueError(f"it is larger than {MOST_BYTES // 2**20} MiB")
         body: Any = json.loads(content)

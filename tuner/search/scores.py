@@ -1,6 +1,6 @@
 """What the runs of a race come to: the score of each config at a time, with its standard error. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from math import inf, sqrt
@@ -69,11 +69,21 @@ class Standing(Generic[Key]):
     """Its mean score after this time; None where no run has a score."""
 
 
+def counted(runs: Iterable[KeptRun]) -> list[KeptRun]:
+    """Return the runs of a config that count: the longest whole run of each seed; none where a run has failed."""
+    longest: dict[int, KeptRun] = {}
+    for run in runs:
+        if run.failure is not None:
+            return []
+        before = longest.get(run.seed)
+        if run.trained_s >= run.seconds and (before is None or run.seconds > before.seconds):
+            longest[run.seed] = run
+    return list(longest.values())
+
+
 def standings(runs: Mapping[Key, Sequence[KeptRun]]) -> list[Standing[Key]]:
     """Return where each config of a race stands: those that trained longest first, then by score."""
-    longest = {
-        config: max((run.seconds for run in made if run.failure is None), default=0.0) for config, made in runs.items()
-    }
+    longest = {config: max((run.seconds for run in counted(made)), default=0.0) for config, made in runs.items()}
     scores = {seconds: means(runs, seconds) for seconds in set(longest.values()) if seconds}
     found = [
         Standing(config=config, seconds=seconds, mean=scores.get(seconds, {}).get(config))
@@ -83,13 +93,12 @@ def standings(runs: Mapping[Key, Sequence[KeptRun]]) -> list[Standing[Key]]:
 
 
 def means(runs: Mapping[Key, Sequence[KeptRun]], seconds: float) -> dict[Key, Mean]:
-    """Return config → its mean score at a time, over the runs that were to train so long and did not fail."""
+    """Return config → its mean score at a time, over the runs that count and have trained so long."""
     found = {
         config: [
             score
-            for run in made
-            if run.failure is None and run.seconds >= seconds
-            if (score := score_at(run.curve, seconds)) is not None
+            for run in counted(made)
+            if run.seconds >= seconds and (score := score_at(run.curve, seconds)) is not None
         ]
         for config, made in runs.items()
     }

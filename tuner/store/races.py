@@ -1,17 +1,28 @@
 """The runs of a case's race, kept beside the trials of the case's search."""
 
+import time
+from collections.abc import Callable, Sequence
+
 from tuner.errors import StoreError
 from tuner.kept.names import RACE
-from tuner.kept.race import KeptRun, encode, place
+from tuner.kept.race import Claim, KeptRun, decode_claim, encode, encode_claim, place
 from tuner.kept.study import KeptStudy
 from tuner.store.database import Database
+from tuner.store.leases import BEAT_S, Lease
+from tuner.study.launch import same_launch
+from tuner.study.space import Config
 
 
 class RaceRuns:
-    """The runs of the race of one case. Raises StoreError if the case has not been searched in this database."""
+    """The runs of the race of one case. Raises StoreError if the case has not been searched in this database.
+
+    A process claims a run before it makes it, so that several processes share a race. It makes one run at a time.
+    """
 
     def __init__(self, database: Database, study: str) -> None:
         self._database = database
+        self._claimed: tuple[int, Claim] | None = None
+        self._beat_s = 0.0
         found = database.transact(lambda: database.storage.study_id(study))
         if found is None:
             raise StoreError(
@@ -21,19 +32,72 @@ class RaceRuns:
         self._study_id: int = found
 
     def read(self) -> tuple[KeptRun, ...]:
-        """Return the runs so far, in the order in which they ended."""
+        """Return the runs so far, in the order in which they began."""
         return self._database.transact(self._runs)
 
+    def claim(self, config: Config, seed: int, is_made: Callable[[Sequence[KeptRun]], bool]) -> bool:
+        """Claim the run of a config with a seed for this process.
+
+        Returns False where `is_made` says of the runs so far that it is not needed, and while a process that lives
+        makes it. The claim of a process that is gone is taken over.
+        """
+
+        def claimed() -> bool:
+            number = self._next()
+            for at, other in self._claims():
+                if other.seed == seed and same_launch(other.config, config):
+                    if (lease := Lease.read(other.lease)) and lease.held():
+                        return False
+                    number = at
+            if is_made(self._runs()):
+                return False
+            self._claimed = number, Claim(config=config, seed=seed, lease=Lease.mine().write())
+            self._write_claim()
+            return True
+
+        return self._database.transact(claimed, alone=True)
+
+    def beat(self) -> None:
+        """Renew the claim every `BEAT_S` seconds, so that processes on other hosts know that this process lives."""
+        if self._claimed and time.monotonic() - self._beat_s >= BEAT_S:
+            number, claim = self._claimed
+            self._claimed = number, Claim(config=claim.config, seed=claim.seed, lease=Lease.mine().write())
+            self._database.transact(self._write_claim, alone=True)
+
+    def release(self) -> None:
+        """Give back the claim of a run that was not made."""
+        if self._claimed:
+            number, self._claimed = self._claimed[0], None
+            self._database.transact(lambda: self._write(number, None), alone=True)
+
     def add(self, run: KeptRun) -> None:
-        """Store a run that has ended."""
+        """Store a run that has ended, in place of its claim."""
+        number = self._claimed[0] if self._claimed else None
+        self._database.transact(
+            lambda: self._write(self._next() if number is None else number, encode(run)), alone=True
+        )
+        self._claimed = None
 
-        def added() -> None:
-            storage = self._database.storage
-            taken = [place(name) for name in storage.get_study_user_attrs(self._study_id)]
-            number = 1 + max((one for one in taken if one is not None), default=-1)
-            storage.set_study_user_attr(self._study_id, f"{RACE}{number:04d}", encode(run))
+    def _write_claim(self) -> None:
+        if self._claimed:
+            self._beat_s = time.monotonic()
+            self._write(self._claimed[0], encode_claim(self._claimed[1]))
 
-        self._database.transact(added, alone=True)
+    def _write(self, number: int, record: object) -> None:
+        self._database.storage.set_study_user_attr(self._study_id, f"{RACE}{number:04d}", record)
+
+    def _attributes(self) -> dict[str, object]:
+        return self._database.storage.get_study_user_attrs(self._study_id)
+
+    def _next(self) -> int:
+        return 1 + max((number for name in self._attributes() if (number := place(name)) is not None), default=-1)
+
+    def _claims(self) -> list[tuple[int, Claim]]:
+        return [
+            (number, claim)
+            for name, attribute in self._attributes().items()
+            if (number := place(name)) is not None and (claim := decode_claim(attribute))
+        ]
 
     def _runs(self) -> tuple[KeptRun, ...]:
-        return KeptStudy(self._database.storage.get_study_user_attrs(self._study_id)).race
+        return KeptStudy(self._attributes()).race

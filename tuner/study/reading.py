@@ -4,6 +4,9 @@ An alias stands for a whole part of the file, so a small file may describe more 
 are checked on the parsed file before any alias is replaced by what it stands for.
 """
 
+import errno
+import os
+import stat
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
@@ -29,6 +32,19 @@ _HINTS = {
 """Hints for common mistakes: a part of the YAML parser's message → what the user can do."""
 
 
+def regular_content(path: Path, most_bytes: int) -> bytes:
+    """Return the first bytes of a file. Raises OSError, also for what is no file, such as a pipe that nobody fills."""
+    with open(path, "rb", opener=_at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        return file.read(most_bytes)
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file without waiting: a pipe would wait for someone who writes."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def read_mapping(path: Path, *, what: str = "study file", starts: str = "name:") -> dict[str, Any]:
     """Return the keys and values of a YAML file. Raises StudyError for a file that cannot be read, or is too large.
 
@@ -52,8 +68,7 @@ def read_mapping(path: Path, *, what: str = "study file", starts: str = "name:")
 
 
 def _mapping(path: Path, what: str, starts: str) -> dict[str, Any]:
-    with path.open("rb") as file:
-        content = file.read(MOST_BYTES + 1)
+    content = regular_content(path, MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise _refused(path, what, f"it is larger than {MOST_BYTES // 1024} KiB; leave cases or values out")
     raw = deepcopy(_values(content.decode()))

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.testing.faulty import outputs
-from tuner.testing.faulty.rank import BUILD, SAMPLES, Rank, say
+from tests.support.tests_faulty import outputs
+from tests.support.tests_faulty.rank import BUILD, SAMPLES, Rank, say
 
 MIDDLE = 4
 """The iteration at which a fault strikes in mid-training."""

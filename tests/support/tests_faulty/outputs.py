@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from tuner.testing.faulty.rank import SAMPLES, Rank, say
+from tests.support.tests_faulty.rank import SAMPLES, Rank, say
 
 HUGE = 2**63
 """More than the whole numbers of any database."""

@@ -9,8 +9,8 @@ import time
 from functools import partial
 from pathlib import Path
 
-from tuner.testing.faulty.rank import Rank
-from tuner.testing.faulty.strikes import STRIKES, Strike
+from tests.support.tests_faulty.rank import Rank
+from tests.support.tests_faulty.strikes import STRIKES, Strike
 
 
 def main() -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import psutil
 
+from tests.support.tests_faulty.scenarios import OK, RANKS, SCENARIOS, Scenario
+from tests.support.tests_faulty.strikes import FLOOD_BYTES
 from tuner.devices.cpu import CpuSource
 from tuner.errors import TunerError
 from tuner.kept.probe import KeptProbe, decode, encode
@@ -19,9 +21,9 @@ from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
 from tuner.probe.stop import never
-from tuner.testing.faulty.scenarios import OK, RANKS, SCENARIOS, Scenario
-from tuner.testing.faulty.strikes import FLOOD_BYTES
 from tuner.units import BYTES_PER_MIB
+
+ROOT = Path(__file__).parents[3]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,13 +98,13 @@ def _plan(fault: str, out_dir: Path, source: CpuSource, flood_bytes: int) -> Pro
     return ProbePlan(
         config={"fault": fault},
         argv=(
-            *(sys.executable, "-m", "tuner.testing.faulty", fault),
+            *(sys.executable, "-m", "tests.support.tests_faulty", fault),
             *("--out-dir", str(out_dir)),
             *("--iterations", str(scenario.trainer_iterations)),
             *("--iteration-seconds", str(scenario.iteration_s)),
         ),
         cwd=out_dir,
-        env={"TUNER_PROGRESS": str(slot.progress), FLOOD_BYTES: str(flood_bytes)},
+        env={"PYTHONPATH": str(ROOT), "TUNER_PROGRESS": str(slot.progress), FLOOD_BYTES: str(flood_bytes)},
         files={},
         slot=slot,
         expected=(out_dir / "model.pt",),

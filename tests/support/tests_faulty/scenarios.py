@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from tests.support.tests_faulty.rank import SAMPLES
 from tuner.probe.result import ProbeResult
 from tuner.study.spec import ProbeSpec
-from tuner.testing.faulty.rank import SAMPLES
 
 OK = "ok"
 RANKS = 2

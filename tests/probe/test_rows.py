@@ -1,0 +1,21 @@
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from tuner.probe.plan import ProgressFile
+from tuner.probe.rows import open_rows
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [("csv", "step,loss\n3,0.5\n"), ("csv", '"step",loss\n3,0.5\n'), ("jsonl", '{"step": "3", "loss": "0.5"}\n')],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_a_byte_order_mark_is_no_part_of_a_column(
+    form: Literal["csv", "jsonl"], text: str, encoding: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "progress"
+    path.write_text(text, encoding=encoding)
+    file = ProgressFile(folder=tmp_path, pattern="progress", format=form, columns={"iteration": "step"})
+    assert [row.values for row in open_rows(file, path, 1000).read()] == [{"step": "3", "loss": "0.5"}]
