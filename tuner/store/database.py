@@ -13,6 +13,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, inspect
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from tuner.errors import StoreError
+from tuner.probe.out_dir import make_private
 from tuner.store.locks import LOCK_S, file_lock, take_advisory_lock
 from tuner.store.patience import PatientConnection
 from tuner.store.reconnect import AWAY_S, ConnectionLostError, RolledBackError, wait_while_away
@@ -53,7 +54,7 @@ class Database:
         self.shown_url = shown(self._url)
         with self.reported():
             self._check_kind()
-            self._make_folder()
+            self._make_file()
             with self.lock():
                 self.storage = self._open()
         self._opened = True
@@ -139,9 +140,12 @@ class Database:
                 "program; run the command again to begin anew"
             ) from error
 
-    def _make_folder(self) -> None:
+    def _make_file(self) -> None:
         if self._is_sqlite and self._url.database:
-            Path(self._url.database).parent.mkdir(parents=True, exist_ok=True)
+            file = Path(self._url.database)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if not self._url.database.startswith("file:"):
+                make_private(file)
 
     def _check_kind(self) -> None:
         """Raise StoreError for a database of another kind, beside which nothing is written."""
