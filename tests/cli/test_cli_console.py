@@ -5,8 +5,9 @@ from io import BytesIO, TextIOWrapper
 
 import pytest
 from rich.table import Table
+from rich.text import Text
 
-from tuner.cli.console import open_console
+from tuner.cli.console import open_console, say
 from tuner.cli.dashboard import announcement
 from tuner.cli.tables import print_tables
 
@@ -27,6 +28,22 @@ def test_text_is_printed_as_it_is(text: str, capsys: pytest.CaptureFixture[str])
     line, *rows = capsys.readouterr().out.splitlines()
     assert line == text
     assert any(text in row for row in rows)
+
+
+HOSTILE = "a\x1b[2J\x07b\x9b31m\u202ec"
+
+
+def test_no_control_character_reaches_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    console, table = open_console(), Table(HOSTILE, "config")
+    table.add_row(HOSTILE, HOSTILE)
+    console.print(HOSTILE, style="red")
+    console.print(Text(HOSTILE))
+    print_tables(console, table)
+    say(HOSTILE)
+    open_console(stderr=True).print(HOSTILE)
+    shown = "".join(capsys.readouterr())
+    assert shown.count("a[2Jb31mc") == 7
+    assert not set(shown) & set("\x1b\x07\x9b\u202e")
 
 
 @pytest.mark.parametrize(("read_only", "may"), [(True, "can read all"), (False, "can read, change and delete all")])

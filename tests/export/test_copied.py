@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import optuna
 import pytest
 from optuna.artifacts import FileSystemArtifactStore, download_artifact, get_all_artifact_meta
+from optuna.distributions import CategoricalDistribution
 from optuna_dashboard import get_note, save_note
 
 from tuner.errors import OutputError
@@ -20,6 +21,7 @@ from tuner.probe.plan import Device
 from tuner.probe.result import DeviceSample
 from tuner.probe.series import FILE, write_series
 from tuner.probe.window import Window
+from tuner.study.space import PATIENCE
 
 if TYPE_CHECKING:
     from conftest import FilledDatabase
@@ -78,6 +80,7 @@ def test_a_probes_log_series_and_plot_are_artifacts_that_take_no_room(
     real = [file for file in (tmp_path / "dashboard" / ARTIFACTS).iterdir() if not file.is_symlink()]
     assert sum(file.stat().st_size for file in real) < 20_000
     assert not list((tmp_path / "dashboard").glob(".*"))
+    assert (tmp_path / "dashboard" / DATABASE).stat().st_mode & 0o077 == 0
 
 
 def test_of_damaged_probes_the_copy_has_what_is_left(database: "FilledDatabase", tmp_path: Path) -> None:
@@ -109,6 +112,31 @@ def test_trials_of_a_calibration_are_marked(database: "FilledDatabase", tmp_path
     case.tell(first, 1.0)
     database.add(case, {"num_envs": 64}, utils=(50.0,))
     assert [trial.user_attrs.get("calibration") for trial in copied(database, tmp_path).trials] == [True, None]
+
+
+def test_the_patience_of_the_pruner_is_no_parameter_of_the_copy(database: "FilledDatabase", tmp_path: Path) -> None:
+    case = database.case("add_pi_plus")
+    for envs, patience, util in ((64, 1, 40.0), (128, 3, 50.0), (64, 3, 41.0), (128, 1, 52.0)):
+        case.enqueue_trial({"num_envs": envs, PATIENCE: patience})
+        trial = case.ask({"num_envs": CategoricalDistribution([64, 128]), PATIENCE: CategoricalDistribution([1, 3])})
+        trial.set_user_attr("probe", {"status": "ok", "config": trial.params, "metrics": {"min_avg_util": util}})
+        case.tell(trial, util)
+    study = copied(database, tmp_path)
+    assert [trial.params for trial in study.trials] == [{"num_envs": envs} for envs in (64, 128, 64, 128)]
+    assert [trial.user_attrs[PATIENCE] for trial in study.trials] == [1, 3, 3, 1]
+    assert [trial.params[PATIENCE] for trial in case.trials] == [1, 3, 3, 1]
+    assert optuna.importance.get_param_importances(study).keys() == {"num_envs"}
+
+
+def test_a_note_says_why_the_highest_single_value_is_not_the_best(database: "FilledDatabase", tmp_path: Path) -> None:
+    case = database.case("add_pi_plus")
+    database.add(case, {"num_envs": 64}, utils=(30.0,))
+    database.add(case, {"num_envs": 128}, utils=(40.42,), warm=True)
+    note = get_note(copied(database, tmp_path, {"add_pi_plus": "More."}))
+    assert "trial #0, with 30.00" in note
+    assert "trial #1, with 40.42" in note
+    assert "session" in note
+    assert note.endswith("\n\nMore.")
 
 
 def test_what_somebody_wrote_stays(database: "FilledDatabase", tmp_path: Path) -> None:

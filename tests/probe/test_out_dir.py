@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import OutputError
-from tuner.probe.out_dir import reserved_out_dir
+from tuner.probe.out_dir import folder_of, reserved_out_dir
 
 
 def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
@@ -42,3 +42,19 @@ def test_a_link_to_a_folder_that_is_gone_is_a_clear_error(tmp_path: Path) -> Non
     (tmp_path / "probes").symlink_to("/gone/with/its/disk")
     with pytest.raises(OutputError, match=f"^{tmp_path}/probes cannot be made: File exists"):
         reserved_out_dir(tmp_path / "probes/walk/0007").__enter__()
+
+
+@pytest.mark.parametrize(
+    "named", ["../victim", "../../victim", "/etc", "probes/../../victim", "link", "", None, "a\0b"]
+)
+def test_a_folder_outside_the_studys_is_not_followed(tmp_path: Path, named: str | None) -> None:
+    study = tmp_path / "runs/demo"
+    study.mkdir(parents=True)
+    (study / "link").symlink_to(tmp_path)
+    assert folder_of(study, named) is None
+
+
+@pytest.mark.parametrize("named", ["probes/walk/0007", "./try", "a/../b"])
+def test_a_folder_inside_the_studys_is_found(tmp_path: Path, named: str) -> None:
+    assert folder_of(tmp_path, named) == (tmp_path / named).resolve()
+    assert folder_of(tmp_path, str(tmp_path / named)) == (tmp_path / named).resolve()

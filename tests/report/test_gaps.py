@@ -1,6 +1,7 @@
 """A report of what is left: a study without a result, folders and logs that are gone, damaged or half-written."""
 
 import random
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -153,3 +154,27 @@ def test_records_with_anything_missing_make_a_report(database: FilledDatabase, t
         }
         database.add(case, config, utils=(chance.uniform(0, 100),), status=status, **more)
     assert report(database, tmp_path).machine == {}
+
+
+HOSTILE = "<img src=x onerror=alert(1)> [click](javascript:alert(1)) | `code` \x1b[2J"
+LOG = f"{HOSTILE}\n```\n<script>alert(1)</script>\n~~~\n````\n"
+
+
+@pytest.mark.parametrize("out_dir", ["../../victim", "probes/0"])
+def test_a_hostile_database_and_log_stay_text(database: FilledDatabase, tmp_path: Path, out_dir: str) -> None:
+    """A log is read inside the study's folder alone, and in Markdown as in HTML it is nothing but text."""
+    case = database.case("add_pi_plus")
+    database.add(case, {"num_envs": 64}, status="crash", detail=HOSTILE, out_dir=out_dir)
+    database.add(case, {"num_envs": 128, "note": HOSTILE}, utils=(50.0,), out_dir=out_dir)
+    study_folder = tmp_path / "runs/pi_plus"
+    (study_folder / out_dir).mkdir(parents=True)
+    (study_folder / out_dir / "console.log").write_text(f"secret of another folder\n{LOG}")
+    study = gather(StudyReader(connect(database.url), "pi_plus"), study_folder)
+    text = render(study, form="md", commands={"add_pi_plus": HOSTILE})
+    assert ("secret of another folder" in text) == (out_dir == "probes/0")
+    assert "\x1b" not in text
+    outside = re.sub(r"^(`{3,})\n.*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
+    outside = re.sub(r"(?<![\\`])(`+)(?!`).*?(?<!`)\1(?!`)", "", outside)
+    assert "<" not in outside
+    assert "](" not in outside.replace("\\](", "")
+    assert re.search(r"onerror", outside)

@@ -23,7 +23,7 @@ def refusal(url: str) -> str:
 def test_a_missing_sqlite_file_is_created_with_its_folder(tmp_path: Path) -> None:
     with opened(f"sqlite:///{tmp_path / 'runs/demo/study.db'}") as database:
         assert database.storage.get_all_studies() == []
-    assert (tmp_path / "runs/demo/study.db").is_file()
+    assert (tmp_path / "runs/demo/study.db").stat().st_mode & 0o777 == 0o600
 
 
 def test_what_was_written_is_there_when_opened_again(url: str) -> None:

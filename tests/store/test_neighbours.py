@@ -1,7 +1,7 @@
 """Studies that confirm alone: which probes ran beside others, and who waits for whom on one machine."""
 
 import pytest
-from tests_store import ask, case_study, ok, stored, tell
+from tests_store import NAME, ask, case_study, ok, stored, tell
 
 from tuner.kept.names import LEASE
 from tuner.search.trials import kept
@@ -25,7 +25,7 @@ def other(database: Database) -> CaseStudy:
 
 def beside(database: Database) -> list[int | None]:
     """Return how many probes each probe of the case ran beside."""
-    records = [database.storage.probe(trial._trial_id) for trial in stored(database)]
+    records = [database.storage.probe(database.storage.trial_id(NAME, trial.number)) for trial in stored(database)]
     return [record and record.beside for record in records]
 
 
@@ -85,7 +85,7 @@ def test_neighbours_on_other_machines_and_dead_ones_disturb_nobody(
     mine = Lease.mine().write()
     elsewhere, dead = mine | {"host": "node7", "boot": "another"}, mine | {"ticks": 1}
     for trial, lease in zip(stored(database, OTHER), (elsewhere, dead), strict=True):
-        database.storage.set_trial_user_attr(trial._trial_id, LEASE, lease)
+        database.storage.set_trial_user_attr(database.storage.trial_id(OTHER, trial.number), LEASE, lease)
     assert not study.awaited
     assert len(other.awaited) == 1  # the living one, elsewhere
 

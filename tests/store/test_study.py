@@ -231,7 +231,7 @@ def test_records_and_the_case_are_kept_as_given(database: Database, study: CaseS
     record = KeptProbe(status="ok", metrics={"min_avg_util": 50.0}, config=asked.config, total_s=61.5)
     study.tell(asked, ok(50.0), record)
     (trial,) = stored(database)
-    assert database.storage.probe(trial._trial_id) == record
+    assert database.storage.probe(database.storage.trial_id(NAME, trial.number)) == record
     assert (trial.value, trial.params) == (50.0, asked.config)
     (kept,) = database.storage.get_all_studies()
     assert decode_case(kept.user_attrs[KEPT_CASE]) == CASE
@@ -359,7 +359,7 @@ def test_telling_a_trial_that_another_worker_took_back_is_a_store_error(
 ) -> None:
     asked = ask(study)
     (trial,) = stored(database)
-    database.storage.set_trial_user_attr(trial._trial_id, LEASE, None)
+    database.storage.set_trial_user_attr(database.storage.trial_id(NAME, trial.number), LEASE, None)
     assert case_study(database).take_back(tmp_path) == (0, 1)
     with pytest.raises(StoreError, match="another worker ended this trial"):
         study.report(asked, 1, 50.0)

@@ -24,20 +24,25 @@ ReadOnly = Annotated[
 ]
 
 Copied = Annotated[
-    bool,
-    typer.Option("--copy", help="Show a copy of the study, with logs, devices' series and plots of its probes."),
+    bool | None,
+    typer.Option(
+        "--copy/--live",
+        help="A copy of now, with notes, logs and plots, or the database itself as it grows. --writable means --live.",
+        show_default="--copy",
+    ),
 ]
 
 
 def dashboard(
     study: Study,
-    copied: Copied = False,
+    copied: Copied = None,
     storage: Storage = None,
     port: Port = 8080,
     read_only: ReadOnly = True,
     runs: Runs = RUNS,
 ) -> None:
-    """Serve optuna-dashboard on a study's database, to this machine only, until Ctrl-C."""
+    """Serve optuna-dashboard on a study, to this machine only, until Ctrl-C."""
+    copied = read_only if copied is None else copied
     console = open_console()
     spec = load_shown(console, study, to_show=True)
     url, artifacts = storage_url(storage, spec, runs), None

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli.console import open_console
+from tuner.cli.console import open_console, say
 from tuner.cli.options import RUNS, Runs, not_empty
 from tuner.drafting.asking import ask_searches
 from tuner.drafting.draft import Ask, Draft, Used, draft, narrowed, study_name, used
@@ -101,7 +101,7 @@ def _asker(console: Console) -> Ask | None:
     def answer(prompt: str) -> str:
         return typer.prompt(prompt, default="", show_default=False, prompt_suffix="")
 
-    return partial(ask_searches, say=typer.echo, answer=answer)
+    return partial(ask_searches, say=say, answer=answer)
 
 
 def _write(file: Path, text: str) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.chosen import Cases, chosen_cases
+from tuner.cli.console import say
 from tuner.cli.fixed import with_fixed_values
 from tuner.cli.introduction import cut_ladders
 from tuner.cli.loaded import stand_in, to_be_fitted, to_be_made
@@ -72,16 +73,16 @@ def plan(
     chosen = chosen_cases(bench, cases)
     if launcher == "slurm":
         for line in batch_lines(bench.spec, bench.spec.name):
-            typer.echo(line)
+            say(line)
     planned = _found(bench, chosen, storage, member) if best else _as_set(bench, chosen, settings or [])
     for line in stand_in(bench.spec, study):
-        typer.echo(f"# {line}")
+        say(f"# {line}")
     for one in planned:
         for line in one.remarks:
-            typer.echo(f"# {line}")
-        typer.echo(f"# {one.case.name}: {json.dumps(one.config)}")
+            say(f"# {line}")
+        say(f"# {one.case.name}: {json.dumps(one.config)}")
         slot = _slot(bench, one.case, one.folder, to_train=best)
-        typer.echo(script(bench.trainer.plan(one.case, one.config, slot), left_to_slurm=launcher == "slurm"))
+        say(script(bench.trainer.plan(one.case, one.config, slot), left_to_slurm=launcher == "slurm"))
 
 
 def _with_fixed_values(bench: Workbench, storage: str | None) -> Workbench:
@@ -105,7 +106,7 @@ def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member:
     if len(without) == len(cases):
         raise StoreError(f"no best config yet for {', '.join(without)}; `tuner status` shows where the study stands")
     for name in without:
-        typer.echo(f"{name}: left out, because it has no best config yet", err=True)
+        say(f"{name}: left out, because it has no best config yet", to_stderr=True)
     records = {record.name: record for record in reader.cases}
     for case in cases:
         if case.name not in reader.best:

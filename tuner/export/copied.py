@@ -1,7 +1,8 @@
 """Copies a study for optuna-dashboard: what is in the probes' records as attributes, and their files as artifacts.
 
 The search's own database stays as it is. It has one packed record for each trial, because every attribute costs time in
-each ask and each tell. optuna-dashboard shows attributes one by one.
+each ask and each tell. optuna-dashboard shows attributes one by one. The patience of the pruner is a parameter of the
+search and an attribute of the copy: it changes no measurement, and optuna-dashboard assesses every parameter.
 """
 
 import json
@@ -17,13 +18,16 @@ from sqlalchemy import Connection, MetaData, NullPool, Table, create_engine, ins
 
 from tuner.errors import OutputError
 from tuner.export.database import reading
+from tuner.export.harmless import markdown
 from tuner.export.plot import utilisation_svg
 from tuner.export.query import StudyReader
-from tuner.export.records import TrialRecord
+from tuner.export.records import COMPLETE, TrialRecord
 from tuner.kept.names import CALIBRATES
 from tuner.kept.tables import ATTRIBUTES, STUDIES, TRIALS, of_study
 from tuner.probe.kinds import FailureKind
+from tuner.probe.out_dir import folder_of, make_private
 from tuner.probe.series import FILE, read_series
+from tuner.study.space import PATIENCE
 
 FOLDER, DATABASE, ARTIFACTS = "dashboard", "study.db", "artifacts"
 """The copy's folder inside the study's folder, and what is in it."""
@@ -51,6 +55,7 @@ def copy_study(reader: StudyReader, folder: Path, notes: Mapping[str, str]) -> P
     try:
         (target / ARTIFACTS).mkdir(parents=True, exist_ok=True)
         new.unlink(missing_ok=True)
+        make_private(new)
         _fill(reader, new, folder, notes)
         new.replace(target / DATABASE)
     except OSError as error:
@@ -92,7 +97,10 @@ def _copy_rows(source: Connection, copy: Connection, tables: Mapping[str, Table]
     for name in _OF_STUDY:
         _write(copy, tables[name], _rows(source, select(tables[name]).where(tables[name].c.study_id.in_(studies))))
     for name in _OF_TRIAL:
-        _write(copy, tables[name], _rows(source, select(tables[name]).where(tables[name].c.trial_id.in_(trials))))
+        query = select(tables[name]).where(tables[name].c.trial_id.in_(trials))
+        if name == "trial_params":
+            query = query.where(tables[name].c.param_name != PATIENCE)
+        _write(copy, tables[name], _rows(source, query))
 
 
 def _rows(source: Connection, query: Any) -> list[Row]:
@@ -138,6 +146,7 @@ def _facts(trial: TrialRecord) -> dict[str, Any]:
         **trial.metrics,
         "measured_on": trial.measured_on,
         "folder": probe.out_dir or None,
+        PATIENCE: trial.config.get(PATIENCE),
     }
     known = {name: fact for name, fact in facts.items() if fact is not None}
     return {name: round(fact, 3) if isinstance(fact, float) else fact for name, fact in known.items()}
@@ -155,9 +164,9 @@ def _artifacts(rows: Iterable[tuple[int, TrialRecord]], folder: Path) -> Iterato
 
 def _files(trial: TrialRecord, folder: Path, store: Path) -> Iterator[str]:
     """Link a probe's files into the store, and draw its plot; yield the names of those that are there."""
-    if not trial.probe.out_dir:
+    probe = folder_of(folder, trial.probe.out_dir)
+    if probe is None:
         return
-    probe = folder / trial.probe.out_dir
     for name in (LOG, FILE):
         if (probe / name).is_file():
             _link(probe / name, store / _artifact_id(trial, name))
@@ -194,13 +203,46 @@ def _study_rows(
     table = tables["study_system_attributes"]
     known = {(row.study_id, row.key) for row in copy.execute(select(table.c.study_id, table.c.key))}
     for case in reader.cases:
-        facts = {METRIC_NAMES: list(case.objectives), **_note("dashboard", notes.get(case.name, ""))}
-        for trial_id, trial in rows:
-            if trial.case == case.name and (failure := trial.probe.failure):
-                facts |= _note(f"dashboard:{trial_id}", f"**{failure.kind}**: {failure.detail}")
+        own = [(trial_id, trial) for trial_id, trial in rows if trial.case == case.name]
+        best = reader.best.get(case.name) if len(case.objectives) == 1 else None
+        said = [best and above_the_best(best, [trial for _, trial in own]), notes.get(case.name)]
+        facts = {METRIC_NAMES: list(case.objectives), **_note("dashboard", "\n\n".join(filter(None, said)))}
+        for trial_id, trial in own:
+            if failure := trial.probe.failure:
+                facts |= _note(f"dashboard:{trial_id}", f"**{failure.kind}**: {markdown(failure.detail)}")
         for key, fact in facts.items():
             if (case.study_id, key) not in known:
                 yield {"study_id": case.study_id, "key": key, "value_json": json.dumps(fact)}
+
+
+def above_the_best(best: TrialRecord, trials: Iterable[TrialRecord]) -> str | None:
+    """Return which trial has the highest single value of a case, and why another config is the best; None if it is."""
+    complete = [one for one in trials if one.state == COMPLETE and one.value is not None]
+    highest = max(complete, key=lambda one: one.value or 0.0, default=None)
+    if (
+        highest is None
+        or best.value is None
+        or highest.value is None
+        or (highest.number, best.readings) == (best.number, 1)
+    ):
+        return None
+    return (
+        f"**The best is trial #{best.number}, with {best.value:.2f}.** "
+        f"optuna-dashboard names the highest single value: trial #{highest.number}, with {highest.value:.2f}. "
+        f"{markdown(_why_not(highest, best))}"
+    )
+
+
+def _why_not(highest: TrialRecord, best: TrialRecord) -> str:
+    if highest.probe.ineligible:
+        return f"That config must not be the best: {highest.probe.ineligible}."
+    if highest.probe.digest == best.probe.digest:
+        return f"Both measured the same config, and the best's value is the mean of {best.readings} measurement(s)."
+    if highest.probe.warm and not best.probe.warm:
+        return "A session measured it; the best was measured by the trainer's plain command, which counts more."
+    if highest.probe.beside and not best.probe.beside:
+        return "It ran beside other probes; the best was measured alone, which counts more."
+    return "A config counts with the mean of its measurements, and the mean of that config is lower."
 
 
 def _note(prefix: str, text: str) -> Row:

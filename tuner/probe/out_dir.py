@@ -1,5 +1,6 @@
-"""A folder for the files of one probe, and what to say where a file cannot be written."""
+"""The folder of one probe's files: made anew, found again, and what to say where a file cannot be written."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,6 +40,22 @@ def _made(wanted: Path) -> Path:
             folder = wanted.with_name(f"{wanted.name}-{number}")
     except OSError as error:
         raise OutputError(f"{error.filename} cannot be made: {error.strerror}; {_REMEDY}") from error
+
+
+def folder_of(study: Path, out_dir: str | None) -> Path | None:
+    """Return a probe's folder as the database names it; None where it names none, or one outside the study's folder.
+
+    Others may have written the database, so a path that leads out of the study's folder is not followed.
+    """
+    if not out_dir or "\0" in out_dir:
+        return None
+    whole = (study / out_dir).resolve()
+    return whole if whole.is_relative_to(study.resolve()) else None
+
+
+def make_private(file: Path) -> None:
+    """Make an empty file that only its owner may read, unless the file exists. Raises OSError."""
+    os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
 
 
 def unwritable(file: str | Path, error: OSError) -> OutputError:

@@ -10,6 +10,7 @@ from tuner.export.records import CaseRecord, TrialRecord
 from tuner.export.summary import CaseSummary, summarise
 from tuner.kept.race import KeptRun
 from tuner.probe.kinds import FailureKind
+from tuner.probe.out_dir import folder_of
 from tuner.probe.series import Series, read_series
 from tuner.report.configs import Point, points
 from tuner.report.effects import Effect, effects
@@ -143,7 +144,8 @@ def _default(record: CaseRecord, measured: Iterable[Point], best: TrialRecord | 
 
 
 def _series(best: TrialRecord | None, folder: Path) -> Series | None:
-    return read_series(folder / best.probe.out_dir) if best and best.probe.out_dir else None
+    probe = folder_of(folder, best.probe.out_dir) if best else None
+    return read_series(probe) if probe else None
 
 
 def _out_of_memory(trials: Iterable[TrialRecord]) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from tuner.export.records import TrialRecord
 from tuner.kept.probe import INTERRUPTED
 from tuner.probe.kinds import FailureKind
+from tuner.probe.out_dir import folder_of
 
 BEFORE, AFTER = 4, 7
 """The lines of an excerpt before and after the line that shows the failure."""
@@ -49,10 +50,11 @@ def _detail(trial: TrialRecord) -> str:
 
 def _excerpt(folder: Path, trial: TrialRecord) -> str | None:
     """Return the lines around the one that shows the failure, or the last lines; None where nothing can be read."""
-    if not trial.probe.out_dir:
+    probe = folder_of(folder, trial.probe.out_dir)
+    if probe is None:
         return None
     try:
-        with (folder / trial.probe.out_dir / "console.log").open("rb") as file:
+        with (probe / "console.log").open("rb") as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - MOST_BYTES))
             lines = file.read(MOST_BYTES).decode(errors="replace").splitlines()

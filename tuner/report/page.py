@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from tuner.export.harmless import code, fenced, markdown
 from tuner.export.words import in_words, with_error
 from tuner.report import words
 from tuner.report.drawing import Picture
@@ -31,6 +32,8 @@ _FILTERS = {
     "when_found": words.when_found,
     "memory_end": words.memory_end,
     "pictures": pictures,
+    "code": lambda text: Markup(code(text)),  # noqa: S704 - of Markdown, and escaped
+    "fenced": lambda text: Markup(fenced(text)),  # noqa: S704 - of Markdown, and escaped
 }
 
 
@@ -54,20 +57,29 @@ def filled(template: str, *, filters: Mapping[str, Callable[..., object]], **val
     """Return a template of this room with its values. A page of HTML gets the style, the script and plotly as well."""
     own = {"plotly": _trusted(get_plotlyjs()), **_own_files()} if template.endswith(".html") else {}
     written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return _templates(tuple(filters.items())).get_template(template).render(**values, **own, written=written)
+    return (
+        _templates(tuple(filters.items()), template.endswith(".md"))
+        .get_template(template)
+        .render(**values, **own, written=written)
+    )
 
 
 @cache
-def _templates(filters: tuple[tuple[str, Callable[..., object]], ...]) -> Environment:
-    """Return the templates of this room; each is compiled once."""
+def _templates(filters: tuple[tuple[str, Callable[..., object]], ...], in_markdown: bool) -> Environment:
+    """Return the templates of this room; each is compiled once. Every value is escaped, for HTML or for Markdown."""
     environment = Environment(
         loader=PackageLoader("tuner.report"),
         autoescape=select_autoescape(["html"]),
+        finalize=_in_markdown if in_markdown else None,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= {**dict(filters), "drawn": _drawn}
     return environment
+
+
+def _in_markdown(value: object) -> object:
+    return markdown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _own_files() -> dict[str, Markup]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from tuner.export.bound import advice
+from tuner.export.harmless import code, markdown
 from tuner.export.words import in_words, with_error
 from tuner.probe.metrics import SAMPLES_PER_S
 from tuner.report.configs import Point
@@ -107,9 +108,9 @@ def _named(default: Point) -> str:
 def note(case: CaseFacts) -> str:
     """Return what there is to say about a case in a few paragraphs of Markdown."""
     best = case.summary.best
-    config = f"Trial #{best.trial}: `{in_words(best.config)}`" if best else None
-    said = [verdict(case), config, limit(case), when_found(case), memory_end(case), cost(case)]
-    return "\n\n".join(filter(None, said))
+    config = f"Trial #{best.trial}: {code(in_words(best.config))}" if best else None
+    rest = [markdown(one) for one in (limit(case), when_found(case), memory_end(case), cost(case)) if one]
+    return "\n\n".join(filter(None, [markdown(verdict(case)), config, *rest]))
 
 
 def faster(case: CaseFacts) -> Point | None:

@@ -15,7 +15,6 @@ from tuner.search.trials import finished, frontier, has_failed, readings, runnin
 from tuner.store import neighbours
 from tuner.store.database import Database
 from tuner.store.neighbours import Neighbour
-from tuner.store.opening import resumed
 from tuner.store.records import usual_s
 from tuner.study.launch import same_launch
 from tuner.study.space import Config
@@ -31,7 +30,7 @@ class CaseTrials:
 
     def __init__(self, database: Database, study: Study, *, alone: bool) -> None:
         self._database, self._study, self._alone = database, study, alone
-        self._name, self._pruner = study.study_name, study.pruner
+        self._name = study.study_name
         self._several = len(study.directions) > 1
         self._trials: dict[int, Trial] = {}
         self._known: list[FrozenTrial] | None = None
@@ -40,9 +39,11 @@ class CaseTrials:
         return self._database.transact(work, alone=alone, again=self._forget)
 
     def _forget(self) -> None:
-        """Forget what Optuna keeps in memory of this study: it may be of a transaction that was never committed."""
-        self._study = resumed(self._database, self._name, self._pruner)
-        self._trials = {number: Trial(self._study, trial._trial_id) for number, trial in self._trials.items()}
+        """Forget what Optuna's trials keep in memory: it may be of a transaction that was never committed."""
+        self._trials = {number: self._trial(number) for number in self._trials}
+
+    def _trial(self, number: int) -> Trial:
+        return Trial(self._study, self._database.storage.trial_id(self._name, number))
 
     def _read(self, *states: TrialState) -> list[FrozenTrial]:
         """Return the trials in the given states, or in any."""
@@ -125,5 +126,6 @@ class CaseTrials:
         same = [trial for trial in self._read(TrialState.COMPLETE) if same_launch(trial.params, config)]
         if not same:
             return {}
-        probe = self._transact(lambda: self._database.storage.probe(same[-1]._trial_id))
+        storage = self._database.storage
+        probe = self._transact(lambda: storage.probe(storage.trial_id(self._name, same[-1].number)))
         return probe.metrics if probe else {}

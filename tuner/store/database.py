@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import optuna
+from optuna.storages import RDBStorage
 from sqlalchemy import URL, Connection, Engine, create_engine, inspect
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from tuner.errors import StoreError
+from tuner.probe.out_dir import make_private
 from tuner.store.locks import LOCK_S, file_lock, take_advisory_lock
 from tuner.store.patience import PatientConnection
 from tuner.store.reconnect import AWAY_S, ConnectionLostError, RolledBackError, wait_while_away
@@ -22,8 +24,6 @@ from tuner.urls import checked_url, remedy, shown
 Answer = TypeVar("Answer")
 _BUSY_S = 60
 """How long SQLite waits until other programs release the file: a backup must not cost the result of a probe."""
-_COMPATIBLE: set[str] = set()
-"""Versions of the schema that Optuna has accepted in this process."""
 _FAILURES = (
     *(SQLAlchemyError, OSError, TimeoutError, UnicodeError),
     *(optuna.exceptions.StorageInternalError, ConnectionLostError, RolledBackError),
@@ -54,12 +54,13 @@ class Database:
         self.shown_url = shown(self._url)
         with self.reported():
             self._check_kind()
-            self._make_folder()
+            self._make_file()
             with self.lock():
                 self.storage = self._open()
         self._opened = True
         self._be_patient(self.storage.engine)
-        self._transactions = Transactions(self.storage.engine, self.storage.scoped_session, away_s=away_s, sleep=sleep)
+        sessions = self.storage.rdb.scoped_session
+        self._transactions = Transactions(self.storage.engine, sessions, away_s=away_s, sleep=sleep)
 
     def close(self) -> None:
         """Close all connections to the database."""
@@ -74,9 +75,18 @@ class Database:
         `alone`: no other worker does such work at the same time. `again` is called before the work is repeated.
         Raises StoreError.
         """
+
+        def anew() -> None:
+            self.storage.forget()
+            again()
+
         first = self._take_lock if alone else lambda _: None
         with self.reported(), self._file_lock() if alone and self._is_sqlite else nullcontext():
-            return self._transactions.run(work, first=first, again=again)
+            try:
+                return self._transactions.run(work, first=first, again=anew)
+            except BaseException:
+                self.storage.forget()
+                raise
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -130,9 +140,12 @@ class Database:
                 "program; run the command again to begin anew"
             ) from error
 
-    def _make_folder(self) -> None:
+    def _make_file(self) -> None:
         if self._is_sqlite and self._url.database:
-            Path(self._url.database).parent.mkdir(parents=True, exist_ok=True)
+            file = Path(self._url.database)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if not self._url.database.startswith("file:"):
+                make_private(file)
 
     def _check_kind(self) -> None:
         """Raise StoreError for a database of another kind, beside which nothing is written."""
@@ -147,30 +160,14 @@ class Database:
             )
 
     def _open(self) -> TrialStorage:
+        url = self._url.render_as_string(hide_password=False)
         try:
-            return self._compatible(self._storage(checked=False))
+            return TrialStorage(RDBStorage(url, self._engine_options))
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             raise StoreError(
                 f"database {self.shown_url} has another schema: {reason}; name another database"
             ) from error
-
-    def _compatible(self, quick: TrialStorage) -> TrialStorage:
-        """Let Optuna check a version of the schema that is new to this process.
-
-        The check takes five times as long as all other work of opening a database.
-        Raises RuntimeError where Optuna refuses the version.
-        """
-        if quick.get_current_version() in _COMPATIBLE:
-            return quick
-        quick.engine.dispose()
-        checked = self._storage(checked=True)
-        _COMPATIBLE.add(checked.get_current_version())
-        return checked
-
-    def _storage(self, *, checked: bool) -> TrialStorage:
-        url = self._url.render_as_string(hide_password=False)
-        return TrialStorage(url, self._engine_options, skip_compatibility_check=not checked)
 
     @property
     def _engine_options(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from tuner.search.trials import kept
 from tuner.search.verdict import State, Verdict
 from tuner.store.leases import Lease
 from tuner.store.records import attributes, dropped_probe
+from tuner.store.storage import TrialStorage
 
 RESULT_FILE = "result.json"
 """The file in a probe's folder with a result that could not be stored in the database."""
@@ -72,7 +73,7 @@ def set_aside(error: StoreError, number: int, verdict: Verdict, record: KeptProb
     )
 
 
-def take_back(study: Study, probes: Path) -> tuple[TakenBack, list[Path]]:
+def take_back(storage: TrialStorage, study: Study, probes: Path) -> tuple[TakenBack, list[Path]]:
     """End the trials whose process is gone. `probes`: the folder that holds the probes' folders.
 
     Also returns the files whose results are stored now. They may be deleted once the database has committed.
@@ -82,7 +83,7 @@ def take_back(study: Study, probes: Path) -> tuple[TakenBack, list[Path]]:
     unstored = dict(_read(probes)) if dropped else {}
     stored: list[Path] = []
     for trial in dropped:
-        open_trial = Trial(study, trial._trial_id)
+        open_trial = Trial(study, storage.trial_id(study.study_name, trial.number))
         file = next((file for file, one in unstored.items() if one.of(trial)), None)
         if file is None:
             tell_probe(study, open_trial, _DROPPED, dropped_probe(trial.params))

@@ -48,7 +48,7 @@ def open_study(
     directions = [StudyDirection.MAXIMIZE] * len(objectives)
     if database.storage.study_id(name) is None:
         optuna.create_study(study_name=name, storage=database.storage, directions=directions)
-    study = resumed(database, name, pruner)
+    study = optuna.load_study(study_name=name, storage=database.storage, pruner=pruner, sampler=RandomSampler())
     known = KeptStudy(study.user_attrs).identity
     if study.directions != directions:
         raise StoreError(_of_others(database, study, len(directions)))
@@ -70,11 +70,6 @@ def check_unchanged(database: Database, study: optuna.Study, identity: dict[str,
     known = KeptStudy(study.user_attrs).identity or {}
     if known != identity:
         check_identity(known, identity, study=study.study_name, shown_url=database.shown_url)
-
-
-def resumed(database: Database, name: str, pruner: BasePruner) -> optuna.Study:
-    """Return an existing study with nothing read yet."""
-    return optuna.load_study(study_name=name, storage=database.storage, pruner=pruner, sampler=RandomSampler())
 
 
 def _of_others(database: Database, study: optuna.Study, objectives: int) -> str:

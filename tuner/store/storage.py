@@ -1,19 +1,20 @@
-"""Optuna's storage with one place that stores attributes, and one reader of trials that reads what the tuner kept."""
+"""Optuna's storage with its trials read by a few queries. All SQL with which a search reads trials is in this file."""
 
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy as copied
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from optuna.distributions import BaseDistribution, json_to_distribution
-from optuna.storages import RDBStorage
+from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import Integer, Row, bindparam, func, or_, select
+from sqlalchemy import ColumnElement, Integer, Row, bindparam, func, or_, select
 
-from tuner.collecting import uncollected
 from tuner.kept.names import PROBE
-from tuner.kept.pages import Execute, Others, Pages
 from tuner.kept.probe import KeptProbe, decode_json, searched
 from tuner.kept.storable import read_json, storable
 from tuner.kept.study import KeptStudy
@@ -23,6 +24,7 @@ from tuner.kept.tables import (
     DIRECTIONS,
     FACTS,
     PARAMETERS,
+    STATE,
     STEPS,
     STUDIES,
     SYSTEM_FACTS,
@@ -32,39 +34,86 @@ from tuner.kept.tables import (
 )
 from tuner.kept.trial import is_kept
 
-PAGE_TRIALS = 2000
-"""Trials whose rows are in memory at a time."""
 NO_RECORD = "Record does not exist."
 """The text of Optuna's KeyError for a study or a trial that is gone."""
 _TABLES = (PARAMETERS, VALUES, STEPS, ATTRIBUTES, CONSTRAINTS)
 _STUDY, _ID, _AFTER = (bindparam(name, type_=Integer) for name in ("study", "trial", "after"))
-_EARLIER = bindparam("earlier", type_=Integer, expanding=True)
-_ONE = Pages(TRIALS.c.trial_id == _ID, _TABLES)
-_LATER = TRIALS.c.trial_id > _AFTER
-_NEW = Pages((TRIALS.c.study_id == _STUDY) & _LATER, _TABLES, page_trials=PAGE_TRIALS)
-_NEW_AND_EARLIER = Pages(
-    (TRIALS.c.study_id == _STUDY) & or_(_LATER, TRIALS.c.trial_id.in_(_EARLIER)), _TABLES, page_trials=PAGE_TRIALS
-)
+_OPEN = bindparam("open", type_=Integer, expanding=True)
+_Rows = Callable[..., Sequence[Row[Any]]]
+"""Returns all rows of a query with the given parameters."""
+
+
+def _queries(wanted: ColumnElement[bool]) -> list[Any]:
+    """Return the queries of the wanted trials and of their rows in all other tables."""
+    ids = select(TRIALS.c.trial_id).where(wanted)
+    trials = select(TRIALS.c.trial_id, TRIALS.c.number, STATE).where(wanted).order_by(TRIALS.c.trial_id)
+    return [trials, *(select(*table.c).where(table.c.trial_id.in_(ids)) for table in _TABLES)]
+
+
+# The queries are made once: to make them takes longer than to run them.
+_ONE = _queries(TRIALS.c.trial_id == _ID)
+_CHANGED = _queries((TRIALS.c.study_id == _STUDY) & or_(TRIALS.c.trial_id > _AFTER, TRIALS.c.trial_id.in_(_OPEN)))
 _OBJECTIVES = select(
     select(func.count()).select_from(DIRECTIONS).where(DIRECTIONS.c.study_id == _STUDY).scalar_subquery()
 ).where(STUDIES.c.study_id == _STUDY)
 _ATTRIBUTES_OF_STUDY = select(FACTS.c.key, FACTS.c.value_json).where(FACTS.c.study_id == _STUDY)
 
 
-class TrialStorage(RDBStorage):
-    """Stores what every database can store, and reads the trials of one study without Optuna's objects for each row.
+@dataclass(kw_only=True, slots=True)
+class _Known:
+    """What has been read of a study: ended trials do not change."""
+
+    ended: dict[int, FrozenTrial] = field(default_factory=dict)
+    """Trial id → trial."""
+    open: Sequence[int] = ()
+    """The ids of the trials that may change."""
+    last: int = -1
+    """The largest id."""
+
+
+def _by_optuna(method: Callable[..., Any]) -> Any:
+    """Return a method that hands its arguments on to the method of this name of Optuna's own storage."""
+
+    def call(self: "TrialStorage", *arguments: Any, **named: Any) -> Any:
+        return getattr(self.rdb, method.__name__)(*arguments, **named)
+
+    return call
+
+
+class TrialStorage(BaseStorage):
+    """Stores through Optuna's RDBStorage what every database can store, and reads trials without objects for each row.
 
     A trial that another program added, or whose record is damaged, is left out. Of a probe's record a trial has what
-    the search reads; `probe` reads the whole record.
+    the search reads; `probe` reads the whole record. Ended trials are read once.
     """
+
+    def __init__(self, rdb: RDBStorage) -> None:
+        self.rdb = rdb
+        self.engine = rdb.engine
+        self._known: dict[int, _Known] = defaultdict(_Known)
+
+    create_new_study = _by_optuna(RDBStorage.create_new_study)
+    delete_study = _by_optuna(RDBStorage.delete_study)
+    set_study_system_attr = _by_optuna(RDBStorage.set_study_system_attr)
+    get_study_id_from_name = _by_optuna(RDBStorage.get_study_id_from_name)
+    get_study_name_from_id = _by_optuna(RDBStorage.get_study_name_from_id)
+    get_study_directions = _by_optuna(RDBStorage.get_study_directions)
+    get_all_studies = _by_optuna(RDBStorage.get_all_studies)
+    create_new_trial = _by_optuna(RDBStorage.create_new_trial)
+    set_trial_param = _by_optuna(RDBStorage.set_trial_param)
+    get_trial_id_from_study_id_trial_number = _by_optuna(RDBStorage.get_trial_id_from_study_id_trial_number)
+    set_trial_state_values = _by_optuna(RDBStorage.set_trial_state_values)
+    set_trial_intermediate_value = _by_optuna(RDBStorage.set_trial_intermediate_value)
+    set_trial_system_attr = _by_optuna(RDBStorage.set_trial_system_attr)
+    remove_session = _by_optuna(RDBStorage.remove_session)
 
     def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
         """Store an attribute of a study, made storable."""
-        super().set_study_user_attr(study_id, key, storable(value))
+        self.rdb.set_study_user_attr(study_id, key, storable(value))
 
     def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
         """Store an attribute of a trial, made storable."""
-        super().set_trial_user_attr(trial_id, key, storable(value))
+        self.rdb.set_trial_user_attr(trial_id, key, storable(value))
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
         """Return the attributes of a study; None for an attribute that is damaged."""
@@ -75,10 +124,51 @@ class TrialStorage(RDBStorage):
         query = select(SYSTEM_FACTS.c.key, SYSTEM_FACTS.c.value_json).where(SYSTEM_FACTS.c.study_id == study_id)
         return {row.key: read_json(row.value_json) for row in self.rows(query)}
 
+    def get_trial(self, trial_id: int) -> FrozenTrial:
+        """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""
+        with self._reading() as rows:
+            found = [trial for _, _, trial in _trials(rows, _ONE, None, trial=trial_id)]
+        if not found or found[0] is None:
+            raise KeyError(NO_RECORD)
+        return found[0]
+
+    def get_all_trials(
+        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        """Return the tuner's trials of a study in the order of their numbers. Raises KeyError where the study is gone.
+
+        With `deepcopy` the caller may change them.
+        """
+        known = self._known[study_id]
+        with self._reading() as rows:
+            objectives = rows(_OBJECTIVES, study=study_id)
+            if not objectives:
+                raise KeyError(NO_RECORD)
+            wanted = {"study": study_id, "after": known.last, "open": list(known.open)}
+            read = list(_trials(rows, _CHANGED, objectives[0][0], **wanted))
+        trials = dict(known.ended)
+        for trial_id, is_open, trial in read:
+            if trial:
+                trials[trial_id] = trial
+                if not is_open:
+                    known.ended[trial_id] = trial
+        known.open = [trial_id for trial_id, is_open, _ in read if is_open]
+        known.last = max((known.last, *(trial_id for trial_id, _, _ in read)))
+        found = [trial for _, trial in sorted(trials.items()) if states is None or trial.state in states]
+        return copied(found) if deepcopy else found
+
+    def forget(self) -> None:
+        """Read everything anew from now on: what has been read may be of a transaction that was never committed."""
+        self._known.clear()
+
     def study_id(self, name: str) -> int | None:
         """Return the id of the study of this name; None where there is none."""
         rows = self.rows(select(STUDIES.c.study_id).where(STUDIES.c.study_name == name))
         return rows[0].study_id if rows else None
+
+    def trial_id(self, study: str, number: int) -> int:
+        """Return the id of the trial of this number in the study of this name. Raises KeyError."""
+        return self.get_trial_id_from_study_id_trial_number(self.get_study_id_from_name(study), number)
 
     def cases(self, study: str) -> dict[str, tuple[int, KeptStudy]]:
         """Return the cases of a study, in the order in which they were started: name → study id and facts."""
@@ -96,60 +186,38 @@ class TrialStorage(RDBStorage):
         query = select(ATTRIBUTES.c.value_json).where(ATTRIBUTES.c.trial_id == trial_id, ATTRIBUTES.c.key == PROBE)
         return next((decode_json(row.value_json) for row in self.rows(query)), None)
 
-    def get_trial(self, trial_id: int) -> FrozenTrial:
-        """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""
-        with self._reading() as execute:
-            read = [_trial(row, rows, None) for row, rows in _ONE.read(execute, trial=trial_id)]
-        if not read or read[0] is None:
-            raise KeyError(NO_RECORD)
-        return read[0]
-
-    def get_trial_system_attrs(self, trial_id: int) -> dict[str, Any]:
-        """Return Optuna's own attributes of a trial; None for an attribute that is damaged."""
-        query = select(CONSTRAINTS.c.key, CONSTRAINTS.c.value_json).where(CONSTRAINTS.c.trial_id == trial_id)
-        return {row.key: read_json(row.value_json) for row in self.rows(query)}
-
-    def _get_trials(
-        self,
-        study_id: int,
-        states: Container[TrialState] | None,
-        included_trial_ids: set[int],
-        trial_id_greater_than: int,
-    ) -> list[FrozenTrial]:
-        """Return the trials after an id and those with other given ids; Optuna's cache asks for the rest once.
-
-        Raises KeyError where the study is gone.
-        """
-        earlier = [one for one in included_trial_ids if one <= trial_id_greater_than]
-        known = {"study": study_id, "after": trial_id_greater_than}
-        with self._reading() as execute, uncollected():
-            objectives = _objectives(execute, study_id)
-            found = _NEW_AND_EARLIER.read(execute, **known, earlier=earlier) if earlier else _NEW.read(execute, **known)
-            read = (_trial(row, rows, objectives) for row, rows in found)
-            return [trial for trial in read if trial and (states is None or trial.state in states)]
-
     def rows(self, query: Any, **parameters: object) -> Sequence[Row[Any]]:
         """Return all rows of an SQLAlchemy query, in the transaction that is open, if one is."""
-        with self._reading() as execute:
-            return execute(query, parameters)
+        with self._reading() as rows:
+            return rows(query, **parameters)
 
     @contextmanager
-    def _reading(self) -> Iterator[Execute]:
+    def _reading(self) -> Iterator[_Rows]:
         """Yield what runs a query on one connection, in the transaction that is open, if one is."""
-        with self.scoped_session() as session:
+        with self.rdb.scoped_session() as session:
             connection = session.connection()
-            yield lambda query, parameters: connection.execute(query, parameters).all()
+            yield lambda query, **parameters: connection.execute(query, parameters).all()
 
 
-def _objectives(execute: Execute, study_id: int) -> int:
-    """Return how many values a complete trial of a study has. Raises KeyError where the study is gone."""
-    found = execute(_OBJECTIVES, {"study": study_id})
-    if not found:
-        raise KeyError(NO_RECORD)
-    return found[0][0]
+def _trials(
+    rows: _Rows, queries: Sequence[Any], objectives: int | None, **wanted: object
+) -> Iterator[tuple[int, bool, FrozenTrial | None]]:
+    """Yield the id of each wanted trial, whether it may change, and the trial, if it is the tuner's and undamaged."""
+    trials, *others = (rows(query, **wanted) for query in queries)
+    of_trials = [_by_trial(found) for found in others]
+    for row in trials:
+        trial = _trial(row, [found.get(row.trial_id, ()) for found in of_trials], objectives)
+        yield row.trial_id, row.state in {TrialState.RUNNING.name, TrialState.WAITING.name}, trial
 
 
-def _trial(row: Row[Any], others: Others, objectives: int | None) -> FrozenTrial | None:
+def _by_trial(rows: Iterable[Row[Any]]) -> Mapping[int, Sequence[Row[Any]]]:
+    grouped: dict[int, list[Row[Any]]] = defaultdict(list)
+    for row in rows:
+        grouped[row.trial_id].append(row)
+    return grouped
+
+
+def _trial(row: Row[Any], others: Sequence[Sequence[Row[Any]]], objectives: int | None) -> FrozenTrial | None:
     """Return a trial as the search reads it; None where it is not the tuner's, or damaged.
 
     `objectives` is the number of values that a complete trial has; None accepts any trial that can be read.
@@ -165,7 +233,7 @@ def _trial(row: Row[Any], others: Others, objectives: int | None) -> FrozenTrial
         if objectives is not None and not (is_whole and is_told):
             return None
         return FrozenTrial(
-            number=row.number,
+            number=_whole(row.number),
             trial_id=row.trial_id,
             state=state,
             value=None,
@@ -207,6 +275,12 @@ def _constraint(key: str, document: str) -> Any:
     value = read_json(document)
     if key.startswith("constraints") and not isinstance(value, int | float):
         raise TypeError("a constraint is a number")
+    return value
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int):
+        raise TypeError("a trial has a number")
     return value
 
 

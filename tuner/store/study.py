@@ -95,7 +95,7 @@ class CaseStudy(CaseTrials):
 
     def take_back(self, probes: Path) -> TakenBack:
         """End the trials whose process is gone: see `tuner.store.dropped`. `probes` holds the probes' folders."""
-        taken_back, files = self._transact(lambda: take_back(self._study, probes), alone=True)
+        taken_back, files = self._transact(lambda: take_back(self._database.storage, self._study, probes), alone=True)
         for file in files:
             file.unlink(missing_ok=True)
         return taken_back
@@ -193,7 +193,9 @@ class CaseStudy(CaseTrials):
             trial, record = self._trials[asked.number], probe
             if self._alone:
                 study = self._name.split("/", 1)[0]
-                record = replace(record, beside=neighbours.beside(self._database.storage, study, trial._trial_id))
+                storage = self._database.storage
+                others = neighbours.beside(storage, study, storage.trial_id(self._name, asked.number))
+                record = replace(record, beside=others)
             tell_probe(self._study, trial, verdict, record)
 
         self._transact(told)
