@@ -30,11 +30,7 @@ def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings
 
 def _goal(spec: StudySpec) -> Goal:
     """Return when a search has found enough."""
-    return Goal(
-        training_hours=spec.search.training_hours,
-        certainty=spec.search.certainty,
-        ceiling=full(spec.objectives[0]),
-    )
+    return Goal(training_hours=spec.search.training_hours, ceiling=full(spec.objectives[0]))
 
 
 def by_gain(space: Space, gain: Gain, siblings: Sequence[Sibling] = ()) -> Strategy:

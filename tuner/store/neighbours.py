@@ -1,10 +1,10 @@
-"""Says which probes of a study run on which machine, and how many ran beside another probe."""
+"""Says which probes of a study run on which machine."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, or_, select
+from sqlalchemy import ColumnElement, select
 
 from tuner.kept.names import CONFIRMS, LEASE
 from tuner.kept.storable import read_json
@@ -36,14 +36,6 @@ def running(storage: TrialStorage, study: str) -> list[Neighbour]:
         for trial, case, lease, confirms in _leased(storage, study, STATE == RUNNING)
         if lease.held()
     ]
-
-
-def beside(storage: TrialStorage, study: str, trial: int) -> int:
-    """Return how many other probes of a study have run on this machine since the trial with this id began."""
-    begun = select(TRIALS.c.datetime_start).where(TRIALS.c.trial_id == trial).scalar_subquery()
-    since = or_(STATE == RUNNING, TRIALS.c.datetime_complete > begun)
-    others = _leased(storage, study, and_(since, TRIALS.c.trial_id != trial))
-    return sum(lease.is_here() for _, _, lease, _ in others)
 
 
 def _leased(storage: TrialStorage, study: str, wanted: ColumnElement[bool]) -> Iterator[tuple[int, str, Lease, bool]]:

@@ -2,7 +2,8 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Set as AbstractSet
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -82,9 +83,21 @@ Limit = Annotated[Number, AfterValidator(_whole)]
 
 
 class Strict(BaseModel):
-    """A part of the study file. Unknown keys are errors, numbers must be finite, and values are frozen."""
+    """A part of the study file. Unknown keys are errors, numbers must be finite, and values are frozen.
+
+    Keys of older versions are left out without an error: see `tuner.study.retired`.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    retired: ClassVar[AbstractSet[str]] = frozenset()
+    """The keys that older versions had."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_retired(cls, given: Any) -> Any:
+        if isinstance(given, dict) and not cls.retired.isdisjoint(given):
+            return {key: value for key, value in given.items() if key not in cls.retired}
+        return given
 
 
 class AtLeast(Strict):
