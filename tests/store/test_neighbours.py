@@ -1,4 +1,4 @@
-"""A confirmation runs alone: who waits for whom on one machine."""
+"""A confirmation waits until its neighbours have ended: who waits for whom on one machine."""
 
 import pytest
 from tests_store import ask, case_study, ok, stored, tell
@@ -38,14 +38,14 @@ def test_the_best_is_confirmed_once_the_neighbours_have_ended(
     assert study.incumbent == 55.0
 
 
-def test_nothing_begins_beside_a_confirmation(study: CaseStudy, other: CaseStudy) -> None:
-    tell(study, ask(study), ok(50.0), warm=True)
+def test_of_two_confirmations_one_waits_for_the_other(study: CaseStudy, other: CaseStudy) -> None:
+    for each in (study, other):
+        tell(each, ask(each), ok(50.0), warm=True)
     confirmation = ask(study, target=1)
-    assert other.ask(target=None) is None
+    assert other.ask(target=1) is None
     assert len(other.awaited) == 1
     tell(study, confirmation, ok(50.0))
-    assert not other.awaited
-    assert ask(other).config
+    assert ask(other, target=1).confirms
 
 
 def test_a_case_without_a_confirmation_waits_for_no_other_case(study: CaseStudy, other: CaseStudy) -> None:

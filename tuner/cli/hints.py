@@ -165,12 +165,14 @@ def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[CaseSum
 
 
 def _is_at_the_top(parameter: Parameter, config: Mapping[str, Value]) -> bool:
-    """Return whether a config has the largest of a parameter's numbers. Patience is the tuner's own and left out."""
+    """Return whether a config has the largest of a parameter's numbers, and a larger number makes sense.
+
+    It does not for the tuner's own patience, for a single rung, and for a switch: one of two values, such as 0 and 1.
+    """
     numbers = [value for value in parameter.values if not isinstance(value, str | bool)]
     if parameter.name == PATIENCE or len(numbers) < len(parameter.values):
         return False
-    single = len(numbers) == 1 and parameter.name != LADDER
-    return not single and config.get(parameter.name) == max(numbers)
+    return len(numbers) > (1 if parameter.name == LADDER else 2) and config.get(parameter.name) == max(numbers)
 
 
 def _beyond(bench: "Workbench", case: Case, top: int) -> str:

@@ -32,7 +32,7 @@ class CaseTrials:
     def __init__(self, database: Database, study: Study, *, confirm: bool) -> None:
         self._database, self._study, self._confirm = database, study, confirm
         self._held = False
-        """Whether the next trial must wait until a confirmation, or what runs beside one, has ended."""
+        """Whether a confirmation waits until its neighbours on this machine have ended."""
         self._name, self._pruner = study.study_name, study.pruner
         self._several = len(study.directions) > 1
         self._trials: dict[int, Trial] = {}

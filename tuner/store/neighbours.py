@@ -1,12 +1,12 @@
 """Says which probes of a study run on which machine."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import select
 
-from tuner.kept.names import CONFIRMS, LEASE
+from tuner.kept.names import LEASE
 from tuner.kept.storable import read_json
 from tuner.kept.tables import ATTRIBUTES, STATE, STUDIES, TRIALS, of_study
 from tuner.store.leases import Lease
@@ -25,30 +25,21 @@ class Neighbour:
     """The name of the case's study."""
     is_here: bool
     """Whether it runs on this machine."""
-    confirms: bool
-    """Whether it measures the best of its case again."""
 
 
 def running(storage: TrialStorage, study: str) -> list[Neighbour]:
     """Return the probes of all cases of a study that run now. A trial whose process is gone is left out."""
-    return [
-        Neighbour(trial=trial, case=case, is_here=lease.is_here(), confirms=confirms)
-        for trial, case, lease, confirms in _leased(storage, study, STATE == RUNNING)
-        if lease.held()
-    ]
-
-
-def _leased(storage: TrialStorage, study: str, wanted: ColumnElement[bool]) -> Iterator[tuple[int, str, Lease, bool]]:
-    """Yield id, case, lease and whether it confirms of each wanted trial that has a lease."""
     query = (
-        select(TRIALS.c.trial_id, STUDIES.c.study_name, ATTRIBUTES.c.key, ATTRIBUTES.c.value_json)
+        select(TRIALS.c.trial_id, STUDIES.c.study_name, ATTRIBUTES.c.value_json)
         .join_from(TRIALS, STUDIES, STUDIES.c.study_id == TRIALS.c.study_id)
         .join(ATTRIBUTES, ATTRIBUTES.c.trial_id == TRIALS.c.trial_id)
-        .where(of_study(study), wanted, ATTRIBUTES.c.key.in_([LEASE, CONFIRMS]))
+        .where(of_study(study), STATE == RUNNING, ATTRIBUTES.c.key == LEASE)
         .order_by(TRIALS.c.trial_id)
     )
     rows: Sequence[Any] = storage.rows(query)
-    confirming = {row.trial_id for row in rows if row.key == CONFIRMS}
-    for row in rows:
-        if row.key == LEASE and (lease := Lease.read(read_json(row.value_json))):
-            yield row.trial_id, row.study_name, lease, row.trial_id in confirming
+    leased = ((row, Lease.read(read_json(row.value_json))) for row in rows)
+    return [
+        Neighbour(trial=row.trial_id, case=row.study_name, is_here=lease.is_here())
+        for row, lease in leased
+        if lease and lease.held()
+    ]

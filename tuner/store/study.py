@@ -102,8 +102,7 @@ class CaseStudy(CaseTrials):
         """Begin a trial of the next config, with a lease of this process. None where there is nothing to probe.
 
         The search ends once `target` trials have ended or are running, or when nothing is left to probe. The best
-        config of the sessions, if any, is then confirmed, once no other probe runs on this machine. No trial begins
-        beside a confirmation.
+        config of the sessions, if any, is then confirmed, once no other probe runs on this machine.
 
         `price` says what a probe of a config costs now. `has_time` says whether a probe of so many seconds may begin.
         The seconds are those that the strategy expects, else the median of the case's probes, else None.
@@ -112,11 +111,7 @@ class CaseStudy(CaseTrials):
         def leased() -> tuple[Trial, Asked] | None:
             check_unchanged(self._database, self._study, self._identity)
             history = History(self._study, self._space)
-            here = [one for one in self._neighbours() if one.is_here] if self._confirm else []
-            self._held = any(one.confirms for one in here)
-            if self._held:
-                return None
-            choice = self._choice(history, target, price, is_quiet=not here)
+            choice = self._choice(history, target, price)
             if choice is None or not has_time(choice.takes_s or usual_s(history.trials)):
                 return None
             trial = ask_for(self._study, self._space, choice.config)
@@ -132,19 +127,20 @@ class CaseStudy(CaseTrials):
         self._trials[trial.number] = trial
         return asked
 
-    def _choice(self, history: History, target: int | None, price: Price, *, is_quiet: bool) -> Choice | None:
-        """Choose the next config of the search. Once the search has ended and no probe runs, choose one to confirm.
+    def _choice(self, history: History, target: int | None, price: Price) -> Choice | None:
+        """Choose the next config of the search. Once it has ended and no probe runs here, choose one to confirm.
 
-        `is_quiet`: whether a confirmation would run alone on this machine.
+        A confirmation waits until its neighbours have ended: probes of other cases on this machine.
         """
+        self._held = False
         busy = running(history.trials)
         if target is None or finished(history.trials) + busy < target:
             answer = self._strategy.choose(history, price)
             if isinstance(answer, Choice):
                 return answer
         choice = self._strategy.confirm(history, price) if self._confirm and not busy else None
-        self._held = choice is not None and not is_quiet
-        return choice if is_quiet else None
+        self._held = choice is not None and any(one.is_here for one in self._neighbours())
+        return None if self._held else choice
 
     def end(self, *, keep: bool = True) -> str | None:
         """Return why nothing is left to probe; None while something is.

@@ -62,9 +62,12 @@ def stands_in(spec: StudySpec, study: str, environ: Mapping[str, str] = os.envir
 
 
 def without_effect(study: str, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Return the keys of older versions in the file that is loaded for `study`. Raises the errors of `load`."""
-    own = load(study, environ, fall_back=False, to_show=True)
-    return ignored(read_mapping(find(own.fallback if own.fallback and not own.trainer.root else study)))
+    """Return the keys of older versions in the file that is loaded for `study`; none where the file is gone."""
+    try:
+        own = load(study, environ, fall_back=False, to_show=True)
+        return ignored(read_mapping(find(own.fallback if own.fallback and not own.trainer.root else study)))
+    except StudyError:
+        return []
 
 
 def _load(path: Path, environ: Mapping[str, str], to_show: bool) -> StudySpec:

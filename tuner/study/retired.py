@@ -8,7 +8,7 @@ RETIRED = {
     "probe.idle_seconds": "a probe waits at most 30 s for idle cards",
     "probe.grace_seconds": "a probe ends 5 s after the death of a rank",
     "search.certainty": "`search.training_hours` says when a search ends",
-    "search.confirm_alone": "each confirmation waits until no other probe runs on its machine",
+    "search.confirm_alone": "a confirmation always waits until no other probe runs on its machine",
     "pruner.margin_pct": "`hyperband_patient` stops only a probe that stays 15 % below the best",
 }
 """Path of a key → what holds instead."""
