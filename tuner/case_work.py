@@ -43,6 +43,7 @@ class CaseWork:
             case=kept_case(
                 case,
                 identity,
+                ladder=space.ladder,
                 defaults=space.defaults(),
                 learning=bench.trainer.learning,
                 recording=job.recording,

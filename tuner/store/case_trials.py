@@ -26,13 +26,11 @@ Answer = TypeVar("Answer")
 class CaseTrials:
     """The trials of one case's study.
 
-    `confirm`: whether the best is confirmed, for which nothing else probes on this machine.
+    `alone`: whether nothing else probes on this machine while the best is confirmed.
     """
 
-    def __init__(self, database: Database, study: Study, *, confirm: bool) -> None:
-        self._database, self._study, self._confirm = database, study, confirm
-        self._held = False
-        """Whether a confirmation waits until its neighbours on this machine have ended."""
+    def __init__(self, database: Database, study: Study, *, alone: bool) -> None:
+        self._database, self._study, self._alone = database, study, alone
         self._name, self._pruner = study.study_name, study.pruner
         self._several = len(study.directions) > 1
         self._trials: dict[int, Trial] = {}
@@ -74,10 +72,10 @@ class CaseTrials:
     def awaited(self) -> frozenset[int]:
         """The ids of the probes that may change what is left to do, and that other processes run now.
 
-        These are the case's own probes. Where a confirmation waits, all other probes on this machine count, too.
+        These are the case's own probes. In a study that confirms alone, all other probes on this machine count, too.
         """
         running = self._transact(self._neighbours)
-        return frozenset(one.trial for one in running if one.case == self._name or (self._held and one.is_here))
+        return frozenset(one.trial for one in running if one.case == self._name or (self._alone and one.is_here))
 
     def _neighbours(self) -> list[Neighbour]:
         return neighbours.running(self._database.storage, self._name.split("/", 1)[0])

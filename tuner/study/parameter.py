@@ -127,7 +127,9 @@ class ParameterSpec(Strict):
     """One parameter: a `ladder` of rungs, a list of `choices`, or a `range` of numbers."""
 
     ladder: Ladder = Field(
-        default=None, description="the rungs, in any order; `auto`: rungs computed from two small probes"
+        default=None,
+        description="the rungs, in any order; `auto`: rungs computed from two small probes. "
+        "One parameter of a study may have a ladder: its larger values need more memory",
     )
     min: PositiveInt = Field(default=32, description="the smallest rung of `ladder: auto`")
     max: PositiveInt = Field(
@@ -228,11 +230,13 @@ class ParameterSpec(Strict):
         kind = "choices" if self.ladder is None else "ladder"
         return ParameterSpec.model_validate({kind: tuple(values), "when": self.when})
 
-    def parameter(self, name: str) -> Parameter:
-        """Return the parameter in the form that the search uses."""
+    def parameter(self, name: str, *, is_ladder: bool | None = None) -> Parameter:
+        """Return the parameter in the form that the search uses. `is_ladder`: see `Parameter.is_ladder`."""
+        role = (self.ladder is not None or name == LADDER) if is_ladder is None else is_ladder
         return Parameter(
             name=name,
-            values=tuple(sorted(self.values, key=float)) if name == LADDER else self.values,
+            values=tuple(sorted(self.values, key=float)) if role else self.values,
+            is_ladder=role,
             is_range=self.range is not None,
             is_log=self.log,
             bounds=(1, self.max) if self.batch else (self.min, self.max) if self.ladder == AUTO else None,

@@ -22,7 +22,7 @@ from tuner.study.parameter import (
 from tuner.study.retired import retired_keys
 from tuner.study.slurm import SlurmSpec
 from tuner.study.space import DEFAULT, VARIANT, Space
-from tuner.study.together import check_together, in_order
+from tuner.study.together import check_together, in_order, ladder_of
 
 Seconds = Annotated[Number, Field(gt=0)]
 Name = Annotated[str, StringConstraints(pattern=NAME)]
@@ -234,4 +234,5 @@ class StudySpec(Strict):
 
     def build_space(self) -> Space:
         """Return the space that is searched. Each parameter follows the parameters that its conditions name."""
-        return Space(tuple(self.space[name].parameter(name) for name in in_order(self.space)))
+        ladder = ladder_of(self.space)
+        return Space(tuple(self.space[name].parameter(name, is_ladder=name == ladder) for name in in_order(self.space)))
