@@ -6,7 +6,6 @@ from rich.console import Console
 
 from tuner.study.load import load, stands_in, without_effect
 from tuner.study.retired import RETIRED
-from tuner.study.space import LADDER
 from tuner.study.spec import StudySpec
 
 
@@ -37,7 +36,7 @@ def stand_in(spec: StudySpec, asked_for: str) -> list[str]:
 
 def to_be_made(rungs: Sequence[int]) -> str:
     """Return how the rungs of an `auto` ladder are found. `rungs` are the rungs of its calibration probes."""
-    return f"{LADDER} is auto: its rungs are computed from the first probes, at {' and '.join(map(str, rungs[:2]))}"
+    return f"the ladder is auto: its rungs are computed from the first probes, at {' and '.join(map(str, rungs[:2]))}"
 
 
 def to_be_fitted(parameter: str) -> str:
@@ -52,4 +51,4 @@ def fitted(case: str, parameter: str, why: str) -> str:
 
 def ladder(case: str, rungs: Iterable[int]) -> str:
     """Return a line with the rungs of an `auto` ladder."""
-    return f"{case}: {LADDER} is auto: {' '.join(map(str, rungs))}, fixed in this study"
+    return f"{case}: the ladder is auto: {' '.join(map(str, rungs))}, fixed in this study"

@@ -22,10 +22,10 @@ from tuner.export.records import CaseRecord, TrialRecord
 from tuner.export.words import in_words, with_error
 from tuner.probe.plan import Slot
 from tuner.probe.port import reserved_port
-from tuner.search.calibration import calibration_configs
+from tuner.search.calibration import calibrated_at, calibration_configs
 from tuner.study.cases import Case
 from tuner.study.launch import launched
-from tuner.study.space import LADDER, Config, Parameter, Space, Value, written
+from tuner.study.space import Config, Parameter, Space, Value, written
 from tuner.workbench import Workbench, open_workbench
 
 Settings = Annotated[
@@ -174,8 +174,7 @@ def _as_set(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) ->
     for case in cases:
         remarks = cut_ladders(bench, [case])
         if bench.calibrates(case):
-            rungs = [int(config[LADDER]) for config in calibration_configs(bench.space_for(case))]
-            remarks.append(f"{case.name}: {to_be_made(rungs)}")
+            remarks.append(f"{case.name}: {to_be_made(calibrated_at(bench.space_for(case)))}")
         if batch := bench.batch_to_fit(case):
             remarks.append(f"{case.name}: {to_be_fitted(batch.parameter)}")
         config = first_config(bench, case, settings)
