@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tests_loop import CASE, Quiet, WithSessions, bench, busy, opened, reader, spec, states
+from tests_loop import CASE, Quiet, bench, busy, opened, reader, spec, states
 from tests_store import ask, case_study, ok, tell
 
 from tuner.job import Job
@@ -12,9 +12,6 @@ from tuner.kept.case import KeptCase
 from tuner.kept.names import LEASE
 from tuner.loop import optimise
 from tuner.outcome import CaseOutcome, Ending
-from tuner.probe.plan import ProbePlan
-from tuner.probe.result import ProbeResult
-from tuner.probe.stop import Stop
 from tuner.search.pruner import build_pruner
 from tuner.search.searching import by_drawing
 from tuner.store.database import Database
@@ -22,20 +19,12 @@ from tuner.store.leases import Lease
 from tuner.store.study import CaseStudy
 from tuner.workbench import Workbench
 
-STUDY = spec(search={"trials": 5, "seeds_per_variant": 2, "sampler": "tpe"})
-
-
-def in_session(plan: ProbePlan, stop: Stop) -> ProbeResult:
-    return replace(busy(plan, stop), warm=plan.request is not None)
-
-
-def with_sessions(folder: Path) -> Workbench:
-    return replace(bench(folder, STUDY), trainer=WithSessions(STUDY.trainer))
+ALONE = spec(search={"trials": 5, "seeds_per_variant": 2, "sampler": "tpe", "confirm_alone": True})
 
 
 def optimised(database: Database, desk: Workbench, wait: Callable[[], None] | None) -> tuple[CaseOutcome, Quiet]:
     watcher = Quiet()
-    job = Job(bench=desk, database=database, probe=in_session, watcher=watcher, interrupted=lambda: False, wait=wait)
+    job = Job(bench=desk, database=database, probe=busy, watcher=watcher, interrupted=lambda: False, wait=wait)
     (outcome,) = optimise(job, [CASE])
     return outcome, watcher
 
@@ -58,17 +47,17 @@ def test_the_best_is_confirmed_when_the_probes_of_other_cases_have_ended(tmp_pat
     with opened(tmp_path) as database:
         neighbour = case_study(database, name="demo/run")
         theirs = ask(neighbour)
-        outcome, watcher = optimised(database, with_sessions(tmp_path), lambda: tell(neighbour, theirs, ok(1.0)))
+        outcome, watcher = optimised(database, bench(tmp_path, ALONE), lambda: tell(neighbour, theirs, ok(1.0)))
     assert (outcome.ending, outcome.probed) == (Ending.TARGET, 6)
     assert watcher.launched[-1] == max(watcher.launched[:-1], key=lambda config: int(config["num_envs"]))
     best = reader(tmp_path).best["walk"]
-    assert (best.number, best.probe.warm, best.readings) == (5, False, 1)
+    assert (best.number, best.probe.beside, best.readings) == (5, 0, 1)
 
 
 def test_a_command_that_does_not_wait_leaves_the_confirmation_to_others(tmp_path: Path) -> None:
     with opened(tmp_path) as database:
         ask(case_study(database, name="demo/run"))
-        outcome, _ = optimised(database, with_sessions(tmp_path), None)
+        outcome, _ = optimised(database, bench(tmp_path, ALONE), None)
     assert outcome.probed == 5
     assert states(tmp_path)["COMPLETE"] == 5
 
