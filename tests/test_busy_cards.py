@@ -26,7 +26,7 @@ HELD = Occupancy(
 
 
 def test_nothing_is_launched_on_cards_that_others_hold(tmp_path: Path) -> None:
-    study = study_file(tmp_path, probe={"iterations": 4, "idle_seconds": 120}, space={"num_envs": {"ladder": [8]}})
+    study = study_file(tmp_path, probe={"iterations": 4}, space={"num_envs": {"ladder": [8]}})
     bench = open_workbench(str(study), runs=tmp_path / "runs")
     clock = FakeClock()
     prober = RealProber(
@@ -41,5 +41,5 @@ def test_nothing_is_launched_on_cards_that_others_hold(tmp_path: Path) -> None:
         trials = list(csv.DictReader(file, delimiter="\t"))
     assert [(trial["status"], trial["launched"]) for trial in trials] == [("gpu_busy", "False")] * 4
     assert "pid 4711 (20,000 MiB)" in trials[0]["detail"]
-    assert trials[0]["detail"].endswith("waited 120 s")
+    assert trials[0]["detail"].endswith("waited 30 s")
     assert list((tmp_path / "runs/demo/probes").glob("*/*")) == []

@@ -28,10 +28,11 @@ from tuner.prober import RealProber
 from tuner.study.spec import ProbeSpec
 from tuner.testing.nvml import FakeGpu, FakeNvml
 from tuner.testing.trainer import scripted_plan
+from tuner.testing.waits import with_waits
 from tuner.workbench import open_workbench
 
-LIMITS = ProbeSpec(iterations=5, window_seconds=0.05, max_seconds=60, grace_seconds=10, idle_seconds=0.01)
-STRICT = LIMITS.model_copy(update={"grace_seconds": 0.4})
+LIMITS = with_waits(ProbeSpec(iterations=5, window_seconds=0.05, max_seconds=60), grace_s=10, idle_s=0.01)
+STRICT = with_waits(LIMITS, grace_s=0.4, idle_s=0.01)
 """Limits for faults. A busy machine cannot make a fault look healthy within them."""
 FREE = Occupancy(
     device=Device(name="cuda:0", model="card", uuid="GPU-a", mem_total_mib=24_000.0), mem_used_mib=600.0, util_pct=0.0

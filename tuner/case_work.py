@@ -44,12 +44,12 @@ class CaseWork:
             case=kept_case(
                 case,
                 identity,
+                ladder=space.ladder,
                 defaults=space.defaults(),
                 learning=bench.trainer.learning,
                 recording=job.recording,
             ),
             confirm=job.purpose.competing,
-            alone=self._spec.search.confirm_alone and job.purpose.competing,
         )
         self._probing = Probing(job, case, self._study, spec=self._spec, space=space)
 

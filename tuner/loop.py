@@ -11,9 +11,8 @@ from tuner.probe.result import Failure
 from tuner.purpose import CALIBRATE, fit_batch
 from tuner.running.events import BatchFitStarted, BatchFitted, CalibrationStarted, LadderFixed
 from tuner.search.batch_calibration import BatchToFit
-from tuner.search.calibration import calibration_configs
+from tuner.search.calibration import calibrated_at
 from tuner.study.cases import Case
-from tuner.study.space import LADDER
 
 
 def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
@@ -89,8 +88,7 @@ def calibrated(job: Job, case: Case) -> tuple[Job, CaseOutcome | None]:
         return job, None
     work, outcome = CaseWork(replace(job, purpose=CALIBRATE), case), None
     if work.rungs is None:
-        tried = tuple(int(one[LADDER]) for one in calibration_configs(job.bench.space_for(case)))
-        job.watcher(CalibrationStarted(case=case.name, rungs=tried))
+        job.watcher(CalibrationStarted(case=case.name, rungs=calibrated_at(job.bench.space_for(case))))
         outcome = work.run()
         if outcome.stopped:
             return job, outcome

@@ -23,7 +23,7 @@ from tuner.store.study import CaseStudy
 from tuner.study.cases import Case
 from tuner.study.constraints import compare_with_default
 from tuner.study.launch import same_launch
-from tuner.study.space import LADDER, Config, Space
+from tuner.study.space import Config, Space
 from tuner.study.spec import StudySpec
 
 _REFUSALS = {ConfigRefusedError: FailureKind.INVALID_CONFIG, LaunchError: FailureKind.INVALID_COMMAND}
@@ -97,11 +97,11 @@ class Probing:
         """Return the metrics of the default config at a result's rung; the result's own where it is the default."""
         if self._is_default(result.config):
             return measured(result)
-        return self._study.metrics_of(self._space.default_at(result.config.get(LADDER)))
+        return self._study.metrics_of(self._space.default_at(self._space.rung(result.config)))
 
     def _is_default(self, config: Config) -> bool:
         """Return whether constraints compare other configs with this config."""
-        return self._compares and same_launch(config, self._space.default_at(config.get(LADDER)))
+        return self._compares and same_launch(config, self._space.default_at(self._space.rung(config)))
 
     def _tell(self, asked: Asked, result: ProbeResult, verdict: Verdict, plan: ProbePlan | None) -> None:
         folder, target = self._job.bench.folder, self._job.target(self._spec)

@@ -50,4 +50,4 @@ def fit_batch(batch: BatchToFit) -> Purpose:
 
 def record(configs: Sequence[Config], *, limited: bool = True) -> Purpose:
     """Measure all configs of a list fully."""
-    return Purpose(strategy=lambda *_: in_order(configs), limited=limited, competing=False)
+    return Purpose(strategy=lambda space, *_: in_order(configs, space.ladder), limited=limited, competing=False)

@@ -15,7 +15,7 @@ from tuner.purpose import record
 from tuner.search.design import in_sessions, spread
 from tuner.store.opening import check_study
 from tuner.study.cases import Case
-from tuner.study.space import LADDER, Config
+from tuner.study.space import Config
 from tuner.study.spec import PrunerSpec
 from tuner.workbench import Workbench
 
@@ -61,8 +61,8 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> Recording
         )
     chosen = list(space.configs()) if count is None else spread(space, count, spec.search.seed)
     known = {name: spec.space[name] for name in space.names}
-    if LADDER in known:
-        known[LADDER] = known[LADDER].with_values(space.values(LADDER))
+    if space.ladder is not None:
+        known[space.ladder] = known[space.ladder].with_values(space.rungs)
     if (batch := space.auto_batch) is not None:
         known[batch] = known[batch].with_values(space.values(batch))
     columns(known)
@@ -70,7 +70,9 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> Recording
         case=case,
         count=count,
         configs=in_sessions(
-            chosen, lambda config: bench.trainer.session_key(case, config) if spec.probe.warm else None
+            chosen,
+            lambda config: bench.trainer.session_key(case, config) if spec.probe.warm else None,
+            space.ladder,
         ),
         circumstances=Circumstances(
             space=known,

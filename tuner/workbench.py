@@ -172,7 +172,13 @@ class Workbench:
         }
 
 
-def open_workbench(study: str, *, devices: str | None = None, runs: Path = Path("runs")) -> Workbench:
+def open_workbench(
+    study: str,
+    *,
+    devices: str | None = None,
+    runs: Path = Path("runs"),
+    source_of: Callable[[StudySpec], DeviceSource] = lambda spec: open_devices(spec.devices),
+) -> Workbench:
     """Load a study and open its trainer and devices; `devices` overrides the study file's.
 
     Raises StudyError, TrainerError or DeviceError.
@@ -180,7 +186,7 @@ def open_workbench(study: str, *, devices: str | None = None, runs: Path = Path(
     spec = load(study)
     check_metrics(spec)
     trainer = open_trainer(spec.trainer)
-    source = open_devices(devices or spec.devices)
+    source = source_of(spec if devices is None else spec.model_copy(update={"devices": devices}))
     return Workbench(
         spec=spec,
         asked_for=study,

@@ -7,15 +7,16 @@ from statistics import fmean
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.study.space import LADDER, VARIANT, Config, Space, Value
 from tuner.study.spec import ProbeSpec
+from tuner.testing.waits import with_waits
 
 ITERATIONS, LIMIT_S, SKIPPED_S = 8, 420.0, 20
 
 
 def limited(limits: ProbeSpec) -> ProbeSpec:
     """Return limits by which a probe ends with its eighth iteration, or after 420 s even if it hangs."""
-    never = dict.fromkeys(("start_up_silence_seconds", "silence_seconds", "grace_seconds"), LIMIT_S)
+    never = dict.fromkeys(("start_up_silence_seconds", "silence_seconds"), LIMIT_S)
     enough = {"iterations": ITERATIONS, "window_seconds": 0.001}  # short iterations get no more of them
-    return limits.model_copy(update={**enough, **never, "max_seconds": LIMIT_S})
+    return with_waits(limits.model_copy(update={**enough, **never, "max_seconds": LIMIT_S}), grace_s=LIMIT_S)
 
 
 def reading(samples: Sequence[DeviceSample], devices: int) -> float | None:

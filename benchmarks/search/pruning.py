@@ -44,11 +44,7 @@ PRUNERS = {
     "none: clear losers end": PrunerSpec(name="none"),
     "median": PrunerSpec(name="median"),
     "hyperband": PrunerSpec(name="hyperband"),
-    **{
-        f"hyperband_patient, margin {margin:g} %, patience {patience}": PrunerSpec(margin_pct=margin, patience=patience)
-        for margin in (0, 5, 15)
-        for patience in (1, 3)
-    },
+    **{f"hyperband_patient, patience {patience}": PrunerSpec(patience=patience) for patience in (1, 3)},
 }
 HEADS = ("pruner", "window, GPU-s", "saved, %", "good configs lost, %", "lost per 1,000 GPU-s saved", "best lost, %")
 

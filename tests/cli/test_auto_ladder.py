@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 from tests_cli import Tuner, study_file
 
-FIRST = "num_envs is auto: its rungs are computed from the first probes, at 4 and 16"
-MADE = "walk: num_envs is auto: 2 4 8 16, fixed in this study"
+FIRST = "the ladder is auto: its rungs are computed from the first probes, at 4 and 16"
+MADE = "walk: the ladder is auto: 2 4 8 16, fixed in this study"
 
 
 @pytest.fixture

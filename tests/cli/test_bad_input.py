@@ -3,14 +3,19 @@
 import errno
 import os
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
 import pytest
+from optuna.trial import TrialState
 from sqlalchemy import create_engine
 from tests_cli import Tuner, study_file
 from tests_forks import Forks
 from tests_postgresql import GUARDED
+
+from tuner.kept.names import LEASE
+from tuner.store.leases import Lease
 
 pytestmark = pytest.mark.usefixtures("tuner")
 
@@ -183,12 +188,20 @@ def test_an_option_left_empty_does_not_mean_the_default(tuner: Tuner, tmp_path: 
     refused(tuner("optimize", "--study", study_file(tmp_path), option, ""), option, "empty", "leave the option out")
 
 
+def end_of_its_process(database: Path) -> None:
+    """Make the trial that runs one of a process that is gone; here all commands run in one process."""
+    study = optuna.load_study(study_name="demo/walk", storage=f"sqlite:///{database}")
+    (running,) = study.get_trials(states=[TrialState.RUNNING])
+    study._storage.set_trial_user_attr(running._trial_id, LEASE, replace(Lease.mine(), ticks=1).write())
+
+
 def test_a_full_disk_keeps_what_was_measured(tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_file(tmp_path)
     assert tuner("optimize", "--study", study, "--n-trials", 1)[0] == 0
     with monkeypatch.context() as full:
         full.setattr("tuner.probe.plan.Slot.console", Path("/dev/full"))
         refused(tuner("optimize", "--study", study, "--n-trials", 2), "No space left", "resume")
+    end_of_its_process(tmp_path / "runs/demo/study.db")
     code, out, _ = tuner("optimize", "--study", study, "--n-trials", 2)
     assert code == 0
     assert "1 of 2 trials done" in out

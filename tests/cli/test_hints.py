@@ -187,14 +187,23 @@ def test_the_largest_value_of_any_parameter_is_pointed_out(tmp_path: Path) -> No
         "num_workers": {"range": [0, 8], "step": 4},
         "batch_size": {"choices": [4, 1, 2]},
         "prefetch_factor": {"choices": [2]},
+        "tf32": {"choices": [0, 1]},
+        "compile": {"choices": [False, True]},
+        "layers": {"choices": [4, 8]},
     }
     template = {"command": f"train {' '.join(f'{{{name}}}' for name in space)}", "cases": ["walk"]}
     study = spec(trainer={"name": "command", "options": template}, space=space)
-    config = {"num_envs": 16, "agent_variant": "hiutil", "num_workers": 8, "batch_size": 4, "prefetch_factor": 2}
+    numbers = {"num_workers": 8, "batch_size": 4, "prefetch_factor": 2, "tf32": 1, "layers": 8}
+    config = {"num_envs": 16, "agent_variant": "hiutil", "compile": True, **numbers}
     assert [*at_the_top(bench(tmp_path, study), CASES[:1], [summary(replace(BEST, config=config))])] == [
         "walk: the best has the largest num_workers, 8, and the largest batch_size, 4; "
         "larger values may be better, in a study with another name"
     ]
+
+
+def test_a_single_rung_is_not_called_the_largest(tmp_path: Path) -> None:
+    desk = bench(tmp_path, spec(space={"num_envs": {"ladder": [64]}}))
+    assert not [*at_the_top(desk, CASES[:1], [summary(replace(BEST, config={"num_envs": 64}))])]
 
 
 def test_the_command_for_the_best_names_the_options_that_led_to_it() -> None:

@@ -1,5 +1,6 @@
 """`tuner optimize --launcher slurm`: bad input everywhere, and real jobs where SLURM can be started."""
 
+import os
 import re
 import subprocess
 import time
@@ -77,6 +78,29 @@ def test_a_training_is_printed_as_a_batch_script(tuner: Tuner, tmp_path: Path) -
     assert "#SBATCH --ntasks=1\n#SBATCH --gres=gpu:8\n#SBATCH --cpus-per-task=32\n" in out
     assert "\nmodule load cuda\n" in out
     assert subprocess.run(["/bin/bash", "-n"], input=out, text=True, check=False).returncode == 0
+
+
+def test_the_devices_of_a_job_do_not_depend_on_the_machine_that_plans_it(tuner: Tuner, tmp_path: Path) -> None:
+    """This machine has no driver, as a login node."""
+    trainer = {"name": "command", "options": {"command": "train {num_envs} --devices {devices}", "cases": ["walk"]}}
+    study = study_file(tmp_path, trainer=trainer, devices="auto", slurm={"gpus": 4})
+    code, out, _ = tuner("plan", "--study", study, "--launcher", "slurm")
+    assert (code, "--gres=gpu:4" in out, "cpu" in out, "cuda:0" in out, "cuda:3" in out) == (0, True, False, True, True)
+    assert tuner("plan", "--study", study, "--launcher", "slurm", "--devices", "six")[0] == 2
+    code, out, _ = tuner("plan", "--study", study, "--launcher", "slurm", "--devices", "6,7")
+    assert (code, "cuda:1" in out, "cuda:2" in out) == (0, True, False)
+
+
+@pytest.mark.parametrize("command", ["plan", "optimize"])
+def test_without_a_number_of_gpus_no_job_is_planned(
+    tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/sbatch").touch(mode=0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    code, out, err = tuner(command, "--study", study_file(tmp_path, devices="auto"), "--launcher", "slurm")
+    assert (code, out) == (2, "")
+    assert "slurm: {gpus:" in err
 
 
 @pytest.mark.slurm

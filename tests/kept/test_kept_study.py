@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tuner.kept.identity import RECORDED, comparable, without_idle_pruner
+from tuner.kept.identity import RECORDED, as_of_now, comparable
 from tuner.kept.names import CASE, ENDED, IDENTITY, RUNGS
 from tuner.kept.study import KeptStudy
 
@@ -38,5 +38,5 @@ def test_two_cases_are_comparable_whenever_their_tables_were_recorded() -> None:
 
 
 def test_a_pruner_that_stops_nothing_is_left_out() -> None:
-    assert without_idle_pruner({"pruner": {"name": "none"}, "space": {}}) == {"space": {}}
-    assert without_idle_pruner({"pruner": {"name": "median"}}) == {"pruner": {"name": "median"}}
+    assert as_of_now({"pruner": {"name": "none"}, "space": {}}) == {"space": {}}
+    assert as_of_now({"pruner": {"name": "median"}}) == {"pruner": {"name": "median"}}

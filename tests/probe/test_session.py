@@ -27,11 +27,12 @@ from tuner.probe.stop import Answer, Enough, Go, LastIteration, Pruned, Stop
 from tuner.study.spec import ProbeSpec
 from tuner.testing.clock import FakeClock
 from tuner.testing.trainer import scripted_plan
+from tuner.testing.waits import with_waits
 
-PATIENT = ProbeSpec(iterations=6, window_seconds=0.02, max_seconds=60, grace_seconds=10)
-STRICT = PATIENT.model_copy(update={"grace_seconds": 0.4})
+PATIENT = with_waits(ProbeSpec(iterations=6, window_seconds=0.02, max_seconds=60), grace_s=10)
+STRICT = with_waits(PATIENT, grace_s=0.4)
 """Limits for faults. A busy machine cannot make a fault look healthy within them."""
-DEATHWATCH = STRICT.model_copy(update={"grace_seconds": 1.5})
+DEATHWATCH = with_waits(STRICT, grace_s=1.5)
 """Limits that leave the guard time to notice that a rank was killed."""
 
 

@@ -89,3 +89,12 @@ def test_values_that_are_no_numbers_are_comparable_to_themselves_only() -> None:
 def test_a_failure_is_as_large_as_its_message_says(overshoot_mib: float | None, violation: float) -> None:
     failure = Failure(kind=FailureKind.GPU_OOM, rule="test", detail="", overshoot_mib=overshoot_mib)
     assert out_of_memory({"num_envs": 8}, failure) == OutOfMemory({"num_envs": 8}, violation)
+
+
+def test_a_larger_rung_of_any_ladder_needs_more() -> None:
+    known = OutOfMemory({"n": 64, "width": 8}, 2.0)
+    beyond = Frontier([known], ladder="n").beyond({"n": 128, "width": 8})
+    assert beyond is not None
+    assert beyond.violation == 4.0
+    assert Frontier([known], ladder="n").beyond({"n": 32, "width": 8}) is None
+    assert Frontier([known]).beyond({"n": 128, "width": 8}) is None

@@ -37,7 +37,7 @@ def drawn(kind: str) -> Callable[[Space], Strategy]:
 
 
 CHOOSERS: dict[str, Callable[[Space], Strategy]] = {
-    "gain": lambda space: by_gain(space, Gain(space, goal=Goal(certainty=0.999))),
+    "gain": lambda space: by_gain(space, Gain(space, goal=Goal(training_hours=1e9))),
     "tpe": drawn("tpe"),
     "random": drawn("random"),
     "recording": lambda space: in_order(spread(space, 96)),
@@ -98,13 +98,8 @@ def test_a_plain_study_can_suggest_any_of_them(value: float) -> None:
     assert suggest(study.ask(), SPACE) == {**BEST, "dropout": value}
 
 
-def test_steps_of_a_range_are_neighbours_and_equally_far_apart() -> None:
+def test_steps_of_a_range_are_equally_far_apart() -> None:
     pool = Pool(SPACE)
-    (place,) = pool.places([config_digest({**BEST, "agent.lr": 0.0001})])
-    near = [pool.configs[at] for at in pool.neighbours(place)]
-    assert [config["agent.lr"] for config in near if config["agent.lr"] != 0.0001] == [0.001]
-    assert [config["headless"] for config in near].count(False) == 1
-    assert sorted(config["dropout"] for config in near if config.get("dropout", 0.2) != 0.2) == [0.1, 0.3]
     rungs, headless, rates, *_ = pool.levels.distances(np.zeros((1, 5), dtype=int))
     assert np.sqrt(rungs[:4, 0]) == pytest.approx([0, 1 / 3, 2 / 3, 1])
     assert np.sqrt(rates[:3, 0]) == pytest.approx([0, 0.5, 1])

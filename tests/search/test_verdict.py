@@ -191,7 +191,7 @@ def with_error(
 def test_a_probe_is_settled_once_more_would_change_nothing(
     so_far: ProbeResult, incumbent: float | None, expected: Answer
 ) -> None:
-    limits = ProbeSpec(min_iterations=5, window_seconds=5, target_error_pct=1)
+    limits = ProbeSpec(min_iterations=5, window_seconds=5)
     assert settled(so_far, ["min_avg_util"], limits, incumbent) == expected
 
 

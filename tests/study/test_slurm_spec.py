@@ -29,8 +29,30 @@ def test_a_job_has_the_gpus_that_the_study_names() -> None:
         SlurmSpec(gpus=1).options("0,1")
 
 
+@pytest.mark.parametrize(
+    ("gpus", "devices", "names"),
+    [
+        (8, "auto", [f"cuda:{card}" for card in range(8)]),
+        (8, "4,6", ["cuda:0", "cuda:1"]),
+        (None, "4,6,7", ["cuda:0", "cuda:1", "cuda:2"]),
+        (None, "cpu:3", ["cpu:0", "cpu:1", "cpu:2"]),
+        (2, "cpu", ["cpu:0", "cpu:1"]),
+        (0, "auto", ["cpu:0", "cpu:1"]),
+    ],
+)
+def test_the_devices_of_a_job_are_those_that_the_study_file_names(
+    gpus: int | None, devices: str, names: list[str]
+) -> None:
+    assert list(SlurmSpec(gpus=gpus).device_names(devices)) == names
+
+
+def test_nothing_says_how_many_gpus_a_job_has() -> None:
+    with pytest.raises(ValueError, match=r"slurm\.gpus is missing.* write `slurm: \{gpus: 8\}`"):
+        SlurmSpec().options("auto")
+
+
 def test_lines_of_the_set_up_follow_the_options() -> None:
-    assert list(SlurmSpec(setup=("module load cuda",)).header("auto", "demo"))[-1] == "module load cuda"
+    assert list(SlurmSpec(setup=("module load cuda",)).header("cpu:2", "demo"))[-1] == "module load cuda"
 
 
 @pytest.mark.parametrize(

@@ -133,11 +133,27 @@ def test_conditions_in_a_circle_are_named(names: tuple[str, ...]) -> None:
     refused("cycle", *names, space={**LADDER, **circle})
 
 
-def test_an_auto_ladder_is_that_of_num_envs_alone() -> None:
-    assert study(space={"num_envs": {"ladder": "auto"}}).build_space().auto_bounds == (32, 65536)
+@pytest.mark.parametrize("name", ["num_envs", "batch_size", "n"])
+def test_any_parameter_may_have_an_auto_ladder(name: str) -> None:
+    space = study(space={"workers": {"choices": [0, 2]}, name: {"ladder": "auto", "max": 128}}).build_space()
+    assert (space.ladder, space.rungs, space.auto_bounds) == (name, (32, 64, 128), (32, 128))
+    assert space.auto_batch is None
+    assert space.defaults() == [{"workers": 0, name: rung} for rung in (32, 64, 128)]
+
+
+def test_num_envs_has_the_ladder_unless_another_parameter_is_given_one() -> None:
+    environments, batch = {"choices": [8, 4]}, {"ladder": [64, 32]}
+    old = study(space={"num_envs": environments, "batch_size": {"choices": [64, 32]}}).build_space()
+    assert (old.ladder, old.rungs, old.values("batch_size")) == ("num_envs", (4, 8), (64, 32))
+    now = study(space={"num_envs": environments, "batch_size": batch}).build_space()
+    assert (now.ladder, now.rungs, now.values("num_envs")) == ("batch_size", (32, 64), (8, 4))
+    assert study(space={"batch_size": {"choices": [64]}}).build_space().ladder is None
+
+
+def test_one_parameter_of_a_study_has_the_ladder() -> None:
+    refused("num_envs and batch_size have a ladder", "`choices`", space={**LADDER, "batch_size": {"ladder": [1]}})
     refused("num_envs: write `ladder: auto`", space={"num_envs": "auto"})
     refused("num_envs and batch_size are auto", space={"num_envs": {"ladder": "auto"}, "batch_size": "auto"})
-    refused("batch_size: only num_envs allows `ladder: auto`", space={**LADDER, "batch_size": {"ladder": "auto"}})
 
 
 def test_num_envs_is_no_range() -> None:

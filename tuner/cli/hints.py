@@ -154,10 +154,10 @@ def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[CaseSum
     for case in cases:
         largest = [one for one in bench.space_for(case).parameters if _is_at_the_top(one, best.get(case.name, {}))]
         for one in largest:
-            if one.name == LADDER:
-                top = int(best[case.name][LADDER])
+            if one.is_ladder:
+                top = int(best[case.name][one.name])
                 yield f"{case.name}: the best is at the largest rung, {top}; {_beyond(bench, case, top)}"
-        if others := [f"{one.name}, {best[case.name][one.name]}" for one in largest if one.name != LADDER]:
+        if others := [f"{one.name}, {best[case.name][one.name]}" for one in largest if not one.is_ladder]:
             yield (
                 f"{case.name}: the best has the largest {', and the largest '.join(others)}; "
                 "larger values may be better, in a study with another name"
@@ -165,18 +165,22 @@ def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[CaseSum
 
 
 def _is_at_the_top(parameter: Parameter, config: Mapping[str, Value]) -> bool:
-    """Return whether a config has the largest of a parameter's numbers. Patience is the tuner's own and left out."""
+    """Return whether a config has the largest of a parameter's numbers, and a larger number makes sense.
+
+    It does not for the tuner's own patience, for a single rung, and for a switch: one of two values, such as 0 and 1.
+    """
     numbers = [value for value in parameter.values if not isinstance(value, str | bool)]
     if parameter.name == PATIENCE or len(numbers) < len(parameter.values):
         return False
-    single = len(numbers) == 1 and parameter.name != LADDER
-    return not single and config.get(parameter.name) == max(numbers)
+    return len(numbers) > (1 if parameter.is_ladder else 2) and config.get(parameter.name) == max(numbers)
 
 
 def _beyond(bench: "Workbench", case: Case, top: int) -> str:
     """Return whether a rung above `top`, the largest rung, may be better."""
-    more = "larger `max`" if bench.space_for(case).auto_bounds else "longer ladder"
-    end, longer = bench.trainer.ladder_end(case), f"a {more} may be better, in a study with another name"
+    space = bench.space_for(case)
+    more = "larger `max`" if space.auto_bounds else "longer ladder"
+    end = bench.trainer.ladder_end(case) if space.ladder == LADDER else None
+    longer = f"a {more} may be better, in a study with another name"
     if end is None:
         return longer
     if top >= end.num_envs:

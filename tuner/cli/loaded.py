@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 
-from tuner.study.load import load, stands_in
-from tuner.study.space import LADDER
+from tuner.study.load import load, stands_in, without_effect
+from tuner.study.retired import RETIRED
 from tuner.study.spec import StudySpec
 
 
 def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudySpec:
-    """Load a study, and print a line if its fallback stands in for it. Raises StudyError.
+    """Load a study; print what stands in for it, and which of its keys have no effect. Raises StudyError.
 
     `to_show`: nothing is started, so the trainer's variables may be missing.
     """
@@ -21,18 +21,22 @@ def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudyS
 
 
 def stand_in(spec: StudySpec, asked_for: str) -> list[str]:
-    """Return a line that says which fallback stands in for the requested study, if one does."""
-    if not stands_in(spec, asked_for):
-        return []
-    return [
-        f"{asked_for}: trainer.root is empty (is MIMICKIT_ROOT set?); "
-        f"its fallback {spec.name} stands in, and the results are stored under the fallback's name"
-    ]
+    """Return lines that say which fallback stands in for the requested study, and which keys have no effect."""
+    said: list[str] = []
+    if stands_in(spec, asked_for):
+        said.append(
+            f"{asked_for}: trainer.root is empty (is MIMICKIT_ROOT set?); "
+            f"its fallback {spec.name} stands in, and the results are stored under the fallback's name"
+        )
+    if keys := without_effect(asked_for):
+        instead = "; ".join(f"`{key}`: {RETIRED[key]}" for key in keys)
+        said.append(f"warning: {spec.name} has key(s) without effect, take them out: {instead}")
+    return said
 
 
 def to_be_made(rungs: Sequence[int]) -> str:
     """Return how the rungs of an `auto` ladder are found. `rungs` are the rungs of its calibration probes."""
-    return f"{LADDER} is auto: its rungs are computed from the first probes, at {' and '.join(map(str, rungs[:2]))}"
+    return f"the ladder is auto: its rungs are computed from the first probes, at {' and '.join(map(str, rungs[:2]))}"
 
 
 def to_be_fitted(parameter: str) -> str:
@@ -47,4 +51,4 @@ def fitted(case: str, parameter: str, why: str) -> str:
 
 def ladder(case: str, rungs: Iterable[int]) -> str:
     """Return a line with the rungs of an `auto` ladder."""
-    return f"{case}: {LADDER} is auto: {' '.join(map(str, rungs))}, fixed in this study"
+    return f"{case}: the ladder is auto: {' '.join(map(str, rungs))}, fixed in this study"

@@ -15,7 +15,7 @@ from tuner.cli.introduction import cut_ladders
 from tuner.cli.loaded import stand_in, to_be_fitted, to_be_made
 from tuner.cli.options import DATABASE, RUNS, Devices, Launcher, Runs, Storage, Study, database_url
 from tuner.cli.script import script
-from tuner.cli.slurm import batch_lines
+from tuner.cli.slurm import JobDevices, batch_lines, job_bench
 from tuner.errors import EmptyStoreError, StoreError, StudyError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
@@ -23,10 +23,10 @@ from tuner.export.records import CaseRecord, TrialRecord
 from tuner.export.words import in_words, with_error
 from tuner.probe.plan import Slot
 from tuner.probe.port import reserved_port
-from tuner.search.calibration import calibration_configs
+from tuner.search.calibration import calibrated_at, calibration_configs
 from tuner.study.cases import Case
 from tuner.study.launch import launched
-from tuner.study.space import LADDER, Config, Parameter, Space, Value, written
+from tuner.study.space import Config, Parameter, Space, Value, written
 from tuner.workbench import Workbench, open_workbench
 
 Settings = Annotated[
@@ -69,10 +69,11 @@ def plan(
         raise StudyError("--best prints the config that was found, and --set your own config; give only one of them")
     if member is not None and not best:
         raise StudyError("--trial chooses among the best configs; give --best too")
-    bench = _with_fixed_values(open_workbench(study, devices=devices, runs=runs), storage)
+    opened = job_bench if launcher == "slurm" else open_workbench
+    bench = _with_fixed_values(opened(study, devices=devices, runs=runs), storage)
     chosen = chosen_cases(bench, cases)
     if launcher == "slurm":
-        for line in batch_lines(bench.spec, bench.spec.name):
+        for line in batch_lines(bench.spec, devices):
             say(line)
     planned = _found(bench, chosen, storage, member) if best else _as_set(bench, chosen, settings or [])
     for line in stand_in(bench.spec, study):
@@ -151,7 +152,11 @@ def _origin(bench: Workbench, case: Case, record: CaseRecord, trial: TrialRecord
     """Yield the trial of a best config and its values, and what would be different if it were launched here."""
     yield _measured(record, trial)
     here = bench.device_names
-    if (there := record.kept.devices or here) != here:
+    there = record.kept.devices or here
+    if isinstance(bench.source, JobDevices):
+        if len(there) != len(here):
+            yield f"measured on {len(there)} device(s), and a job has {len(here)}"
+    elif there != here:
         yield f"measured on {', '.join(there)}, launched here on {', '.join(here)}"
     elif not _is_launched_alike(bench, case, trial):
         yield "command, environment or files have changed since this config was measured"
@@ -170,8 +175,7 @@ def _as_set(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) ->
     for case in cases:
         remarks = cut_ladders(bench, [case])
         if bench.calibrates(case):
-            rungs = [int(config[LADDER]) for config in calibration_configs(bench.space_for(case))]
-            remarks.append(f"{case.name}: {to_be_made(rungs)}")
+            remarks.append(f"{case.name}: {to_be_made(calibrated_at(bench.space_for(case)))}")
         if batch := bench.batch_to_fit(case):
             remarks.append(f"{case.name}: {to_be_fitted(batch.parameter)}")
         config = first_config(bench, case, settings)

@@ -1,7 +1,9 @@
 """What `tuner optimize` and `tuner worker` share: a study opened on devices or on a recorded table, and its search."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +25,9 @@ from tuner.replay.prober import ReplayedProber
 from tuner.replay.table import Table
 from tuner.study.cases import Case
 from tuner.workbench import Workbench, open_workbench
+
+LOOK_S = 1.0
+"""The seconds between two looks at what other workers do."""
 
 Trials = Annotated[
     int | None, typer.Option("--n-trials", min=1, help="Finished trials per case; default: the study's.")
@@ -49,8 +54,12 @@ class Search:
         return self.simulated_cost is not None
 
     def run(self, job: Job, budget: Budget, trials: int | None) -> list[CaseOutcome]:
-        """Search each case until the budget or the number of finished trials is used up; see `loop.optimise`."""
-        limited = within(replace(job, simulated=self.simulated, trials=trials), budget)
+        """Search each case until the budget or the number of finished trials is used up; see `loop.optimise`.
+
+        It waits for the last probes of other workers, and for probes beside which nothing is confirmed.
+        """
+        looking = replace(job, simulated=self.simulated, trials=trials, wait=partial(time.sleep, LOOK_S))
+        limited = within(looking, budget)
         return optimise(limited, self.cases)
 
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -15,13 +15,18 @@ from sqlalchemy import make_url
 
 from tuner.cli.loaded import load_shown
 from tuner.cli.options import STORAGE_VARIABLE, as_words, database_url
+from tuner.devices.topology import nccl_variables
 from tuner.errors import StoreError, StudyError, TunerError, installs
 from tuner.export.write import prepare_folder
+from tuner.probe.plan import Device
+from tuner.probe.protocols import DeviceSource
+from tuner.probe.result import DeviceSample
 from tuner.store.database import Database
 from tuner.study.slurm import SlurmSpec
 from tuner.study.spec import StudySpec
 from tuner.units import MINUTE_S
 from tuner.urls import shown
+from tuner.workbench import Workbench, open_workbench
 
 WARNING_S = 90
 """The seconds before a job's time limit at which its worker ends the running probe and reports the trial.
@@ -82,7 +87,7 @@ def submit_workers(
     url = database_url(storage, folder)
     if shutil.which("sbatch") is None:
         raise TunerError(f"there is no SLURM here: `sbatch` is not found; {_ON_A_LOGIN_NODE}")
-    resources = _resources(spec)
+    resources = _resources(spec, str(options.get("devices") or spec.devices))
     _check_reach(url, spec.slurm)
     prepare_folder(folder)
     with closing(Database(url)):  # makes the schema, and finds a wrong password before any job starts
@@ -126,10 +131,10 @@ def _submitted(
     return jobs
 
 
-def _resources(spec: StudySpec) -> dict[str, str | int]:
-    """Return the options of `sbatch`. Raises StudyError where they do not fit the study's devices."""
+def _resources(spec: StudySpec, devices: str) -> dict[str, str | int]:
+    """Return the options of `sbatch`. Raises StudyError where they do not fit the devices."""
     try:
-        return spec.slurm.options(spec.devices)
+        return spec.slurm.options(devices)
     except ValueError as error:
         raise StudyError(str(error)) from error
 
@@ -159,7 +164,40 @@ def _call(*command: str) -> str:
     return done.stdout
 
 
-def batch_lines(spec: StudySpec, name: str) -> Iterator[str]:
-    """Yield the head of a batch script. Raises StudyError where the resources do not fit the study's devices."""
-    _resources(spec)
-    yield from spec.slurm.header(spec.devices, name)
+def batch_lines(spec: StudySpec, devices: str | None) -> Iterator[str]:
+    """Yield the head of a batch script; `devices` replaces the study's. Raises StudyError where they do not fit."""
+    named = devices or spec.devices
+    _resources(spec, named)
+    yield from spec.slurm.header(named, spec.name)
+
+
+@dataclass(frozen=True, slots=True)
+class JobDevices:
+    """The devices of a job, to plan with. They are on a node that is not known yet, so nothing can be measured."""
+
+    devices: tuple[Device, ...]
+    label: str = "slurm"
+
+    def attach(self, pid: int) -> None:
+        """Follow nothing."""
+
+    def sample(self, t_s: float) -> Sequence[DeviceSample]:
+        """Measure nothing."""
+        return ()
+
+
+def job_bench(study: str, *, devices: str | None, runs: Path) -> Workbench:
+    """Open a study for the devices of a job, whatever this machine has; `devices` overrides the study file's.
+
+    Raises StudyError where nothing says how many GPUs a job has, and the errors of `open_workbench`.
+    """
+
+    def source_of(spec: StudySpec) -> DeviceSource:
+        _resources(spec, spec.devices)
+        return JobDevices(tuple(Device(name=name, model="SLURM") for name in spec.slurm.device_names(spec.devices)))
+
+    bench = open_workbench(study, devices=devices, runs=runs, source_of=source_of)
+    cores, ranks = bench.spec.slurm.cpus_per_task, len(bench.devices)
+    threads = {"OMP_NUM_THREADS": str(max(1, cores // ranks))} if cores and bench.kind == "cpu" else {}
+    nccl = nccl_variables(bench.spec.environment.nccl_p2p, ())
+    return replace(bench, variables={**threads, **nccl, **bench.spec.environment.variables})

@@ -2,9 +2,6 @@
 
 import os
 import sys
-import time
-from dataclasses import replace
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -18,9 +15,6 @@ from tuner.cli.screen import JsonScreen
 from tuner.cli.search import Replay, Trials, open_search
 from tuner.cli.work import at_work, conclude
 from tuner.probe.clock import MonotonicClock
-
-LOOK_S = 1.0
-"""The seconds between two looks at whether another worker has ended its probe."""
 
 Cores = Annotated[str | None, typer.Option(help="CPU cores for this worker and its probes, such as 0,1,2.")]
 Led = Annotated[
@@ -52,7 +46,7 @@ def worker(
     with at_work(
         console, search.bench, search.cases, url, search.prober, show=lambda: None, screen=screen, led=led
     ) as job:
-        outcomes = search.run(replace(job, wait=partial(time.sleep, LOOK_S)), budget, n_trials)
+        outcomes = search.run(job, budget, n_trials)
         interrupted = job.interrupted()
     if budget.over():
         console.print(out_of_time(budget))

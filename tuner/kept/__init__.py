@@ -4,5 +4,5 @@ Databases of earlier versions still open. Only this room knows what those versio
 
 - The constraint `ineligible` had the misleading name `eligible`: `names.INELIGIBLE_BEFORE`.
 - The record of a case had neither `files` nor `robot`: `case.decode` and `case.known_case`.
-- An identity held the settings of the pruner called `none`, which nothing reads: `identity.without_idle_pruner`.
+- An identity held settings of the pruner that nothing reads any more: `identity.as_of_now`.
 """

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tuner.kept.storable import read_json, storable
 from tuner.study.cases import FILES, Case
-from tuner.study.space import Config
+from tuner.study.space import LADDER, Config
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +29,8 @@ class KeptCase:
     devices: tuple[str, ...] = ()
     objective: str = ""
     """The metric that the study maximises; several metrics are separated by commas."""
+    ladder: str | None = LADDER
+    """The parameter whose values are the rungs; None where there is no ladder."""
     defaults: tuple[Config, ...] = ()
     """The default config of each rung, with which other configs of the rung are compared."""
     learning: tuple[str, ...] = ()
@@ -49,6 +51,7 @@ def kept_case(
     case: Case,
     identity: Mapping[str, Any],
     *,
+    ladder: str | None = LADDER,
     defaults: Sequence[Config],
     learning: Iterable[str],
     recording: Mapping[str, Any] | None = None,
@@ -64,6 +67,7 @@ def kept_case(
         source=identity["source"],
         devices=tuple(identity["devices"]),
         objective=identity["objective"],
+        ladder=ladder,
         defaults=tuple(defaults),
         learning=tuple(sorted(learning)),
         recording=recording,

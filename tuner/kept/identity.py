@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.study.retired import retired_keys
+
 RECORDED = "recorded"
 """Key in a replayed trainer's fingerprint: when the table of the case was recorded. Each case has its own table."""
 _COMPARED = ("objective", "constraints", "source", "devices")
 """The settings, beside the trainer, that two cases must share so that one can learn from the other."""
+_RETIRED = retired_keys("pruner")
 
 
 def comparable(identity: Mapping[str, Any]) -> list[Any]:
@@ -15,10 +18,15 @@ def comparable(identity: Mapping[str, Any]) -> list[Any]:
     return [trainer, *(identity.get(part) for part in _COMPARED)]
 
 
-def without_idle_pruner(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an identity without the pruner called `none`: older versions kept its settings, which nothing reads."""
-    is_idle = _part(identity, "pruner").get("name") == "none"
-    return {name: setting for name, setting in identity.items() if not (is_idle and name == "pruner")}
+def as_of_now(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an identity of an older version without the settings that nothing reads any more.
+
+    These are the settings of the pruner called `none`, and the pruner's retired keys.
+    """
+    pruner = _part(identity, "pruner")
+    read = {} if pruner.get("name") == "none" else {key: one for key, one in pruner.items() if key not in _RETIRED}
+    others = {name: setting for name, setting in identity.items() if name != "pruner"}
+    return {**others, **({"pruner": read} if read else {})}
 
 
 def _part(identity: Mapping[str, Any], name: str) -> Mapping[str, Any]:

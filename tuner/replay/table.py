@@ -58,11 +58,12 @@ class Table:
         """The recorded parameters; the table holds all their combinations or a sample of them."""
         self._rows = list(rows)
         self._by_config = {config_digest(row.result.config): row for row in self._rows}
-        self._frontier = Frontier(
+        too_large = [
             out_of_memory(row.result.config, row.result.failure)
             for row in self._by_config.values()
             if row.result.failure and row.result.failure.kind is FailureKind.GPU_OOM
-        )
+        ]
+        self._frontier = Frontier(too_large, ladder=self.space.ladder)
 
     @classmethod
     def load(cls, path: Path) -> "Table":

@@ -11,7 +11,7 @@ from tuner.search.growth import inherited
 from tuner.search.history import History
 from tuner.search.observed import Observed
 from tuner.search.rungs import calibration_rungs, make_rungs
-from tuner.study.space import LADDER, Config, Space
+from tuner.study.space import Config, Space
 from tuner.study.spec import ProbeSpec
 
 ENOUGH = 2
@@ -27,14 +27,14 @@ class Calibration:
     """
 
     def __init__(self, space: Space) -> None:
-        self._configs = calibration_configs(space)
+        self._configs, self._ladder = calibration_configs(space), str(space.ladder)
 
     def ended(self, history: History, price: Price) -> Done | None:
         """End once the rungs can be made, or exist already."""
         complete = [one for one in history.trials if one.state == TrialState.COMPLETE]
         ended = (
             KeptStudy(history.study.user_attrs).rungs is not None
-            or len({trial.params[LADDER] for trial in complete}) >= ENOUGH
+            or len({trial.params[self._ladder] for trial in complete}) >= ENOUGH
             or all(map(history.is_over, self._configs))
         )
         return Done(reason=ALL_PROBED) if ended else None
@@ -47,7 +47,12 @@ class Calibration:
 
 def calibration_configs(space: Space) -> list[Config]:
     """Return the configs that calibration probes, in this order: the default config of each rung."""
-    return [usual(space) | {LADDER: rung} for rung in calibration_rungs(_doublings(space))]
+    return [usual(space) | {str(space.ladder): rung} for rung in calibrated_at(space)]
+
+
+def calibrated_at(space: Space) -> tuple[int, ...]:
+    """Return the rungs that calibration probes, in this order, until two have run."""
+    return tuple(calibration_rungs(_doublings(space)))
 
 
 def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) -> tuple[int, ...]:
@@ -56,30 +61,30 @@ def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) 
     A rung is left out only if it surely needs too much memory or time to start. A rung that has run out of memory or
     time stays as the last rung.
     """
-    observed, config_of = Observed(trials), usual(space)
+    ladder = str(space.ladder)
+    observed, config_of = Observed(trials, ladder=ladder), usual(space)
     memory = _expectation(observed, space, MEMORY_SHARE, error=0.02, variants=0.1)
     start_s = _expectation(observed, space, START_S, error=0.1, variants=0.0)
 
     def possible(rung: int) -> bool:
-        config = config_of | {LADDER: rung}
+        config = config_of | {ladder: rung}
         ends = ((memory, 1.0), (start_s, limits.longest_start_s))
         return observed.frontier.beyond(config) is None and all(_least(*needs(config)) <= end for needs, end in ends)
 
     def safe(rung: int) -> bool:
-        return possible(rung) and memory(config_of | {LADDER: rung})[0] <= 1.0 - limits.headroom_pct / 100.0
+        return possible(rung) and memory(config_of | {ladder: rung})[0] <= 1.0 - limits.headroom_pct / 100.0
 
-    tried = {int(trial.params[LADDER]) for trial in trials if LADDER in trial.params}
+    tried = {int(trial.params[ladder]) for trial in trials if ladder in trial.params}
     return make_rungs(_doublings(space), safe=safe, possible=possible, tried=tried)
 
 
 def _doublings(space: Space) -> list[int]:
-    return [int(rung) for rung in space.values(LADDER)]
+    return [int(rung) for rung in space.rungs]
 
 
 def usual(space: Space) -> Config:
     """Return the default config of the smallest rung; the first config where no variant is called default."""
-    smallest = space.values(LADDER)[0]
-    default = space.default_at(smallest)
+    default = space.default_at(next(iter(space.rungs), None))
     return default if default in space else space.draw(lambda parameter: parameter.values[0])
 
 

@@ -3,10 +3,11 @@
 import math
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 
-from tuner.search.frontier import GROWING
-from tuner.study.space import Config, Parameter, Space, Value
+from tuner.search.frontier import DEVICE_MEMORY
+from tuner.study.space import LADDER, Config, Parameter, Space, Value
 
 
 def spread(space: Space, count: int, seed: int = 0) -> list[Config]:
@@ -32,25 +33,28 @@ def spread(space: Space, count: int, seed: int = 0) -> list[Config]:
     return chosen
 
 
-def in_sessions(configs: Sequence[Config], session_key: Callable[[Config], str | None]) -> list[Config]:
+def in_sessions(
+    configs: Sequence[Config], session_key: Callable[[Config], str | None], ladder: str | None = LADDER
+) -> list[Config]:
     """Order configs so that configs of one session follow each other. Configs without a session come last, as given.
 
     Sessions begin at the smallest rung, and each session begins with its smallest minibatch. So a config runs out of
-    memory late, and configs that need more are then left out.
+    memory late, and configs that need more are then left out. `ladder`: the parameter whose values are the rungs.
     """
+    memory = partial(_memory, names=DEVICE_MEMORY.on(ladder))
     sessions: dict[str, list[Config]] = {}
     alone: list[Config] = []
     for config in configs:
         key = session_key(config)
         (alone if key is None else sessions.setdefault(key, [])).append(config)
-    grown: list[list[Config]] = [sorted(session, key=_memory) for session in sessions.values()]
-    grown.sort(key=lambda session: _memory(session[0]))
+    grown: list[list[Config]] = [sorted(session, key=memory) for session in sessions.values()]
+    grown.sort(key=lambda session: memory(session[0]))
     return [*chain.from_iterable(grown), *alone]
 
 
-def _memory(config: Config) -> tuple[float, ...]:
+def _memory(config: Config, names: Sequence[str]) -> tuple[float, ...]:
     """Return the values with which a config's need for device memory grows, the most important first."""
-    values = (config.get(name, 0) for name in GROWING)
+    values = (config.get(name, 0) for name in names)
     return tuple(value if isinstance(value, int | float) else 0 for value in values)
 
 

@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.search.choosing import Choice, Price
 from tuner.search.history import History
 from tuner.search.trials import distribution
-from tuner.study.space import LADDER, Config, Parameter, Space, Value
+from tuner.study.space import Config, Parameter, Space, Value
 from tuner.study.spec import SearchSpec
 
 DRAWS = 4
@@ -136,7 +136,7 @@ def _apart(parameter: Parameter, value: Value | None, other: Value | None) -> fl
     """Return a distance from 0 to 1. Different choices have distance 1, rungs their distance in the list."""
     if value == other:
         return 0.0
-    if value is None or other is None or not (parameter.is_range or parameter.name == LADDER):
+    if value is None or other is None or not (parameter.is_range or parameter.is_ladder):
         return 1.0
     return abs(parameter.values.index(value) - parameter.values.index(other)) / len(parameter.values)
 

@@ -6,7 +6,7 @@ from tuner.search.choosing import Choice, Chooser, Done, Price, Why, first_answe
 from tuner.search.history import History
 from tuner.search.siblings import Sibling
 from tuner.search.trials import kept
-from tuner.study.space import LADDER, Space
+from tuner.study.space import Space
 
 
 class SiblingsFirst:
@@ -52,7 +52,7 @@ class DefaultFirst:
         answer = first_answer(self._choosers, history, price)
         if not isinstance(answer, Choice) or answer.why not in {Why.SEARCH, Why.CALIBRATE}:
             return answer
-        default = self._space.default_at(answer.config.get(LADDER))
+        default = self._space.default_at(self._space.rung(answer.config))
         if default == answer.config or default not in self._space or history.is_over(default):
             return answer
         return Choice(config=default)

@@ -8,7 +8,10 @@ from tuner.study.space import LADDER, PATIENCE, Config, Value
 from tuner.units import MIB_PER_GIB
 
 GROWING = (LADDER, "batch_size")
-"""Larger values of these parameters need more device memory: environments, and environments per minibatch."""
+"""Larger values of these parameters need more device memory: environments, and environments per minibatch.
+
+So do larger rungs, whichever parameter has the ladder.
+"""
 MEMORYLESS = frozenset({"update_epochs", "num_workers", "prefetch_factor", PATIENCE})
 """Parameters that do not change the need for device memory.
 
@@ -29,6 +32,13 @@ class Need:
     """A larger value of these parameters never lowers the need."""
     ignored: frozenset[str] = MEMORYLESS
     """These parameters do not change the need."""
+    grows_by_rung: bool = True
+    """Whether a larger rung never lowers the need, whichever parameter has the ladder."""
+
+    def on(self, ladder: str | None) -> tuple[str, ...]:
+        """Return the parameters of which a larger value never lowers the need, for configs with this ladder."""
+        more = (ladder,) if ladder is not None and self.grows_by_rung else ()
+        return tuple(dict.fromkeys((*more, *self.growing)))
 
 
 DEVICE_MEMORY = Need()
@@ -53,11 +63,13 @@ def out_of_memory(config: Config, failure: Failure) -> OutOfMemory:
 class Frontier:
     """Knows which configs must run out of memory: those that need at least as much as a config that did."""
 
-    def __init__(self, known: Iterable[OutOfMemory] = ()) -> None:
+    def __init__(self, known: Iterable[OutOfMemory] = (), *, ladder: str | None = LADDER) -> None:
+        """`ladder`: the parameter whose values are the rungs."""
+        self._ladder = ladder
         self._known: dict[Need, dict[frozenset[object], list[OutOfMemory]]] = {}
         for one in known:
             alike = self._known.setdefault(one.need, {})
-            alike.setdefault(_others(one.config, one.need), []).append(one)
+            alike.setdefault(self._others(one.config, one.need), []).append(one)
 
     def beyond(self, config: Mapping[str, Value]) -> OutOfMemory | None:
         """Return the known failure that says that `config` cannot run; None if no failure does.
@@ -65,18 +77,20 @@ class Frontier:
         The missing memory of a failure is scaled to the rung of `config`. Of several failures, the largest counts.
         """
         scaled = (
-            OutOfMemory(one.config, one.violation * _ratio(config.get(LADDER), one.config.get(LADDER)))
+            OutOfMemory(one.config, one.violation * self._times(config, one.config))
             for need, alike in self._known.items()
-            for one in alike.get(_others(config, need), ())
-            if all(_ratio(config.get(name), one.config.get(name)) >= 1.0 for name in need.growing)
+            for one in alike.get(self._others(config, need), ())
+            if all(_ratio(config.get(name), one.config.get(name)) >= 1.0 for name in need.on(self._ladder))
         )
         return max(scaled, key=lambda one: one.violation, default=None)
 
+    def _times(self, config: Mapping[str, Value], other: Mapping[str, Value]) -> float:
+        return 1.0 if self._ladder is None else _ratio(config.get(self._ladder), other.get(self._ladder))
 
-def _others(config: Mapping[str, Value], need: Need) -> frozenset[object]:
-    """Return what must be the same in two configs, so that their needs can be compared."""
-    incomparable = need.ignored.union(need.growing)
-    return frozenset(one for one in config.items() if one[0] not in incomparable)
+    def _others(self, config: Mapping[str, Value], need: Need) -> frozenset[object]:
+        """Return what must be the same in two configs, so that their needs can be compared."""
+        incomparable = need.ignored.union(need.on(self._ladder))
+        return frozenset(one for one in config.items() if one[0] not in incomparable)
 
 
 def _ratio(value: Value | None, other: Value | None) -> float:

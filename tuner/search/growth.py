@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from tuner.search.arrays import Floats
-from tuner.study.space import LADDER, VARIANT, Config, Space
+from tuner.study.space import VARIANT, Config, Space
 
 GROWN, SPREAD = 0.5, 0.4
-"""The share of the first measured amounts that is expected to come from the environments, and its standard deviation.
+"""The share of the first measured amounts that is expected to come from the rung, and its standard deviation.
 
-The rest of the amount is expected to be there without any environment.
+The rest of the amount is expected to be there on any rung.
 """
 FACTOR = 0.5
 """The standard deviation of the factor by which two similar cases differ.
@@ -26,7 +26,7 @@ Amounts = tuple[Sequence[Config], Sequence[float]]
 
 
 class Growth:
-    """A straight line through the measured amounts: a constant, and an amount per environment.
+    """A straight line through the measured amounts: a constant, and an amount per unit of the ladder.
 
     Each variant adds a little to both. The fit is Bayesian linear regression with errors that are a share of the amount
     (Bishop, "Pattern Recognition and Machine Learning", 2006, 3.50 and 3.58). The prior is scaled by the measured
@@ -49,7 +49,7 @@ class Growth:
         Both are shares of the amount. `grown`: see `GROWN`. `prior`: the growth in a similar case. Without `prior`,
         there must be at least one measured amount.
         """
-        self._others = space.values(VARIANT)[1:]
+        self._others, self._ladder = space.values(VARIANT)[1:], space.ladder
         self._error = error
         rows, wanted = self._rows(configs), np.asarray(amounts, dtype=float)
         self._scale = prior._scale if prior else self._scale_of(rows)
@@ -84,7 +84,8 @@ class Growth:
         return scale
 
     def _rows(self, configs: Sequence[Config]) -> Floats:
-        line = np.array([np.ones(len(configs)), [float(config.get(LADDER, 0.0)) for config in configs]])
+        rungs = [0.0 if self._ladder is None else float(config.get(self._ladder, 0.0)) for config in configs]
+        line = np.array([np.ones(len(configs)), rungs])
         variants = [config.get(VARIANT) for config in configs]
         parts = [line * np.array([variant == other for variant in variants]) for other in self._others]
         return np.concatenate([line, *parts]).T

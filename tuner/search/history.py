@@ -57,7 +57,7 @@ class History:
 
     @cached_property
     def _frontier(self) -> Frontier:
-        return frontier(self._trials)
+        return frontier(self._trials, self._space.ladder)
 
     @cached_property
     def _readings(self) -> list[EndedTrial]:

@@ -15,10 +15,11 @@ from tuner.search.trials import kept, readings
 from tuner.study.launch import launch_digest, launched
 from tuner.study.space import LADDER, Config, Space
 
-_RUN = Need(growing=(LADDER, "update_epochs"), ignored=frozenset())
+_RUN = Need(growing=(LADDER, "update_epochs"), ignored=frozenset(), grows_by_rung=False)
 """The time of the iterations: more environments or more epochs never take less time.
 
-What the size of a minibatch does to this time is unknown, as is the effect of a command's own parameters.
+What the size of a minibatch does to this time is unknown, as is the effect of a command's own parameters. So this holds
+of no other ladder.
 """
 _NEEDS: Mapping[Any, Need] = {
     FailureKind.GPU_OOM: DEVICE_MEMORY,
@@ -51,8 +52,18 @@ class Observed:
     The last value of a probe that the pruner stopped counts as a measurement. Such a config is not eligible.
     """
 
-    def __init__(self, trials: Iterable[FrozenTrial], *, sign: float = 1.0, siblings: Sequence[Sibling] = ()) -> None:
-        """`sign` is -1 if the study minimises its objective. `siblings`: the most similar one first."""
+    def __init__(
+        self,
+        trials: Iterable[FrozenTrial],
+        *,
+        sign: float = 1.0,
+        siblings: Sequence[Sibling] = (),
+        ladder: str | None = LADDER,
+    ) -> None:
+        """`sign` is -1 if the study minimises its objective. `siblings`: the most similar one first.
+
+        `ladder`: the parameter whose values are the rungs.
+        """
         self._siblings = siblings
         self.measured: dict[str, Measured] = {}
         """Digest of a config → its measurements."""
@@ -70,7 +81,7 @@ class Observed:
         known = eligible(readings(all_trials))
         for digest, one in self.measured.items():
             one.eligible = digest in known
-        self.frontier = Frontier(self._failures)
+        self.frontier = Frontier(self._failures, ladder=ladder)
         """Where memory or time ends: the configs that ran out of memory or time."""
 
     def known_amounts(self, name: str, space: Space) -> list[Amounts]:

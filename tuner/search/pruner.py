@@ -9,6 +9,9 @@ from tuner.search.trials import readings, since_mended
 from tuner.study.space import PATIENCE
 from tuner.study.spec import PrunerSpec
 
+MARGIN_PCT = 15.0
+"""`hyperband_patient` stops only a probe that stays below the best by more than this percentage of the best."""
+
 
 class GuardedPruner(BasePruner):
     """Stops a probe that the inner pruner wants to stop, once the probe has been well below the best for long enough.
@@ -19,7 +22,7 @@ class GuardedPruner(BasePruner):
     for values that get worse, which here is only noise.
     """
 
-    def __init__(self, inner: BasePruner, *, patience: int, margin_pct: float) -> None:
+    def __init__(self, inner: BasePruner, *, patience: int, margin_pct: float = MARGIN_PCT) -> None:
         self._inner = inner
         self._patience = patience
         self._margin_pct = margin_pct
@@ -65,4 +68,4 @@ def build_pruner(spec: PrunerSpec, iterations: int) -> BasePruner:
         case "hyperband":
             return UnbracketedPruner(hyperband)
         case "hyperband_patient":
-            return GuardedPruner(hyperband, patience=spec.patience, margin_pct=spec.margin_pct)
+            return GuardedPruner(hyperband, patience=spec.patience)

@@ -13,7 +13,7 @@ from tuner.search.gain.chooser import Gain
 from tuner.search.gain.goal import Goal
 from tuner.search.ordered import Ordered, downwards, until_one_runs
 from tuner.search.siblings import Sibling
-from tuner.study.space import Config, Space
+from tuner.study.space import LADDER, Config, Space
 from tuner.study.spec import SearchSpec, StudySpec
 
 Siblings = Callable[[], Sequence[Sibling]]
@@ -30,11 +30,7 @@ def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings
 
 def _goal(spec: StudySpec) -> Goal:
     """Return when a search has found enough."""
-    return Goal(
-        training_hours=spec.search.training_hours,
-        certainty=spec.search.certainty,
-        ceiling=full(spec.objectives[0]),
-    )
+    return Goal(training_hours=spec.search.training_hours, ceiling=full(spec.objectives[0]))
 
 
 def by_gain(space: Space, gain: Gain, siblings: Sequence[Sibling] = ()) -> Strategy:
@@ -50,14 +46,14 @@ def by_drawing(space: Space, search: SearchSpec, siblings: Sequence[Sibling] = (
     return Strategy(choosers=(retry, SiblingsFirst(space, siblings).choose, seeds.choose, drawn.choose))
 
 
-def in_order(configs: Sequence[Config]) -> Strategy:
-    """Probe a list of configs, as a recording does."""
-    return Strategy(choosers=(retry, Ordered(configs).choose))
+def in_order(configs: Sequence[Config], ladder: str | None = LADDER) -> Strategy:
+    """Probe a list of configs, as a recording does. `ladder`: the parameter whose values are the rungs."""
+    return Strategy(choosers=(retry, Ordered(configs, ladder).choose))
 
 
 def recovery(space: Space) -> Strategy:
     """Go down the ladder until one config runs, for a case that has had no success."""
-    return Strategy(choosers=(until_one_runs, retry, Ordered(downwards(space)).choose))
+    return Strategy(choosers=(until_one_runs, retry, Ordered(downwards(space), space.ladder).choose))
 
 
 def calibration(space: Space) -> Strategy:

@@ -14,7 +14,7 @@ from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.standing import EndedTrial, broken, counted, is_failure
 from tuner.search.verdict import SAYS_NOTHING
 from tuner.study.launch import launch_digest, same_launch
-from tuner.study.space import Config, Parameter, Space, Value
+from tuner.study.space import LADDER, Config, Parameter, Space, Value
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:
@@ -53,10 +53,14 @@ def suggest(trial: Trial, space: Space) -> Config:
     return space.draw(pick)
 
 
-def frontier(trials: Sequence[FrozenTrial]) -> Frontier:
-    """Return where memory ends, from the trials that have a memory constraint."""
+def frontier(trials: Sequence[FrozenTrial], ladder: str | None = LADDER) -> Frontier:
+    """Return where memory ends, from the trials that have a memory constraint.
+
+    `ladder`: the parameter whose values are the rungs.
+    """
     return Frontier(
-        OutOfMemory(trial.params, missing_gib) for trial in trials if (missing_gib := kept(trial).missing_gib) > 0.0
+        (OutOfMemory(one.params, missing_gib) for one in trials if (missing_gib := kept(one).missing_gib) > 0.0),
+        ladder=ladder,
     )
 
 

@@ -17,7 +17,7 @@ from tuner.store.database import Database
 from tuner.store.neighbours import Neighbour
 from tuner.store.records import usual_s
 from tuner.study.launch import same_launch
-from tuner.study.space import Config
+from tuner.study.space import LADDER, Config
 
 Answer = TypeVar("Answer")
 
@@ -119,7 +119,8 @@ class CaseTrials:
 
     def frontier(self) -> Frontier:
         """Return what the study knows about where memory ends."""
-        return frontier(self._read())
+        case = self.kept.case
+        return frontier(self._read(), case.ladder if case else LADDER)
 
     def metrics_of(self, config: Config) -> Mapping[str, float | None]:
         """Return the metrics of the newest complete probe of this config; empty where there is none."""

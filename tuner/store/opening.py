@@ -11,7 +11,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import StoreError
-from tuner.kept.identity import without_idle_pruner
+from tuner.kept.identity import as_of_now
 from tuner.kept.names import IDENTITY, MENDED
 from tuner.kept.storable import storable
 from tuner.kept.study import KeptStudy
@@ -121,7 +121,7 @@ def check_identity(known: dict[str, Any], now: dict[str, Any], *, study: str, sh
 
 def differences(known: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
     """Yield a line for each setting that differs from those with which a study was started."""
-    yield from _changes(without_idle_pruner(known), storable(now))
+    yield from _changes(as_of_now(known), storable(now))
 
 
 def _changes(known: object, now: object, where: str = "") -> Iterator[str]:

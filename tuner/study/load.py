@@ -14,6 +14,7 @@ from tuner.errors import StudyError
 from tuner.study.complaints import complaints
 from tuner.study.overrides import Override
 from tuner.study.reading import read_mapping
+from tuner.study.retired import ignored
 from tuner.study.spec import StudySpec
 from tuner.study.variables import expanded
 
@@ -58,6 +59,15 @@ def load(
 def stands_in(spec: StudySpec, study: str, environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether `spec`, which was loaded for `study`, is that study's fallback. Raises the errors of `load`."""
     return study != spec.name and load(study, environ, fall_back=False, to_show=True).name != spec.name
+
+
+def without_effect(study: str, environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the keys of older versions in the file that is loaded for `study`; none where the file is gone."""
+    try:
+        own = load(study, environ, fall_back=False, to_show=True)
+        return ignored(read_mapping(find(own.fallback if own.fallback and not own.trainer.root else study)))
+    except StudyError:
+        return []
 
 
 def _load(path: Path, environ: Mapping[str, str], to_show: bool) -> StudySpec:

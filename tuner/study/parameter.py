@@ -2,7 +2,8 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Set as AbstractSet
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -82,9 +83,21 @@ Limit = Annotated[Number, AfterValidator(_whole)]
 
 
 class Strict(BaseModel):
-    """A part of the study file. Unknown keys are errors, numbers must be finite, and values are frozen."""
+    """A part of the study file. Unknown keys are errors, numbers must be finite, and values are frozen.
+
+    Keys of older versions are left out without an error: see `tuner.study.retired`.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    retired: ClassVar[AbstractSet[str]] = frozenset()
+    """The keys that older versions had."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_retired(cls, given: Any) -> Any:
+        if isinstance(given, dict) and not cls.retired.isdisjoint(given):
+            return {key: value for key, value in given.items() if key not in cls.retired}
+        return given
 
 
 class AtLeast(Strict):
@@ -114,7 +127,9 @@ class ParameterSpec(Strict):
     """One parameter: a `ladder` of rungs, a list of `choices`, or a `range` of numbers."""
 
     ladder: Ladder = Field(
-        default=None, description="the rungs, in any order; `auto`: rungs computed from two small probes"
+        default=None,
+        description="the rungs, in any order; `auto`: rungs computed from two small probes. "
+        "One parameter of a study may have a ladder: its larger values need more memory",
     )
     min: PositiveInt = Field(default=32, description="the smallest rung of `ladder: auto`")
     max: PositiveInt = Field(
@@ -215,11 +230,13 @@ class ParameterSpec(Strict):
         kind = "choices" if self.ladder is None else "ladder"
         return ParameterSpec.model_validate({kind: tuple(values), "when": self.when})
 
-    def parameter(self, name: str) -> Parameter:
-        """Return the parameter in the form that the search uses."""
+    def parameter(self, name: str, *, is_ladder: bool | None = None) -> Parameter:
+        """Return the parameter in the form that the search uses. `is_ladder`: see `Parameter.is_ladder`."""
+        role = (self.ladder is not None or name == LADDER) if is_ladder is None else is_ladder
         return Parameter(
             name=name,
-            values=tuple(sorted(self.values, key=float)) if name == LADDER else self.values,
+            values=tuple(sorted(self.values, key=float)) if role else self.values,
+            is_ladder=role,
             is_range=self.range is not None,
             is_log=self.log,
             bounds=(1, self.max) if self.batch else (self.min, self.max) if self.ladder == AUTO else None,

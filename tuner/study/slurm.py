@@ -1,20 +1,27 @@
 """What a SLURM job of a worker or of a training asks for. Pure."""
 
+import re
 from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import Field, StringConstraints, field_validator
 
+from tuner.study.forms import DEVICES, IN_WORDS
 from tuner.study.parameter import PositiveInt, Strict, Whole
 
 Word = Annotated[str, StringConstraints(pattern=r"^[\w.,:/@+=-]+$")]
 """Text that stands on a line `#SBATCH --name=text`: without spaces and line breaks."""
 
+CPU_RANKS = 2
+"""The CPU ranks of `devices: cpu`, and of `auto` where there is no card."""
+
 
 class SlurmSpec(Strict):
     """The resources of one SLURM job. A job is one task that sees all its GPUs; the trainer starts its own ranks."""
 
-    gpus: Whole | None = Field(default=None, description="GPUs of a job; default: as many as `devices` names")
+    gpus: Whole | None = Field(
+        default=None, description="GPUs of a job; `devices: auto` needs it, otherwise as many as `devices` names"
+    )
     tasks: PositiveInt = Field(default=1, description="tasks of a job: always 1")
     cpus_per_task: PositiveInt | None = Field(default=None, description="CPU cores of a job")
     mem_gb: PositiveInt | None = Field(default=None, description="memory of a job in GB")
@@ -34,14 +41,40 @@ class SlurmSpec(Strict):
             )
         return tasks
 
+    def gpus_for(self, devices: str) -> int:
+        """Return the GPUs that a job asks for; the machine that submits the job may have others, or none.
+
+        Raises ValueError where neither `gpus` nor the study's `devices` says how many, and where `devices` names more.
+        """
+        if not re.fullmatch(DEVICES, devices):
+            raise ValueError(f"devices {devices!r} {IN_WORDS[DEVICES]}")
+        if self.gpus is None and devices == "auto":
+            raise ValueError(
+                "slurm.gpus is missing, and devices is auto: nothing says how many GPUs a job has; "
+                "write `slurm: {gpus: 8}` in the study file, or `devices: cpu:2` for CPU ranks"
+            )
+        gpus, needed = self.gpus, _named(devices)
+        if gpus is not None and gpus < needed:
+            raise ValueError(f"slurm.gpus is {gpus}, and devices {devices} names {needed} GPUs; raise slurm.gpus")
+        return needed if gpus is None else gpus
+
+    def device_names(self, devices: str) -> tuple[str, ...]:
+        """Return the devices on which a trainer runs in a job: `cuda:0`, … or `cpu:0`, …; errors as of `gpus_for`.
+
+        Inside the job, CUDA numbers the job's cards from 0. A job without cards that names none has two CPU ranks.
+        """
+        gpus = self.gpus_for(devices)
+        if devices.startswith("cpu") or not gpus:
+            ranks = int(devices.partition(":")[2] or CPU_RANKS) if devices.startswith("cpu") else CPU_RANKS
+            return tuple(f"cpu:{rank}" for rank in range(ranks))
+        return tuple(f"cuda:{card}" for card in range(_named(devices) or gpus))
+
     def options(self, devices: str) -> dict[str, str | int]:
         """Return the options of `sbatch` for a study's `devices`, without the leading dashes.
 
-        Raises ValueError where the job would have fewer GPUs than the study's devices.
+        Raises the errors of `gpus_for`.
         """
-        gpus = self.gpus if self.gpus is not None else _named(devices)
-        if gpus < (needed := _named(devices)):
-            raise ValueError(f"slurm.gpus is {gpus}, and devices {devices} names {needed} GPUs; raise slurm.gpus")
+        gpus = self.gpus_for(devices)
         given = {
             "partition": self.partition,
             "account": self.account,

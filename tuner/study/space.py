@@ -13,7 +13,7 @@ Value = bool | int | float | str
 Config = dict[str, Value]
 
 LADDER = "num_envs"
-"""The name of the parameter whose values are the rungs, in environments per device."""
+"""The parameter that has the role of the ladder where a study gives the role to none: environments per device."""
 VARIANT = "agent_variant"
 """The name of the parameter that selects how the agent file is changed."""
 DEFAULT = "default"
@@ -67,6 +67,11 @@ class Parameter:
     """Whether the values are evenly spaced numbers, so that a sampler may treat them as numbers."""
     is_log: bool = False
     """Whether it is the logarithms of the values of a range that are evenly spaced."""
+    is_ladder: bool | None = None
+    """Whether its values are the rungs; None: whether it is called `num_envs`.
+
+    A larger rung needs more memory, and more time to start.
+    """
     bounds: tuple[int, int] | None = None
     """For an `auto` ladder, its smallest rung and the largest rung that it may have; otherwise None.
 
@@ -75,10 +80,15 @@ class Parameter:
     """
     conditions: tuple[Condition, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Give the role of the ladder by name where nothing else is said."""
+        if self.is_ladder is None:
+            object.__setattr__(self, "is_ladder", self.name == LADDER)
+
     @property
     def is_auto_batch(self) -> bool:
         """Whether this is a batch size that the tuner works out."""
-        return self.bounds is not None and self.name != LADDER
+        return self.bounds is not None and not self.is_ladder
 
     def nearest(self, value: Value) -> Value:
         """Return the value itself if the parameter has it. Otherwise return the nearest number.
@@ -158,9 +168,23 @@ class Space:
         return next((parameter.values for parameter in self.parameters if parameter.name == name), ())
 
     @property
+    def ladder(self) -> str | None:
+        """The name of the parameter whose values are the rungs; None where there is none."""
+        return next((one.name for one in self.parameters if one.is_ladder), None)
+
+    @property
+    def rungs(self) -> tuple[Value, ...]:
+        """The rungs of the ladder; none where there is no ladder."""
+        return next((one.values for one in self.parameters if one.is_ladder), ())
+
+    def rung(self, config: Mapping[str, Value]) -> Value | None:
+        """Return the rung of a config; None where there is no ladder."""
+        return None if self.ladder is None else config.get(self.ladder)
+
+    @property
     def auto_bounds(self) -> tuple[int, int] | None:
         """The smallest rung of an `auto` ladder and the largest that it may have; None for any other ladder."""
-        return next((parameter.bounds for parameter in self.parameters if parameter.name == LADDER), None)
+        return next((one.bounds for one in self.parameters if one.is_ladder), None)
 
     @property
     def auto_batch(self) -> str | None:
@@ -169,25 +193,25 @@ class Space:
 
     def with_rungs(self, rungs: Sequence[int]) -> "Space":
         """Return the space with these rungs."""
-        return self._with(LADDER, lambda ladder: replace(ladder, values=tuple(rungs)))
+        return self._with(self.ladder, lambda ladder: replace(ladder, values=tuple(rungs)))
 
     def with_batch(self, size: int) -> "Space":
         """Return the space with this value of the batch size that is `auto`."""
         return self._with(self.auto_batch, lambda batch: replace(batch, values=(size,)))
 
     def up_to(self, most: int) -> "Space":
-        """Return the space without the rungs above `most`, which must be at least the smallest rung."""
-        return self._with(LADDER, lambda ladder: ladder.up_to(most))
+        """Return the space without values of `num_envs` above `most`, which must be at least the smallest value."""
+        return self._with(LADDER, lambda environments: environments.up_to(most))
 
     def _with(self, name: str | None, changed: Callable[[Parameter], Parameter]) -> "Space":
         return replace(self, parameters=tuple(changed(one) if one.name == name else one for one in self.parameters))
 
     def nearest(self, config: Config) -> Config:
         """Return another case's config for this space. On an `auto` ladder it moves to the nearest rung."""
-        if self.auto_bounds is None or LADDER not in config:
+        ladder = next((one for one in self.parameters if one.is_ladder), None)
+        if ladder is None or ladder.bounds is None or ladder.name not in config:
             return config
-        ladder = next(parameter for parameter in self.parameters if parameter.name == LADDER)
-        return {**config, LADDER: ladder.nearest(config[LADDER])}
+        return {**config, ladder.name: ladder.nearest(config[ladder.name])}
 
     def draw(self, pick: Callable[[Parameter], Value]) -> Config:
         """Return a config. `pick` chooses the value of each active parameter, in order."""
@@ -228,20 +252,21 @@ class Space:
         The largest rung comes first and the smallest second. After that, each rung halves the widest gap. In this order
         a search learns early which configs fit and where memory ends. All other parameters have their first value.
         """
-        ladder = self.values(LADDER)
+        ladder = self.rungs
         rungs = [ladder[index] for index in halving(len(ladder), per_variant)] or [None]
         variants = self.values(VARIANT) or (None,)
-        seeds = [self._first(rung, variant) for rung, variant in itertools.product(rungs, variants)]
+        seeds = [self.first_at(rung, variant) for rung, variant in itertools.product(rungs, variants)]
         return list({frozenset(config.items()): config for config in reversed(seeds)}.values())[::-1]
 
     def default_at(self, rung: Value | None) -> Config:
         """Return the default config of a rung: the default variant, and the first value of every other parameter."""
-        return self._first(rung, DEFAULT)
+        return self.first_at(rung, DEFAULT)
 
     def defaults(self) -> list[Config]:
         """Return the default configs of all rungs."""
-        return [self.default_at(rung) for rung in self.values(LADDER) or (None,)]
+        return [self.default_at(rung) for rung in self.rungs or (None,)]
 
-    def _first(self, rung: Value | None, variant: Value | None) -> Config:
-        chosen = {name: value for name, value in ((LADDER, rung), (VARIANT, variant)) if value is not None}
+    def first_at(self, rung: Value | None, variant: Value | None) -> Config:
+        """Return the config of a rung and a variant with the first value of every other parameter."""
+        chosen = {name: value for name, value in ((self.ladder, rung), (VARIANT, variant)) if value is not None}
         return self.draw(lambda parameter: chosen.get(parameter.name, parameter.values[0]))

@@ -1,6 +1,6 @@
 """The study file as a strict, typed model. Every key that a file may leave out has its default here."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
@@ -19,9 +19,10 @@ from tuner.study.parameter import (
     Strict,
     Whole,
 )
+from tuner.study.retired import retired_keys
 from tuner.study.slurm import SlurmSpec
 from tuner.study.space import DEFAULT, VARIANT, Space
-from tuner.study.together import check_together, in_order
+from tuner.study.together import check_together, in_order, ladder_of
 
 Seconds = Annotated[Number, Field(gt=0)]
 Name = Annotated[str, StringConstraints(pattern=NAME)]
@@ -56,10 +57,18 @@ class TrainerSpec(Strict):
 class ProbeSpec(Strict):
     """The limits of one probe."""
 
+    retired: ClassVar = retired_keys("probe")
+    target_error_pct: ClassVar[float] = 1.0
+    """A probe is precise enough at this standard error: points of utilisation, percent of samples/s."""
+    idle_seconds: ClassVar[float] = 30.0
+    """The longest wait before a probe until other processes have left the cards."""
+    grace_seconds: ClassVar[float] = 5.0
+    """The time between the death of a rank and the moment when the tuner ends the probe."""
+
     iterations: PositiveInt = Field(
         default=8,
         description="the iterations of a usual probe, including warm-up. A probe goes on beyond them while its error "
-        "is more than three times `target_error_pct`, if more iterations reduce it",
+        "is more than three points or percent, if more iterations reduce it",
     )
     min_iterations: PositiveInt = Field(
         default=8, description="the fewest iterations before a probe may end because it is precise enough"
@@ -67,10 +76,6 @@ class ProbeSpec(Strict):
     window_seconds: Seconds = Field(
         default=5.0,
         description="the shortest window. No pruner acts before it, and a shorter window is no result",
-    )
-    target_error_pct: Annotated[Number, Field(gt=0)] = Field(
-        default=1.0,
-        description="a probe is precise enough at this standard error: points of utilisation, percent of samples/s",
     )
     headroom_pct: Annotated[Number, Field(ge=0, lt=100)] = Field(
         default=5.0, description="the percentage of device memory that the best config must leave free"
@@ -81,9 +86,6 @@ class ProbeSpec(Strict):
     warm: bool = Field(default=True, description="if it can, one started trainer serves several configs")
     thin: bool = Field(
         default=True, description="a session of MimicKit makes only as many updates as a good measurement needs"
-    )
-    idle_seconds: Seconds = Field(
-        default=30.0, description="the longest wait before a probe until other processes have left the cards"
     )
     max_seconds: Seconds = Field(
         default=420.0,
@@ -96,9 +98,6 @@ class ProbeSpec(Strict):
     silence_seconds: Seconds = Field(
         default=120.0,
         description="a trainer that prints no line for so long hangs; so does an iteration of twenty times the median",
-    )
-    grace_seconds: Seconds = Field(
-        default=5.0, description="the time between the death of a rank and the moment when the tuner ends the probe"
     )
     sample_seconds: Annotated[Seconds, Field(le=60)] = Field(
         default=0.1, description="the time between two measurements of the devices"
@@ -126,6 +125,8 @@ class ProbeSpec(Strict):
 class SearchSpec(Strict):
     """How the search chooses configs."""
 
+    retired: ClassVar = retired_keys("search")
+
     trials: PositiveInt = Field(default=60, description="the most finished trials per case")
     sampler: Literal["gain", "tpe", "random"] | None = Field(
         default=None, description="what chooses the configs; empty: `gain`, or `tpe` for several objectives"
@@ -135,37 +136,26 @@ class SearchSpec(Strict):
         description="the length of the training that will use the best config, on all the study's devices. `gain` ends "
         "when more probes are expected to take more time than this training would gain",
     )
-    certainty: Annotated[Number, Field(ge=0.5, lt=1)] | None = Field(
-        default=None,
-        description="if given, `gain` ends when, with this probability, no config is 1 % better than the best; "
-        "`training_hours` then counts for nothing",
-    )
     seeds_per_variant: PositiveInt = Field(
         default=4, description="the rungs of each variant's ladder with which `tpe` and `random` begin"
     )
     seed: Annotated[Whole, Field(ge=0, lt=1 << 31)] = Field(
         default=0, description="the seed of random numbers, and of the sample that `tuner record` takes"
     )
-    confirm_alone: bool = Field(
-        default=False,
-        description="measure the best alone at the end: no other worker of this machine probes meanwhile",
-    )
 
 
 class PrunerSpec(Strict):
     """How a probe that is unlikely to become the best is stopped early."""
 
+    retired: ClassVar = retired_keys("pruner")
+
     name: Literal["hyperband_patient", "hyperband", "median", "none"] = Field(
         default="hyperband_patient", description="what stops a probe"
     )
-    margin_pct: Annotated[Number, Field(ge=0)] = Field(
-        default=15.0,
-        description="`hyperband_patient` stops only a probe that stays below the best by more than this percentage of "
-        "the best",
-    )
     patience: PositiveInt = Field(
         default=1,
-        description="the iterations in a row for which the probe must stay there, if `pruner_patience` is not searched",
+        description="the iterations in a row for which the probe must stay far below the best, if `pruner_patience` is "
+        "not searched",
     )
     min_resource: PositiveInt = Field(default=2, description="the fewest iterations before any pruner may act")
     max_resource: PositiveInt | None = Field(
@@ -244,4 +234,5 @@ class StudySpec(Strict):
 
     def build_space(self) -> Space:
         """Return the space that is searched. Each parameter follows the parameters that its conditions name."""
-        return Space(tuple(self.space[name].parameter(name) for name in in_order(self.space)))
+        ladder = ladder_of(self.space)
+        return Space(tuple(self.space[name].parameter(name, is_ladder=name == ladder) for name in in_order(self.space)))

@@ -17,13 +17,24 @@ def in_order(space: Mapping[str, ParameterSpec]) -> list[str]:
     return ordered
 
 
+def ladder_of(space: Mapping[str, ParameterSpec]) -> str | None:
+    """Return the parameter with a `ladder`; `num_envs` has the role where no parameter has a `ladder`.
+
+    Raises ValueError where several parameters have one.
+    """
+    named = [name for name, spec in space.items() if spec.ladder is not None]
+    if len(named) > 1:
+        raise ValueError(
+            f"{' and '.join(named)} have a ladder, and one parameter of a study may; write `choices` for the others"
+        )
+    return named[0] if named else LADDER if LADDER in space else None
+
+
 def check_together(space: Mapping[str, ParameterSpec]) -> None:
     """Check what several parameters decide together. Raises ValueError for the first parameter that does not fit."""
-    if LADDER in space:
-        _check_rungs(space[LADDER])
+    if (ladder := ladder_of(space)) is not None:
+        _check_rungs(ladder, space[ladder])
     for name, spec in space.items():
-        if spec.ladder == AUTO and name != LADDER:
-            raise ValueError(f"{name}: only {LADDER} allows `ladder: auto`")
         if spec.batch and name == LADDER:
             raise ValueError(f"{LADDER}: write `ladder: auto`; `auto` alone stands for a batch size")
         for other in spec.when:
@@ -37,10 +48,10 @@ def check_together(space: Mapping[str, ParameterSpec]) -> None:
     in_order(space)
 
 
-def _check_rungs(spec: ParameterSpec) -> None:
+def _check_rungs(name: str, spec: ParameterSpec) -> None:
     if spec.range is not None:
-        raise ValueError(f"{LADDER} must be a ladder or choices, not a range")
-    if wrong := [rung for rung in spec.values if not isinstance(rung, int) or rung < 1]:
+        raise ValueError(f"{name} must be a ladder or choices, not a range")
+    if spec.batch is None and (wrong := [rung for rung in spec.values if not isinstance(rung, int) or rung < 1]):
         raise ValueError(
-            f"{LADDER}: {wrong[0]!r} is not a whole number of at least 1; write rungs such as [256, 512, 1024]"
+            f"{name}: {wrong[0]!r} is not a whole number of at least 1; write rungs such as [256, 512, 1024]"
         )

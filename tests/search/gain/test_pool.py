@@ -1,4 +1,4 @@
-"""The configs of a space, their places and their neighbours."""
+"""The configs of a space, and the distances between them."""
 
 import tracemalloc
 from dataclasses import replace
@@ -9,7 +9,7 @@ import pytest
 from tuner.errors import StudyError
 from tuner.search.gain.levels import Levels
 from tuner.search.gain.pool import Pool
-from tuner.study.space import Condition, Config, Parameter, Space, config_digest
+from tuner.study.space import Condition, Parameter, Space
 
 SPACE = Space(
     (
@@ -31,30 +31,9 @@ def test_a_space_that_is_too_large_is_refused() -> None:
         Pool(huge)
 
 
-def neighbours(**config: int | str) -> list[Config]:
-    (place,) = POOL.places([config_digest(config)])
-    return [POOL.configs[near] for near in POOL.neighbours(place)]
-
-
-def test_neighbours_differ_in_one_parameter_by_one_step() -> None:
-    near = neighbours(num_envs=256, agent_variant="hiutil", update_epochs=20)
-    assert [config["num_envs"] for config in near[:2]] == [64, 1024]
-    assert {"num_envs": 256, "agent_variant": "default"} in near
-    assert [config["update_epochs"] for config in near if config.get("update_epochs") != 20 and len(config) == 3] == [
-        30
-    ]
-
-
-def test_a_parameter_that_does_not_count_has_no_steps() -> None:
-    near = neighbours(num_envs=64, agent_variant="default")
-    assert len(near) == 2
-    assert {"num_envs": 256, "agent_variant": "default"} in near
-
-
-def test_what_the_space_does_not_hold_is_no_neighbour() -> None:
+def test_a_pool_has_only_what_the_space_holds() -> None:
     pool = Pool(replace(SPACE, holds=lambda config: config["num_envs"] != 256))
-    (place,) = pool.places([config_digest({"num_envs": 64, "agent_variant": "default"})])
-    assert {pool.configs[near]["num_envs"] for near in pool.neighbours(place)} == {64}
+    assert {config["num_envs"] for config in pool.configs} == {64, 1024}
     assert len(pool.configs) == len(pool.heights) == 8
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from tests.support.tests_faulty.rank import SAMPLES
 from tuner.probe.result import ProbeResult
 from tuner.study.spec import ProbeSpec
+from tuner.testing.waits import with_waits
 
 OK = "ok"
 RANKS = 2
@@ -16,18 +17,12 @@ LEAST_PER_S = 0.3 * TRUE_PER_S
 """The least that a trainer makes beside other programs."""
 ERRORS = 3
 """The standard errors by which a right number may miss the truth."""
-STRICT = ProbeSpec(
-    iterations=16,
-    window_seconds=0.1,
-    max_seconds=30,
-    start_up_silence_seconds=5,
-    silence_seconds=1.5,
-    grace_seconds=0.4,
-)
+_LIMITS = ProbeSpec(iterations=16, window_seconds=0.1, max_seconds=30, start_up_silence_seconds=5, silence_seconds=1.5)
+STRICT = with_waits(_LIMITS, grace_s=0.4)
 """The limits of a probe, scaled to iterations of 20 ms; those of a real trainer take seconds."""
-DEATHWATCH = STRICT.model_copy(update={"silence_seconds": 6, "grace_seconds": 1.5})
+DEATHWATCH = with_waits(_LIMITS.model_copy(update={"silence_seconds": 6}), grace_s=1.5)
 """Limits that leave the guard time to notice that a rank was killed."""
-PATIENT = STRICT.model_copy(update={"silence_seconds": 20, "grace_seconds": 10})
+PATIENT = with_waits(_LIMITS.model_copy(update={"silence_seconds": 20}), grace_s=10)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,7 +94,7 @@ SCENARIOS: dict[str, Scenario] = {
     "slow_start": Scenario(expected=OK, limits=PATIENT.model_copy(update={"start_up_silence_seconds": 2})),
     "slow_iteration": Scenario(
         expected=OK,
-        limits=STRICT.model_copy(update={"iterations": 10, "silence_seconds": 0.8, "grace_seconds": 0.1}),
+        limits=with_waits(_LIMITS.model_copy(update={"iterations": 10, "silence_seconds": 0.8}), grace_s=0.1),
         iteration_s=0.1,
     ),
     "killed_guard": Scenario(expected="crash", says="exit code -1"),

@@ -96,7 +96,7 @@ class Gain:
         trials = [one for one in history.meaningful if launched(one.params) in self._pool.space]
         state = [(one.number, one.state) for one in trials]
         if self._looked is None or self._looked[0] != state:
-            observed = Observed(trials, sign=history.signs[0], siblings=self._siblings)
+            observed = Observed(trials, sign=history.signs[0], siblings=self._siblings, ladder=self._space.ladder)
             self._looked = state, self._outlook(observed)
         return self._looked[1]
 

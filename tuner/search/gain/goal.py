@@ -16,8 +16,6 @@ class Goal:
 
     The search ends when more probes are expected to take more time than this training would gain.
     """
-    certainty: float | None = None
-    """If given, the search ends when the best is as good as any other config with this probability, and not before."""
     ceiling: float = float("inf")
     """No value of the objective is higher: 100 for an objective in percent."""
 

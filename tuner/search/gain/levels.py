@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.search.arrays import Floats
-from tuner.study.space import LADDER, Config, Parameter, Space
+from tuner.study.space import Config, Parameter, Space
 
 Codes = NDArray[np.intp]
 
@@ -26,7 +26,7 @@ class Levels:
         self._names = space.names
         self._codes = [{value: code for code, value in enumerate((*one.values, None))} for one in space.parameters]
         self._lines = [_line(parameter) for parameter in space.parameters]
-        self.ladder = self._names.index(LADDER) if LADDER in self._names else None
+        self.ladder = None if space.ladder is None else self._names.index(space.ladder)
         """The place of the ladder among the parameters; None where there is no ladder."""
 
     def codes(self, configs: Iterable[Config]) -> Codes:
@@ -59,7 +59,7 @@ def _line(parameter: Parameter) -> Floats | None:
     if any(isinstance(value, str) for value in values):
         return None
     numbers = np.array(values, dtype=float)
-    line = np.log(numbers) if parameter.name == LADDER else np.argsort(np.argsort(numbers)).astype(float)
+    line = np.log(numbers) if parameter.is_ladder else np.argsort(np.argsort(numbers)).astype(float)
     span = max(float(np.ptp(line)), 1e-9)
     return np.append((line - line.min()) / span, _MIDDLE)
 

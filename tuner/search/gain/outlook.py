@@ -15,19 +15,15 @@ from tuner.search.gain.pool import Pool
 from tuner.search.gain.prospects import Prospect, Rivals, most_rewarding
 from tuner.search.gain.readings import Readings, mean_readings, single_errors
 from tuner.search.gain.surrogate import Surrogate
-from tuner.search.gain.worth import below, certainty, imagine, knowledge_gradient, probes_left
+from tuner.search.gain.worth import below, knowledge_gradient, probes_left
 from tuner.search.observed import Observed
 from tuner.study.space import Config, config_digest
 from tuner.study.spec import ProbeSpec
 
 WITHIN = 0.01
 """Configs whose values differ by no more than this share are equally good."""
-COARSE = 0.1
-"""Nobody is sure of a best whose value has a standard deviation above this share."""
 TRIFLE = 1e-5
 """A gain below this share of the best counts as no gain."""
-LIKELY = 0.5
-"""A neighbour of the best is probed before the end if it fits into memory and time with more than this probability."""
 UNLIKELY = 0.1
 """Once a config has run, configs that fit into memory and time with less than this probability are not launched."""
 SAFE = 0.9
@@ -36,7 +32,7 @@ PRIOR_FREEDOM = 1.0
 """What the model assumes of its sizes beforehand counts as a measurement: `SIZE_SPREAD` is as large as after one."""
 
 _ALL_PROBED = "every config has been probed"
-_RIVALS, _DRAWS, _SEED = 60, 1024, 0
+_RIVALS = 60
 
 
 class Outlook:
@@ -62,8 +58,6 @@ class Outlook:
 
     def ended(self, price: Price) -> str | None:
         """Return why nothing is left to gain; None where something is."""
-        if self._goal.certainty is not None:
-            return None if self._pending else self._decided
         if not self._open.any():
             return _ALL_PROBED
         left = self._prospect(price)
@@ -77,13 +71,11 @@ class Outlook:
     def is_as_good(self, config: Config, price: Price) -> bool:
         """Check whether a config that has run is as good as the best, as well as the search needs to know it.
 
-        Without a required certainty, it is if the best gains less in training than one more measurement of it takes.
+        It is if the best gains less in training than one more measurement of it takes.
         """
-        (place,) = self._pool.places([config_digest(config)])
-        if self._goal.certainty is not None:
-            return self._certainty(place) >= self._goal.certainty
         if self.best is None:
             return False
+        (place,) = self._pool.places([config_digest(config)])
         behind = (self._mean[self.best] - self._mean[place]) / max(abs(self._mean[self.best]), 1e-9)
         return bool(behind * self._goal.training_s <= self.takes_s(self.best, price))
 
@@ -100,24 +92,9 @@ class Outlook:
         if (higher := self._upward()) is not None:
             return self._pool.configs[higher]
         seconds = self._costs.seconds(price)
-        if self._goal.certainty is not None and self._decided and self._pending:
-            return self._pool.configs[min(self._pending, key=lambda place: seconds[place])]
         if self.best is not None and self._trifling(self._gain, self.best):
             return self._pool.configs[self._doubtful(self.best)]
         return self._pool.configs[int(np.where(self._open, self._gain / seconds, -1.0).argmax())]
-
-    @cached_property
-    def _decided(self) -> str | None:
-        if not self._open.any():
-            return _ALL_PROBED
-        if self.best is None:
-            return None
-        wanted = self._goal.certainty or 0.0
-        if self._is_known(self.best) and self._certainty(self.best) >= wanted:
-            return f"{100 * wanted:g}% sure that no config is {WITHIN:.0%} better than the best"
-        if self._trifling(self._expected_gain(0.0), self.best):
-            return "to know any config exactly would gain almost nothing"
-        return None
 
     def _prospect(self, price: Price) -> Prospect | None:
         """Return what the series of probes promises that pays best; None where nothing is known of the best."""
@@ -152,11 +129,6 @@ class Outlook:
         order = np.argsort(-gain / self._costs.seconds(price))[:_RIVALS]
         return order[gain[order] > 0.0]
 
-    def _is_known(self, best: int) -> bool:
-        """Return whether the measurements allow to be sure of the best: more than one, and none too coarse."""
-        measurements = sum(len(one.values) for one in self._observed.measured.values())
-        return measurements > 1 and self._beliefs[1][best] <= COARSE * abs(self._mean[best])
-
     def _first(self) -> int:
         return first(self._pool, self._open, self._pool.places(self._observed.closed))
 
@@ -173,14 +145,6 @@ class Outlook:
         """
         challenger = int(np.where(self._open, self._threat(best), -1.0).argmax())
         return max((place for place in (challenger, best) if self._open[place]), key=lambda at: self._beliefs[1][at])
-
-    @cached_property
-    def _pending(self) -> list[int]:
-        """The neighbours of the best that must be probed before the end, however little they are expected to gain."""
-        if self.best is None:
-            return []
-        near = [place for place in self._pool.neighbours(self.best) if place not in self._seen]
-        return [place for place in near if self._open[place] and self._runs[place] > LIKELY]
 
     @cached_property
     def _surrogate(self) -> Surrogate | Mixture:
@@ -226,19 +190,6 @@ class Outlook:
         threat = self._runs * (1.0 - below(mean[best] + WITHIN * abs(mean[best]), mean, deviation))
         threat[best] = 0.0
         return np.where(self._open, threat, 0.0)
-
-    def _certainty(self, best: int) -> float:
-        """Return the probability that the best is as good as any other config that works, to within `WITHIN`."""
-        threat = self._threat(best)
-        promising = np.argsort(-threat)[:_RIVALS]
-        places = np.union1d(promising[threat[promising] > 0.0], [best])
-        chance = np.random.default_rng(_SEED).random((len(places), _DRAWS))
-        return certainty(
-            imagine(*self._surrogate.together(self._pool.codes[places]), _DRAWS, _SEED + 1),
-            chance < self._runs[places][:, None],
-            int(np.searchsorted(places, best)),
-            WITHIN,
-        )
 
     @cached_property
     def _runs(self) -> Floats:

@@ -1,0 +1,80 @@
+"""The loop over a ladder of batch sizes: what holds of `num_envs` holds of any parameter that has the ladder."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests_loop import CASE, Quiet, bench, failed, measured, opened, spec
+
+from tuner.job import Job
+from tuner.loop import optimise
+from tuner.outcome import CaseOutcome, Ending
+from tuner.probe.kinds import FailureKind
+from tuner.probe.plan import ProbePlan
+from tuner.probe.result import ProbeResult
+from tuner.probe.stop import Stop
+from tuner.purpose import RECOVER, SEARCH
+from tuner.search.searching import in_order
+from tuner.study.spec import StudySpec
+
+pytestmark = pytest.mark.early
+
+TOTAL_MIB = 10_000.0
+LADDERS = {"auto": {"ladder": "auto", "min": 8, "max": 4096}, "written": {"ladder": [32, 512, 1024, 2048, 4096]}}
+RUNGS = (8, 16, 32, 64, 128, 256, 512, 704, 896, 1024)
+"""The rungs if `card` fits 944 samples with headroom and 1000 without."""
+
+
+def batches(kind: str, name: str = "batch_size") -> StudySpec:
+    options = {"command": f"train {{{name}}} {{workers}} {{out_dir}}", "cases": ["walk"]}
+    space = {"workers": {"choices": [0, 2]}, name: LADDERS[kind]}
+    return spec(trainer={"name": "command", "options": options}, space=space)
+
+
+def card(name: str = "batch_size") -> Callable[[ProbePlan, Stop], ProbeResult]:
+    """Return the probe of a card on which each sample of a batch takes 9 MiB."""
+
+    def probe(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        rung = int(plan.config[name])
+        peak_mib = 1000.0 + 9.0 * rung
+        if peak_mib > TOTAL_MIB:
+            return failed(plan, FailureKind.GPU_OOM)
+        result = measured(plan, 99.0 * rung / (rung + 100.0))
+        devices = tuple(replace(one, mem_peak_mib=peak_mib, mem_total_mib=TOTAL_MIB) for one in result.devices)
+        return replace(result, start_up_s=10.0, devices=devices)
+
+    return probe
+
+
+def optimised(folder: Path, study: StudySpec, name: str = "batch_size", **job: object) -> tuple[CaseOutcome, Quiet]:
+    watcher = Quiet()
+    with opened(folder) as database:
+        made = Job(
+            bench=bench(folder, study), database=database, probe=card(name), watcher=watcher, interrupted=lambda: False
+        )
+        (outcome,) = optimise(replace(made, **job), [CASE])
+    return outcome, watcher
+
+
+@pytest.mark.parametrize("name", ["batch_size", "n"])
+def test_two_small_batches_make_the_rungs(tmp_path: Path, name: str) -> None:
+    outcome, watcher = optimised(tmp_path, batches("auto", name), name, trials=4)
+    assert outcome.ending is Ending.TARGET
+    assert [config[name] for config in watcher.launched] == [16, 128, RUNGS[-1], RUNGS[0]]
+    assert (watcher.calibrated_at, watcher.fixed) == ([[16, 128]], [RUNGS])
+
+
+@pytest.mark.parametrize("name", ["batch_size", "n"])
+def test_a_recovery_goes_down_the_batches(tmp_path: Path, name: str) -> None:
+    outcome, watcher = optimised(tmp_path, batches("written", name), name, purpose=RECOVER)
+    assert outcome.why == "a config has run"
+    assert [config[name] for config in watcher.launched] == [4096, 2048, 1024, 512]
+
+
+def test_a_batch_above_one_that_ran_out_of_memory_is_not_launched(tmp_path: Path) -> None:
+    study = batches("written", "n")
+    listed = [{"workers": 0, "n": rung} for rung in (1024, 2048, 512, 4096)]
+    purpose = replace(SEARCH, strategy=lambda space, *_: in_order(listed, space.ladder))
+    _, watcher = optimised(tmp_path, study, "n", purpose=purpose)
+    assert [config["n"] for config in watcher.launched] == [1024, 512]
