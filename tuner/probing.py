@@ -8,7 +8,7 @@ from tuner.errors import ConfigRefusedError, LaunchError, StoreError, TrainerErr
 from tuner.job import Job
 from tuner.outcome import Pace
 from tuner.probe.kinds import FailureKind
-from tuner.probe.metrics import error, measured, value
+from tuner.probe.metrics import error, measured, value, with_sure_speed
 from tuner.probe.out_dir import reserved_out_dir
 from tuner.probe.plan import ProbePlan, Slot
 from tuner.probe.port import reserved_port
@@ -65,6 +65,7 @@ class Probing:
                 else:
                     self._job.watcher.probe_started(self._case, asked, limits=self._spec.probe, left_s=left_s)
                     result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
+                    result = with_sure_speed(result, (*self._spec.objectives, *self._spec.constraints))
                     verdict = self._judge(result, asked)
             except TrainerError as refusal:
                 return self._refuse(asked, refusal)

@@ -52,6 +52,7 @@ def classify(
     lost: str | None = None,
     unmatched: Sequence[str] = (),
     unread: str | None = None,
+    backlog: str | None = None,
     silent: bool = False,
 ) -> Failure | None:
     """Decide whether a probe failed and why; None when its window counts.
@@ -64,6 +65,7 @@ def classify(
     - `lost` says why the devices can no longer be read.
     - `unmatched` holds the last lines that look like progress although no pattern matches them.
     - `unread` says why a progress file gives no iteration.
+    - `backlog` says that a progress file grows faster than it is read.
     - `silent` says whether a plain command has neither printed nor reported anything.
     """
     if end is End.INTERRUPTED:
@@ -80,6 +82,8 @@ def classify(
         return unreadable(lost)
     if oom_kills and (named is None or named.rule == KILLED):
         return Failure(kind=FailureKind.HOST_OOM, rule="kernel", detail=f"the kernel ended {oom_kills} process(es)")
+    if backlog and named is None and evidence.fatal_t_s is None and (end is not End.EXITED or exit_code == 0):
+        return Failure(kind=FailureKind.NO_READING, rule="backlog", detail=backlog)
     known = named or _untold(end, exit_code, unmatched, unread, silent=silent)
     return known or _unexplained(end, exit_code, missing, evidence, seen=seen, behind=behind, unread=unread)
 
@@ -138,6 +142,9 @@ def _unexplained(
     if end is End.OUT_OF_TIME:
         detail = f"the time limit came {too_early}"
         return Failure(kind=FailureKind.TOO_SLOW, rule="time limit", detail=detail)
+    if finished and seen and not missing and evidence.fatal_t_s is None:
+        detail = f"the trainer was done after {seen} iteration(s), before the window was long enough; {said}"
+        return Failure(kind=FailureKind.NO_READING, rule="too short", detail=detail)
     if finished:
         lack = f"without {', '.join(missing)}" if missing else too_early
         return Failure(kind=FailureKind.CRASH, rule="incomplete", detail=f"the trainer ended with exit code 0, {lack}")

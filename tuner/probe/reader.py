@@ -59,6 +59,8 @@ class ProgressReader:
         if fields is None:
             self._note_pause(line.text)
             return None
+        if told is not None and told.get("doubt"):
+            self._suspect(str(told["doubt"]))
         rank = _count(fields.get("rank"))
         if rank is None and fields.get("rank") is not None:
             return None

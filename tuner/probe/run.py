@@ -91,6 +91,7 @@ class _Probe:
             lost=self._recorder.lost,
             unmatched=self._watch.unmatched,
             unread=self._watch.unread,
+            backlog=self._watch.backlog,
             silent=self._watch.silent and self._plan.request is None,
         )
         result = replace(result, failure=failure or idle_device(result, self._plan.slot.devices), stopped=why)

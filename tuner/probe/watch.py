@@ -68,6 +68,8 @@ class Watch:
         self._unmatched = Unmatched()
         self._unread: str | None = None
         self._unusable = False
+        self.backlog: str | None = None
+        """Why the newest rows of the progress file are not known yet; None where all are."""
         self.progress: list[Progress] = []
         self.marks: list[Mark] = []
 
@@ -110,6 +112,8 @@ class Watch:
                 self.evidence.feed_report(message, t_s)
             case "unread":
                 self._unread, self._unusable = str(message.get("detail")), not message.get("missing")
+            case "backlog":
+                self.backlog = message.get("detail")
 
     def _close_blocks(self, now_s: float) -> None:
         """Count blocks of time as iterations where the trainer reports none.
@@ -130,7 +134,7 @@ class Watch:
         """Return why the probe is over at `now_s`, whatever it measures; None while it may go on."""
         if self._rank_is_dead(now_s):
             return End.FATAL
-        if now_s >= self._limits.longest_start_s and self.unmatched:
+        if now_s >= self._limits.longest_start_s and (self.unmatched or (self.backlog and not self.progress)):
             return End.UNMATCHED
         if now_s >= self._limits.max_seconds:
             return End.HANG if self._stalled(now_s, HICCUP_FACTOR) else End.OUT_OF_TIME

@@ -175,6 +175,8 @@ class Window:
         cuts = [0]
         for place, mark in enumerate(self.marks):
             begin = self.marks[cuts[-1]]
+            if place + 1 < len(self.marks) and self.marks[place + 1].t_s <= mark.t_s:
+                continue
             is_whole = mark.iteration - begin.iteration >= self.round and mark.t_s - begin.t_s >= LEAST_SPAN_S
             if is_whole and mark.t_s - begin.t_s > mark.pause_s and known(mark):
                 cuts.append(place)
@@ -219,6 +221,18 @@ def _trained_s(before: Mark, mark: Mark) -> float:
     """Return the seconds of training that one iteration stands for."""
     more_s = 0.0 if mark.thin is None else (mark.thin.by - 1) * (mark.t_s - mark.thin.from_s)
     return mark.t_s - before.t_s - mark.pause_s + more_s
+
+
+def _lengths(marks: Sequence[Mark]) -> list[float]:
+    """Return the seconds of training of each iteration. Marks that came at once share the time before them."""
+    lengths: list[float] = []
+    begin = 0
+    while begin + 1 < len(marks):
+        end = _last_at_once(marks, begin + 1)
+        seconds = sum(_trained_s(*pair) for pair in pairwise(marks[begin : end + 1]))
+        lengths += [seconds / (end - begin)] * (end - begin)
+        begin = end
+    return lengths
 
 
 def first_mark(marks: Sequence[Mark], warmup_iterations: int, queue: int = 0) -> int | None:
@@ -296,7 +310,7 @@ def find_window(
     inside = with_pauses(ended[_last_at_once(ended, begin) :]) if begin is not None else []
     if len(inside) < 2 or inside[-1].t_s <= inside[0].t_s:
         return None
-    lengths = [_trained_s(*pair) for pair in pairwise(inside)]
+    lengths = _lengths(inside)
     change = last_level(lengths)
     level_from = _last_at_once(inside, change) if change else 0
     whole = Window(tuple(inside), level_from=level_from if level_from < len(lengths) else 0, is_queued=is_queued)
