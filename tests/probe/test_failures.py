@@ -120,9 +120,7 @@ def test_breaches_that_follow_each_other_end_the_probe_while_they_go_on() -> Non
         (End.OUT_OF_TIME, "the time limit came", FailureKind.TOO_SLOW),
     ],
 )
-def test_a_probe_whose_progress_is_not_understood_shows_what_it_said(
-    end: End, over: str, enough: FailureKind
-) -> None:
+def test_a_probe_whose_progress_is_not_understood_shows_what_it_said(end: End, over: str, enough: FailureKind) -> None:
     assert named(lines=["step 1", "step 2"], end=end).detail == (
         f"{over} before an iteration was seen; the last line: step 2"
     )

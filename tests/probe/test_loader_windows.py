@@ -7,11 +7,12 @@ from statistics import fmean
 import pytest
 from tests_probe import probe
 
+from tuner.probe.marks import counted, marks
 from tuner.probe.plan import LinePatterns
-from tuner.probe.result import ProbeResult
-from tuner.probe.stop import Answer, Go
-from tuner.search.verdict import settled
-from tuner.study.spec import ProbeSpec
+from tuner.probe.protocols import Line
+from tuner.probe.reader import ProgressReader
+from tuner.probe.summary import Measure, rate
+from tuner.probe.window import find_window
 from tuner.trainers.command import loader_queue
 
 WORKERS, PREFETCHED, EPOCH, BATCH = 16, 2, 195, 64
@@ -48,23 +49,34 @@ def truth(seed: int) -> float:
     return BATCH * len(spans) * (EPOCH - 1 - QUEUE) / sum(spans)
 
 
-def precise(so_far: ProbeResult | None) -> Answer:
-    return settled(so_far, ["samples_per_s"], ProbeSpec()) if so_far else Go()
-
-
-def probed(seed: int, *, queue: int = QUEUE) -> ProbeResult:
-    patterns = LinePatterns(patterns=(BAR,), samples_per_iteration=BATCH, queue=queue)
-    lines = [(t_s, f"{place % EPOCH + 1}/{EPOCH}") for place, t_s in enumerate(batches(seed, count=3 * EPOCH))]
-    return probe(lines, patterns=patterns, stop=precise, max_seconds=120)[0]
+def told(seed: int) -> Measure:
+    """Return what a probe tells that ends once its error is below 3 %, or after two minutes."""
+    patterns = LinePatterns(patterns=(BAR,), samples_per_iteration=BATCH)
+    reader, progress, found = ProgressReader(patterns, 0.0), [], Measure()
+    for place, t_s in enumerate(batches(seed, count=3 * EPOCH)):
+        progress.append(reader.feed(Line(t_s=t_s, text=f"{place % EPOCH + 1}/{EPOCH}")))
+        if place % 16 == 0 or t_s > 120:
+            seen = counted(marks([one for one in progress if one], 1), BATCH)
+            window = find_window(seen, warmup_iterations=1, ran_out=False, least_s=5.0, least_iterations=7, queue=QUEUE)
+            found = rate(window) if window and not window.is_queued else found
+        if t_s > 120 or (found.mean and found.error and found.error <= 0.03 * found.mean):
+            break
+    return found
 
 
 def test_of_ten_probes_nine_hold_the_truth_within_twice_their_error() -> None:
     expected = fmean(truth(seed) for seed in range(10))
-    results = [probed(seed) for seed in range(10)]
-    known = [(one.samples_per_s, one.samples_per_s_se) for one in results if one.samples_per_s and one.samples_per_s_se]
+    known = [(one.mean, one.error) for one in map(told, range(10)) if one.mean and one.error]
     assert len(known) == 10
-    assert sum(abs(speed - expected) <= 2 * error for speed, error in known) >= 9
-    assert max(error / speed for speed, error in known) < 0.2
+    assert sum(abs(mean - expected) <= 2 * error for mean, error in known) >= 9
+    assert max(error / mean for mean, error in known) < 0.2
+
+
+def test_a_probe_goes_on_until_the_first_queue_is_used_up() -> None:
+    lines = [(t_s, f"{place}/500") for place, t_s in enumerate(batches(0, count=EPOCH, step_s=0.3))]
+    result, _ = probe(lines, patterns=LinePatterns(patterns=(BAR,), samples_per_iteration=BATCH, queue=QUEUE))
+    assert result.window_s is not None
+    assert result.total_s - result.window_s >= lines[QUEUE][0]
 
 
 def test_an_epoch_s_end_is_counted_by_itself() -> None:

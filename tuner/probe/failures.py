@@ -133,18 +133,17 @@ def _unexplained(
         kind, rule = (FailureKind.CRASH, "ranks") if behind.is_stray else (FailureKind.HANG, "silence")
         detail = f"{behind.text}; {said}"
         return Failure(kind=kind, rule=rule, detail=detail, rank=behind.rank)
-    if end is End.HANG:
-        detail = f"no new iteration; {said}"
-        return Failure(kind=FailureKind.HANG, rule="silence", detail=detail)
-    if end is End.ENOUGH:
-        detail = f"the window is too short {too_early}"
-        return Failure(kind=FailureKind.CRASH, rule="no window", detail=detail)
-    if end is End.OUT_OF_TIME:
-        detail = f"the time limit came {too_early}"
-        return Failure(kind=FailureKind.TOO_SLOW, rule="time limit", detail=detail)
+    known = {
+        End.HANG: (FailureKind.HANG, "silence", f"no new iteration; {said}"),
+        End.ENOUGH: (FailureKind.CRASH, "no window", f"the window is too short {too_early}"),
+        End.OUT_OF_TIME: (FailureKind.TOO_SLOW, "time limit", f"the time limit came {too_early}"),
+    }
     if finished and seen and not missing and evidence.fatal_t_s is None:
-        detail = f"the trainer was done after {seen} iteration(s), before the window was long enough; {said}"
-        return Failure(kind=FailureKind.NO_READING, rule="too short", detail=detail)
+        done = f"the trainer was done after {seen} iteration(s), before the window was long enough; {said}"
+        known[end] = (FailureKind.NO_READING, "too short", done)
+    if end in known:
+        kind, rule, detail = known[end]
+        return Failure(kind=kind, rule=rule, detail=detail)
     if finished:
         lack = f"without {', '.join(missing)}" if missing else too_early
         return Failure(kind=FailureKind.CRASH, rule="incomplete", detail=f"the trainer ended with exit code 0, {lack}")

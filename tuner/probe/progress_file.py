@@ -14,7 +14,7 @@ from tuner.probe.protocols import Clock
 from tuner.probe.rows import Row, Rows, check_reader, open_rows
 
 UNREAD, BACKLOG = "unread", "backlog"
-"""The types of the messages that say why a progress file gives no iteration, and that it grows faster than it is read."""
+"""The types of the messages that say why a progress file gives no iteration, and that it grows too fast."""
 UNENDED = 3
 """A first line that has grown so many times and has no end will probably get none."""
 
@@ -96,7 +96,9 @@ class ProgressFileReader:
                 return None
         counts = {field: self._counts[field] for field in self._file.columns if field in self._counts}
         report |= {field: count(report[field]) for field, count in counts.items()}
-        what_counts = counts.get("samples") or (None if "samples_per_s" in self._file.columns else counts.get("iteration"))
+        what_counts = counts.get("samples") or (
+            None if "samples_per_s" in self._file.columns else counts.get("iteration")
+        )
         if what_counts and what_counts.doubt:
             report["doubt"] = f"{what_counts.doubt} in progress_file {self._name}"
         return report if row.unix_s is None else {**report, "t_s": self._clock.now() - self._unix_s() + row.unix_s}

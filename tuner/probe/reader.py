@@ -17,7 +17,7 @@ _COUNTS = ("iteration", "samples")
 _NAME, _AFTER = "name", "after"
 """The fields for the text before the iteration, such as the name of a bar, and for the text after it."""
 _SAVES = re.compile(r"(?i)(?<![a-z])(?:checkpoint|saving|saved)")
-_MOST_STARTS = 2
+_MOST_STARTS = 4
 """Bars that take turns more often are no preparations."""
 
 
@@ -45,7 +45,7 @@ class ProgressReader:
         self.matched = 0
         """The number of times that a printed line has matched a pattern."""
         self.doubt: str | None = None
-        """Why the samples may be wrong: something that was counted made no sense. Once it made none, none is trusted."""
+        """Why the samples may be wrong: something that was counted once made no sense, so no later count is trusted."""
         self._pause: Pause | None = None
         """What the lines since the last report tell of."""
         self._starts = 0

@@ -152,7 +152,10 @@ class Watch:
             return False
         shortest_s = min(later.t_s - earlier.t_s for earlier, later in pairwise(self.marks))
         window_s = self._window_s + shortest_s / 2
-        enough = self._inside + self._limits.warmup_iterations >= self._limits.iterations and window_s >= self._limits.window_seconds
+        enough = (
+            self._inside + self._limits.warmup_iterations >= self._limits.iterations
+            and window_s >= self._limits.window_seconds
+        )
         return (enough and not more) or not self._time_for(2)
 
     @property

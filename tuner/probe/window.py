@@ -19,8 +19,10 @@ OWN_COUNT = 10
 
 
 PAUSE_FACTOR, LEAST_PAUSE_S = 1.5, 0.5
-"""An iteration in which the output tells of something else than training is a pause if it takes so many times as long as
-the longest other iteration, and so many seconds more than the mean of the others."""
+"""An iteration in which the output tells of something else than training may be a pause.
+
+It is one if it takes so many times as long as the longest other iteration, and so many seconds more than their mean.
+"""
 BURSTY = 0.3
 """Batches come in bursts if the standard deviation of the iterations is at least this share of their mean."""
 LONGEST_QUEUE_S = 60.0

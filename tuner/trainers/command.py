@@ -48,7 +48,7 @@ PREFETCHED = 2
 
 
 def loader_queue(config: Config) -> int:
-    """Return the batches that the loader of a rank holds ready: workers × prefetched batches; 0 where unknown."""
+    """Return the batches that the loader of a rank holds ready, from all of its workers; 0 where unknown."""
 
     def given(word: str) -> int | None:
         found = (value for name, value in config.items() if word in name and type(value) is int)
