@@ -7,7 +7,7 @@ from functools import partial
 from tuner.errors import ConfigRefusedError, LaunchError, StoreError, TrainerError
 from tuner.job import Job
 from tuner.probe.kinds import FailureKind
-from tuner.probe.metrics import error, measured, value
+from tuner.probe.metrics import error, measured, value, with_sure_speed
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import Failure, ProbeResult, unlaunched
 from tuner.probe.stop import Answer, Go, Interrupted, Pruned, Stop
@@ -78,6 +78,7 @@ class Probing:
             )
         )
         result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
+        result = with_sure_speed(result, (*self._spec.objectives, *self._spec.constraints))
         return result, self._judge(result, asked), plan
 
     def _judge(self, result: ProbeResult, asked: Asked) -> Verdict:

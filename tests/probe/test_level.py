@@ -96,7 +96,7 @@ def test_a_window_of_microseconds_is_a_failure_however_the_probe_ends(exit_at_s:
     lines = [*old_lines(), *chatter]
     result, _ = probe(lines, patterns=COUNTED, exit_at_s=exit_at_s, max_seconds=90, stop=precise)
     assert result.failure is not None
-    assert result.failure.kind in {FailureKind.TOO_SLOW, FailureKind.CRASH, FailureKind.HANG}
+    assert result.failure.kind in {FailureKind.TOO_SLOW, FailureKind.NO_READING, FailureKind.HANG}
     assert (result.samples_per_s, result.window_s) == (None, None)
 
 

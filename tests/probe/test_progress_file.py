@@ -65,6 +65,45 @@ def test_rows_that_appear_together_are_one_iteration(tmp_path: Path) -> None:
     assert bench.write("256,100\n").iterations() == [(4, 256)]
 
 
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path, form: Literal["csv", "jsonl"]) -> None:
+    text = "step,seen\n1,64\n" if form == "csv" else '{"step": 1, "seen": 64}\n'
+    assert Bench(tmp_path, form).write("\ufeff" + text).iterations() == [(1, 64)]
+
+
+@pytest.mark.parametrize("steps", [(1, 2, 3), (50, 100, 150, 200)])
+def test_rows_whose_count_starts_again_each_epoch_go_on(tmp_path: Path, steps: tuple[int, ...]) -> None:
+    bench = Bench(tmp_path, columns={"iteration": "step"}).write("step\n")
+    found = [one["iteration"] for _ in range(3) for step in steps for one in bench.write(f"{step}\n").read()]
+    assert found == sorted(set(found))
+    assert len(found) == 3 * len(steps)
+
+
+def test_samples_that_start_again_are_doubted_and_a_count_beside_samples_is_not(tmp_path: Path) -> None:
+    bench = Bench(tmp_path).write("step,seen\n")
+    told = [one.get("doubt") for row in ("1,64", "2,128", "1,192") for one in bench.write(f"{row}\n").read()]
+    assert told == [None, None, None]
+    (last,) = bench.write("2,64\n").read()
+    assert "fell from 192 to 64" in last["doubt"]
+
+
+def test_a_file_that_grows_faster_than_it_is_read_gives_no_iteration_until_it_is_read(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, columns={"samples": "seen"}, most_bytes=40).write("seen\n")
+    bench.write("".join(f"{64 * row}\n" for row in range(1, 40)))
+    first, *others = (bench.read() for _ in range(9))
+    assert [one["type"] for one in first] == ["backlog"]
+    assert "faster than it is read" in first[0]["detail"]
+    assert [one.get("samples") for read in others for one in read if one["type"] == "iteration"] == [64 * 39]
+    assert {"type": "backlog"} in [one for read in others for one in read]
+
+
+def test_a_first_line_without_an_end_is_reported_once_it_has_grown(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "jsonl")
+    told = [one for _ in range(5) for one in bench.write('{"step": 1, "seen": 64}').said()]
+    assert len(told) == 1
+    assert "no end" in told[0]
+
+
 @given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=30))
 def test_the_last_row_counts_however_the_bytes_arrive(
     sizes: list[int], tmp_path_factory: pytest.TempPathFactory

@@ -17,6 +17,8 @@ _PREPARES = re.compile(
     r"|caching|indexing|building|compiling|preparing|preprocess(?:ing)?|tokeniz(?:er|ing)|grouping)(?![a-z])"
 )
 """The first words of bars before the training. Their steps are no iterations."""
+EXAMPLES = "examples/s"
+"""The unit of the bars with which `datasets` prepares its examples, whatever their names."""
 NAME_WORDS = 3
 """The most words of a bar's name. A longer text before a count may tell of an evaluation that is over."""
 SAME_END = 0.1
@@ -76,16 +78,37 @@ class Bars:
         self._latest: _Bar | None = None
         self._total = 0.0
         self._t_s = 0.0
+        self._doubt: str | None = None
+        self.taken_over = 0
+        """How often another bar has become the one that counts. What was counted before was no training."""
+
+    @property
+    def doubt(self) -> str | None:
+        """Why the count may not be that of the training; None where nothing speaks against it."""
+        return self._doubt or (self._main.count.doubt if self._main else None)
+
+    @property
+    def epoch_ends(self) -> list[float]:
+        """The steps of the epochs that are over."""
+        return self._main.count.epoch_ends if self._main else []
 
     def __call__(
-        self, printed: float, t_s: float, *, epoch: float | None = None, end: float | None = None, name: str = ""
+        self,
+        printed: float,
+        t_s: float,
+        *,
+        epoch: float | None = None,
+        end: float | None = None,
+        name: str = "",
+        after: str = "",
     ) -> float | None:
         """Return the count over all epochs for a line that was printed at `t_s`; None where another bar printed it.
 
-        `name` is the text before the count. A line with the number of its `epoch` needs no end to be told from others.
+        `name` is the text before the count, and `after` the text after it. A line with the number of its `epoch` needs
+        no end to be told from others.
         """
         own_end = None if epoch is not None else end
-        if own_end is not None and _PREPARES.match(name):
+        if own_end is not None and (_PREPARES.match(name) or EXAMPLES in after):
             return None
         words = re.findall("[A-Za-z]{2,}", name)
         evaluates = end is not None and len(words) <= NAME_WORDS and bool(EVALUATES.search(name))
@@ -98,10 +121,14 @@ class Bars:
         counted = bar.count(printed, t_s, epoch=epoch, end=end)
         if bar is not self._main:
             takes_over = self._main is None or _takes_over(bar, self._main)
+            if self._main is not None and bar.advanced and _in_turn(bar, self._main):
+                ends = " and ".join(f"{one:.0f}" for one in sorted(one.end or 0.0 for one in (bar, self._main)))
+                self._doubt = self._doubt or f"bars of {ends} steps took turns, and no name says which one trains"
             bar.is_new = False
             if not takes_over:
                 return None
             bar.offset = self._total - counted if self._total else 0.0
+            self.taken_over += self._main is not None
             self._main = bar
         self._total = max(self._total, bar.offset + counted)
         return bar.offset + counted
@@ -132,6 +159,13 @@ def _relate(new: _Bar, main: _Bar) -> None:
     elif not main.is_over:
         new.is_inside = main.advanced
         main.is_around = not main.advanced
+
+
+def _in_turn(bar: _Bar, main: _Bar) -> bool:
+    """Return whether two bars may both be the training, because one follows the other and no name tells them apart."""
+    if bar.evaluates != main.evaluates or bar.is_inside or main.is_inside or bar.is_around or main.is_around:
+        return False
+    return bar.end is not None and main.end is not None
 
 
 def _takes_over(bar: _Bar, main: _Bar) -> bool:

@@ -86,12 +86,20 @@ class Unwrapped:
     their own epoch.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, restart_drop: float = RESTART_DROP) -> None:
+        """A count that falls by `restart_drop`, to its first value or below, has started again."""
+        self._restart_drop = restart_drop
+        self.epoch_ends: list[float] = []
+        """The counts of the epochs that are over."""
+        self.doubt: str | None = None
+        """Why the count may be wrong: it has started again, and the output does not say that an epoch is over."""
         self._first: float | None = None
         self._last = 0.0
         self._steps: tuple[float, float] | None = None
         """The smallest and the largest step between two counts of this epoch."""
         self._end: float | None = None
+        self._ends: list[float] = []
+        """The printed ends of the epochs that are over."""
         self._before = 0.0
         self._epoch: float | None = None
         self._began_s = 0.0
@@ -110,7 +118,10 @@ class Unwrapped:
             return self._over.before + printed
         if self._starts_again(printed, t_s, epoch):
             self._over = _Epoch(number=self._epoch, before=self._before, last=self._last, seconds=t_s - self._began_s)
-            self._before += self._whole_epoch()
+            if epoch is None and not self._reached_end(end):
+                self.doubt = self.doubt or f"the count fell from {self._last:.0f} to {printed:.0f}"
+            self.epoch_ends.append(self._whole_epoch())
+            self._before += self.epoch_ends[-1]
             self._last, self._steps, self._began_s = printed, None, t_s
         if (step := printed - self._last) > 0:
             least, most = self._steps or (step, step)
@@ -126,7 +137,7 @@ class Unwrapped:
         if epoch is not None and self._epoch is not None:
             return epoch > self._epoch and printed <= self._last
         has_grown = self._steps is not None  # before it has grown, another rank may lag behind
-        deep = has_grown and self._last - printed >= RESTART_DROP and printed <= (self._first or 0.0)
+        deep = has_grown and self._last - printed >= self._restart_drop and printed <= (self._first or 0.0)
         return deep and (
             self._over is None or self._last >= self._over.last / 2 or not self._has_just_begun(self._over, t_s)
         )
@@ -139,6 +150,17 @@ class Unwrapped:
 
     def _has_just_begun(self, over: _Epoch, t_s: float) -> bool:
         return t_s - self._began_s < LATE_SHARE * over.seconds
+
+    def _reached_end(self, end: float | None) -> bool:
+        """Return whether the epoch has printed its last count, or the next count would be beyond it.
+
+        Two ends that take turns are those of two bars, such as training and validation.
+        """
+        most = self._steps[1] if self._steps else 0.0
+        if self._end is None or self._last < min(NEAR_END * self._end, self._end - most):
+            return False
+        self._ends.append(self._end)
+        return end != self._ends[0] or len(set(self._ends)) == 1
 
     def _whole_epoch(self) -> float:
         """Return the iterations of the epoch that ends.

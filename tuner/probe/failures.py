@@ -52,6 +52,7 @@ def classify(
     lost: str | None = None,
     unmatched: Sequence[str] = (),
     unread: str | None = None,
+    backlog: str | None = None,
     silent: bool = False,
 ) -> Failure | None:
     """Decide whether a probe failed and why; None when its window counts.
@@ -64,6 +65,7 @@ def classify(
     - `lost` says why the devices can no longer be read.
     - `unmatched` holds the last lines that look like progress although no pattern matches them.
     - `unread` says why a progress file gives no iteration.
+    - `backlog` says that a progress file grows faster than it is read.
     - `silent` says whether a plain command has neither printed nor reported anything.
     """
     if end is End.INTERRUPTED:
@@ -80,6 +82,8 @@ def classify(
         return unreadable(lost)
     if oom_kills and (named is None or named.rule == KILLED):
         return Failure(kind=FailureKind.HOST_OOM, rule="kernel", detail=f"the kernel ended {oom_kills} process(es)")
+    if backlog and named is None and evidence.fatal_t_s is None and (end is not End.EXITED or exit_code == 0):
+        return Failure(kind=FailureKind.NO_READING, rule="backlog", detail=backlog)
     known = named or _untold(end, exit_code, unmatched, unread, silent=silent)
     return known or _unexplained(end, exit_code, missing, evidence, seen=seen, behind=behind, unread=unread)
 
@@ -129,15 +133,17 @@ def _unexplained(
         kind, rule = (FailureKind.CRASH, "ranks") if behind.is_stray else (FailureKind.HANG, "silence")
         detail = f"{behind.text}; {said}"
         return Failure(kind=kind, rule=rule, detail=detail, rank=behind.rank)
-    if end is End.HANG:
-        detail = f"no new iteration; {said}"
-        return Failure(kind=FailureKind.HANG, rule="silence", detail=detail)
-    if end is End.ENOUGH:
-        detail = f"the window is too short {too_early}"
-        return Failure(kind=FailureKind.CRASH, rule="no window", detail=detail)
-    if end is End.OUT_OF_TIME:
-        detail = f"the time limit came {too_early}"
-        return Failure(kind=FailureKind.TOO_SLOW, rule="time limit", detail=detail)
+    known = {
+        End.HANG: (FailureKind.HANG, "silence", f"no new iteration; {said}"),
+        End.ENOUGH: (FailureKind.CRASH, "no window", f"the window is too short {too_early}"),
+        End.OUT_OF_TIME: (FailureKind.TOO_SLOW, "time limit", f"the time limit came {too_early}"),
+    }
+    if finished and seen and not missing and evidence.fatal_t_s is None:
+        done = f"the trainer was done after {seen} iteration(s), before the window was long enough; {said}"
+        known[end] = (FailureKind.NO_READING, "too short", done)
+    if end in known:
+        kind, rule, detail = known[end]
+        return Failure(kind=kind, rule=rule, detail=detail)
     if finished:
         lack = f"without {', '.join(missing)}" if missing else too_early
         return Failure(kind=FailureKind.CRASH, rule="incomplete", detail=f"the trainer ended with exit code 0, {lack}")

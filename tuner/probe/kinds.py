@@ -222,6 +222,13 @@ class FailureKind(StrEnum):
         "`report()` of tuner/progress.py; where only the start takes so long, raise "
         "`probe.start_up_silence_seconds` and `probe.max_seconds`",
     )
+    NO_READING = _Row(
+        word="no_reading",
+        blame=Blame.HOST,
+        remedy="let the trainer run longer and report less often, or lower `probe.window_seconds`",
+        invalidity="correctness",
+    )
+    """The trainer did well, but what it reported cannot be measured. The word is that of a probe without a value."""
     IDLE_DEVICE = _Row(
         word="idle_device",
         blame=Blame.SETUP,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
-from tuner.probe.result import Progress, Thin
+from tuner.probe.result import Pause, Progress, Thin
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,6 +19,10 @@ class Mark:
     """The speed of all ranks together since the mark before, as the trainer prints it."""
     thin: Thin | None = None
     """The part of the iteration that was shortened on all ranks at the same time, if there was one."""
+    pause: Pause | None = None
+    """What else the trainer may have done in the iteration."""
+    pause_s: float = 0.0
+    """The seconds at the beginning of the iteration in which nothing was trained."""
 
 
 def marks(progress: Sequence[Progress], ranks: int) -> list[Mark]:
@@ -29,35 +33,28 @@ def marks(progress: Sequence[Progress], ranks: int) -> list[Mark]:
     """
     by_rank = [report for report in progress if report.rank is not None and report.rank < ranks]
     if not by_rank:
-        return [
-            Mark(
-                iteration=report.iteration,
-                t_s=report.t_s,
-                samples=report.samples,
-                samples_per_s=report.samples_per_s,
-                thin=report.thin,
-            )
-            for report in progress
-            if report.rank is None
-        ]
+        return [_mark([report], 1) for report in progress if report.rank is None]
     whole: list[Mark] = []
     waiting: dict[int, list[Progress]] = {}
     for report in by_rank:
         closed = waiting.setdefault(report.iteration, [])
         closed.append(report)
         if len(closed) == ranks:
-            counts = [one.samples for one in closed if one.samples is not None]
-            speeds = [one.samples_per_s for one in closed if one.samples_per_s is not None]
-            whole.append(
-                Mark(
-                    iteration=report.iteration,
-                    t_s=max(one.t_s for one in closed),
-                    samples=sum(counts) if len(counts) == ranks else None,
-                    samples_per_s=sum(speeds) if len(speeds) == ranks else None,
-                    thin=_thin_on_all([one.thin for one in closed]),
-                )
-            )
+            whole.append(_mark(closed, ranks))
     return whole
+
+
+def _mark(closed: Sequence[Progress], ranks: int) -> Mark:
+    counts = [one.samples for one in closed if one.samples is not None]
+    speeds = [one.samples_per_s for one in closed if one.samples_per_s is not None]
+    return Mark(
+        iteration=closed[0].iteration,
+        t_s=max(one.t_s for one in closed),
+        samples=sum(counts) if len(counts) == ranks else None,
+        samples_per_s=sum(speeds) if len(speeds) == ranks else None,
+        thin=_thin_on_all([one.thin for one in closed]),
+        pause=next((one.pause for one in closed if one.pause), None),
+    )
 
 
 def counted(marks: Sequence[Mark], samples_per_iteration: float | None) -> list[Mark]:

@@ -1,12 +1,13 @@
 """The metrics of a probe. Each metric is one row here, and tables, objectives and constraints use these rows."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from statistics import fmean
 
 from tuner.errors import StudyError
+from tuner.probe.notes import NO_RATE
 from tuner.probe.result import DeviceSummary, ProbeResult
 from tuner.probe.steady import FULL_PCT
 from tuner.study.spec import StudySpec
@@ -76,6 +77,8 @@ def _headroom_pct(device: DeviceSummary) -> float | None:
 
 
 SAMPLES_PER_S = "samples_per_s"
+LARGEST_ERROR = 0.1
+"""Samples/s beside another objective are told up to this standard error, as a share of their value."""
 
 METRICS: tuple[Metric, ...] = (
     _of_idlest("min_avg_util", lambda d: d.util_mean_pct, lambda d: d.util_se_pct, lambda d: d.util_edge_pct),
@@ -139,6 +142,18 @@ def measured(result: ProbeResult) -> dict[str, float | None]:
         if metric.error_of:
             numbers[f"{metric.name}_se"] = metric.error_of(result)
     return numbers
+
+
+def with_sure_speed(result: ProbeResult, needed: Collection[str]) -> ProbeResult:
+    """Return a result without its samples/s where their standard error is above `LARGEST_ERROR`, with a note instead.
+
+    `needed` names the metrics of the study's objectives and constraints. A speed that is needed stays, with its error.
+    """
+    speed, spread = result.samples_per_s, result.samples_per_s_se
+    if not result.ok or not speed or spread is None or spread <= LARGEST_ERROR * speed or SAMPLES_PER_S in needed:
+        return result
+    note = f"{NO_RATE}: {speed:.0f} has a standard error of {100 * spread / speed:.0f} %"
+    return replace(result, samples_per_s=None, samples_per_s_se=None, notes=(*result.notes, note))
 
 
 def check_metrics(spec: StudySpec) -> None:

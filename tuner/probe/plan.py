@@ -93,6 +93,8 @@ class LinePatterns:
     iterations. It is then unknown whether the trainer hangs."""
     samples_per_iteration: float | None = None
     """The samples that all ranks together collect in an iteration. It counts only where the trainer counts none."""
+    queue: int = 0
+    """The batches that the loader of a rank holds ready: its workers times the batches that each of them prefetches."""
 
 
 def search_path(programs: Path | None) -> str:

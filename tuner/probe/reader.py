@@ -6,11 +6,11 @@ from collections import Counter
 from math import nan
 from typing import Any, TypeVar
 
-from tuner.probe.bars import Bars
+from tuner.probe.bars import EVALUATES, Bars
 from tuner.probe.counts import MOST, MOST_ITERATIONS, Unwrapped, number, printed_end, whole_numeral
 from tuner.probe.plan import SCORE_GROUP, LinePatterns
 from tuner.probe.protocols import Line
-from tuner.probe.result import Progress, Score, Thin
+from tuner.probe.result import Pause, Progress, Score, Thin
 
 N = TypeVar("N", int, float)
 BOM = "\ufeff"
@@ -19,8 +19,11 @@ _NOT_FINITE = r"(?i:[-+]?(?:nan|inf(?:inity)?)\b)"
 _SCORE = f"(?P<{SCORE_GROUP}>"
 _COUNTS = ("iteration", "samples")
 """The groups of counts that may start again at each epoch."""
-_NAME = "name"
-"""The field for the text before the iteration, such as the name of a bar."""
+_NAME, _AFTER = "name", "after"
+"""The fields for the text before the iteration, such as the name of a bar, and for the text after it."""
+_SAVES = re.compile(r"(?i)(?<![a-z])(?:checkpoint|saving|saved)")
+_MOST_STARTS = 4
+"""Bars that take turns more often are no preparations."""
 
 
 class ProgressReader:
@@ -46,6 +49,11 @@ class ProgressReader:
         """The newest score; of the first rank, if ranks report for themselves."""
         self.matched = 0
         """The number of times that a printed line has matched a pattern."""
+        self.doubt: str | None = None
+        """Why the samples may be wrong: something that was counted once made no sense, so no later count is trusted."""
+        self._pause: Pause | None = None
+        """What the lines since the last report tell of."""
+        self._starts = 0
         self._highest: dict[tuple[int | None, str], float] = {}
 
     def feed(self, line: Line) -> Progress | None:
@@ -54,7 +62,10 @@ class ProgressReader:
         self._note_score(line, told)
         fields = self._printed(line.text, line.t_s) if told is None else told
         if fields is None:
+            self._note_pause(line.text)
             return None
+        if told is not None and told.get("doubt"):
+            self._suspect(str(told["doubt"]))
         rank = _count(fields.get("rank"))
         if rank is None and fields.get("rank") is not None:
             return None
@@ -64,18 +75,40 @@ class ProgressReader:
         iteration = self._grown(rank, "iteration", _count(fields.get("iteration"), MOST_ITERATIONS))
         if iteration is None or iteration == before:
             return None
+        pause, self._pause = self._pause, None
+        starts = sum(one.taken_over for one in self._bars.values())
+        begins_anew, self._starts = self._starts < starts <= _MOST_STARTS, starts
         began_s = self._highest.get((rank, "t_s"), 0.0)
         t_s = self._time_s(rank, number(fields.get("t_s")), line)
         return Progress(
             iteration=iteration,
             rank=rank,
-            samples=self._grown(rank, "samples", _count(fields.get("samples"))),
+            samples=self._total(rank, _count(fields.get("samples"))),
             samples_per_s=number(fields.get("samples_per_s")),
             busy_s=self._grown(rank, "busy_s", number(fields.get("busy_s"))),
             alloc_retries=self._grown(rank, "alloc_retries", _count(fields.get("alloc_retries"))),
             t_s=t_s,
             thin=self._thin(number(fields.get("thin_from_s")), number(fields.get("thin_by")), began_s, t_s),
+            pause=pause,
+            begins_anew=begins_anew,
         )
+
+    def _total(self, rank: int | None, samples: int | None) -> int | None:
+        """Return the samples so far; None for a number that is below an earlier one, so that it is no total."""
+        before = self._highest.get((rank, "samples"), 0)
+        if samples is not None and samples < before:
+            self._suspect(f"`samples` fell from {before:.0f} to {samples}, so it is not the total since the start")
+        return self._grown(rank, "samples", samples)
+
+    def _suspect(self, why: str | None) -> None:
+        self.doubt = self.doubt or why
+
+    def _note_pause(self, text: str) -> None:
+        """Remember what a line that reports no iteration tells of; the end of an epoch goes before all else."""
+        if self._pause is None and EVALUATES.search(text):
+            self._pause = Pause("an evaluation")
+        elif self._pause is None and _SAVES.search(text):
+            self._pause = Pause("a checkpoint")
 
     def _note_score(self, line: Line, told: dict[str, Any] | None) -> None:
         if told is not None:
@@ -122,10 +155,18 @@ class ProgressReader:
         epoch, rank = number(fields.get("epoch")), fields.get("rank")
         if (printed := number(fields.get("iteration"))) is not None:
             bars, end = self._bars.setdefault(rank, Bars()), fields.get(_end_of("iteration"))
-            fields["iteration"] = bars(printed, t_s, epoch=epoch, end=end, name=fields.get(_NAME, ""))
+            over, name = len(bars.epoch_ends), fields.get(_NAME, "")
+            counted = bars(printed, t_s, epoch=epoch, end=end, name=name, after=fields.get(_AFTER, ""))
+            fields["iteration"] = counted
+            self._suspect(bars.doubt)
+            if len(bars.epoch_ends) > over:
+                self._pause = Pause("an epoch's end", bars.epoch_ends[-1])
+            elif counted is None:
+                self._note_pause(name)
         if (printed := number(fields.get("samples"))) is not None:
             unwrapped = self._samples.setdefault(rank, Unwrapped())
             fields["samples"] = unwrapped(printed, t_s, epoch=epoch, end=fields.get(_end_of("samples")))
+            self._suspect(unwrapped.doubt and f"{unwrapped.doubt}, where samples are counted")
         return fields
 
     def _printed(self, text: str, t_s: float) -> dict[str, Any] | None:
@@ -138,7 +179,7 @@ class ProgressReader:
                 counts = {name: groups[name][0] + len(printed[name]) for name in _COUNTS if name in groups}
                 self._partial |= printed | {_end_of(name): printed_end(text, at) for name, at in counts.items()}
                 if "iteration" in groups:
-                    self._partial[_NAME] = text[: groups["iteration"][0]]
+                    self._partial |= {_NAME: text[: groups["iteration"][0]], _AFTER: text[groups["iteration"][1] :]}
                 if pattern is self._patterns[-1]:
                     whole, self._partial = self._partial, {}
                     return self._over_epochs(whole, t_s)

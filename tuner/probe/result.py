@@ -39,6 +39,16 @@ class Thin:
     """How many seconds of training each second of this part stands for; more than 1."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """What the output tells of within an iteration beside training; it counts only if the iteration was long."""
+
+    what: str
+    """Such as `an epoch's end`."""
+    every: float | None = None
+    """The iterations from one such pause to the next, where they are known."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
     """The end of one iteration, as the trainer reports it."""
@@ -58,6 +68,10 @@ class Progress:
     """How often so far the rank's allocator freed its cache and tried again."""
     thin: Thin | None = None
     """The part of the iteration that was not run in full."""
+    pause: Pause | None = None
+    """What else the trainer did in the iteration, as far as its output tells."""
+    begins_anew: bool = False
+    """Whether all reports before it were of something else than training, such as the bar of a preparation."""
 
 
 @dataclass(frozen=True, slots=True)

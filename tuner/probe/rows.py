@@ -34,6 +34,16 @@ class Row:
 class Rows(Protocol):
     """Reads a file that grows."""
 
+    @property
+    def left(self) -> int:
+        """The bytes that the last call has left unread."""
+        ...
+
+    @property
+    def unended(self) -> int:
+        """The bytes at the end of the file that are no whole row yet."""
+        ...
+
     def read(self) -> Iterator[Row]:
         """Return the rows since the last call, at most a bounded number. Raises OSError or ValueError."""
         ...
@@ -43,17 +53,30 @@ def open_rows(file: ProgressFile, path: Path, most_bytes: int) -> Rows:
     """Return a reader of the file at `path`. `most_bytes` are read at once."""
     if file.format == "tensorboard":
         return EventRows(path, frozenset(file.columns.values()) - {STEP})
-    tail = Tail(path, most_bytes)
-    return CsvRows(tail) if file.format == "csv" else JsonRows(tail)
+    return TextRows(Tail(path, most_bytes), is_csv=file.format == "csv")
 
 
-class CsvRows:
-    """Reads CSV whose first line names the columns. A file that is written anew with more columns is read anew."""
+class TextRows:
+    """Reads a row from each line: JSON, or CSV whose first line names the columns.
 
-    def __init__(self, tail: Tail) -> None:
+    A line that is no JSON object is a row without values. CSV that is written anew with more columns is read anew.
+    """
+
+    def __init__(self, tail: Tail, *, is_csv: bool) -> None:
         self._tail = tail
+        self._is_csv = is_csv
         self._starts = self._number = 0
         self._columns: list[str] = []
+
+    @property
+    def left(self) -> int:
+        """See `Rows`."""
+        return self._tail.left
+
+    @property
+    def unended(self) -> int:
+        """See `Rows`."""
+        return self._tail.unended
 
     def read(self) -> Iterator[Row]:
         """Return the new rows; see `Rows`."""
@@ -61,29 +84,12 @@ class CsvRows:
         if self._tail.starts != self._starts:
             self._starts, self._number, self._columns = self._tail.starts, 0, []
         for line in lines:
-            cells = _cells(line)
-            if not self._columns:
-                self._columns = cells
+            if self._is_csv and not self._columns:
+                self._columns = _cells(line)
                 continue
             self._number += 1
-            yield Row(number=self._number, values=dict(zip(self._columns, cells, strict=False)))
-
-
-class JsonRows:
-    """Reads JSON lines. A line that is no JSON object is a row without values."""
-
-    def __init__(self, tail: Tail) -> None:
-        self._tail = tail
-        self._starts = self._number = 0
-
-    def read(self) -> Iterator[Row]:
-        """Return the new rows; see `Rows`."""
-        lines = self._tail.read()
-        if self._tail.starts != self._starts:
-            self._starts, self._number = self._tail.starts, 0
-        for line in lines:
-            self._number += 1
-            yield Row(number=self._number, values=record(line))
+            values = dict(zip(self._columns, _cells(line), strict=False)) if self._is_csv else record(line)
+            yield Row(number=self._number, values=values)
 
 
 class EventRows:
@@ -91,6 +97,8 @@ class EventRows:
 
     A row is whole as soon as it has all wanted tags, or where the next step begins.
     """
+
+    left = unended = 0
 
     def __init__(self, path: Path, tags: frozenset[str]) -> None:
         """Raises OSError where the file cannot be opened. TensorBoard must be installed."""

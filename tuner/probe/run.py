@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tuner.probe.failures import End, classify, idle_device
-from tuner.probe.notes import notes
+from tuner.probe.notes import doubtful, notes
 from tuner.probe.plan import ProbePlan
 from tuner.probe.protocols import Clock, Launch, Recorder, RunningTrainer
 from tuner.probe.reader import ProgressReader
@@ -48,6 +48,7 @@ class _Probe:
             len(plan.slot.devices),
             block_s=plan.progress.block_s,
             samples_per_iteration=plan.progress.samples_per_iteration,
+            queue=plan.progress.queue,
             late=plan.progress_file is not None and plan.progress_file.format == "tensorboard",
         )
         self._blank = ProbeResult(
@@ -74,7 +75,7 @@ class _Probe:
             raise
         finally:
             self._recorder.stop()
-        result = self._measured(ran_out=end is End.EXITED)
+        result = self._measured(ran_out=end is End.EXITED, ended=True)
         samples, cards = self._recorder.samples(), self._recorder.source.devices
         window = self._window(ran_out=end is End.EXITED)
         write_series(self._plan.slot.out_dir, samples, cards, marks=self._watch.marks, window=window)
@@ -90,6 +91,7 @@ class _Probe:
             lost=self._recorder.lost,
             unmatched=self._watch.unmatched,
             unread=self._watch.unread,
+            backlog=self._watch.backlog,
             silent=self._watch.silent and self._plan.request is None,
         )
         result = replace(result, failure=failure or idle_device(result, self._plan.slot.devices), stopped=why)
@@ -119,9 +121,11 @@ class _Probe:
             if exited:
                 return End.EXITED, None
 
-    def _measured(self, *, ran_out: bool) -> ProbeResult:
+    def _measured(self, *, ran_out: bool, ended: bool = False) -> ProbeResult:
         """Return the result as far as the marks and samples so far show it."""
         marks, window = self._watch.marks, self._window(ran_out=ran_out)
+        if window is not None and window.is_queued and not ended:
+            window = None
         known = replace(
             self._blank,
             total_s=self._now_s(),
@@ -133,7 +137,8 @@ class _Probe:
         if window is None:
             return known
         shares = busy_shares(self._watch.progress, window, len(self._plan.slot.devices))
-        speed, devices = rate(window), self._summaries(window, shares)
+        doubt = self._watch.doubt or doubtful(window)
+        speed, devices = Measure() if doubt else rate(window), self._summaries(window, shares)
         return replace(
             known,
             window_s=window.seconds,
@@ -145,7 +150,7 @@ class _Probe:
             alloc_retries=self._alloc_retries(),
             level_changed=window.last_level is not None,
             devices=devices,
-            notes=tuple(notes(window, shares, devices)),
+            notes=tuple(notes(window, shares, devices, doubt)),
         )
 
     def _window(self, *, ran_out: bool) -> Window | None:
@@ -156,6 +161,7 @@ class _Probe:
             ran_out=ran_out,
             least_s=limits.window_seconds,
             least_iterations=max(1, min(limits.min_iterations, limits.iterations) - limits.warmup_iterations),
+            queue=self._plan.progress.queue,
         )
 
     def _summaries(self, window: Window, shares: list[Measure] | None) -> tuple[DeviceSummary, ...]:

@@ -45,6 +45,8 @@ class Usual:
 
 OF_UTILISATION = Usual(0.015, 0.3)
 """Of utilisation and samples/s. Long recordings on two H200s show correlations of 0.15 to 0.4."""
+OF_BURSTS = Usual(0.08, 0.5)
+"""Of samples/s in whole rounds of a loader's workers, which come in bursts and are slow at times."""
 OF_SM = Usual(0.042, 0.45)
 """Of the share of multiprocessors with work.
 

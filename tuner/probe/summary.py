@@ -11,7 +11,7 @@ from tuner.probe.marks import Mark
 from tuner.probe.plan import Device
 from tuner.probe.readings import NVML_PAST_S, level, readings
 from tuner.probe.result import DeviceSample, DeviceSummary, Progress
-from tuner.probe.steady import FULL_PCT, OF_SM, OF_UTILISATION, Block, Usual, standard_error, with_change
+from tuner.probe.steady import FULL_PCT, OF_BURSTS, OF_SM, OF_UTILISATION, Block, Usual, standard_error, with_change
 from tuner.probe.window import Window
 
 CLOCK_SHARE = 0.02
@@ -130,7 +130,8 @@ def _with_change(
 def rate(window: Window) -> Measure:
     """Return the samples of all ranks per second of training."""
     mean = window.samples_per_s
-    return Measure(mean, _with_change(standard_error(window.rates()), mean, window, lambda level: level.samples_per_s))
+    error = standard_error(window.rates(), varies=OF_BURSTS if window.round > 1 else OF_UTILISATION)
+    return Measure(mean, _with_change(error, mean, window, lambda level: level.samples_per_s))
 
 
 def _measure(

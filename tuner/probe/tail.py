@@ -1,5 +1,6 @@
 """Reads what is appended to a text file, line by line and a bounded number of bytes at a time."""
 
+import codecs
 import errno
 import os
 import stat
@@ -21,6 +22,10 @@ class Tail:
         self._first_line = b""
         self.starts = 0
         """How often it has started at the beginning of the file."""
+        self.left = 0
+        """The bytes that the last call has left unread, beside the beginning of a line."""
+        self.unended = 0
+        """The bytes at the end of the file that are no whole line."""
 
     def read(self) -> list[str]:
         """Return the lines since the last call; none while there is no file.
@@ -43,6 +48,10 @@ class Tail:
         whole, newline, _ = chunk.rpartition(b"\n")
         if self._offset == 0 and newline:
             self._first_line = whole.partition(b"\n")[0] + newline
+        self.unended = len(chunk) - len(whole) - len(newline)
+        self.left = status.st_size - self._offset - len(chunk) if len(chunk) == self._most_bytes else 0
+        if self._offset == 0:
+            whole = whole.removeprefix(codecs.BOM_UTF8)
         self._offset += len(chunk) if len(chunk) == self._most_bytes and not newline else len(whole) + len(newline)
         # bytes are split, not text: `str.splitlines` would also split at characters such as U+2028
         return [line.decode(errors="replace") for line in whole.splitlines()]

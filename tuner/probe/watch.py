@@ -16,6 +16,7 @@ from tuner.probe.ranks import Laggard, laggard
 from tuner.probe.reader import ProgressReader, record
 from tuner.probe.result import Progress, Score
 from tuner.probe.unmatched import Unmatched
+from tuner.probe.window import first_mark
 from tuner.study.spec import ProbeSpec
 
 STALL_FACTOR = 20
@@ -47,9 +48,10 @@ class Watch:
         *,
         block_s: float | None = None,
         samples_per_iteration: float | None = None,
+        queue: int = 0,
         late: bool = False,
     ) -> None:
-        """See `LinePatterns` for `block_s` and `samples_per_iteration`.
+        """See `LinePatterns` for `block_s`, `samples_per_iteration` and `queue`.
 
         `late` says that reports may come long after their iterations. Then only silence shows that a trainer hangs.
         """
@@ -58,6 +60,7 @@ class Watch:
         self._ranks = ranks
         self._block_s = block_s
         self._samples_per_iteration = samples_per_iteration
+        self._queue = queue
         self._late = late
         self._first_line_s: float | None = None
         self._last_line_s = 0.0
@@ -65,8 +68,15 @@ class Watch:
         self._unmatched = Unmatched()
         self._unread: str | None = None
         self._unusable = False
+        self.backlog: str | None = None
+        """Why the newest rows of the progress file are not known yet; None where all are."""
         self.progress: list[Progress] = []
         self.marks: list[Mark] = []
+
+    @property
+    def doubt(self) -> str | None:
+        """Why the samples that are counted may be wrong; None where nothing speaks against them."""
+        return self._reader.doubt
 
     @property
     def score(self) -> Score | None:
@@ -75,11 +85,13 @@ class Watch:
 
     def feed(self, lines: Sequence[Line], now_s: float) -> bool:
         """Take lines and the time into account; return whether all ranks have completed another iteration."""
-        before, reports_before = len(self.marks), len(self.progress)
+        before, latest = len(self.marks), self.progress[-1:]
         for line in lines:
             self._last_line_s = line.t_s
             self._first_line_s = line.t_s if self._first_line_s is None else self._first_line_s
             if report := self._reader.feed(line):
+                if report.begins_anew:
+                    self.progress.clear()
                 self.progress.append(report)
             if line.stream == "console":
                 self.evidence.feed(line.text, line.t_s)
@@ -87,7 +99,7 @@ class Watch:
                     self._unmatched.feed(line.text)
             else:
                 self._hear(record(line.text), line.t_s)
-        if len(self.progress) > reports_before:
+        if self.progress[-1:] != latest:
             self.marks = counted(marks(self.progress, self._ranks), self._samples_per_iteration)
             if len(self.marks) > max(before, 1):
                 self.evidence.forget(before_s=self.marks[-2].t_s)
@@ -100,6 +112,8 @@ class Watch:
                 self.evidence.feed_report(message, t_s)
             case "unread":
                 self._unread, self._unusable = str(message.get("detail")), not message.get("missing")
+            case "backlog":
+                self.backlog = message.get("detail")
 
     def _close_blocks(self, now_s: float) -> None:
         """Count blocks of time as iterations where the trainer reports none.
@@ -114,13 +128,13 @@ class Watch:
     @property
     def has_enough(self) -> bool:
         """Whether the window is long enough and has all iterations of a usual probe."""
-        return self._is_long and len(self.marks) >= self._limits.iterations
+        return self._is_long and self._inside + self._limits.warmup_iterations > self._limits.iterations
 
     def over(self, now_s: float) -> End | None:
         """Return why the probe is over at `now_s`, whatever it measures; None while it may go on."""
         if self._rank_is_dead(now_s):
             return End.FATAL
-        if now_s >= self._limits.longest_start_s and self.unmatched:
+        if now_s >= self._limits.longest_start_s and (self.unmatched or (self.backlog and not self.progress)):
             return End.UNMATCHED
         if now_s >= self._limits.max_seconds:
             return End.HANG if self._stalled(now_s, HICCUP_FACTOR) else End.OUT_OF_TIME
@@ -138,7 +152,10 @@ class Watch:
             return False
         shortest_s = min(later.t_s - earlier.t_s for earlier, later in pairwise(self.marks))
         window_s = self._window_s + shortest_s / 2
-        enough = len(self.marks) + 1 >= self._limits.iterations and window_s >= self._limits.window_seconds
+        enough = (
+            self._inside + self._limits.warmup_iterations >= self._limits.iterations
+            and window_s >= self._limits.window_seconds
+        )
         return (enough and not more) or not self._time_for(2)
 
     @property
@@ -174,9 +191,18 @@ class Watch:
         return self._last_mark_s + more * self._median_iteration_s() <= self._limits.max_seconds
 
     @property
+    def _begin(self) -> int | None:
+        return first_mark(self.marks, self._limits.warmup_iterations, self._queue)
+
+    @property
+    def _inside(self) -> int:
+        """The marks from the one on at which the window begins."""
+        return 0 if self._begin is None else len(self.marks) - self._begin
+
+    @property
     def _measures(self) -> bool:
         """Whether an iteration after the warm-up has been completed."""
-        return len(self.marks) > self._limits.warmup_iterations
+        return self._inside > 1
 
     @property
     def _is_long(self) -> bool:
@@ -184,7 +210,7 @@ class Watch:
 
     @property
     def _window_s(self) -> float:
-        return self.marks[-1].t_s - self.marks[self._limits.warmup_iterations - 1].t_s
+        return 0.0 if self._begin is None else self.marks[-1].t_s - self.marks[self._begin].t_s
 
     def _rank_is_dead(self, now_s: float) -> bool:
         fatal_s, grace_s = self.evidence.fatal_t_s, self._limits.grace_seconds

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 
 from tuner.probe.level import last_level
 from tuner.probe.marks import Mark
@@ -18,6 +18,17 @@ OWN_COUNT = 10
 """A count of samples is no total if it begins at more than this many times what its growth explains."""
 
 
+PAUSE_FACTOR, LEAST_PAUSE_S = 1.5, 0.5
+"""An iteration in which the output tells of something else than training may be a pause.
+
+It is one if it takes so many times as long as the longest other iteration, and so many seconds more than their mean.
+"""
+BURSTY = 0.3
+"""Batches come in bursts if the standard deviation of the iterations is at least this share of their mean."""
+LONGEST_QUEUE_S = 60.0
+"""A loader's queue counts as used up after this many seconds, however few batches have been taken."""
+JUMP = 10.0
+"""A span in which iterations came so many times as fast as in the median span shows that they were counted wrongly."""
 LEAST_SPEEDS = 4
 """The fewest spans that show whether printed speeds fit the time that passed."""
 MISFIT, DRIFT = 0.1, 0.03
@@ -51,6 +62,10 @@ class Window:
     marks: tuple[Mark, ...]
     level_from: int = 0
     """The position of the mark at which the iterations change to their last level; 0 where they do not change."""
+    round: int = 1
+    """The iterations of a whole round of the loader's workers, if batches come in bursts."""
+    is_queued: bool = False
+    """Whether some batches may come from the queue that the loader filled before the first iteration."""
 
     @property
     def last_level(self) -> "Window | None":
@@ -112,6 +127,23 @@ class Window:
         return self.samples_per_s is None and any(mark.samples_per_s is not None for mark in self.marks)
 
     @property
+    def counts_samples(self) -> bool:
+        """Whether the trainer counts samples or prints speeds, or the study says how many an iteration has."""
+        return any(mark.samples is not None or mark.samples_per_s is not None for mark in self.marks)
+
+    @property
+    def has_jumps(self) -> bool:
+        """Whether iterations came ten times as fast for a while, as lines of an earlier run do."""
+        spans = self.spans()
+        speeds = [(one.last.iteration - one.first.iteration) / one.trained_s for one in spans if one.trained_s > 0]
+        return len(speeds) >= LEAST_SPEEDS and max(speeds) >= JUMP * median(speeds)
+
+    @property
+    def pauses(self) -> list[Mark]:
+        """The marks of the iterations with a pause."""
+        return [mark for mark in self.marks[1:] if mark.pause_s]
+
+    @property
     def _grown(self) -> int | None:
         before, after = self.first.samples, self.last.samples
         return None if before is None or after is None else after - before
@@ -127,20 +159,28 @@ class Window:
         """Split the window where a thin part begins or ends. A window without thin parts is one piece."""
         pieces: list[Piece] = []
         begin_s = self.first.t_s
-        for mark in self.marks[1:]:
+        for before, mark in pairwise(self.marks):
+            if mark.pause_s:
+                trains_s = before.t_s + mark.pause_s
+                pieces += [Piece(begin_s, before.t_s, 1.0), Piece(before.t_s, trains_s, 0.0)]
+                begin_s = trains_s
             if mark.thin is not None:
                 pieces += [Piece(begin_s, mark.thin.from_s, 1.0), Piece(mark.thin.from_s, mark.t_s, mark.thin.by)]
                 begin_s = mark.t_s
         return pieces if begin_s == self.last.t_s else [*pieces, Piece(begin_s, self.last.t_s, 1.0)]
 
     def spans(self, known: Callable[[Mark], bool] = lambda _: True) -> list["Window"]:
-        """Split the window at marks into spans of at least `LEAST_SPAN_S`. The last span includes the rest.
+        """Split the window at marks into spans of at least `LEAST_SPAN_S` and one round. The last has the rest.
 
         Only marks that are `known` split the window.
         """
         cuts = [0]
         for place, mark in enumerate(self.marks):
-            if mark.t_s - self.marks[cuts[-1]].t_s >= LEAST_SPAN_S and known(mark):
+            begin = self.marks[cuts[-1]]
+            if place + 1 < len(self.marks) and self.marks[place + 1].t_s <= mark.t_s:
+                continue
+            is_whole = mark.iteration - begin.iteration >= self.round and mark.t_s - begin.t_s >= LEAST_SPAN_S
+            if is_whole and mark.t_s - begin.t_s > mark.pause_s and known(mark):
                 cuts.append(place)
         ends = [*cuts[:-1], len(self.marks) - 1] if len(cuts) > 1 else [0, len(self.marks) - 1]
         return [Window(self.marks[begin : end + 1]) for begin, end in pairwise(ends)]
@@ -182,26 +222,112 @@ class Window:
 def _trained_s(before: Mark, mark: Mark) -> float:
     """Return the seconds of training that one iteration stands for."""
     more_s = 0.0 if mark.thin is None else (mark.thin.by - 1) * (mark.t_s - mark.thin.from_s)
-    return mark.t_s - before.t_s + more_s
+    return mark.t_s - before.t_s - mark.pause_s + more_s
+
+
+def _lengths(marks: Sequence[Mark]) -> list[float]:
+    """Return the seconds of training of each iteration. Marks that came at once share the time before them."""
+    lengths: list[float] = []
+    begin = 0
+    while begin + 1 < len(marks):
+        end = _last_at_once(marks, begin + 1)
+        seconds = sum(_trained_s(*pair) for pair in pairwise(marks[begin : end + 1]))
+        lengths += [seconds / (end - begin)] * (end - begin)
+        begin = end
+    return lengths
+
+
+def first_mark(marks: Sequence[Mark], warmup_iterations: int, queue: int = 0) -> int | None:
+    """Return the position of the mark at which a window may begin; None where there is no such mark yet.
+
+    A loader's `queue` of so many batches is used up by then: they were ready before the first iteration.
+    """
+    begin = warmup_iterations - 1
+    if queue and marks:
+        first = marks[0]
+        after = (
+            place
+            for place, mark in enumerate(marks)
+            if mark.iteration - first.iteration >= queue or mark.t_s - first.t_s >= LONGEST_QUEUE_S
+        )
+        begin = max(begin, next(after, len(marks)))
+    return begin if begin < len(marks) else None
+
+
+def _last_at_once(marks: Sequence[Mark], begin: int) -> int:
+    """Return the last mark that came at the same time: lines that come at once were printed some time before."""
+    later = (place for place in range(begin, len(marks)) if marks[place].t_s > marks[begin].t_s)
+    return next(later, len(marks)) - 1
+
+
+def with_pauses(marks: Sequence[Mark]) -> list[Mark]:
+    """Return the marks with the seconds of their pauses: ends of epochs, evaluations and checkpoints.
+
+    The output must tell of a pause, and the iteration must last clearly longer than all others.
+    """
+    usual = [mark.t_s - before.t_s for before, mark in pairwise(marks) if mark.pause is None]
+    if len(usual) < LEAST_SPEEDS or len(usual) + 1 == len(marks):
+        return list(marks)
+    longest_s, mean_s = max(usual), fmean(usual)
+    found = [marks[0]]
+    for before, mark in pairwise(marks):
+        more_s = mark.t_s - before.t_s - mean_s
+        is_long = more_s >= LEAST_PAUSE_S and mark.t_s - before.t_s > PAUSE_FACTOR * longest_s
+        found.append(replace(mark, pause_s=more_s) if mark.pause and is_long else mark)
+    return found
 
 
 def find_window(
-    marks: Sequence[Mark], *, warmup_iterations: int, ran_out: bool, least_s: float = 0.0, least_iterations: int = 1
+    marks: Sequence[Mark],
+    *,
+    warmup_iterations: int,
+    ran_out: bool,
+    least_s: float = 0.0,
+    least_iterations: int = 1,
+    queue: int = 0,
 ) -> Window | None:
     """Return the window from the end of warm-up to the last mark, or None when it would be empty.
 
     If the trainer ended by itself (`ran_out`), the last iteration includes work at the end of training (in MimicKit, a
     test rollout). The window then leaves out that iteration.
 
-    If the iterations change to another level, the window begins after the change. If what follows is shorter than
-    `least_s` or `least_iterations`, the window is the whole one, and its `level_from` says where the change is.
+    Of marks that came at the same time, as out of a buffer, the window begins at the last one.
+
+    The window begins once the loader's `queue` is used up. If what follows is shorter than `least_s` or
+    `least_iterations`, it begins before, and `is_queued` says so. Where batches come in bursts, the window has whole
+    rounds of the queue.
+
+    If the iterations change to another level, the window begins after the change. If what follows is too short, the
+    window is the whole one, and its `level_from` says where the change is.
     """
-    inside = marks[warmup_iterations - 1 : len(marks) - 1 if ran_out else None]
+    ended = marks[: len(marks) - 1 if ran_out else None]
+
+    def is_long(some: Sequence[Mark]) -> bool:
+        return some[-1].t_s - some[0].t_s >= least_s and len(some) > least_iterations
+
+    begin = first_mark(ended, warmup_iterations, queue)
+    is_queued = queue > 0 and (begin is None or not is_long(ended[begin:]))
+    if is_queued:
+        begin = first_mark(ended, warmup_iterations)
+    inside = with_pauses(ended[_last_at_once(ended, begin) :]) if begin is not None else []
     if len(inside) < 2 or inside[-1].t_s <= inside[0].t_s:
         return None
-    whole = Window(tuple(inside))
-    level = replace(whole, level_from=last_level([_trained_s(*pair) for pair in pairwise(inside)]))
-    settled = level.last_level
-    if settled is None or settled.seconds < least_s or settled.iterations < least_iterations:
-        return level
-    return settled
+    lengths = _lengths(inside)
+    change = last_level(lengths)
+    level_from = _last_at_once(inside, change) if change else 0
+    whole = Window(tuple(inside), level_from=level_from if level_from < len(lengths) else 0, is_queued=is_queued)
+    settled = whole.last_level
+    if settled is not None:
+        return settled if is_long(settled.marks) else whole
+    in_bursts = queue > 1 and len(lengths) > 1 and stdev(lengths) >= BURSTY * fmean(lengths)
+    return _in_rounds(whole, queue, is_long) if in_bursts else whole
+
+
+def _in_rounds(window: Window, queue: int, is_long: Callable[[Sequence[Mark]], bool]) -> Window:
+    """Return the whole rounds of a window; the window itself where they are too short."""
+    end = 0
+    for place, mark in enumerate(window.marks):
+        if mark.iteration - window.marks[end].iteration >= queue:
+            end = place
+    marks = window.marks[: end + 1]
+    return replace(window, marks=marks if end and is_long(marks) else window.marks, round=queue)

@@ -43,6 +43,21 @@ ARITHMETIC = ("samples_per_iteration", "total_batch")
 """The options that are computed from a config."""
 
 
+PREFETCHED = 2
+"""The batches that each worker of a PyTorch loader prefetches where the config does not say so."""
+
+
+def loader_queue(config: Config) -> int:
+    """Return the batches that the loader of a rank holds ready, from all of its workers; 0 where unknown."""
+
+    def given(word: str) -> int | None:
+        found = (value for name, value in config.items() if word in name and type(value) is int)
+        return next(found, None)
+
+    prefetched = given("prefetch")
+    return max(0, (given("workers") or 0) * (PREFETCHED if prefetched is None else prefetched))
+
+
 class CommandTrainer(Trainer):
     """Launches the command line of a study file; the command starts its own ranks."""
 
@@ -93,6 +108,7 @@ class CommandTrainer(Trainer):
                 patterns=self._options.progress,
                 block_s=self._options.block_seconds,
                 samples_per_iteration=self._computed("samples_per_iteration", config, slot),
+                queue=loader_queue(config),
             ),
             total_batch=self._computed("total_batch", config, slot),
             progress_file=self._progress_file(case, slot),
@@ -111,10 +127,11 @@ class CommandTrainer(Trainer):
         """Fill the session's command line; its runs leave no files and report through `tuner.progress` alone."""
         if not self._options.session:
             return None
+        cold = self.plan(case, config, slot)
         return replace(
-            self.plan(case, config, slot),
+            cold,
             argv=fill(self._options.session, self._values(case, config, slot)),
-            progress=LinePatterns(samples_per_iteration=self._computed("samples_per_iteration", config, slot)),
+            progress=replace(cold.progress, patterns=(), block_s=None),
             progress_file=None,
             expected=(),
             request={

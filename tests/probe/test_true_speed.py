@@ -1,0 +1,163 @@
+"""Outputs whose counts make no sense: samples/s are right, or unknown with the reason."""
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import pytest
+from tests_probe import iterations, probe
+
+from tuner.probe.kinds import FailureKind
+from tuner.probe.metrics import SAMPLES_PER_S, with_sure_speed
+from tuner.probe.plan import LinePatterns
+from tuner.probe.result import ProbeResult
+from tuner.probe.stop import Answer, Go
+from tuner.search.verdict import settled
+from tuner.study.spec import ProbeSpec
+from tuner.trainers.presets import PRESETS
+
+Lines = list[tuple[float, str]]
+COUNTED = LinePatterns(patterns=(r"it (?P<iteration>\d+)",), samples_per_iteration=64)
+TOTALS = LinePatterns(patterns=(r"it (?P<iteration>\d+) samples (?P<samples>\d+)",))
+BARS = LinePatterns(patterns=PRESETS["tqdm"].progress, samples_per_iteration=8)
+
+
+def measured(lines: Lines, patterns: LinePatterns, **limits: float) -> ProbeResult:
+    """Return what a study of utilisation keeps of such a trainer."""
+    spec = ProbeSpec.model_validate(limits)
+
+    def precise(so_far: ProbeResult | None) -> Answer:
+        return settled(so_far, ["min_avg_util"], spec) if so_far else Go()
+
+    result, _ = probe(lines, patterns=patterns, stop=precise, **limits)
+    assert result.ok
+    return with_sure_speed(result, ("min_avg_util",))
+
+
+def unknown(result: ProbeResult, *facts: str) -> bool:
+    """Return whether samples/s are unknown, and a note names the reason with its facts."""
+    said = [note for note in result.notes if note.startswith("samples/s is unknown")]
+    return result.samples_per_s is None and len(said) == 1 and all(fact in said[0] for fact in facts)
+
+
+def line(number: int) -> str:
+    return f"it {number} samples {64 * number}"
+
+
+def with_old_lines(every: int) -> Lines:
+    lines: Lines = []
+    for number in range(200):
+        lines.append((10.0 + 0.2 * number, line(number)))
+        if number % every == every - 1:
+            lines += [(10.001 + 0.2 * number, line(old)) for old in range(number + 1)]
+    return lines
+
+
+@pytest.mark.parametrize(
+    "patterns",
+    [TOTALS, COUNTED, LinePatterns(patterns=(r"samples (?P<samples>\d+)",))],
+    ids=["both", "counted", "samples"],
+)
+def test_old_lines_that_are_printed_again_are_no_training(patterns: LinePatterns) -> None:
+    assert unknown(measured(with_old_lines(10), patterns), "fell from", "to 0")
+
+
+@pytest.mark.parametrize("first", [0, 300], ids=["from 0", "from the last"])
+def test_old_lines_at_the_start_give_no_speed(first: int) -> None:
+    old = [(9.0, line(number)) for number in range(300)]
+    live = [(10.0 + 0.2 * number, line(first + number)) for number in range(200)]
+    assert unknown(measured([*old, *live], TOTALS))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_counts_of_each_iteration_are_no_total(seed: int) -> None:
+    chance = random.Random(seed)
+    lines = [(10.0 + number, f"it {number} samples {chance.gauss(11_400, 3_000):.0f}") for number in range(50)]
+    assert unknown(measured(lines, TOTALS), "samples", "fell")
+
+
+@pytest.mark.parametrize("rate", [5, 20, 53])
+def test_output_from_a_buffer_gives_the_speed_between_its_bursts(rate: int) -> None:
+    lines = [(10.0 + (number // 103 + 1) * 103 / rate, line(number)) for number in range(2000)]
+    assert measured(lines, TOTALS).samples_per_s == pytest.approx(64 * rate)
+
+
+def bar(name: str, start_s: float, end: int, rate: float, unit: str = "it/s") -> Lines:
+    return [
+        (start_s + step / rate, f"{name}{100 * step // end}%|█ | {step}/{end} [00:01<00:10, {rate:.2f}{unit}]")
+        for step in range(end + 1)
+    ]
+
+
+@pytest.mark.parametrize(("unit", "steps"), [(" examples/s", 1000), ("it/s", 80)])
+def test_bars_of_a_preparation_are_no_training(unit: str, steps: int) -> None:
+    names = ("Adding EOS to train dataset: ", "Tokenizing train dataset: ", "Truncating train dataset: ")
+    prepares = [
+        one
+        for place, name in enumerate(names)
+        for one in bar(name, 5.0 + place * (1.0 + steps / 100), steps, 100.0, unit)
+    ]
+    result = measured([*prepares, *bar("", prepares[-1][0] + 1.0, 500, 2.0)], BARS)
+    assert result.samples_per_s == pytest.approx(16)
+
+
+def in_turn(train: int, validate: int, names: Sequence[str] = ("", "")) -> Lines:
+    lines: Lines = []
+    now_s = 10.0
+    for _ in range(20):
+        lines += bar(names[0], now_s, train, 2.0)
+        lines += bar(names[1], now_s + train / 2 + 0.5, validate, 20.0)
+        now_s += train / 2 + validate / 20 + 1.0
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("validate", "names", "facts"),
+    [
+        (28, ("", ""), ("fell from", "to 0")),
+        (60, ("", ""), ("bars", "30", "60")),
+        (60, ("fit ", "check "), ("bars", "30", "60")),
+    ],
+    ids=["alike", "longer", "other names"],
+)
+def test_bars_that_take_turns_give_no_speed(validate: int, names: Sequence[str], facts: Iterable[str]) -> None:
+    assert unknown(measured(in_turn(30, validate, names), BARS, window_seconds=60), *facts)
+
+
+def test_a_bar_with_the_name_of_an_evaluation_takes_no_turn() -> None:
+    result = measured(in_turn(30, 60, ("train ", "valid ")), BARS, window_seconds=60)
+    assert result.samples_per_s == pytest.approx(16, rel=0.02)
+
+
+def test_lines_of_a_validation_are_no_training() -> None:
+    lines: Lines = []
+    for epoch in range(20):
+        lines += [(10.0 + 17 * epoch + 0.5 * step, f"it {30 * epoch + step}") for step in range(1, 31)]
+        lines += [(25.2 + 17 * epoch + 0.05 * step, f"it {step}") for step in range(1, 29)]
+    assert unknown(measured(lines, COUNTED, window_seconds=40), "fell from 30 to 1")
+
+
+def test_an_epoch_that_is_named_may_count_anew() -> None:
+    named = replace(COUNTED, patterns=(r"epoch (?P<epoch>\d+) it (?P<iteration>\d+)",))
+    lines = [(10.0 + number, f"epoch {number // 20} it {number % 20}") for number in range(90)]
+    assert measured(lines, named, window_seconds=50).samples_per_s == pytest.approx(64, rel=0.02)
+
+
+@pytest.mark.parametrize(("compile_s", "step_s"), [(6.0, 0.5), (3.0, 0.5), (1.5, 0.05), (20.0, 1.0)])
+def test_a_compilation_within_the_window_gives_no_speed(compile_s: float, step_s: float) -> None:
+    lines = [(5.0, "it 0"), *((5.0 + compile_s + step_s * number, f"it {number + 1}") for number in range(400))]
+    assert unknown(measured(lines, COUNTED), "standard error")
+
+
+def test_a_speed_that_is_the_objective_stays_with_its_error() -> None:
+    slow, _ = probe(iterations(3, step_s=90.0), patterns=COUNTED, max_seconds=130)
+    assert unknown(with_sure_speed(slow, ("min_avg_util",)), "15 %")
+    assert with_sure_speed(slow, (SAMPLES_PER_S,)) == slow
+
+
+def test_a_healthy_run_that_is_over_too_early_is_no_reading() -> None:
+    result, _ = probe(iterations(12, step_s=0.1), exit_at_s=33.0)
+    assert result.failure is not None
+    assert (result.failure.kind, result.failure.kind.value) == (FailureKind.NO_READING, "no_reading")
+    assert "12 iteration(s)" in result.failure.detail
+    assert "exit code" not in result.failure.detail
