@@ -48,7 +48,6 @@ class CaseWork:
                 recording=job.recording,
             ),
             confirm=job.purpose.competing,
-            alone=self._spec.search.confirm_alone and job.purpose.competing,
         )
         self._probing = Probing(job, case, self._study, spec=self._spec, space=space)
 

@@ -1,11 +1,18 @@
-"""Puts what a study has fixed for `auto` onto a workbench."""
+"""Opens a study's database to read it, and puts what the study has fixed for `auto` onto a workbench."""
 
 from dataclasses import replace
 
 from sqlalchemy import Engine
 
-from tuner.export.facts import fitted_batches, fixed_rungs
+from tuner.export.database import connect
+from tuner.export.query import StudyReader
+from tuner.store.leases import is_held
 from tuner.workbench import Workbench
+
+
+def open_reader(url: str, study: str) -> StudyReader:
+    """Open a study to read it; a trial whose process is gone counts as interrupted. Raises StoreError."""
+    return StudyReader(connect(url), study, is_held=is_held)
 
 
 def with_fixed_values(bench: Workbench, engine: Engine) -> Workbench:
@@ -13,5 +20,7 @@ def with_fixed_values(bench: Workbench, engine: Engine) -> Workbench:
 
     Raises EmptyStoreError where the database has no study yet.
     """
-    name = bench.spec.name
-    return replace(bench, rungs=fixed_rungs(engine, name), batches=fitted_batches(engine, name))
+    known = {case.name: case.facts for case in StudyReader(engine, bench.spec.name).cases}
+    rungs = {name: facts.rungs for name, facts in known.items() if facts.rungs}
+    batches = {name: facts.batch for name, facts in known.items() if facts.batch}
+    return replace(bench, rungs=rungs, batches=batches)

@@ -166,4 +166,4 @@ class _Running:
 def _best(standing: Standing | None) -> Best | None:
     if standing is None:
         return None
-    return Best(value=standing.values[0], error=standing.error, trial=standing.trials[-1])
+    return Best(value=standing.values[0], error=standing.error, trial=standing.trial)

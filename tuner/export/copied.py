@@ -19,9 +19,8 @@ from tuner.errors import OutputError
 from tuner.export.database import reading
 from tuner.export.plot import utilisation_svg
 from tuner.export.query import StudyReader
-from tuner.export.records import TrialRecord
-from tuner.kept.names import CALIBRATES
-from tuner.kept.tables import ATTRIBUTES, STUDIES, TRIALS, of_study
+from tuner.kept.tables import STUDIES, TRIALS, of_study
+from tuner.kept.trial import KeptTrial
 from tuner.probe.kinds import FailureKind
 from tuner.probe.series import FILE, read_series
 
@@ -68,8 +67,7 @@ def _fill(reader: StudyReader, file: Path, folder: Path, notes: Mapping[str, str
         _copy_rows(source, copy, tables.tables, reader.study)
         ids = _ids(source, reader)
         rows = [(ids[trial.case, trial.number], trial) for trial in trials if (trial.case, trial.number) in ids]
-        confirmed = _calibrating(source, reader)
-        _write(copy, tables.tables["trial_user_attributes"], _attributes(rows, confirmed))
+        _write(copy, tables.tables["trial_user_attributes"], _attributes(rows))
         _write(copy, tables.tables["trial_system_attributes"], _artifacts(rows, folder))
         _write(copy, tables.tables["study_system_attributes"], _study_rows(copy, tables.tables, reader, rows, notes))
 
@@ -110,21 +108,13 @@ def _ids(source: Connection, reader: StudyReader) -> dict[tuple[str, int], int]:
     return {(names[row.study_id], row.number): row.trial_id for row in source.execute(query)}
 
 
-def _calibrating(source: Connection, reader: StudyReader) -> set[int]:
-    """Return the trials that calibrate an `auto` ladder."""
-    ids = select(TRIALS.c.trial_id).where(TRIALS.c.study_id.in_([case.study_id for case in reader.cases]))
-    query = select(ATTRIBUTES.c.trial_id).where(ATTRIBUTES.c.key == CALIBRATES, ATTRIBUTES.c.trial_id.in_(ids))
-    return set(source.scalars(query))
-
-
-def _attributes(rows: Iterable[tuple[int, TrialRecord]], calibrating: set[int]) -> Iterator[Row]:
+def _attributes(rows: Iterable[tuple[int, KeptTrial]]) -> Iterator[Row]:
     for trial_id, trial in rows:
-        marks = {"calibration": True} if trial_id in calibrating else {}
-        for name, fact in {**_facts(trial), **marks}.items():
+        for name, fact in _facts(trial).items():
             yield {"trial_id": trial_id, "key": name, "value_json": json.dumps(fact)}
 
 
-def _facts(trial: TrialRecord) -> dict[str, Any]:
+def _facts(trial: KeptTrial) -> dict[str, Any]:
     """Return what a person wants to see of a trial; unknown facts are left out."""
     probe, failure = trial.probe, trial.probe.failure
     facts = {
@@ -136,14 +126,15 @@ def _facts(trial: TrialRecord) -> dict[str, Any]:
         "total_s": probe.total_s,
         "iterations": probe.iterations,
         **trial.metrics,
-        "measured_on": trial.measured_on,
+        "measured_on": probe.measured_on,
         "folder": probe.out_dir or None,
+        "calibration": trial.calibrates or None,
     }
     known = {name: fact for name, fact in facts.items() if fact is not None}
     return {name: round(fact, 3) if isinstance(fact, float) else fact for name, fact in known.items()}
 
 
-def _artifacts(rows: Iterable[tuple[int, TrialRecord]], folder: Path) -> Iterator[Row]:
+def _artifacts(rows: Iterable[tuple[int, KeptTrial]], folder: Path) -> Iterator[Row]:
     store = folder / FOLDER / ARTIFACTS
     for trial_id, trial in rows:
         for name in _files(trial, folder, store):
@@ -153,7 +144,7 @@ def _artifacts(rows: Iterable[tuple[int, TrialRecord]], folder: Path) -> Iterato
             yield {"trial_id": trial_id, "key": f"artifacts:{number}", "value_json": json.dumps(json.dumps(meta))}
 
 
-def _files(trial: TrialRecord, folder: Path, store: Path) -> Iterator[str]:
+def _files(trial: KeptTrial, folder: Path, store: Path) -> Iterator[str]:
     """Link a probe's files into the store, and draw its plot; yield the names of those that are there."""
     if not trial.probe.out_dir:
         return
@@ -179,7 +170,7 @@ def _link(file: Path, link: Path) -> None:
     os.replace(beside, link)  # noqa: PTH105 - Path.replace would follow no link either; this says what is done
 
 
-def _artifact_id(trial: TrialRecord, name: str) -> str:
+def _artifact_id(trial: KeptTrial, name: str) -> str:
     return str(uuid5(NAMESPACE_URL, f"{trial.case}/{trial.number}/{trial.probe.out_dir}/{name}"))
 
 
@@ -187,7 +178,7 @@ def _study_rows(
     copy: Connection,
     tables: Mapping[str, Table],
     reader: StudyReader,
-    rows: Sequence[tuple[int, TrialRecord]],
+    rows: Sequence[tuple[int, KeptTrial]],
     notes: Mapping[str, str],
 ) -> Iterator[Row]:
     """Yield what the copy keeps of a case beside its trials: the names of its values, and notes."""

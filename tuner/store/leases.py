@@ -102,6 +102,12 @@ class Lease:
 _LEASE = TypeAdapter(Lease)
 
 
+def is_held(attribute: object) -> bool:
+    """Check whether the process in a trial's attribute lives. An attribute of another form has no process."""
+    lease = Lease.read(attribute)
+    return lease is not None and lease.held()
+
+
 def this_host() -> str:
     """Return the name of this host, and the namespace of its process ids where known (pid_namespaces(7))."""
     try:

@@ -1,20 +1,17 @@
 """Optuna's storage with one place that stores attributes, and one reader of trials that reads what the tuner kept."""
 
 import math
-from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Container, Sequence
 from functools import lru_cache
 from typing import Any
 
 from optuna.distributions import BaseDistribution, json_to_distribution
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import Integer, Row, bindparam, func, or_, select
+from sqlalchemy import ColumnElement, Row, func, or_, select
 
-from tuner.collecting import uncollected
 from tuner.kept.names import PROBE
-from tuner.kept.pages import Execute, Others, Pages
-from tuner.kept.probe import KeptProbe, decode_json, searched
+from tuner.kept.probe import decode_json
 from tuner.kept.storable import read_json, storable
 from tuner.kept.study import KeptStudy
 from tuner.kept.tables import (
@@ -28,34 +25,22 @@ from tuner.kept.tables import (
     SYSTEM_FACTS,
     TRIALS,
     VALUES,
+    Rows,
     of_study,
+    of_trials,
 )
 from tuner.kept.trial import is_kept
 
-PAGE_TRIALS = 2000
-"""Trials whose rows are in memory at a time."""
 NO_RECORD = "Record does not exist."
 """The text of Optuna's KeyError for a study or a trial that is gone."""
 _TABLES = (PARAMETERS, VALUES, STEPS, ATTRIBUTES, CONSTRAINTS)
-_STUDY, _ID, _AFTER = (bindparam(name, type_=Integer) for name in ("study", "trial", "after"))
-_EARLIER = bindparam("earlier", type_=Integer, expanding=True)
-_ONE = Pages(TRIALS.c.trial_id == _ID, _TABLES)
-_LATER = TRIALS.c.trial_id > _AFTER
-_NEW = Pages((TRIALS.c.study_id == _STUDY) & _LATER, _TABLES, page_trials=PAGE_TRIALS)
-_NEW_AND_EARLIER = Pages(
-    (TRIALS.c.study_id == _STUDY) & or_(_LATER, TRIALS.c.trial_id.in_(_EARLIER)), _TABLES, page_trials=PAGE_TRIALS
-)
-_OBJECTIVES = select(
-    select(func.count()).select_from(DIRECTIONS).where(DIRECTIONS.c.study_id == _STUDY).scalar_subquery()
-).where(STUDIES.c.study_id == _STUDY)
-_ATTRIBUTES_OF_STUDY = select(FACTS.c.key, FACTS.c.value_json).where(FACTS.c.study_id == _STUDY)
 
 
 class TrialStorage(RDBStorage):
     """Stores what every database can store, and reads the trials of one study without Optuna's objects for each row.
 
-    A trial that another program added, or whose record is damaged, is left out. Of a probe's record a trial has what
-    the search reads; `probe` reads the whole record.
+    A trial that another program added, or whose record is damaged, is left out. The record of a trial's probe is
+    decoded among its attributes.
     """
 
     def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
@@ -68,7 +53,8 @@ class TrialStorage(RDBStorage):
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
         """Return the attributes of a study; None for an attribute that is damaged."""
-        return {row.key: read_json(row.value_json) for row in self.rows(_ATTRIBUTES_OF_STUDY, study=study_id)}
+        query = select(FACTS.c.key, FACTS.c.value_json).where(FACTS.c.study_id == study_id)
+        return {row.key: read_json(row.value_json) for row in self.rows(query)}
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
         """Return Optuna's own attributes of a study; None for an attribute that is damaged."""
@@ -91,15 +77,9 @@ class TrialStorage(RDBStorage):
             for row in self.rows(query)
         }
 
-    def probe(self, trial_id: int) -> KeptProbe | None:
-        """Return the whole record of a trial's probe; None where it has none."""
-        query = select(ATTRIBUTES.c.value_json).where(ATTRIBUTES.c.trial_id == trial_id, ATTRIBUTES.c.key == PROBE)
-        return next((decode_json(row.value_json) for row in self.rows(query)), None)
-
     def get_trial(self, trial_id: int) -> FrozenTrial:
         """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""
-        with self._reading() as execute:
-            read = [_trial(row, rows, None) for row, rows in _ONE.read(execute, trial=trial_id)]
+        read = self._read(TRIALS.c.trial_id == trial_id, None)
         if not read or read[0] is None:
             raise KeyError(NO_RECORD)
         return read[0]
@@ -121,35 +101,29 @@ class TrialStorage(RDBStorage):
         Raises KeyError where the study is gone.
         """
         earlier = [one for one in included_trial_ids if one <= trial_id_greater_than]
-        known = {"study": study_id, "after": trial_id_greater_than}
-        with self._reading() as execute, uncollected():
-            objectives = _objectives(execute, study_id)
-            found = _NEW_AND_EARLIER.read(execute, **known, earlier=earlier) if earlier else _NEW.read(execute, **known)
-            read = (_trial(row, rows, objectives) for row, rows in found)
-            return [trial for trial in read if trial and (states is None or trial.state in states)]
+        later = TRIALS.c.trial_id > trial_id_greater_than
+        wanted = (TRIALS.c.study_id == study_id) & or_(later, TRIALS.c.trial_id.in_(earlier))
+        found = self._read(wanted, self._objectives(study_id))
+        return [trial for trial in found if trial and (states is None or trial.state in states)]
 
-    def rows(self, query: Any, **parameters: object) -> Sequence[Row[Any]]:
+    def _read(self, wanted: ColumnElement[bool], objectives: int | None) -> list[FrozenTrial | None]:
+        return [_trial(row, rows, objectives) for row, rows in of_trials(self.rows, wanted, _TABLES)]
+
+    def _objectives(self, study_id: int) -> int:
+        """Return how many values a complete trial of a study has. Raises KeyError where the study is gone."""
+        count = select(func.count()).select_from(DIRECTIONS).where(DIRECTIONS.c.study_id == study_id)
+        found = self.rows(select(count.scalar_subquery()).where(STUDIES.c.study_id == study_id))
+        if not found:
+            raise KeyError(NO_RECORD)
+        return found[0][0]
+
+    def rows(self, query: Any) -> Rows:
         """Return all rows of an SQLAlchemy query, in the transaction that is open, if one is."""
-        with self._reading() as execute:
-            return execute(query, parameters)
-
-    @contextmanager
-    def _reading(self) -> Iterator[Execute]:
-        """Yield what runs a query on one connection, in the transaction that is open, if one is."""
         with self.scoped_session() as session:
-            connection = session.connection()
-            yield lambda query, parameters: connection.execute(query, parameters).all()
+            return session.connection().execute(query).all()
 
 
-def _objectives(execute: Execute, study_id: int) -> int:
-    """Return how many values a complete trial of a study has. Raises KeyError where the study is gone."""
-    found = execute(_OBJECTIVES, {"study": study_id})
-    if not found:
-        raise KeyError(NO_RECORD)
-    return found[0][0]
-
-
-def _trial(row: Row[Any], others: Others, objectives: int | None) -> FrozenTrial | None:
+def _trial(row: Row[Any], others: Sequence[Rows], objectives: int | None) -> FrozenTrial | None:
     """Return a trial as the search reads it; None where it is not the tuner's, or damaged.
 
     `objectives` is the number of values that a complete trial has; None accepts any trial that can be read.
@@ -186,15 +160,10 @@ def _place(parameter: Row[Any]) -> int:
     return parameter.param_id
 
 
-def _facts(state: TrialState, attributes: Sequence[Row[Any]]) -> tuple[dict[str, Any], bool]:
+def _facts(state: TrialState, attributes: Rows) -> tuple[dict[str, Any], bool]:
     """Return the attributes of a trial, and whether the tuner kept the trial."""
-    facts = {one.key: read_json(one.value_json) for one in attributes if one.key != PROBE}
-    probe = None
-    for one in attributes:
-        if one.key == PROBE:
-            probe = decode_json(one.value_json)
-            facts[PROBE] = probe and searched(probe)
-    return facts, is_kept(facts, probe, finished=state.is_finished())
+    facts = {one.key: (decode_json if one.key == PROBE else read_json)(one.value_json) for one in attributes}
+    return facts, is_kept(facts, finished=state.is_finished())
 
 
 @lru_cache(maxsize=10_000)
