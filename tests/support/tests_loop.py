@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests_database import empty_database, no_power_cut
 
+from tuner.export.case import CaseView
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.outcome import CaseOutcome, Pace
@@ -194,6 +195,20 @@ def opened(folder: Path) -> Iterator[Database]:
 
 def reader(folder: Path, study: str = "demo") -> StudyReader:
     return StudyReader(connect(f"sqlite:///{folder / 'study.db'}"), study)
+
+
+def view(folder: Path, case: str = "walk", study: str = "demo") -> CaseView:
+    """Return what the trials of a case come to."""
+    found = reader(folder, study).case(case)
+    assert found is not None
+    return found
+
+
+def best(folder: Path, case: str = "walk", study: str = "demo") -> Standing:
+    """Return the best config of a case, which has one."""
+    found = view(folder, case, study).best
+    assert found is not None
+    return found
 
 
 def states(folder: Path) -> dict[str, int]:

@@ -25,7 +25,7 @@ from tuner.cli.tables import print_tables, summary_table
 from tuner.cli.team import divided, run_team
 from tuner.cli.whole import of_all
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
-from tuner.export.case import CaseSummary, summary
+from tuner.export.case import CaseSummary
 from tuner.export.write import export_study
 from tuner.probe.clock import MonotonicClock
 from tuner.study.cases import Case
@@ -104,7 +104,7 @@ def _show(
 ) -> list[CaseSummary]:
     """Show and export the study, and write its report; return its summary, one row per case."""
     reader = open_reader(url, bench.spec.name)
-    rows = [summary(case) for case in reader.cases]
+    rows = reader.rows
     print_tables(tables, summary_table(rows), *front_tables(reader))
     if screen:
         screen.show(StudyEnded(study=bench.spec.name, cases=tuple(map(plain, rows))))

@@ -13,7 +13,7 @@ from tuner.cli.hints import safe_rungs, written
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url
 from tuner.cli.tables import print_tables, summary_table
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
-from tuner.export.case import CaseSummary, summary
+from tuner.export.case import CaseSummary
 from tuner.export.write import export_study
 from tuner.loop import optimise
 from tuner.prober import open_prober
@@ -45,7 +45,7 @@ def recover(
 def _show(console: Console, bench: Workbench, url: str) -> list[CaseSummary]:
     """Show and export the study; return its summary, one row per case."""
     reader = open_reader(url, bench.spec.name)
-    rows = [summary(case) for case in reader.cases]
+    rows = reader.rows
     print_tables(console, summary_table(rows))
     for line in safe_rungs(reader):
         console.print(line)

@@ -8,7 +8,6 @@ from tuner.cli.hints import at_its_end, notes
 from tuner.cli.loaded import fitted, ladder, load_shown
 from tuner.cli.options import RUNS, Runs, Storage, Study, storage_url
 from tuner.cli.tables import print_tables, summary_table
-from tuner.export.case import summary
 
 
 def status(study: Study, storage: Storage = None, runs: Runs = RUNS, as_json: Json = False) -> None:
@@ -16,7 +15,7 @@ def status(study: Study, storage: Storage = None, runs: Runs = RUNS, as_json: Js
     console = open_console(stderr=as_json)
     spec = load_shown(console, study, to_show=True)
     reader = open_reader(storage_url(storage, spec, runs), spec.name)
-    rows = [summary(case) for case in reader.cases]
+    rows = reader.rows
     if as_json:
         more = [
             {

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, select
 
 from tuner.errors import EmptyStoreError
-from tuner.export.case import CaseView
+from tuner.export.case import CaseSummary, CaseView, summary
 from tuner.export.database import reading
 from tuner.kept.case import KeptCase
 from tuner.kept.names import LEASE, PROBE
@@ -69,6 +69,11 @@ class StudyReader:
     def case(self, name: str) -> CaseView | None:
         """Return the case of this name; None where it has not begun."""
         return next((one for one in self.cases if one.name == name), None)
+
+    @cached_property
+    def rows(self) -> list[CaseSummary]:
+        """The state of each case, as scripts read it."""
+        return [summary(case) for case in self.cases]
 
     def trials(self) -> Iterator[KeptTrial]:
         """Return all trials, case by case, in the order of their numbers."""

@@ -45,10 +45,10 @@ def _unconfirmed(row: CaseSummary) -> str | None:
     if best is None or waiting is None:
         return None
     if waiting.trial == best.trial:
-        return "it is unconfirmed: only sessions have measured it; the same command measures it by the plain command"
+        return "it is unconfirmed: only sessions have measured it, and not the trainer's plain command"
     return (
-        f"it is unconfirmed: #{waiting.trial} measured {precise(waiting)} in sessions; the same command measures that "
-        "by the plain command"
+        f"it is unconfirmed: #{waiting.trial} measured {precise(waiting)} in sessions, and the plain command has not "
+        "measured that one"
     )
 
 
