@@ -13,9 +13,9 @@ from tuner.cli.chosen import Cases
 from tuner.cli.console import open_console
 from tuner.cli.document import plain
 from tuner.cli.events import StudyEnded
-from tuner.cli.fixed import open_reader
 from tuner.cli.front import front_tables
 from tuner.cli.hints import at_the_top, notes, out_of_time, script_of_best, written
+from tuner.cli.opened import open_reader
 from tuner.cli.options import RUNS, Devices, Hours, Launcher, Runs, Storage, Study, database_url
 from tuner.cli.report import report_at_the_end, training_command
 from tuner.cli.screen import JsonScreen, Screen

@@ -2,10 +2,10 @@
 
 from tuner.cli.console import open_console
 from tuner.cli.document import Json, plain, print_document
-from tuner.cli.fixed import open_reader
 from tuner.cli.front import front_rows, front_tables
 from tuner.cli.hints import at_its_end, notes
 from tuner.cli.loaded import fitted, ladder, load_shown
+from tuner.cli.opened import open_reader
 from tuner.cli.options import RUNS, Runs, Storage, Study, storage_url
 from tuner.cli.tables import print_tables, summary_table
 
