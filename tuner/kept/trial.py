@@ -72,10 +72,10 @@ class KeptTrial:
     """The device memory that was missing, in GiB; 0 where the config fitted or that is unknown."""
     is_barred: bool = False
     """Whether the trial's config must not be the best although it ran."""
-    cost: Mapping[str, float] = field(default_factory=dict)
-    """What a probe took that gave a number, as `cost` returns it."""
-    ran: bool = False
-    """Whether a failed probe spent most of its time after its start."""
+    took: Mapping[str, float] | None = None
+    """The attribute `COST` of a trial without a record, in the form that `cost` returns."""
+    has_run: bool = False
+    """Whether a trial without a record has the attribute `RAN`."""
     started: datetime | None = None
     """UTC, naive."""
     completed: datetime | None = None
@@ -112,6 +112,18 @@ class KeptTrial:
     def measured_on(self) -> str:
         """Which devices measured the trial; empty where that is unknown. Two hosts may differ by several points."""
         return self.probe.measured_on or ""
+
+    @property
+    def cost(self) -> Mapping[str, float]:
+        """What a probe took that gave a number, as `cost` returns it; empty where that is unknown."""
+        if self.took is not None:
+            return self.took
+        return cost(self.probe) if self.probe.status in {OK, PRUNED} else {}
+
+    @property
+    def ran(self) -> bool:
+        """Whether a failed probe spent most of its time after its start."""
+        return self.has_run or (self.probe.status not in {OK, PRUNED} and mostly_ran(cost(self.probe)))
 
     @property
     def total_s(self) -> float | None:
@@ -188,8 +200,6 @@ def read(
     kept = record if isinstance(record, KeptProbe) else decode(record)
     missing_gib = _number(bounds.get(MEMORY)) or 0.0
     probe = kept or _foreign(attributes, state, missing_gib)
-    has_number = probe.status in {OK, PRUNED}
-    took = cost(probe) if kept else _amounts(attributes.get(COST))
     error = _number(attributes.get(ERROR))
     return KeptTrial(
         state=state,
@@ -203,8 +213,8 @@ def read(
         lease=attributes.get(LEASE),
         missing_gib=missing_gib,
         is_barred=probe.ineligible is not None or any(map(bounds.get, (INELIGIBLE, INELIGIBLE_BEFORE))),
-        cost=took if has_number or not kept else {},
-        ran=not has_number and mostly_ran(took) if kept else RAN in attributes,
+        took=None if kept else _amounts(attributes.get(COST)),
+        has_run=not kept and RAN in attributes,
         **facts,
     )
 

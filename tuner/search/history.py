@@ -8,8 +8,8 @@ from optuna.trial import FrozenTrial
 
 from tuner.kept.trial import KeptTrial
 from tuner.search.frontier import Frontier
-from tuner.search.standing import front, leader, ways
-from tuner.search.trials import all_kept, frontier, has_failed, kept, meaningful, since_mended
+from tuner.search.standing import ended, front, is_failure, leader, ways
+from tuner.search.trials import frontier, kept, meaningful, since_mended
 from tuner.study.launch import launch_digest, same_launch
 from tuner.study.space import Config, Space
 
@@ -48,11 +48,16 @@ class History:
 
     @cached_property
     def _trials(self) -> list[FrozenTrial]:
-        return [trial for trial in self.meaningful if _is_whole(trial, self._space)]
+        """The trials with a whole config."""
+        return [one for one in self.meaningful if one.params and (not kept(one).retry or one.params in self._space)]
+
+    @cached_property
+    def _kept(self) -> list[KeptTrial]:
+        return list(map(kept, self._trials))
 
     @cached_property
     def _probed(self) -> set[str]:
-        return {kept(one).launch for one in self._trials}
+        return {one.launch for one in self._kept}
 
     @cached_property
     def _frontier(self) -> Frontier:
@@ -63,7 +68,7 @@ class History:
         """All trials that have ended, with values that are better the larger they are."""
         return [
             replace(one, values=tuple(value * sign for value, sign in zip(one.values, self.signs, strict=False)))
-            for one in all_kept(self._trials)
+            for one in ended(self._kept)
         ]
 
     def is_new(self, config: Config) -> bool:
@@ -73,25 +78,21 @@ class History:
 
     def is_over(self, config: Config) -> bool:
         """Check whether the config has been probed and needs no retry, or cannot fit into memory."""
-        ended = any(
-            trial.state.is_finished() and not kept(trial).retry and same_launch(trial.params, config)
-            for trial in self._trials
-        )
-        return ended or self._frontier.beyond(config) is not None
+        over = any(not one.retry and same_launch(one.config, config) for one in self._ended)
+        return over or self._frontier.beyond(config) is not None
 
-    def due(self) -> FrozenTrial | None:
+    def due(self) -> KeptTrial | None:
         """Return the first failed trial that is marked for retry and has not been repeated."""
-        for position, trial in enumerate(self._trials):
-            if kept(trial).retry and not any(
-                same_launch(later.params, trial.params) for later in self._trials[position + 1 :]
-            ):
+        for position, trial in enumerate(self._kept):
+            later = self._kept[position + 1 :] if trial.retry else ()
+            if trial.retry and not any(same_launch(one.config, trial.config) for one in later):
                 return trial
         return None
 
     def failed_before(self, config: Config) -> bool:
         """Check whether a probe of the config failed by itself and was marked for retry."""
-        marked = (trial for trial in self.trials if kept(trial).retry)
-        return any(has_failed(trial) and same_launch(trial.params, config) for trial in marked)
+        same = (kept(one) for one in self.trials if same_launch(one.params, config))
+        return any(one.retry and is_failure(one.failure) for one in same)
 
     def unconfirmed(self) -> Config | None:
         """Return the config to confirm; None where the best is confirmed. See `standing.leader`.
@@ -108,7 +109,3 @@ class History:
         cold, _ = ways(self._ended)
         ranked = sorted(cold.values(), key=lambda one: one.value, reverse=True)
         return [dict(one.trials[-1].config) for one in ranked]
-
-
-def _is_whole(trial: FrozenTrial, space: Space) -> bool:
-    return bool(trial.params) and (not kept(trial).retry or trial.params in space)
