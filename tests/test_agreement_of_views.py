@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ STUDY = {
     "space": {"num_envs": {"ladder": [8, 16]}, "batch": {"choices": [1, 2]}},
 }
 
-COLUMNS = ("case", "status", "value", "config", "speed", "trial", "counts")
+COLUMNS: Sequence[str] = ("case", "status", "value", "config", "speed", "trial", "counts")
 
 Told = dict[str, Any]
 trials = st.fixed_dictionaries(
@@ -74,9 +75,7 @@ def test_all_views_of_a_case_agree(empty_file: Path, tmp_path_factory: Any, walk
             fill(database, name, told)
     reader = StudyReader(connect(f"sqlite:///{file}"), "demo")
     reports = gather(reader, folder).cases
-    shown = [
-        dict(zip(("case", "status", "value", "config", "speed", "trial"), row, strict=False)) for row in table(reader)
-    ]
+    shown: list[dict[str, str]] = [dict(zip(COLUMNS, cells, strict=True)) for cells in table(reader)]
     scripts = planned(folder, file)
     for view, row, facts, cells, exported in zip(
         reader.cases, reader.rows, reports, shown, best_by_case(reader).rows, strict=True
@@ -88,11 +87,11 @@ def test_all_views_of_a_case_agree(empty_file: Path, tmp_path_factory: Any, walk
             continue
         agrees_on_the_best(view, row.best, facts, cells, exported)
         assert scripts[view.name] == (row.best.trial, row.best.config)
-        assert (row.rival and f"Trial #{row.rival.trial} makes" in verdict(facts)) or "Trial #" not in verdict(facts)
+        assert (row.faster and f"Trial #{row.faster.trial} makes" in verdict(facts)) or "Trial #" not in verdict(facts)
         if row.default and row.default.config["num_envs"] == row.best.config["num_envs"]:
             assert [row.default.value] == [one.value for one in facts.points if one.config == row.default.config]
         for racing in raced(view):
-            agrees_with_the_race(racing, row.best, row.default, row.rival)
+            agrees_with_the_race(racing, row.best, row.default, row.faster)
 
 
 def fill(database: FilledDatabase, name: str, told: list[Told]) -> None:

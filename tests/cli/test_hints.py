@@ -61,7 +61,7 @@ def test_the_default_of_another_rung_is_named_where_that_of_the_best_was_not_mea
 
 
 def test_a_config_with_far_more_samples_is_pointed_out() -> None:
-    row = replace(summary(BEST), rival=replace(BEST, trial=7, value=61.04, times=4.28))
+    row = replace(summary(BEST), faster=replace(BEST, trial=7, value=61.04, times=4.28))
     assert far_faster([row, summary(BEST), summary(None)]) == [
         "walk: #7 makes 4.3 times the best's samples/s, at 61.0 min_avg_util; `objective: samples_per_s` or "
         "`min_avg_util,samples_per_s`, in a study with another name, searches for such configs"

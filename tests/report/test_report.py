@@ -27,7 +27,7 @@ def test_a_stranger_reads_what_is_best_and_what_else_there_is(cases: dict[str, C
         "agent_variant, update_epochs, batch_size change what is learnt. "
         "Trial #9 makes 4.3 times as many samples/s as the best, at 88.1 ± 1.4: num_envs=32768 agent_variant=default."
     )
-    rival = cases["amp_pi_plus"].summary.rival
+    rival = cases["amp_pi_plus"].summary.faster
     assert rival is not None
     assert f"Trial #{rival.trial} makes 7.2 times" in verdict(cases["amp_pi_plus"])
 

@@ -111,11 +111,11 @@ def _beside_default(row: CaseSummary) -> str:
 def far_faster(rows: Iterable[CaseSummary]) -> list[str]:
     """Return a line for each case with a config that is far faster than the best: how to search for such configs."""
     return [
-        f"{row.case}: #{row.rival.trial} makes {row.rival.times or 0.0:.1f} times the best's samples/s, at "
-        f"{with_error(row.rival.value, row.rival.error)} {row.objective}; `objective: {SAMPLES_PER_S}` or "
+        f"{row.case}: #{row.faster.trial} makes {row.faster.times or 0.0:.1f} times the best's samples/s, at "
+        f"{with_error(row.faster.value, row.faster.error)} {row.objective}; `objective: {SAMPLES_PER_S}` or "
         f"`{row.objective},{SAMPLES_PER_S}`, in a study with another name, searches for such configs"
         for row in rows
-        if row.rival
+        if row.faster
     ]
 
 

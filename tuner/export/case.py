@@ -233,8 +233,8 @@ class CaseSummary:
     """The config that the plain command must measure before the best is sure: the best itself, or a stronger one."""
     default: ConfigRow | None = None
     """The default config of the best's rung or, where it was not measured, of another rung."""
-    rival: ConfigRow | None = None
-    """A config that makes far more samples/s than the best."""
+    faster: ConfigRow | None = None
+    """The rival: a config that makes far more samples/s than the best."""
     profile: Profile | None = None
     """How busy the parts of the devices were with the best config."""
     bound: Bound | None = None
@@ -266,7 +266,7 @@ def summary(case: CaseView) -> CaseSummary:
         instead_of=_row(case, found.instead_of if found else None),
         unconfirmed=_row(case, found.unconfirmed if found else None),
         default=_row(case, case.default),
-        rival=_row(case, case.rival),
+        faster=_row(case, case.rival),
         profile=case.profile,
         bound=bound(case.profile) if case.profile else None,
         probe_s=case.probe_s,

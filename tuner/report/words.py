@@ -74,7 +74,7 @@ def verdict(case: CaseFacts) -> str:
     if best.changes_learning:
         names = ", ".join(best.changes_learning)
         said.append(f"{names} {'change' if len(best.changes_learning) > 1 else 'changes'} what is learnt.")
-    if rival := row.rival:
+    if rival := row.faster:
         said.append(
             f"Trial #{rival.trial} makes {rival.times or 0.0:.1f} times as many samples/s as the best, "
             f"at {with_error(rival.value, rival.error)}: {in_words(rival.config)}."
