@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, reader, spec, states, watched
+from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, reader, spec, states, view, watched
 
 from tuner.errors import LaunchError, OutputError, StoreError, StudyError
 from tuner.job import Job, Pulse
@@ -329,9 +329,9 @@ def greedy(plan: ProbePlan, stop: Stop) -> ProbeResult:
 
 
 def best(folder: Path) -> tuple[Config, dict[str, int]]:
-    study = reader(folder)
-    ends = {str(one.status): one.trials for one in study.tallies["walk"]}
-    return dict(study.best["walk"].config), ends
+    found = view(folder)
+    assert found.best is not None
+    return dict(found.best.trials[-1].config), dict(found.counts)
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_without_a_default_to_compare_with_no_config_is_eligible(tmp_path: Path)
     study = reader(tmp_path)
     _, hiutil = study.trials()
     assert "samples_per_s of default at this rung is not known" in (hiutil.probe.ineligible or "")
-    assert not study.best
+    assert view(tmp_path).best is None
 
 
 def test_a_default_that_others_are_compared_with_is_measured_to_the_end(tmp_path: Path) -> None:

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import optuna
 import pytest
-from tests_loop import CASE, Quiet, bench, bounded, failed, measured, opened, reader, spec
+from tests_loop import CASE, Quiet, bench, bounded, failed, measured, opened, reader, spec, view
 
 from tuner.errors import StoreError
-from tuner.export.database import connect
-from tuner.export.facts import fixed_rungs, reasons_to_end
 from tuner.job import Job
 from tuner.kept.names import CALIBRATES
 from tuner.loop import optimise
@@ -78,11 +76,11 @@ def optimised(
 
 
 def fixed(folder: Path) -> tuple[int, ...] | None:
-    return fixed_rungs(connect(f"sqlite:///{folder / 'study.db'}"), "demo").get(CASE.name)
+    return view(folder).facts.rungs
 
 
 def ends(folder: Path) -> str | None:
-    return reasons_to_end(connect(f"sqlite:///{folder / 'study.db'}"), "demo").get(CASE.name)
+    return view(folder).facts.ended
 
 
 def launched_at(watcher: Quiet) -> list[object]:

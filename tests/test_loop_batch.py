@@ -4,11 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests_loop import CASE, Quiet, bench, failed, measured, opened, reader, spec
+from tests_loop import CASE, Quiet, bench, failed, measured, opened, reader, spec, view
 
 from tuner.errors import TrainerError
-from tuner.export.database import connect
-from tuner.export.facts import fitted_batches
 from tuner.job import Job, Probe
 from tuner.loop import optimise
 from tuner.outcome import CaseOutcome, Ending
@@ -56,7 +54,8 @@ def test_two_probes_work_the_size_out_and_the_search_uses_it(tmp_path: Path) -> 
     assert outcome.ending is Ending.EXHAUSTED
     assert [config["batch"] for config in watcher.launched] == [48, 384, 1024, 1024]
     assert {config["num_envs"] for config in watcher.launched[:2]} == {8}
-    fitted = fitted_batches(connect(f"sqlite:///{tmp_path / 'study.db'}"), "demo")[CASE.name]
+    fitted = view(tmp_path).facts.batch
+    assert fitted is not None
     assert (fitted.size, fitted.per_sample_mib, fitted.free_mib) == (1024, pytest.approx(4.0), pytest.approx(9000.0))
     assert [(told.size, told.why) for told in watcher.fitted] == [(1024, str(fitted))]
     shown = {trial.config["batch"]: trial.probe.ineligible for trial in reader(tmp_path).trials()}

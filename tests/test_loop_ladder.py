@@ -16,6 +16,7 @@ from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Stop
 from tuner.purpose import RECOVER, SEARCH
 from tuner.search.searching import in_order
+from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 
 pytestmark = pytest.mark.early
@@ -74,7 +75,7 @@ def test_a_recovery_goes_down_the_batches(tmp_path: Path, name: str) -> None:
 
 def test_a_batch_above_one_that_ran_out_of_memory_is_not_launched(tmp_path: Path) -> None:
     study = batches("written", "n")
-    listed = [{"workers": 0, "n": rung} for rung in (1024, 2048, 512, 4096)]
+    listed: list[Config] = [{"workers": 0, "n": rung} for rung in (1024, 2048, 512, 4096)]
     purpose = replace(SEARCH, strategy=lambda space, *_: in_order(listed, space.ladder))
     _, watcher = optimised(tmp_path, study, "n", purpose=purpose)
     assert [config["n"] for config in watcher.launched] == [1024, 512]

@@ -9,7 +9,7 @@ import optuna
 import pytest
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
-from tests_loop import CASE, Quiet, WithSessions, bench, failed, measured, opened, reader, spec
+from tests_loop import CASE, Quiet, WithSessions, bench, failed, measured, opened, spec, view
 
 from tuner.errors import StoreError
 from tuner.job import Job
@@ -67,10 +67,10 @@ def optimised(
     return outcome, watcher, probed
 
 
-def front(folder: Path) -> list[tuple[Value, Value, bool | None]]:
+def front(folder: Path) -> list[tuple[Value, Value, bool]]:
     """Return rung and variant of each member, and whether a session measured it."""
-    members = reader(folder).fronts.get(CASE.name, [])
-    return [(one.config["num_envs"], one.config["agent_variant"], one.probe.warm) for one in members]
+    members = view(folder).front
+    return [(one.config["num_envs"], one.config["agent_variant"], one.is_warm) for one in members]
 
 
 def stored(folder: Path) -> optuna.Study:
@@ -86,7 +86,7 @@ def test_each_trial_carries_all_objectives_and_optuna_sees_the_same_front(tmp_pa
     assert kept.directions == [StudyDirection.MAXIMIZE] * 2
     assert kept.metric_names == ["min_avg_util", "samples_per_s"]
     assert {tuple(trial.values) for trial in kept.trials} >= {(88.0, 80.0), (40.0, 1920.0)}
-    assert {trial.number for trial in kept.best_trials} == {one.number for one in reader(tmp_path).fronts["walk"]}
+    assert {trial.number for trial in kept.best_trials} == {one.trial for one in view(tmp_path).front}
     assert front(tmp_path) == [(*member, False) for member in FRONT]
 
 

@@ -6,7 +6,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests_loop import CASE, Quiet, WithSessions, bench, busy, failed, measured, opened, reader, spec, states, watched
+import tests_loop
+from tests_loop import CASE, Quiet, WithSessions, bench, busy, failed, measured, opened, spec, states, watched
 
 from tuner.job import Job
 from tuner.loop import optimise
@@ -57,8 +58,8 @@ def optimised(
 
 
 def best(folder: Path) -> dict[str, object]:
-    trial = reader(folder).best[CASE.name]
-    return {"config": trial.config, "warm": trial.probe.warm, "value": trial.value}
+    found = tests_loop.best(folder)
+    return {"config": found.config, "warm": found.is_warm, "value": found.value}
 
 
 def test_all_are_probed_warm_and_the_best_again_cold(tmp_path: Path) -> None:
@@ -245,7 +246,7 @@ def test_recovery_goes_on_where_the_plain_command_fails_on_what_a_session_ran(tm
     assert outcome.why == "a config has run"
     assert [tuple(config.values()) for config, warm in probed if not warm][-1] == (16, "hiutil")
     assert best(tmp_path)["value"] == 16.0
-    assert reader(tmp_path).largest_ok == {CASE.name: 16}
+    assert tests_loop.view(tmp_path).largest_ok == 16
 
 
 @pytest.mark.parametrize(

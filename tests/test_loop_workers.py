@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tests_loop import CASE, Quiet, bench, busy, opened, reader, spec, states
+from tests_loop import CASE, Quiet, WithSessions, bench, best, busy, opened, reader, spec, states
 from tests_store import ask, case_study, ok, tell
 
 from tuner.job import Job
@@ -12,6 +12,9 @@ from tuner.kept.case import KeptCase
 from tuner.kept.names import LEASE
 from tuner.loop import optimise
 from tuner.outcome import CaseOutcome, Ending
+from tuner.probe.plan import ProbePlan
+from tuner.probe.result import ProbeResult
+from tuner.probe.stop import Stop
 from tuner.search.pruner import build_pruner
 from tuner.search.searching import by_drawing
 from tuner.store.database import Database
@@ -19,14 +22,21 @@ from tuner.store.leases import Lease
 from tuner.store.study import CaseStudy
 from tuner.workbench import Workbench
 
-ALONE = spec(search={"trials": 5, "seeds_per_variant": 2, "sampler": "tpe", "confirm_alone": True})
-
 
 def optimised(database: Database, desk: Workbench, wait: Callable[[], None] | None) -> tuple[CaseOutcome, Quiet]:
+    """Search the case; sessions probe where the trainer of the bench has sessions."""
     watcher = Quiet()
-    job = Job(bench=desk, database=database, probe=busy, watcher=watcher, interrupted=lambda: False, wait=wait)
+
+    def probe(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        return replace(busy(plan, stop), warm=plan.request is not None)
+
+    job = Job(bench=desk, database=database, probe=probe, watcher=watcher, interrupted=lambda: False, wait=wait)
     (outcome,) = optimise(job, [CASE])
     return outcome, watcher
+
+
+def with_sessions(folder: Path) -> Workbench:
+    return replace(bench(folder, spec()), trainer=WithSessions(spec().trainer))
 
 
 def as_another_worker(database: Database, desk: Workbench) -> CaseStudy:
@@ -47,19 +57,21 @@ def test_the_best_is_confirmed_when_the_probes_of_other_cases_have_ended(tmp_pat
     with opened(tmp_path) as database:
         neighbour = case_study(database, name="demo/run")
         theirs = ask(neighbour)
-        outcome, watcher = optimised(database, bench(tmp_path, ALONE), lambda: tell(neighbour, theirs, ok(1.0)))
+        outcome, watcher = optimised(database, with_sessions(tmp_path), lambda: tell(neighbour, theirs, ok(1.0)))
     assert (outcome.ending, outcome.probed) == (Ending.TARGET, 6)
     assert watcher.launched[-1] == max(watcher.launched[:-1], key=lambda config: int(config["num_envs"]))
-    best = reader(tmp_path).best["walk"]
-    assert (best.number, best.probe.beside, best.readings) == (5, 0, 1)
+    found = best(tmp_path)
+    assert (found.trial, found.is_warm, found.readings) == (5, False, 1)
 
 
 def test_a_command_that_does_not_wait_leaves_the_confirmation_to_others(tmp_path: Path) -> None:
     with opened(tmp_path) as database:
         ask(case_study(database, name="demo/run"))
-        outcome, _ = optimised(database, bench(tmp_path, ALONE), None)
-    assert outcome.probed == 5
-    assert states(tmp_path)["COMPLETE"] == 5
+        outcome, _ = optimised(database, with_sessions(tmp_path), None)
+    assert (outcome.ending, outcome.probed) == (Ending.ELSEWHERE, 5)
+    (row,) = (one for one in reader(tmp_path).rows if one.case == "walk")
+    assert row.best is not None
+    assert row.unconfirmed == row.best
 
 
 def test_a_worker_that_waits_takes_back_the_trial_of_a_worker_that_dies(tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ from sqlalchemy import insert
 
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
-from tuner.export.summary import summarise
 from tuner.export.write import export_study
 
 STUDY = "bench"
@@ -69,16 +68,16 @@ def main() -> None:
 
 def best(url: str) -> int:
     """best config of each case"""
-    return len(StudyReader(connect(url), STUDY).best)
+    return sum(case.best is not None for case in StudyReader(connect(url), STUDY).cases)
 
 
 def summary(url: str) -> int:
     """summary: best, counts by state and failure"""
-    return len(summarise(StudyReader(connect(url), STUDY)))
+    return len(StudyReader(connect(url), STUDY).rows)
 
 
 def every_trial(url: str) -> int:
-    """every trial, read and thrown away"""
+    """every trial"""
     return sum(1 for _ in StudyReader(connect(url), STUDY).trials())
 
 

@@ -103,7 +103,7 @@ def checked(url: str) -> list[str]:
     complete = [trial for trial in trials if trial.state.name == "COMPLETE"]
     twice = sum(count - 1 for count in Counter(launch_digest(trial.params) for trial in complete).values())
     missing = len(set(range(len(trials))) - {trial.number for trial in trials})
-    bare = sum(kept(trial).digest is None for trial in complete)
+    bare = sum(kept(trial).probe.digest is None for trial in complete)
     database.close()
     return [str(one) for one in (len(complete), taken_back, states["RUNNING"], missing, twice, bare)]
 

@@ -15,7 +15,6 @@ from benchmarks.fuzz.outputs import Output
 from tuner.errors import TunerError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
-from tuner.export.summary import summarise
 from tuner.export.write import export_study
 from tuner.kept.probe import KeptProbe, encode
 from tuner.probe.lines import LineSplitter
@@ -139,7 +138,7 @@ def resume(address: str) -> None:
 def show(address: str) -> None:
     """Read what `status` and `report` show."""
     reader = StudyReader(connect(address), "bench")
-    summarise(reader)
+    _ = reader.rows
     gather(reader, Path("none"))
 
 

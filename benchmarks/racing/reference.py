@@ -98,7 +98,7 @@ def main(
         date=datetime.now(UTC).date(),
         load="{:.1f} before the search, {:.1f} before the race, {:.1f} after it".format(*loads),
         printed="\n".join(line.rstrip() for line in printed.splitlines() if not line.startswith("database")),
-        grown=grown(reader(runs).races[CASE]),
+        grown=grown(reader(runs).cases[0].race),
     )
     out.write_text(page)
 

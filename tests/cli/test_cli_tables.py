@@ -7,7 +7,7 @@ from rich.console import Console
 from tests_summary import BEST, summary
 
 from tuner.cli.tables import fits, print_tables, summary_table
-from tuner.export.summary import CaseSummary
+from tuner.export.case import CaseSummary
 
 
 def test_a_best_with_several_measurements_says_so() -> None:

@@ -15,7 +15,6 @@ from tuner.cli.hints import (
     complaint,
     far_faster,
     learning_changed,
-    moved_by_others,
     notes,
     safe_rungs,
     script_of_best,
@@ -23,7 +22,7 @@ from tuner.cli.hints import (
     written,
 )
 from tuner.cli.options import RUNS
-from tuner.export.summary import Beside, Best, Faster
+from tuner.export.case import ConfigRow
 from tuner.job import Job
 from tuner.loop import optimise
 from tuner.outcome import CaseOutcome, Ending
@@ -44,29 +43,41 @@ from tuner.study.cases import Case
         ),
         (
             replace(BEST, vs_default=None, changes_learning=("agent_variant",)),
-            ["walk: the default has not been measured at this rung; agent_variant changes what is learnt"],
+            ["walk: the default has not been measured; agent_variant changes what is learnt"],
         ),
         (replace(BEST, changes_learning=()), []),
         (None, []),
     ],
 )
-def test_a_best_that_changes_learning_says_so(best: Best | None, lines: list[str]) -> None:
+def test_a_best_that_changes_learning_says_so(best: ConfigRow | None, lines: list[str]) -> None:
     assert learning_changed([summary(best)]) == lines
 
 
+def test_the_default_of_another_rung_is_named_where_that_of_the_best_was_not_measured() -> None:
+    best = replace(BEST, vs_default=None, changes_learning=("agent_variant",))
+    own = replace(BEST, trial=0, config={"num_envs": 64}, times=0.5)
+    (line,) = learning_changed([replace(summary(best), default=own)])
+    assert "2.00 times the samples/s of the default at num_envs=64 (#0)" in line
+
+
 def test_a_config_with_far_more_samples_is_pointed_out() -> None:
-    row = replace(summary(BEST), faster=Faster(trial=7, value=61.04, times=4.28))
+    row = replace(summary(BEST), faster=replace(BEST, trial=7, value=61.04, times=4.28))
     assert far_faster([row, summary(BEST), summary(None)]) == [
         "walk: #7 makes 4.3 times the best's samples/s, at 61.0 min_avg_util; `objective: samples_per_s` or "
         "`min_avg_util,samples_per_s`, in a study with another name, searches for such configs"
     ]
 
 
-def test_what_neighbours_move_is_said() -> None:
-    best = replace(BEST, error=0.5, beside=Beside(value=84.5, error=0.75, readings=2))
-    assert moved_by_others([summary(best), summary(BEST), summary(None)]) == [
-        "walk: alone the best measures 87.0 ± 0.5 min_avg_util; beside other probes it measured 84.5 ± 0.8 (2 trial(s))"
-    ]
+def test_notes_say_what_a_choice_gave_up_and_what_is_unconfirmed_and_replayed() -> None:
+    best = replace(BEST, value=97.60, error=0.32, changes_learning=())
+    top = replace(best, trial=1, value=97.63, error=0.39, times=0.53)
+    given_up, unconfirmed, replayed = (
+        notes([replace(summary(best), **facts)])
+        for facts in ({"instead_of": top}, {"unconfirmed": best}, {"replay_of": "walk.parquet of 2026-11-22"})
+    )
+    assert "97.60 ± 0.32 instead of 97.63 ± 0.39, for 1.9 times the samples/s" in given_up[0]
+    assert "unconfirmed: only sessions have measured it" in unconfirmed[0]
+    assert "replay of walk.parquet of 2026-11-22" in replayed[0]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_configs_train_and_the_same_command_adds_nothing(tuner: Tuner, tmp_path:
     assert "training num_envs" not in again
     table = "after, s"
     assert again[again.index(table) :] == out[out.index(table) :]
-    runs = StudyReader(connect(f"sqlite:///{tmp_path}/runs/demo/study.db"), "demo").races["walk"]
+    runs = StudyReader(connect(f"sqlite:///{tmp_path}/runs/demo/study.db"), "demo").cases[0].race
     assert [(run.config["num_envs"], run.seed, bool(run.curve)) for run in runs] == [(64, 0, True), (32, 0, True)]
 
 
@@ -39,7 +39,7 @@ def test_a_dry_run_names_the_configs_and_the_rounds_and_trains_nothing(tuner: Tu
     assert "num_envs=32: most samples/s, trial #1" in out
     assert "each config has agent_variant=default" in out
     assert out.endswith("round 1: 2 configs, 2 seed(s) of 900 s each\n")
-    assert not StudyReader(connect(f"sqlite:///{tmp_path}/runs/demo/study.db"), "demo").races
+    assert not StudyReader(connect(f"sqlite:///{tmp_path}/runs/demo/study.db"), "demo").cases[0].race
     code, _, err = tuner(*asked, "--trial", 77)
     assert code == 2
     assert "--trial 77: walk has no measured trial of this number; trials.tsv lists them" in err

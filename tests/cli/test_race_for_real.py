@@ -7,7 +7,7 @@ import pytest
 from tests_cli import Tuner
 from tests_docs import ROOT
 
-from benchmarks.racing.reference import CASE, also, reader
+from benchmarks.racing.reference import also, reader
 
 pytestmark = [pytest.mark.minutes, pytest.mark.timeout(1200)]
 HOURS = 0.06
@@ -20,7 +20,7 @@ def test_the_bundled_trainers_configs_race_and_one_learns_most(tuner: Tuner, tmp
     assert code == 0, out + err
     code, out, err = tuner("race", *place, "--hours", HOURS, "--seeds", 2, *also(reader(tmp_path)))
     assert code == 0, out + err
-    runs = reader(tmp_path).races[CASE]
+    runs = reader(tmp_path).cases[0].race
     assert not any(run.failure for run in runs)
     made = Counter(tuple(run.config.items()) for run in runs)
     assert len(made) >= 4

@@ -28,7 +28,7 @@ def add(
 
 
 def fronts(database: "FilledDatabase") -> dict[str, list[int]]:
-    return {name: [one.number for one in members] for name, members in reader(database).fronts.items()}
+    return {case.name: [one.trial for one in case.front] for case in reader(database).cases if case.front}
 
 
 def test_a_front_holds_what_no_other_config_beats(any_database: "FilledDatabase") -> None:
@@ -42,8 +42,8 @@ def test_a_front_holds_what_no_other_config_beats(any_database: "FilledDatabase"
     add(any_database, second, 8, 10.0, 1.0, ineligible="only 1 % of device memory stayed free")
     add(any_database, second, 16, 5.0, 0.5)
     assert fronts(any_database) == {"add_pi_plus": [1, 2, 0], "amp_pi_plus": [1]}
-    best = reader(any_database).best
-    assert {name: trial.number for name, trial in best.items()} == {"add_pi_plus": 1, "amp_pi_plus": 1}
+    best = {case.name: case.best.trial for case in reader(any_database).cases if case.best}
+    assert best == {"add_pi_plus": 1, "amp_pi_plus": 1}
 
 
 def test_among_equals_in_the_first_objective_the_best_has_most_of_the_second(database: "FilledDatabase") -> None:
@@ -51,7 +51,7 @@ def test_among_equals_in_the_first_objective_the_best_has_most_of_the_second(dat
     add(database, case, 8, 70.0, 300.0)
     add(database, case, 16, 70.0, 400.0)
     assert fronts(database) == {"add_pi_plus": [1]}
-    assert reader(database).best["add_pi_plus"].number == 1
+    assert [case.best and case.best.trial for case in reader(database).cases] == [1]
 
 
 def test_a_config_tried_cold_is_judged_by_that_alone(any_database: "FilledDatabase") -> None:

@@ -7,9 +7,9 @@ import pytest
 from tuner.errors import StoreError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
-from tuner.export.records import Tally
 from tuner.kept.names import PROBE
 from tuner.kept.probe import KeptProbe
+from tuner.search.standing import Standing
 
 if TYPE_CHECKING:
     from conftest import FilledDatabase
@@ -19,35 +19,42 @@ def reader(database: "FilledDatabase", study: str = "pi_plus") -> StudyReader:
     return StudyReader(connect(database.url), study)
 
 
+def best(database: "FilledDatabase", case: str = "add_pi_plus") -> Standing:
+    found = reader(database).case(case)
+    assert found is not None
+    assert found.best is not None
+    return found.best
+
+
 def test_best_is_the_highest_value_of_each_case(any_database: "FilledDatabase") -> None:
     first, second = any_database.case("add_pi_plus"), any_database.case("amp_pi_plus")
     any_database.add(first, {"num_envs": 256}, utils=(50.0, 52.0))
     any_database.add(first, {"num_envs": 512}, utils=(60.0, 62.0))
     any_database.add(first, {"num_envs": 1024}, status="gpu_oom")
     any_database.add(second, {"num_envs": 128}, utils=(9.0, 9.5))
-    best = reader(any_database).best
-    assert {name: (trial.number, trial.value) for name, trial in best.items()} == {
+    found = {case.name: case.best for case in reader(any_database).cases}
+    assert {name: (one.trial, one.value) for name, one in found.items() if one} == {
         "add_pi_plus": (1, 60.0),
         "amp_pi_plus": (0, 9.0),
     }
-    assert best["add_pi_plus"].config == {"num_envs": 512}
+    assert best(any_database).config == {"num_envs": 512}
 
 
 def test_the_earliest_of_equal_trials_is_best(any_database: "FilledDatabase") -> None:
     case = any_database.case("add_pi_plus")
     for util in (40.0, 60.0, 60.0):
         any_database.add(case, utils=(util, util))
-    assert reader(any_database).best["add_pi_plus"].number == 1
+    assert best(any_database).trial == 1
 
 
 def test_what_a_session_measured_is_best_only_where_nothing_was_measured_cold(any_database: "FilledDatabase") -> None:
     case = any_database.case("add_pi_plus")
     any_database.add(case, utils=(70.0, 70.0), warm=True)
     any_database.add(case, utils=(80.0, 80.0), warm=True)
-    assert reader(any_database).best["add_pi_plus"].number == 1
+    assert best(any_database).trial == 1
     any_database.add(case, utils=(60.0, 60.0), warm=False)
     any_database.add(case, utils=(50.0, 50.0))
-    assert reader(any_database).best["add_pi_plus"].number == 2
+    assert best(any_database).trial == 2
 
 
 def test_the_best_has_the_highest_mean_of_its_cold_readings(any_database: "FilledDatabase") -> None:
@@ -58,12 +65,12 @@ def test_the_best_has_the_highest_mean_of_its_cold_readings(any_database: "Fille
     any_database.add(case, utils=(70.0, 70.0), digest="once")
     any_database.add(case, utils=(90.0, 90.0), digest="now and then")
     any_database.add(case, status="gpu_oom", digest="now and then")
-    best = reader(any_database).best["add_pi_plus"]
-    assert (best.number, best.value, best.readings) == (4, 70.0, 1)
+    found = best(any_database)
+    assert (found.trial, found.value, found.readings) == (4, 70.0, 1)
     any_database.add(case, utils=(79.0, 79.0), digest="often")
-    best = reader(any_database).best["add_pi_plus"]
-    assert (best.number, best.value, best.readings) == (7, 71.5, 4)
-    assert best.probe.out_dir == "runs/pi_plus/7"
+    found = best(any_database)
+    assert (found.trial, found.value, found.readings) == (7, 71.5, 4)
+    assert found.trials[-1].probe.out_dir == "runs/pi_plus/7"
 
 
 def test_what_the_plain_command_fails_on_for_good_is_neither_best_nor_safe(any_database: "FilledDatabase") -> None:
@@ -72,61 +79,49 @@ def test_what_the_plain_command_fails_on_for_good_is_neither_best_nor_safe(any_d
         any_database.add(case, {"num_envs": rung}, utils=(util, util), digest=str(rung), warm=True)
     any_database.add(case, {"num_envs": 1024}, status="crash", digest="1024")
     any_database.add(case, {"num_envs": 512}, status="port_in_use", digest="512", retry=True)
-    study = reader(any_database)
-    assert (study.best["add_pi_plus"].number, study.largest_ok) == (1, {"add_pi_plus": 512})
+    (found,) = reader(any_database).cases
+    assert (best(any_database).trial, found.largest_ok) == (1, 512)
     any_database.add(case, {"num_envs": 1024}, utils=(75.0, 75.0), digest="1024")
-    study = reader(any_database)
-    assert (study.best["add_pi_plus"].number, study.largest_ok) == (5, {"add_pi_plus": 1024})
+    (found,) = reader(any_database).cases
+    assert (best(any_database).trial, found.largest_ok) == (5, 1024)
 
 
-def test_tallies_count_states_statuses_and_seconds(any_database: "FilledDatabase") -> None:
+def test_a_case_counts_how_its_trials_ended_and_their_seconds(any_database: "FilledDatabase") -> None:
     case = any_database.case("add_pi_plus")
     any_database.case("amp_pi_plus")
     any_database.add(case, utils=(50.0, 50.0), total_s=10.5)
-    any_database.add(case, utils=(50.0, 50.0), total_s=20.0)
+    any_database.add(case, utils=(50.0, 50.0), total_s=20.0, ineligible="too little memory")
     any_database.add(case, status="gpu_oom", total_s=None)
     any_database.add(case, status="pruned", total_s=4.0)
     any_database.add(case, status="nccl", total_s=1.0)
-    any_database.add(case, utils=(50.0, 50.0), total_s=9.0, host={})
     any_database.running(case)
-    tallies = reader(any_database).tallies
-    assert tallies["amp_pi_plus"] == []
-    here = "GPU-a, GPU-b"
-    assert set(tallies["add_pi_plus"]) == {
-        Tally(state="COMPLETE", status="ok", trials=2, probe_s=30.5, measured_on=here),
-        Tally(state="COMPLETE", status="ok", trials=1, probe_s=9.0, measured_on=None),
-        Tally(state="PRUNED", status="gpu_oom", trials=1, probe_s=0.0, measured_on=here),
-        Tally(state="PRUNED", status="pruned", trials=1, probe_s=4.0, measured_on=here),
-        Tally(state="FAIL", status="nccl", trials=1, probe_s=1.0, measured_on=here),
-        Tally(state="RUNNING", status=None, trials=1, probe_s=0.0),
-    }
+    first, second = reader(any_database).cases
+    assert first.counts == {"ok": 1, "ineligible": 1, "gpu_oom": 1, "pruned": 1, "nccl": 1}
+    assert (first.finished, first.probe_s, first.commonest_failure) == (5, 35.5, "gpu_oom")
+    assert (second.counts, second.status) == ({}, "no_trials")
 
 
-def test_trials_come_whole_and_in_order_across_pages(any_database: "FilledDatabase") -> None:
+def test_a_trial_whose_process_is_gone_was_interrupted(database: "FilledDatabase") -> None:
+    database.running(database.case("add_pi_plus"))
+    for is_held, counts in ((True, (1, 0)), (False, (0, 1))):
+        (row,) = StudyReader(connect(database.url), "pi_plus", is_held=lambda _, held=is_held: held).rows
+        assert (row.running, row.interrupted) == counts
+
+
+def test_trials_come_whole_and_in_order(any_database: "FilledDatabase") -> None:
     first, second = any_database.case("add_pi_plus"), any_database.case("amp_pi_plus")
-    for util in (1.0, 2.0, 3.0, 4.0, 5.0):
+    for util in (1.0, 2.0, 3.0):
         any_database.add(first, {"num_envs": 32}, utils=(util, util))
         any_database.add(second, {"num_envs": 64}, utils=(util, util))
-    trials = list(reader(any_database).trials(page_trials=2))
+    trials = list(reader(any_database).trials())
     assert [(trial.case, trial.number, trial.value) for trial in trials] == [
-        *(("add_pi_plus", number, number + 1.0) for number in range(5)),
-        *(("amp_pi_plus", number, number + 1.0) for number in range(5)),
+        *(("add_pi_plus", number, number + 1.0) for number in range(3)),
+        *(("amp_pi_plus", number, number + 1.0) for number in range(3)),
     ]
     assert {trial.case: trial.config for trial in trials} == {
         "add_pi_plus": {"num_envs": 32},
         "amp_pi_plus": {"num_envs": 64},
     }
-
-
-@pytest.mark.parametrize(("keeps", "known"), [(0, 3), (1, 3), (2, 2)])
-def test_a_reader_that_may_keep_all_trials_reads_them_once(database: "FilledDatabase", keeps: int, known: int) -> None:
-    case = database.case("add_pi_plus")
-    database.add(case, {"num_envs": 256}, utils=(50.0, 52.0))
-    database.add(case, {"num_envs": 512}, utils=(50.0, 52.0))
-    study = StudyReader(connect(database.url), "pi_plus", keeps=keeps)
-    assert len(study.tallies["add_pi_plus"]) == 1
-    database.add(case, {"num_envs": 1024}, utils=(50.0, 52.0))
-    assert len(list(study.trials())) == known
 
 
 def test_a_running_trial_has_no_probe_and_starts_in_utc(any_database: "FilledDatabase") -> None:
@@ -181,9 +176,9 @@ def test_what_is_damaged_or_another_program_s_is_left_out_and_counted(any_databa
     case.add_trial(optuna.trial.create_trial(value=98.0))
     case.ask()
     known = reader(any_database)
-    assert known.left_out == {"add_pi_plus": 7, "amp_pi_plus": 0}
+    assert [case.left_out for case in known.cases] == [7, 0]
     assert [trial.number for trial in known.trials()] == [0, 0]
-    assert known.best["add_pi_plus"].value == 50.0
+    assert best(any_database).value == 50.0
 
 
 def test_a_record_of_another_version_that_holds_odd_text_is_read(any_database: "FilledDatabase") -> None:
@@ -195,6 +190,10 @@ def test_a_record_of_another_version_that_holds_odd_text_is_read(any_database: "
     assert trial.probe.failure.detail == "gr\ufffdsse\ufffd"
 
 
+def vs_default(database: "FilledDatabase") -> list[float | None]:
+    return [case.vs_default(case.best) for case in reader(database).cases if case.best]
+
+
 DEFAULTS = [{"num_envs": rung, "agent_variant": "default", "pruner_patience": 3} for rung in (256, 512)]
 
 
@@ -203,7 +202,7 @@ def test_the_best_s_samples_stand_beside_those_of_its_rung_s_default(any_databas
     for rung, speed in ((256, 50000.0), (512, 80000.0)):
         any_database.add(case, DEFAULTS[rung == 512], utils=(30.0, 30.0), samples_per_s=speed)
     any_database.add(case, {"num_envs": 512, "agent_variant": "hiutil"}, utils=(60.0, 62.0), samples_per_s=20000.0)
-    assert reader(any_database).vs_default == {"add_pi_plus": 0.25}
+    assert vs_default(any_database) == [0.25]
 
 
 def test_of_several_defaults_the_mean_of_the_cold_ones_counts_pruned_ones_too(database: "FilledDatabase") -> None:
@@ -215,7 +214,7 @@ def test_of_several_defaults_the_mean_of_the_cold_ones_counts_pruned_ones_too(da
     database.add(case, DEFAULTS[1], status="gpu_oom", samples_per_s=1.0)
     database.add(case, {**DEFAULTS[1], "num_workers": 2}, utils=(31.0, 31.0), samples_per_s=2.0)
     database.add(case, {"num_envs": 512, "agent_variant": "hiutil"}, utils=(60.0, 62.0), samples_per_s=20000.0)
-    assert reader(database).vs_default == {"add_pi_plus": 0.5}
+    assert vs_default(database) == [0.5]
 
 
 @pytest.mark.parametrize("defaults", [[], DEFAULTS])
@@ -226,4 +225,4 @@ def test_without_a_measured_default_there_is_nothing_to_compare_with(
     database.case("amp_pi_plus", defaults=defaults)
     database.add(case, DEFAULTS[0], utils=(30.0, 30.0))
     database.add(case, {"num_envs": 512, "agent_variant": "hiutil"}, utils=(60.0, 62.0))
-    assert reader(database).vs_default == {}
+    assert vs_default(database) == [None]

@@ -1,9 +1,17 @@
+import random
 from typing import TYPE_CHECKING
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tuner.export.bound import Bound, Profile
+from tuner.export.case import CaseSummary, CaseView, ConfigRow
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
-from tuner.export.summary import Best, CaseSummary, summarise
+from tuner.kept.case import KeptCase
+from tuner.kept.probe import KeptProbe
+from tuner.kept.trial import KeptTrial
+from tuner.study.space import Config
 
 if TYPE_CHECKING:
     from conftest import FilledDatabase
@@ -21,7 +29,7 @@ def test_every_case_has_its_best_and_its_counts(database: "FilledDatabase") -> N
     database.add(first, {"num_envs": 32, "agent_variant": "hiutil"}, status="interrupted")
     database.running(first)
     database.add(second, {"num_envs": 2048}, status="hang")
-    best = Best(
+    best = ConfigRow(
         trial=0,
         value=61.0,
         error=0.5,
@@ -30,8 +38,9 @@ def test_every_case_has_its_best_and_its_counts(database: "FilledDatabase") -> N
         samples_per_s=15000.126,
         vs_default=None,
         changes_learning=(),
+        times=1.0,
     )
-    summaries = summarise(StudyReader(connect(database.url), "pi_plus"))
+    summaries = StudyReader(connect(database.url), "pi_plus").rows
     assert summaries == [
         CaseSummary(
             case="add_pi_plus",
@@ -69,30 +78,67 @@ def test_the_best_says_what_it_changes_and_makes_of_default(database: "FilledDat
     case = database.case("add_pi_plus", defaults=[default], learning=["agent_variant"])
     database.add(case, default, utils=(50.0, 51.0), samples_per_s=60000.0)
     database.add(case, {**default, "agent_variant": "hiutil"}, utils=(61.0, 63.0), samples_per_s=15000.0)
-    (summary,) = summarise(StudyReader(connect(database.url), "pi_plus"))
+    (summary,) = StudyReader(connect(database.url), "pi_plus").rows
     assert summary.best is not None
     assert (summary.best.vs_default, summary.best.changes_learning) == (0.25, ("agent_variant",))
 
 
 def test_a_case_just_started_has_no_trials(database: "FilledDatabase") -> None:
     database.running(database.case("add_pi_plus"))
-    (summary,) = summarise(StudyReader(connect(database.url), "pi_plus"))
+    (summary,) = StudyReader(connect(database.url), "pi_plus").rows
     assert (summary.status, summary.failed, summary.running) == ("no_trials", 0, 1)
 
 
-def test_the_best_stands_beside_what_it_measured_beside_other_probes(database: "FilledDatabase") -> None:
-    alone, never = database.case("add_pi_plus"), database.case("amp_pi_plus")
-    same = {"config": {"num_envs": 1024}, "digest": "same"}
-    for util, beside in ((70.0, 3), (74.0, 1), (75.0, 0)):
-        database.add(
-            alone, utils=(util,), metrics={"min_avg_util": util, "min_avg_util_se": 3.0}, beside=beside, **same
-        )
-    database.add(never, utils=(80.0,), beside=2, total_batch=64.0, **same)
-    one, other = summarise(StudyReader(connect(database.url), "pi_plus"))
-    assert one.best is not None
-    assert other.best is not None
-    assert (one.best.value, one.best.readings) == (75.0, 1)
-    assert one.best.beside is not None
-    assert (one.best.beside.value, one.best.beside.readings) == (72.0, 2)
-    assert one.best.beside.error is not None
-    assert (other.best.value, other.best.beside, other.best.total_batch) == (80.0, None, 64.0)
+def test_a_config_measured_beside_others_and_alone_has_one_mean_everywhere(database: "FilledDatabase") -> None:
+    """Earlier versions counted the probes beside a probe; the count is ignored."""
+    case = database.case("add_pi_plus")
+    for util, beside in ((85.0, 3), (95.0, 0)):
+        database.add(case, {"num_envs": 1024}, utils=(util,), beside=beside, total_batch=64.0)
+    (view,) = StudyReader(connect(database.url), "pi_plus").cases
+    assert view.best is not None
+    assert (view.best.value, view.best.readings, [one.value for one in view.configs]) == (90.0, 2, [90.0])
+
+
+def test_a_default_of_another_rung_stands_in_for_one_that_was_not_measured(database: "FilledDatabase") -> None:
+    defaults = [{"num_envs": rung} for rung in (64, 128)]
+    case = database.case("add_pi_plus", defaults=defaults)
+    database.add(case, {"num_envs": 64}, utils=(50.0,), samples_per_s=100.0)
+    database.add(case, {"num_envs": 128, "batch": 2}, utils=(70.0,), samples_per_s=200.0)
+    (row,) = StudyReader(connect(database.url), "pi_plus").rows
+    assert row.best is not None
+    assert row.default is not None
+    assert (row.best.trial, row.best.vs_default, row.default.trial, row.default.times) == (1, None, 0, 0.5)
+
+
+def test_a_replay_names_its_table(database: "FilledDatabase") -> None:
+    database.case("add_pi_plus", trainer={"name": "mimickit", "recorded": "2026-11-22"})
+    (row,) = StudyReader(connect(database.url), "pi_plus").rows
+    assert row.replay_of == "add_pi_plus.parquet of 2026-11-22"
+
+
+STATUSES = st.lists(st.sampled_from(["ok", "pruned", "gpu_oom", "nccl", "hang", "interrupted"]), max_size=12)
+
+
+@given(STATUSES, st.randoms())
+def test_the_commonest_failure_has_most_trials_whatever_the_order(statuses: list[str], chance: random.Random) -> None:
+    def commonest(told: list[str]) -> str | None:
+        trials = [KeptTrial(state="FAIL", probe=KeptProbe(status=status)) for status in told]
+        return CaseView(name="walk", trials=trials).commonest_failure
+
+    found = commonest(statuses)
+    assert commonest(chance.sample(statuses, len(statuses))) == found
+    failed = [one for one in statuses if one not in {"ok", "pruned", "interrupted"}]
+    if failed:
+        assert found == min(set(failed), key=lambda kind: (-failed.count(kind), kind))
+    else:
+        assert found == ("interrupted" if "interrupted" in statuses else None)
+
+
+def test_what_changes_learning_is_what_differs_from_the_rung_s_default() -> None:
+    default: Config = {"num_envs": 64, "agent_variant": "default", "num_workers": 0, "batch_size": 4}
+    kept = KeptCase(defaults=(default,), learning=("agent_variant", "batch_size", "update_epochs"))
+    case = CaseView(name="walk", kept=kept)
+    hiutil = {"num_envs": 64, "agent_variant": "hiutil", "update_epochs": 20, "batch_size": 2, "num_workers": 4}
+    assert case.changes_learning(hiutil) == ("agent_variant", "update_epochs", "batch_size")
+    assert case.changes_learning({**default, "num_workers": 4}) == ()
+    assert CaseView(name="walk").changes_learning(hiutil) == ()

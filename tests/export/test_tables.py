@@ -8,6 +8,7 @@ from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.export.tables import all_trials, best_by_case, case_manifest, method_summary
 from tuner.export.tsv import PIECE_ROWS, Sheet, tsv
+from tuner.study.launch import launch_digest
 
 if TYPE_CHECKING:
     from conftest import FilledDatabase
@@ -92,7 +93,7 @@ def test_best_by_case_starts_with_the_fixed_columns(database: "FilledDatabase") 
         "source": "nvml",
         "trials": "2",
         "trial": "1",
-        "digest": "digest1",
+        "digest": launch_digest(HIUTIL),
         "measured": "cold",
         "measured_on": "GPU-a, GPU-b",
         "readings": "1",

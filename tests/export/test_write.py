@@ -1,8 +1,6 @@
 import errno
-import gc
 import os
 import resource
-from contextlib import suppress
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -10,7 +8,6 @@ from typing import TYPE_CHECKING, NoReturn
 import pandas as pd
 import pytest
 
-from tuner.collecting import uncollected
 from tuner.errors import OutputError, StoreError
 from tuner.export.write import EXPORTERS, export_study, prepare_folder, write_files
 
@@ -133,16 +130,3 @@ def test_what_a_killed_export_left_is_removed_and_what_another_writes_is_not(tmp
         flock(file, LOCK_EX)
         (table,) = write_files(tmp_path, {"trials.tsv": [b"trial\n"]})
     assert {*tmp_path.iterdir()} == {table, written, *others}
-
-
-@pytest.mark.parametrize("runs", [True, False])
-def test_the_garbage_collector_runs_again_as_before(runs: bool) -> None:
-    before = gc.isenabled()
-    (gc.enable if runs else gc.disable)()
-    try:
-        with suppress(OutputError), uncollected():
-            assert not gc.isenabled()
-            raise OutputError("full")
-        assert gc.isenabled() is runs
-    finally:
-        (gc.enable if before else gc.disable)()

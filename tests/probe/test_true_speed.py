@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests_probe import iterations, probe
@@ -22,7 +23,7 @@ TOTALS = LinePatterns(patterns=(r"it (?P<iteration>\d+) samples (?P<samples>\d+)
 BARS = LinePatterns(patterns=PRESETS["tqdm"].progress, samples_per_iteration=8)
 
 
-def measured(lines: Lines, patterns: LinePatterns, **limits: float) -> ProbeResult:
+def measured(lines: Lines, patterns: LinePatterns, **limits: Any) -> ProbeResult:
     """Return what a study of utilisation keeps of such a trainer."""
     spec = ProbeSpec.model_validate(limits)
 

@@ -15,20 +15,20 @@ from tuner.store.races import RaceRuns
 def test_the_configs_of_a_race_differ_in_kind(tmp_path: Path) -> None:
     found = searched(tmp_path, rungs=[64, 32, 16], variants=["hiutil", "default"])
     (case,) = found.cases
-    by_kind = {one.kind: (one.config["agent_variant"], one.config["num_envs"]) for one in entrants(found, case)}
+    by_kind = {one.kind: (one.config["agent_variant"], one.config["num_envs"]) for one in entrants(case)}
     assert by_kind == {
         "best of the search": ("hiutil", 64),
         "most samples/s": ("default", 32),
         "default": ("default", 64),
         "between": ("hiutil", 32),
     }
-    assert entrants(found, case)[0].measured == {"min_avg_util": 95.0, "samples_per_s": 100.0}
+    assert entrants(case)[0].measured == {"min_avg_util": 95.0, "samples_per_s": 100.0}
 
 
 def test_a_race_needs_two_configs(tmp_path: Path) -> None:
     found = searched(tmp_path, rungs=[64], variants=["default"])
     with pytest.raises(StoreError, match="a race of walk needs two configs"):
-        entrants(found, found.cases[0])
+        entrants(found.cases[0])
 
 
 def test_the_table_of_the_best_names_the_winner_of_the_race(tmp_path: Path) -> None:

@@ -1,33 +1,32 @@
 """What each parameter changes, by configs that differ in this parameter alone."""
 
 import math
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.report.configs import Point
-from tuner.report.effects import effects
+from tuner.kept.probe import KeptProbe
+from tuner.kept.trial import KeptTrial
+from tuner.report.effects import Effect
+from tuner.report.effects import effects as effects_of
+from tuner.search.standing import Standing
 from tuner.study.space import Config
+
+Point = tuple[Standing, bool]
+"""A measured config, and whether it is the best."""
 
 
 def point(
     config: Config, value: float, *, error: float | None = 1.0, speed: float = 100.0, best: bool = False
 ) -> Point:
-    return Point(
-        trial=0,
-        config=config,
-        value=value,
-        error=error,
-        samples_per_s=speed,
-        sm_pct=None,
-        rung=None,
-        mem_share_pct=None,
-        readings=1,
-        is_best=best,
-        is_eligible=True,
-        on_front=False,
-    )
+    trial = KeptTrial(config=config, probe=KeptProbe(status="ok"))
+    return Standing(trials=(trial,), values=(value,), error=error, samples_per_s=speed), best
+
+
+def effects(points: Sequence[Point]) -> list[Effect]:
+    return effects_of([one for one, _ in points], next((one for one, is_best in points if is_best), None))
 
 
 def test_only_configs_that_differ_in_one_parameter_are_compared() -> None:

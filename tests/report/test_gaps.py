@@ -134,7 +134,7 @@ def test_hosts_with_another_number_of_devices_and_damaged_records_cost_no_report
         trial.set_user_attr(PROBE, damaged)
         case.tell(trial, 1.0)
     facts = only(report(database, tmp_path))
-    assert [point.value for point in facts.points] == [70.0]
+    assert [point.value for point in facts.points] == [60.0]
     assert facts.summary.left_out == 3
 
 

@@ -13,12 +13,11 @@ import pytest
 from tuner.errors import EmptyStoreError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
-from tuner.export.summary import Beside
 from tuner.kept.race import KeptRun
 from tuner.report.facts import CaseFacts, StudyFacts, gather
 from tuner.report.page import render
 from tuner.report.pictures import pictures
-from tuner.report.words import explained, faster, headline, limit, verdict, when_found
+from tuner.report.words import explained, headline, limit, verdict, when_found
 
 
 def test_a_stranger_reads_what_is_best_and_what_else_there_is(cases: dict[str, CaseFacts]) -> None:
@@ -28,22 +27,41 @@ def test_a_stranger_reads_what_is_best_and_what_else_there_is(cases: dict[str, C
         "agent_variant, update_epochs, batch_size change what is learnt. "
         "Trial #9 makes 4.3 times as many samples/s as the best, at 88.1 ± 1.4: num_envs=32768 agent_variant=default."
     )
-    assert faster(cases["amp_pi_plus"]) is None
+    rival = cases["amp_pi_plus"].summary.faster
+    assert rival is not None
+    assert f"Trial #{rival.trial} makes 7.2 times" in verdict(cases["amp_pi_plus"])
 
 
-def test_a_stranger_reads_the_total_batch_and_what_neighbours_move(cases: dict[str, CaseFacts]) -> None:
+def test_a_stranger_reads_the_total_batch_what_was_given_up_and_what_is_unconfirmed(
+    cases: dict[str, CaseFacts],
+) -> None:
     case = cases["amp_pi_plus"]
-    assert case.summary.best is not None
-    best = replace(case.summary.best, total_batch=4096.0, beside=Beside(value=90.0, error=1.25, readings=2))
-    said = verdict(replace(case, summary=replace(case.summary, best=best)))
-    assert " Its total batch is 4,096. Beside other probes it measured 90.0 ± 1.2. " in f"{said} "
+    best = case.summary.best
+    assert best is not None
+    row = replace(
+        case.summary,
+        best=replace(best, trial=2, value=97.60, error=0.32, total_batch=4096.0),
+        instead_of=replace(best, trial=1, value=97.63, error=0.39, times=0.52),
+        unconfirmed=replace(best, trial=9, value=98.7, error=0.5),
+    )
+    said = verdict(replace(case, summary=row))
+    assert "97.60 ± 0.32 instead of 97.63 ± 0.39, for 1.9 times the samples/s" in said
+    assert "unconfirmed: #9 measured 98.70 ± 0.50 in sessions" in said
+    assert " Its total batch is 4,096. " in said
 
 
 def test_a_default_that_only_sessions_measured_higher_is_explained(cases: dict[str, CaseFacts]) -> None:
     case = cases["amp_pi_plus"]
-    assert case.default is not None
-    higher = replace(case, default=replace(case.default, value=97.0, is_warm=True))
-    assert "2.0 points below the default of its rung (which was measured in sessions alone)" in verdict(higher)
+    assert case.summary.default is not None
+    higher = replace(case.summary, default=replace(case.summary.default, value=97.0, measured="warm"))
+    said = verdict(replace(case, summary=higher))
+    assert "2.0 points below the default of its rung (which was measured in sessions alone)" in said
+
+
+def test_a_replayed_study_says_so(study: StudyFacts) -> None:
+    first, *others = study.cases
+    replayed = replace(first, summary=replace(first.summary, replay_of="walk.parquet of 2026-11-22"))
+    assert "replay of walk.parquet of 2026-11-22" in explained(replace(study, cases=(replayed, *others)))
 
 
 def test_a_stranger_reads_what_limits_a_case_and_what_to_do(cases: dict[str, CaseFacts]) -> None:
@@ -94,10 +112,9 @@ def test_the_head_counts_the_trainable_cases(study: StudyFacts) -> None:
 
 
 def test_the_front_holds_what_no_other_config_beats_in_both(cases: dict[str, CaseFacts]) -> None:
-    points = [point for case in cases.values() for point in case.points]
-    assert any(not point.on_front for point in points)
+    assert any(not case.on_front(point) for case in cases.values() for point in case.points)
     for case in cases.values():
-        for point in (one for one in case.points if one.on_front):
+        for point in (one for one in case.points if case.on_front(one)):
             better = [one for one in case.points if one.value > point.value]
             assert all((one.samples_per_s or 0.0) < (point.samples_per_s or 0.0) for one in better)
 
@@ -113,7 +130,7 @@ def test_memory_is_predicted_to_end_where_facts_about_the_card_say(cases: dict[s
     line = cases["deepmimic_pi_plus_ppo"].memory
     assert line is not None
     assert line.end == pytest.approx(40_000, rel=0.1)  # 2.5 GiB and 3.47 MiB for each environment, of 140.4 GiB
-    measured = {one.rung or 0: one.mem_share_pct for one in cases["deepmimic_pi_plus_ppo"].points}
+    measured = {one.rung or 0: one.memory_share_pct for one in cases["deepmimic_pi_plus_ppo"].points}
     drawn = np.interp(np.log([*measured]), np.log(line.rungs), line.shares)  # the axis of the rungs is logarithmic
     assert drawn == pytest.approx([*measured.values()], abs=6.0)
 

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.export.records import TrialRecord
 from tuner.kept.probe import KeptProbe
+from tuner.kept.trial import KeptTrial
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure
 from tuner.report.spending import found_at, spent, steps, waited
+from tuner.search.standing import Standing
 from tuner.study.space import Config
 
 NOON = datetime(2026, 11, 21, 12)
@@ -28,9 +29,7 @@ probes = st.builds(
 
 @given(st.lists(probes, max_size=5), st.integers(1, 8), st.none() | st.integers(0, 5))
 def test_no_second_is_counted_twice(probes: list[KeptProbe], devices: int, found: int | None) -> None:
-    trials = [
-        TrialRecord(case="c", number=number, state="COMPLETE", probe=probe) for number, probe in enumerate(probes)
-    ]
+    trials = [KeptTrial(case="c", number=number, state="COMPLETE", probe=probe) for number, probe in enumerate(probes)]
     parts = spent(trials, devices, found)
     assert sum(one.whole_s for one in parts) == pytest.approx(sum(devices * (one.total_s or 0.0) for one in probes))
     assert all(one.whole_s > 0.0 for one in parts)
@@ -38,13 +37,14 @@ def test_no_second_is_counted_twice(probes: list[KeptProbe], devices: int, found
         assert not any(one.after_s for one in parts)
 
 
-def trial(number: int, rung: int, value: float, took_s: float = 60.0, waited_s: float = 0.0) -> TrialRecord:
+def trial(number: int, rung: int, value: float, took_s: float = 60.0, waited_s: float = 0.0) -> KeptTrial:
     config: Config = {"num_envs": rung, "pruner_patience": number % 3}
-    return TrialRecord(
+    return KeptTrial(
         case="c",
         number=number,
         state="COMPLETE",
-        value=value,
+        config=config,
+        values=(value,),
         started=NOON,
         completed=NOON + timedelta(seconds=took_s + waited_s),
         probe=KeptProbe(status="ok", config=config, total_s=took_s, start_up_s=20.0, window_s=30.0),
@@ -53,10 +53,10 @@ def trial(number: int, rung: int, value: float, took_s: float = 60.0, waited_s: 
 
 def test_the_best_is_found_when_its_config_is_first_measured() -> None:
     trials = [trial(0, 64, 50.0), trial(1, 128, 90.0), trial(2, 64, 51.0), trial(3, 128, 89.0)]
-    assert found_at(trials, {"num_envs": 128}) == 1
+    assert found_at(trials, Standing(trials=(trials[3],), values=(89.5,))) == 1
     parts = {one.what: one for one in spent(trials, 2, 1)}
     assert (parts["window"].until_found_s, parts["window"].after_s) == (120.0, 120.0)
-    assert [step.ended_s for step in steps(trials, 2, "min_avg_util")] == [120.0, 240.0, 360.0, 480.0]
+    assert [step.ended_s for step in steps(trials, 2)] == [120.0, 240.0, 360.0, 480.0]
     assert found_at(trials, None) is None
 
 

@@ -1,59 +1,62 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.search.front import counting, dominates, front
-from tuner.search.standing import EndedTrial, Values
+from tuner.kept.probe import KeptProbe
+from tuner.kept.trial import KeptTrial
+from tuner.search.standing import Values, counting, dominates, front
 
 FEW = st.integers(0, 5).map(float)
 """Few values, so that many values are equal and many dominate each other."""
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[EndedTrial]:
+def histories(draw: st.DrawFn) -> list[KeptTrial]:
     """Return trials of up to six configs with two or three objectives. Some trials are not eligible."""
     values = st.tuples(*[FEW] * draw(st.integers(2, 3)))
     one = st.tuples(st.integers(0, 5), st.booleans(), values | st.none())
     return [
-        EndedTrial(trial=number, launch=launch, warm=warm, values=known)
+        reading(number, *(known or ()), launch=launch, warm=warm)
         for number, (launch, warm, known) in enumerate(draw(st.lists(one, max_size=15)))
     ]
 
 
-def reading(trial: int, *values: float, launch: int | None = None, warm: bool = False) -> EndedTrial:
-    return EndedTrial(trial=trial, launch=trial if launch is None else launch, warm=warm, values=values or None)
+def reading(trial: int, *values: float, launch: int | None = None, warm: bool = False) -> KeptTrial:
+    digest = str(trial if launch is None else launch)
+    return KeptTrial(number=trial, values=values, probe=KeptProbe(status="ok", digest=digest, warm=warm))
 
 
-def numbers(*readings: EndedTrial) -> list[int]:
+def numbers(*readings: KeptTrial) -> list[int]:
     """Return the newest trial of each member."""
-    return [one.trials[-1] for one in front(readings)]
+    return [one.trial for one in front(readings)]
 
 
 @given(histories())
-def test_no_member_is_dominated_and_whatever_else_counts_is_dominated_by_one(readings: list[EndedTrial]) -> None:
+def test_no_member_is_dominated_and_whatever_else_counts_is_dominated_by_one(readings: list[KeptTrial]) -> None:
     known = counting(readings)
     members = front(readings)
-    for one in known:
-        beaten = any(dominates(member.values, one.values) for member in members)
-        assert beaten == (one not in members)
+    compared = [values for values, one in known if one in members]
+    for values, one in known:
+        assert any(dominates(member, values) for member in compared) == (one not in members)
 
 
 @given(histories())
-def test_a_config_counts_once_and_by_its_cold_readings_where_it_was_tried_cold(readings: list[EndedTrial]) -> None:
-    counted = {one.trials: one for one in counting(readings)}
+def test_a_config_counts_once_and_by_its_cold_readings_where_it_was_tried_cold(readings: list[KeptTrial]) -> None:
+    counted = {tuple(trial.number for trial in one.trials): one for _, one in counting(readings)}
     expected = set()
     for launch in {one.launch for one in readings}:
         same = [one for one in readings if one.launch == launch]
         deciding = [one for one in same if not one.warm] or same
         if all(one.values for one in deciding):
-            expected.add(tuple(one.trial for one in deciding))
+            expected.add(tuple(one.number for one in deciding))
     assert len(counted) == len(counting(readings))
     assert counted.keys() == expected
 
 
 @given(histories())
-def test_the_first_member_has_most_of_the_first_objective(readings: list[EndedTrial]) -> None:
+def test_the_first_member_has_most_of_the_first_objective(readings: list[KeptTrial]) -> None:
     known = counting(readings)
-    assert [one.values for one in front(readings)[:1]] == sorted(one.values for one in known)[-1:]
+    first = [values for one in front(readings)[:1] for values, other in known if one == other]
+    assert first == sorted(values for values, _ in known)[-1:]
 
 
 @given(st.tuples(FEW, FEW), st.tuples(FEW, FEW))
@@ -79,7 +82,7 @@ def test_a_config_that_failed_cold_is_not_a_member_for_what_a_session_read() -> 
 def test_a_member_read_several_times_is_compared_by_its_mean() -> None:
     lucky = reading(0, 70.0, 700.0, launch=7), reading(1, 50.0, 500.0, launch=7)
     assert numbers(*lucky, reading(2, 65.0, 650.0)) == [2]
-    assert [one.trials for one in front([*lucky, reading(2, 65.0, 550.0)])] == [(2,), (0, 1)]
+    assert [one.readings for one in front([*lucky, reading(2, 65.0, 550.0)])] == [1, 2]
 
 
 def test_what_sessions_read_too_high_is_taken_off_by_its_share() -> None:
@@ -87,7 +90,7 @@ def test_what_sessions_read_too_high_is_taken_off_by_its_share() -> None:
         *(reading(0, 80.0, 1000.0, launch=10, warm=True), reading(1, 60.0, 500.0, launch=10)),
         *(reading(2, 40.0, 2000.0, launch=20, warm=True), reading(3, 30.0, 1000.0, launch=20)),
     ]
-    assert [one.values for one in counting([*both, reading(4, 80.0, 1800.0, warm=True)])][-1] == (60.0, 900.0)
+    assert counting([*both, reading(4, 80.0, 1800.0, warm=True)])[-1][0] == (60.0, 900.0)
     assert numbers(*both, reading(4, 76.0, 980.0, warm=True)) == [1, 3]
     assert numbers(*both, reading(4, 84.0, 980.0, warm=True)) == [4, 1, 3]
 
@@ -95,4 +98,4 @@ def test_what_sessions_read_too_high_is_taken_off_by_its_share() -> None:
 def test_one_config_alone_shows_half_of_what_sessions_measure_too_high() -> None:
     one = reading(0, 80.0, 100.0, launch=1, warm=True), reading(1, 60.0, 100.0, launch=1)
     known = counting([*one, reading(2, 80.0, 0.0, warm=True)])
-    assert [standing.values for standing in known] == [(60.0, 100.0), (70.0, 0.0)]
+    assert [values for values, _ in known] == [(60.0, 100.0), (70.0, 0.0)]

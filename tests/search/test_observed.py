@@ -1,10 +1,13 @@
 """Failed probes close the configs that need at least as much memory or time."""
 
+from typing import Any
+
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuner.kept.names import FAILURE, RAN
-from tuner.kept.trial import mostly_ran
+from tuner.kept.probe import KeptProbe
+from tuner.kept.trial import cost, mostly_ran
 from tuner.search.observed import Observed
 from tuner.search.trials import distribution
 from tuner.study.space import Config, Parameter, Space
@@ -64,5 +67,5 @@ def test_a_crash_closes_nothing_but_itself() -> None:
     ],
     ids=["no iteration", "iterations", "hardly any", "session not ready", "session open"],
 )
-def test_what_took_the_time_is_read_off_the_record(record: dict[str, object], ran: bool) -> None:
-    assert mostly_ran(record) is ran
+def test_what_took_the_time_is_read_off_the_record(record: dict[str, Any], ran: bool) -> None:
+    assert mostly_ran(cost(KeptProbe(**record))) is ran

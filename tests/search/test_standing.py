@@ -1,32 +1,61 @@
 from dataclasses import replace
 from statistics import fmean
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner.kept.probe import KeptProbe
+from tuner.kept.trial import FAIL, PRUNED_STATE, KeptTrial
+from tuner.probe.result import DeviceSummary
 from tuner.search.standing import (
     BROKEN_AFTER,
-    FAIL,
-    PRUNED,
-    EndedTrial,
+    Standing,
+    all_measured,
     best,
     eligible,
     fastest,
     incumbent,
+    leader,
     leads,
+    rival,
     ways,
 )
+from tuner.study.space import Config
 
 
 def reading(
-    trial: int, launch: str, value: float | None, *, warm: bool = False, error: float | None = None
-) -> EndedTrial:
-    return EndedTrial(trial=trial, launch=launch, warm=warm, values=None if value is None else (value,), error=error)
+    trial: int,
+    launch: str,
+    value: float | None,
+    *,
+    warm: bool = False,
+    error: float | None = None,
+    speed: float | None = None,
+    speed_error: float | None = None,
+    memory: float | None = None,
+    config: Config | None = None,
+) -> KeptTrial:
+    """Return a complete trial; `memory` is the share of a device's memory in use, in percent."""
+    devices = (
+        DeviceSummary(
+            device="x", source="y", window_s=1.0, util_mean_pct=None, mem_peak_mib=memory, mem_total_mib=100.0
+        ),
+    )
+    probe = KeptProbe(
+        digest=launch, status="ok", warm=warm, samples_per_s=speed, samples_per_s_se=speed_error, devices=devices
+    )
+    values = () if value is None else (value,)
+    return KeptTrial(number=trial, values=values, error=error, probe=probe, config=config or {})
+
+
+def numbers(one: Standing | None) -> tuple[int, ...]:
+    return tuple(trial.number for trial in one.trials) if one else ()
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[EndedTrial]:
+def histories(draw: st.DrawFn) -> list[KeptTrial]:
     """Return trials of up to four configs."""
     one = st.tuples(st.sampled_from("abcd"), st.integers(0, 5).map(float) | st.none(), st.booleans())
     told = enumerate(draw(st.lists(one, max_size=12)))
@@ -34,10 +63,10 @@ def histories(draw: st.DrawFn) -> list[EndedTrial]:
 
 
 @given(histories())
-def test_the_best_has_the_highest_mean_of_its_cold_readings(readings: list[EndedTrial]) -> None:
+def test_the_best_has_the_highest_mean_of_its_cold_readings(readings: list[KeptTrial]) -> None:
     means = []
     for launch in "abcd":
-        cold = [one.values for one in readings if one.launch == launch and not one.warm]
+        cold = [one.values or None for one in readings if one.launch == launch and not one.warm]
         if cold and None not in cold:
             means.append(fmean(values[0] for values in cold if values))
     found = best(readings)
@@ -45,34 +74,113 @@ def test_the_best_has_the_highest_mean_of_its_cold_readings(readings: list[Ended
         assert found is not None
         assert found.values == pytest.approx((max(means),))
     else:
-        assert found is None or all(readings[trial].warm for trial in found.trials)
+        assert found is None or all(trial.warm for trial in found.trials)
 
 
 def test_one_lucky_reading_does_not_make_the_best() -> None:
     lucky = [reading(0, "a", 90.0), reading(2, "a", 70.0)]
-    found = best([*lucky, reading(1, "b", 85.0)])
+    found = best([*lucky, reading(1, "b", 95.0)])
     assert found is not None
-    assert (found.trials, found.values) == ((1,), (85.0,))
+    assert (numbers(found), found.values) == ((1,), (95.0,))
 
 
-def test_the_earliest_of_equals_is_the_best() -> None:
-    found = best([reading(0, "a", 1.0), reading(1, "b", 3.0), reading(2, "a", 5.0)])
+def test_within_the_error_more_samples_win_and_the_choice_says_what_was_given_up() -> None:
+    high = reading(0, "a", 97.63, error=0.39, speed=13390.0)
+    fast = reading(1, "b", 97.60, error=0.32, speed=25556.0)
+    found = leader([high, fast])
     assert found is not None
-    assert found.trials == (0, 2)
+    assert (numbers(found.best), numbers(found.instead_of), found.unconfirmed) == ((1,), (0,), None)
+    clearly = leader([replace(high, values=(98.5,)), fast])
+    assert clearly is not None
+    assert (numbers(clearly.best), clearly.instead_of) == ((0,), None)
 
 
-def test_among_equals_the_fastest_is_the_best() -> None:
-    slow, fast, far = (
-        replace(reading(trial, launch, value), samples_per_s=speed)
-        for trial, (launch, value, speed) in enumerate([("a", 99.995, 10.0), ("b", 99.99, 50.0), ("c", 99.9, 90.0)])
-    )
-    found = best([slow, fast, far])
+def test_of_equally_fast_ones_less_memory_wins_and_then_the_nearest_to_the_default() -> None:
+    far: Config = {"num_envs": 8, "batch": 4}
+    near: Config = {"num_envs": 8, "batch": 2}
+    same: dict[str, Any] = {"error": 1.0, "speed": 100.0, "speed_error": 2.0}
+    large = reading(0, "a", 90.0, memory=80.0, config=near, **same)
+    small = reading(1, "b", 90.5, memory=40.0, config=far, error=1.0, speed=99.0, speed_error=2.0)
+    assert numbers(best([large, small], [near])) == (1,)
+    equal = reading(2, "c", 90.0, memory=40.0, config=near, **same)
+    assert numbers(best([large, small, equal], [near])) == (2,)
+
+
+def test_a_config_that_another_one_beats_in_both_is_no_tie() -> None:
+    top, precise = reading(0, "a", 95.0, error=0.1, speed=10.0), reading(1, "b", 94.0, error=0.1, speed=30.0)
+    vague = reading(2, "c", 93.0, error=5.0, speed=20.0)
+    assert numbers(best([top, precise, vague])) == (0,)
+
+
+ONES = st.tuples(
+    st.sampled_from("abcde"),
+    st.integers(0, 9).map(float),
+    st.booleans(),
+    st.integers(0, 3).map(float),
+    st.integers(1, 5).map(float),
+)
+
+
+@given(st.lists(ONES, min_size=1, max_size=12))
+def test_no_best_is_beaten_in_both_by_a_config_measured_in_the_same_way(
+    told: list[tuple[str, float, bool, float, float]],
+) -> None:
+    trials = [
+        reading(number, launch, value, warm=warm, error=error, speed=speed)
+        for number, (launch, value, warm, error, speed) in enumerate(told)
+    ]
+    found = leader(trials)
     assert found is not None
-    assert (found.trials, found.samples_per_s) == ((1,), 50.0)
-    found = fastest([slow, fast, far, replace(far, trial=3, samples_per_s=110.0)])
+    cold, warm = ways(trials)
+    way = warm if found.best.is_warm else cold
+    for other in way.values():
+        if other.launch in cold and found.best.is_warm:
+            continue  # the plain command has measured it, and decides
+        assert not (other.value > found.best.value and (other.samples_per_s or 0) > (found.best.samples_per_s or 0))
+    assert (found.unconfirmed is not None) >= found.best.is_warm
+
+
+def test_an_offset_between_sessions_and_the_plain_command_is_taken_off_with_its_error() -> None:
+    both = [
+        reading(trial, launch, value, warm=warm, error=0.5, speed=1.0)
+        for trial, (launch, value, warm) in enumerate(
+            [("a", 90.0, True), ("a", 80.0, False), ("b", 86.0, True), ("b", 74.0, False)]
+        )
+    ]
+    as_read = leader([*both, reading(4, "c", 91.0, warm=True, error=0.5)])
+    assert as_read is not None
+    assert (numbers(as_read.best), as_read.unconfirmed) == ((1,), None)  # 91 - 11 is no more than 80 and the errors
+    higher = leader([*both, reading(4, "c", 95.0, warm=True, error=0.5)])
+    assert higher is not None
+    assert (numbers(higher.best), numbers(higher.unconfirmed)) == ((1,), (4,))
+
+
+def test_a_config_that_beats_the_best_in_both_in_sessions_is_named_and_unconfirmed() -> None:
+    best_one = [reading(0, "a", 90.0, warm=True, speed=10.0), reading(1, "a", 75.0, speed=10.0)]
+    better = reading(2, "b", 90.5, warm=True, speed=12.0)
+    found = leader([*best_one, better])
     assert found is not None
-    assert (found.trials, found.samples_per_s) == ((2, 3), 100.0)
-    assert fastest([reading(0, "a", 1.0)]) is None
+    assert (numbers(found.best), numbers(found.unconfirmed)) == ((2,), (2,))
+    refuted = leader([*best_one, better, reading(3, "b", 70.0, speed=12.0)])
+    assert refuted is not None
+    assert (numbers(refuted.best), refuted.unconfirmed) == ((1,), None)
+
+
+def test_a_rival_makes_far_more_samples_than_the_best() -> None:
+    slow, fast = reading(0, "a", 95.0, speed=100.0), reading(1, "b", 40.0, speed=149.0)
+    known = all_measured([slow, fast])
+    assert rival(known[0], known) is None
+    known = all_measured([slow, replace(fast, probe=replace(fast.probe, samples_per_s=150.0))])
+    assert numbers(rival(known[0], known)) == (1,)
+    assert numbers(fastest(known)) == (1,)
+    assert fastest(all_measured([reading(0, "a", 1.0)])) is None
+
+
+def test_a_config_that_may_not_be_the_best_is_measured_and_no_rival() -> None:
+    barred = replace(reading(1, "b", 99.0, speed=900.0), is_barred=True)
+    known = all_measured([reading(0, "a", 50.0, speed=10.0), barred])
+    assert [one.is_eligible for one in known] == [True, False]
+    assert rival(known[0], known) is None
 
 
 def test_a_config_leads_only_alone() -> None:
@@ -88,10 +196,10 @@ def test_sessions_count_only_where_nothing_was_read_cold() -> None:
     warm = [reading(0, "a", 80.0, warm=True), reading(1, "a", 60.0, warm=True), reading(2, "b", 75.0, warm=True)]
     found = best(warm)
     assert found is not None
-    assert found.trials == (2,)
+    assert numbers(found) == (2,)
     found = best([*warm, reading(3, "c", 10.0)])
     assert found is not None
-    assert found.trials == (3,)
+    assert numbers(found) == (3,)
 
 
 def test_a_config_that_once_could_not_be_the_best_is_none() -> None:
@@ -124,28 +232,28 @@ def test_errors_shrink_with_readings_that_agree_and_grow_with_their_scatter() ->
     assert cold["a"].error == pytest.approx(10.0)
 
 
-def failure(trial: int, launch: str, *, warm: bool = False, retry: bool = False) -> EndedTrial:
-    return EndedTrial(trial=trial, launch=launch, state=FAIL, warm=warm, retry=retry, failure="crash")
+def failure(trial: int, launch: str, *, warm: bool = False, retry: bool = False) -> KeptTrial:
+    return KeptTrial(number=trial, state=FAIL, retry=retry, probe=KeptProbe(digest=launch, status="crash", warm=warm))
 
 
-def out_of_memory(trial: int, launch: str, *, warm: bool = False) -> EndedTrial:
-    return EndedTrial(trial=trial, launch=launch, state=PRUNED, warm=warm, failure="gpu_oom")
+def out_of_memory(trial: int, launch: str, *, warm: bool = False) -> KeptTrial:
+    return KeptTrial(number=trial, state=PRUNED_STATE, probe=KeptProbe(digest=launch, status="gpu_oom", warm=warm))
 
 
 WARM_TWO = [reading(0, "a", 80.0, warm=True), reading(1, "b", 70.0, warm=True)]
 
 
-UNNAMED = replace(failure(2, "a"), failure=None)
+UNNAMED = KeptTrial(number=2, state=FAIL, probe=KeptProbe(digest="a"))
 """A failure without a kind, as an older version stored it."""
 
 
 @pytest.mark.parametrize(
     "failed", [failure(2, "a"), out_of_memory(2, "a"), UNNAMED], ids=["crash", "out of memory", "unnamed"]
 )
-def test_what_the_plain_command_fails_on_for_good_is_not_the_best(failed: EndedTrial) -> None:
+def test_what_the_plain_command_fails_on_for_good_is_not_the_best(failed: KeptTrial) -> None:
     found = best([*WARM_TWO, failed])
     assert found is not None
-    assert found.trials == (1,)
+    assert numbers(found) == (1,)
     assert incumbent([*WARM_TWO, failed]) == 70.0
     assert list(eligible([*WARM_TWO, failed])) == ["b"]
 
@@ -155,22 +263,22 @@ def test_a_cold_success_undoes_earlier_failures_and_a_warm_one_does_not() -> Non
     assert best([*failed, reading(4, "a", 90.0, warm=True)]) is None
     found = best([*failed, reading(4, "a", 60.0), reading(5, "b", 50.0)])
     assert found is not None
-    assert (found.trials, found.values) == ((4,), (60.0,))
+    assert (numbers(found), found.values) == ((4,), (60.0,))
 
 
 def test_readings_on_both_sides_of_a_failure_count_and_one_after_them_rules_them_out() -> None:
     told = [reading(0, "a", 80.0), failure(1, "a"), reading(2, "a", 60.0)]
     found = best(told)
     assert found is not None
-    assert (found.trials, found.values) == ((0, 2), (70.0,))
+    assert (numbers(found), found.values) == ((0, 2), (70.0,))
     assert best([*told, failure(3, "a")]) is None
 
 
 @pytest.mark.parametrize("failed", [failure(2, "a", retry=True), failure(2, "a", warm=True)], ids=["again", "session"])
-def test_a_failure_that_the_config_is_not_to_blame_for_says_nothing(failed: EndedTrial) -> None:
+def test_a_failure_that_the_config_is_not_to_blame_for_says_nothing(failed: KeptTrial) -> None:
     found = best([*WARM_TWO, failed])
     assert found is not None
-    assert found.trials == (0,)
+    assert numbers(found) == (0,)
 
 
 def test_out_of_memory_in_a_session_rules_out_what_sessions_read_before() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tests_store import NAME, OUT_OF_MEMORY, ask, case_study, ok, opened, probe, repeats, states, stored, tell, workers
 
+from tuner.search.trials import kept
 from tuner.store.database import Database
 
 
@@ -21,7 +22,7 @@ def test_what_a_worker_runs_is_left_to_it_until_it_is_killed(database: Database,
     assert (study.finished, study.running) == (2, 0)
     assert states(database) == {"COMPLETE": 2, "FAIL": 1}
     dropped = stored(database)[2]
-    probe_of_dropped = database.storage.probe(database.storage.trial_id(NAME, dropped.number))
+    probe_of_dropped = kept(dropped).probe
     assert probe_of_dropped is not None
     assert (probe_of_dropped.status, probe_of_dropped.config) == ("interrupted", taken)
     again = ask(study)

@@ -17,12 +17,11 @@ from tests_store import NAME, OUT_OF_MEMORY, ask, case_study, identity, ok, open
 from tuner.errors import StoreError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
-from tuner.export.summary import summarise
 from tuner.kept.case import KeptCase
 from tuner.kept.names import LEASE, ORIGIN, PROBE, RETRY
 from tuner.kept.probe import KeptProbe
 from tuner.kept.storable import UNREADABLE
-from tuner.search.trials import readings
+from tuner.search.trials import all_kept
 from tuner.store.database import Database
 from tuner.store.siblings import siblings
 from tuner.study.cases import Case
@@ -38,7 +37,7 @@ def test_trials_of_another_program_are_left_out(database: Database, url: str) ->
     assert probe(study, ok(50.0), 3) == USUAL.seeds(2)[:3]
     theirs.optimize(lambda trial: 99.0, n_trials=1)
     assert (study.finished, study.running, study.incumbent) == (3, 0, 50.0)
-    (row,) = summarise(StudyReader(connect(url), "demo"))
+    (row,) = StudyReader(connect(url), "demo").rows
     assert (row.ok, row.running, row.left_out) == (3, 0, 4)
 
 
@@ -71,8 +70,8 @@ def test_a_broken_study_does_not_break_the_others(url: str) -> None:
         study = case_study(database)
         assert (study.finished, study.incumbent) == (2, 50.0)
         assert siblings(database, "other", Case(name="amp_walk"), identity()) == []
-    assert [row.ok for row in summarise(StudyReader(connect(url), "demo"))] == [2]
-    assert [row.left_out for row in summarise(StudyReader(connect(url), "other"))] == [1, 1]
+    assert [row.ok for row in StudyReader(connect(url), "demo").rows] == [2]
+    assert [row.left_out for row in StudyReader(connect(url), "other").rows] == [1, 1]
 
 
 def test_a_study_goes_on_whose_names_of_values_are_damaged(url: str) -> None:
@@ -81,7 +80,7 @@ def test_a_study_goes_on_whose_names_of_values_are_damaged(url: str) -> None:
     _edit(url, "update study_system_attributes set value_json = '{'")
     with opened(url) as database:
         assert probe(case_study(database), ok(60.0))
-    assert [row.ok for row in summarise(StudyReader(connect(url), "demo"))] == [2]
+    assert [row.ok for row in StudyReader(connect(url), "demo").rows] == [2]
 
 
 JSON = st.recursive(
@@ -125,10 +124,12 @@ def test_no_edit_of_an_attribute_stops_a_search_or_a_summary(
         study.take_back(file.parent)
         tell(study, ask(study), ok(60.0))
         assert study.incumbent == 60.0
-        assert list(readings(stored(database)))
+        assert all_kept(stored(database))
     reader = StudyReader(connect(url), "demo")
-    assert reader.best["amp_walk"].value == 60.0
-    assert [row.ok >= 2 for row in summarise(reader)] == [True]
+    (case,) = reader.cases
+    assert case.best is not None
+    assert case.best.value == 60.0
+    assert [row.ok >= 2 for row in reader.rows] == [True]
     assert list(reader.trials())
 
 

@@ -34,6 +34,7 @@ from tuner.kept.case import decode as decode_case
 from tuner.kept.names import CASE as KEPT_CASE
 from tuner.kept.names import ENDED, LEASE
 from tuner.kept.probe import KeptProbe
+from tuner.search.trials import kept as read
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
 from tuner.store.study import CaseStudy
@@ -231,7 +232,7 @@ def test_records_and_the_case_are_kept_as_given(database: Database, study: CaseS
     record = KeptProbe(status="ok", metrics={"min_avg_util": 50.0}, config=asked.config, total_s=61.5)
     study.tell(asked, ok(50.0), record)
     (trial,) = stored(database)
-    assert database.storage.probe(database.storage.trial_id(NAME, trial.number)) == record
+    assert read(trial).probe == record
     assert (trial.value, trial.params) == (50.0, asked.config)
     (kept,) = database.storage.get_all_studies()
     assert decode_case(kept.user_attrs[KEPT_CASE]) == CASE

@@ -12,6 +12,7 @@ from tests_database import no_power_cut
 
 from tuner.export.tsv import Sheet
 from tuner.kept.names import CASE, LEASE, PROBE, RETRY
+from tuner.study.launch import launch_digest
 
 STATES = {"ok": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "gpu_oom": TrialState.PRUNED}
 FACTS = {
@@ -71,7 +72,7 @@ class FilledDatabase:
         failure = {"kind": status, "rule": "a rule", "detail": detail, "rank": 1, "overshoot_mib": None}
         record = {
             "config": config or {},
-            "digest": f"digest{trial.number}",
+            "digest": launch_digest(config) if config else f"digest{trial.number}",
             "status": status,
             "failure": None if status in ("ok", "pruned", "no_reading") else failure,
             "stopped": "far below the best" if status == "pruned" else None,

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from tests_database import empty_database, no_power_cut
 
+from tuner.export.case import CaseView
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
 from tuner.probe.kinds import FailureKind
@@ -23,6 +24,7 @@ from tuner.running.events import (
     ProbeEnded,
     ProbeStarted,
 )
+from tuner.search.standing import Standing
 from tuner.store.database import Database
 from tuner.study.cases import Case
 from tuner.study.space import Config
@@ -184,6 +186,20 @@ def opened(folder: Path) -> Iterator[Database]:
 
 def reader(folder: Path, study: str = "demo") -> StudyReader:
     return StudyReader(connect(f"sqlite:///{folder / 'study.db'}"), study)
+
+
+def view(folder: Path, case: str = "walk", study: str = "demo") -> CaseView:
+    """Return what the trials of a case come to."""
+    found = reader(folder, study).case(case)
+    assert found is not None
+    return found
+
+
+def best(folder: Path, case: str = "walk", study: str = "demo") -> Standing:
+    """Return the best config of a case, which has one."""
+    found = view(folder, case, study).best
+    assert found is not None
+    return found
 
 
 def states(folder: Path) -> dict[str, int]:

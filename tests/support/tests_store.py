@@ -57,7 +57,6 @@ def case_study(
     known: dict[str, Any] | None = None,
     name: str = NAME,
     case: KeptCase | None = None,
-    alone: bool = False,
 ) -> CaseStudy:
     """Start or resume the case's study. `known` and `case` replace its usual identity and record."""
     return CaseStudy(
@@ -68,7 +67,6 @@ def case_study(
         pruner=pruner or NopPruner(),
         identity=known or identity(space),
         case=case or CASE,
-        alone=alone,
     )
 
 

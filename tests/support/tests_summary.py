@@ -1,8 +1,8 @@
 """The summary of a case, for tests of the closing messages."""
 
-from tuner.export.summary import Best, CaseSummary
+from tuner.export.case import CaseSummary, ConfigRow
 
-BEST = Best(
+BEST = ConfigRow(
     trial=3,
     value=87.0,
     error=None,
@@ -14,7 +14,7 @@ BEST = Best(
 )
 
 
-def summary(best: Best | None) -> CaseSummary:
+def summary(best: ConfigRow | None) -> CaseSummary:
     return CaseSummary(
         case="walk",
         status="ok",

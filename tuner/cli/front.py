@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from rich.table import Table
 
 from tuner.cli.tables import CONFIG
+from tuner.export.case import CaseView
 from tuner.export.query import StudyReader
-from tuner.export.records import CaseRecord, TrialRecord
 from tuner.export.rows import Row, front_row
 from tuner.export.words import in_words
 
@@ -23,24 +23,23 @@ _HEADS = {
 
 
 def front_tables(study: StudyReader) -> Iterator[Table]:
-    """Yield a table of each case's front, sorted by the first objective, the highest value first."""
-    for case in study.cases:
-        if members := study.fronts.get(case.name):
-            yield _table(case, members, front_rows(study, case))
+    """Return a table of each case's front, sorted by the first objective, the highest value first."""
+    return (_table(case, front_rows(case)) for case in study.cases if case.front)
 
 
-def front_rows(study: StudyReader, case: CaseRecord) -> list[Row]:
+def front_rows(case: CaseView) -> list[Row]:
     """Return the rows of `pareto.tsv` for one case, the highest value of the first objective first."""
-    members = study.fronts.get(case.name, ())
-    return [front_row(case, trial, study.beside_default(case, trial)) for trial in members]
+    return [front_row(case, member) for member in case.front]
 
 
-def _table(case: CaseRecord, members: list[TrialRecord], rows: list[Row]) -> Table:
+def _table(case: CaseView, rows: list[Row]) -> Table:
     columns = [column for column in dict.fromkeys([*case.objectives, *_HEADS]) if _is_shown(column, rows)]
     heads = [_HEADS.get(column, column) for column in columns]
     table = Table("trial", CONFIG, *heads, title=f"{case.name}: Pareto front", title_justify="left")
-    for trial, row in zip(members, rows, strict=True):
-        table.add_row(f"#{trial.number}", in_words(trial.config), *(_cell(row.get(column)) for column in columns))
+    for member, row in zip(case.front, rows, strict=True):
+        table.add_row(
+            f"#{member.trial}", in_words(member.trials[-1].config), *(_cell(row.get(column)) for column in columns)
+        )
     return table
 
 

@@ -9,11 +9,11 @@ from rich.console import Console
 
 from tuner.cli.options import RUNS, as_words
 from tuner.export.bound import advice
+from tuner.export.case import NO_TRIALS, CaseSummary, CaseView
 from tuner.export.query import StudyReader
-from tuner.export.records import INTERRUPTED, NO_TRIALS
-from tuner.export.summary import Best, CaseSummary
 from tuner.export.tables import safe_num_envs
-from tuner.export.words import with_error
+from tuner.export.words import doubts, of_default, with_error
+from tuner.kept.probe import INTERRUPTED
 from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.metrics import SAMPLES_PER_S
@@ -51,14 +51,20 @@ def notes(rows: Iterable[CaseSummary]) -> list[str]:
     """Return lines with what the table of a study's cases does not show."""
     known = list(rows)
     return [
+        *replays(known),
         *without_success(known),
+        *(f"{row.case}: {line}" for row in known for line in doubts(row)),
         *learning_changed(known),
         *far_faster(known),
         *limits(known),
-        *moved_by_others(known),
         *on_several_devices(known),
         *left_out(known),
     ]
+
+
+def replays(rows: Iterable[CaseSummary]) -> list[str]:
+    """Return a line for each case whose probes were looked up in a recorded table."""
+    return [f"{row.case}: replay of {row.replay_of}; no trainer ran" for row in rows if row.replay_of]
 
 
 def without_success(rows: Iterable[CaseSummary]) -> list[str]:
@@ -86,24 +92,27 @@ def _remedy(kind: str, case: str) -> str:
 def learning_changed(rows: Iterable[CaseSummary]) -> list[str]:
     """Return a line for each case whose best config changes what is learnt, with its speed relative to the default."""
     return [
-        f"{row.case}: {_beside_default(row.best)}; {', '.join(row.best.changes_learning)} "
+        f"{row.case}: {_beside_default(row)}; {', '.join(row.best.changes_learning)} "
         f"{'change' if len(row.best.changes_learning) > 1 else 'changes'} what is learnt"
         for row in rows
         if row.best and row.best.changes_learning
     ]
 
 
-def _beside_default(best: Best) -> str:
-    if best.vs_default is None:
-        return "the default has not been measured at this rung"
-    return f"the best makes {best.vs_default:.2f} times the default's samples/s"
+def _beside_default(row: CaseSummary) -> str:
+    if row.best and row.best.vs_default is not None:
+        return f"the best makes {row.best.vs_default:.2f} times the default's samples/s"
+    if row.default and row.default.times:
+        name = f"{of_default(row)} (#{row.default.trial})"
+        return f"the best makes {1.0 / row.default.times:.2f} times the samples/s of {name}"
+    return "the default has not been measured"
 
 
 def far_faster(rows: Iterable[CaseSummary]) -> list[str]:
     """Return a line for each case with a config that is far faster than the best: how to search for such configs."""
     return [
-        f"{row.case}: #{row.faster.trial} makes {row.faster.times:.1f} times the best's samples/s, at "
-        f"{row.faster.value or 0.0:.1f} {row.objective}; `objective: {SAMPLES_PER_S}` or "
+        f"{row.case}: #{row.faster.trial} makes {row.faster.times or 0.0:.1f} times the best's samples/s, at "
+        f"{with_error(row.faster.value, row.faster.error)} {row.objective}; `objective: {SAMPLES_PER_S}` or "
         f"`{row.objective},{SAMPLES_PER_S}`, in a study with another name, searches for such configs"
         for row in rows
         if row.faster
@@ -117,16 +126,6 @@ def limits(rows: Iterable[CaseSummary]) -> list[str]:
         if row.bound and row.profile:
             alike.setdefault(f"{row.bound}: {advice(row.bound, row.profile)}", []).append(row.case)
     return [f"{', '.join(cases)}: {said}" for said, cases in alike.items()]
-
-
-def moved_by_others(rows: Iterable[CaseSummary]) -> list[str]:
-    """Return a line for each case whose best was measured beside other probes and alone: both values."""
-    return [
-        f"{row.case}: alone the best measures {with_error(row.best.value, row.best.error)} {row.objective}; "
-        f"beside other probes it measured {with_error(beside.value, beside.error)} ({beside.readings} trial(s))"
-        for row in rows
-        if row.best and row.best.value is not None and (beside := row.best.beside)
-    ]
 
 
 def on_several_devices(rows: Iterable[CaseSummary]) -> list[str]:
@@ -193,16 +192,16 @@ def safe_rungs(study: StudyReader) -> list[str]:
 
     Returns none for a study that does not search `num_envs`.
     """
-    if not any(LADDER in trial.config for trial in study.trials()):
+    if LADDER not in study.fields[0]:
         return []
-    groups: dict[str, list[str]] = {}
+    groups: dict[str, list[CaseView]] = {}
     for case in study.cases:
-        groups.setdefault(case.method, []).append(case.name)
+        groups.setdefault(case.method, []).append(case)
     if len(groups) > 1:
-        groups["all cases"] = [case.name for case in study.cases]
+        groups["all cases"] = study.cases
     alike: dict[int | None, list[str]] = {}
-    for group, names in groups.items():
-        alike.setdefault(safe_num_envs(study, names), []).append(group)
+    for group, cases in groups.items():
+        alike.setdefault(safe_num_envs(cases), []).append(group)
     return [
         f"{', '.join(named)}: {LADDER} {rung} is known to be safe for every case"
         if rung is not None

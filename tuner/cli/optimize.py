@@ -14,6 +14,7 @@ from tuner.cli.console import open_console
 from tuner.cli.document import plain
 from tuner.cli.front import front_tables
 from tuner.cli.hints import at_the_top, notes, out_of_time, script_of_best, written
+from tuner.cli.opened import open_reader
 from tuner.cli.options import RUNS, Devices, Hours, Launcher, Runs, Storage, Study, database_url
 from tuner.cli.report import report_at_the_end, training_command
 from tuner.cli.screen import JsonScreen, Screen
@@ -23,9 +24,7 @@ from tuner.cli.tables import print_tables, summary_table
 from tuner.cli.team import divided, run_team
 from tuner.cli.whole import of_all
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
-from tuner.export.summary import CaseSummary, summarise
+from tuner.export.case import CaseSummary
 from tuner.export.write import export_study
 from tuner.probe.clock import MonotonicClock
 from tuner.running.events import StudyEnded
@@ -104,8 +103,8 @@ def _show(
     command: list[str] | None,
 ) -> list[CaseSummary]:
     """Show and export the study, and write its report; return its summary, one row per case."""
-    reader = StudyReader(connect(url), bench.spec.name)
-    rows = summarise(reader)
+    reader = open_reader(url, bench.spec.name)
+    rows = reader.rows
     print_tables(tables, summary_table(rows), *front_tables(reader))
     if screen:
         screen.show(StudyEnded(study=bench.spec.name, cases=tuple(map(plain, rows))))

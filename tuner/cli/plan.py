@@ -17,15 +17,16 @@ from tuner.cli.options import DATABASE, RUNS, Devices, Launcher, Runs, Storage, 
 from tuner.cli.script import script
 from tuner.cli.slurm import JobDevices, batch_lines, job_bench
 from tuner.errors import EmptyStoreError, StoreError, StudyError
+from tuner.export.case import CaseView, summary
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
-from tuner.export.records import CaseRecord, TrialRecord
-from tuner.export.words import in_words, with_error
+from tuner.export.words import doubts, in_words, with_error
+from tuner.kept.trial import pooled
 from tuner.probe.plan import Slot
 from tuner.probe.port import reserved_port
 from tuner.search.calibration import calibrated_at, calibration_configs
+from tuner.search.standing import Standing
 from tuner.study.cases import Case
-from tuner.study.launch import launched
 from tuner.study.space import Config, Parameter, Space, Value, written
 from tuner.workbench import Workbench, open_workbench
 
@@ -103,70 +104,72 @@ def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member:
     if member is not None and len(cases) > 1:
         raise StudyError(f"--trial {member} is a trial of one case; name the case with --cases")
     reader = StudyReader(connect(database_url(storage, bench.folder)), bench.spec.name)
-    without = [case.name for case in cases if case.name not in reader.best]
+    known = {view.name: view for view in reader.cases if view.best}
+    without = [case.name for case in cases if case.name not in known]
     if len(without) == len(cases):
         raise StoreError(f"no best config yet for {', '.join(without)}; `tuner status` shows where the study stands")
     for name in without:
         say(f"{name}: left out, because it has no best config yet", to_stderr=True)
-    records = {record.name: record for record in reader.cases}
     for case in cases:
-        if case.name not in reader.best:
+        if (view := known.get(case.name)) is None or view.best is None:
             continue
-        front, record = reader.fronts.get(case.name, ()), records[case.name]
-        trial = _chosen(case, front or [reader.best[case.name]], member)
-        remarks = [*_front_lines(front, record, trial), *_origin(bench, case, record, trial)]
+        chosen = _chosen(case, view.front or [view.best], member)
+        remarks = [*_front_lines(view, chosen), *_origin(bench, case, view, chosen)]
         yield _Planned(
             case=case,
-            config=launched(dict(trial.config)),
-            folder=f"best/{case.name}/{trial.number:04d}" if front else f"best/{case.name}",
+            config=chosen.config,
+            folder=f"best/{case.name}/{chosen.trial:04d}" if view.front else f"best/{case.name}",
             remarks=[f"{case.name}: {line}" for line in remarks],
         )
 
 
-def _chosen(case: Case, members: Sequence[TrialRecord], number: int | None) -> TrialRecord:
+def _chosen(case: Case, members: Sequence[Standing], number: int | None) -> Standing:
     """Return the member with this trial number, or the first member. Raises StudyError for an unknown number."""
     for one in members:
-        if number in {None, one.number}:
+        if number in {None, one.trial}:
             return one
-    there = ", ".join(f"#{one.number}" for one in members)
+    there = ", ".join(f"#{one.trial}" for one in members)
     raise StudyError(f"--trial {number} is not among the best of {case.name}; name one of {there}")
 
 
-def _front_lines(front: Sequence[TrialRecord], record: CaseRecord, chosen: TrialRecord) -> Iterator[str]:
+def _front_lines(view: CaseView, chosen: Standing) -> Iterator[str]:
     """Yield the other members of a Pareto front, so that the user can weigh the objectives."""
-    if len(front) > 1:
-        yield f"Pareto front of {', '.join(record.objectives)}:"
-        yield from (f"  {_measured(record, one)}: {in_words(launched(dict(one.config)))}" for one in front)
-        yield f"the script is for trial #{chosen.number}; --trial N prints another one"
+    if len(view.front) > 1:
+        yield f"Pareto front of {', '.join(view.objectives)}:"
+        yield from (f"  {_measured(view, one)}: {in_words(one.config)}" for one in view.front)
+        yield f"the script is for trial #{chosen.trial}; --trial N prints another one"
 
 
-def _measured(record: CaseRecord, trial: TrialRecord) -> str:
-    """Return the objectives of a trial, or their means over several trials of one config, as text."""
-    known = ((name, trial.metrics.get(name), trial.metrics.get(f"{name}_se")) for name in record.objectives)
-    values = ", ".join(f"{name} {with_error(value, error)}" for name, value, error in known if value is not None)
-    of_several = f", mean of {trial.readings}" if trial.readings > 1 else ""
-    return f"trial #{trial.number}: {values}{of_several}"
+def _measured(view: CaseView, one: Standing) -> str:
+    """Return the objectives of a config as text."""
+    metrics = pooled(one.trials).metrics
+    errors = (one.error, *(metrics.get(f"{name}_se") for name in view.objectives[1:]))
+    known = zip(view.objectives, one.values, errors, strict=True)
+    values = ", ".join(f"{name} {with_error(value, error)}" for name, value, error in known)
+    of_several = f", mean of {one.readings}" if one.readings > 1 else ""
+    return f"trial #{one.trial}: {values}{of_several}"
 
 
-def _origin(bench: Workbench, case: Case, record: CaseRecord, trial: TrialRecord) -> Iterator[str]:
+def _origin(bench: Workbench, case: Case, view: CaseView, one: Standing) -> Iterator[str]:
     """Yield the trial of a best config and its values, and what would be different if it were launched here."""
-    yield _measured(record, trial)
+    yield _measured(view, one)
+    yield from doubts(summary(view))
     here = bench.device_names
-    there = record.kept.devices or here
+    there = view.kept.devices or here
     if isinstance(bench.source, JobDevices):
         if len(there) != len(here):
             yield f"measured on {len(there)} device(s), and a job has {len(here)}"
     elif there != here:
         yield f"measured on {', '.join(there)}, launched here on {', '.join(here)}"
-    elif not _is_launched_alike(bench, case, trial):
+    elif not _is_launched_alike(bench, case, one):
         yield "command, environment or files have changed since this config was measured"
 
 
-def _is_launched_alike(bench: Workbench, case: Case, trial: TrialRecord) -> bool:
-    """Return whether the trial's config would be launched now as it was then. True if that is unknown."""
-    measured, config = trial.probe.plan_digest, dict(trial.config)
-    slot = _slot(bench, case, f"plans/{case.name}")
-    plan = (bench.trainer.warm_plan if trial.probe.warm else bench.trainer.plan)(case, config, slot)
+def _is_launched_alike(bench: Workbench, case: Case, one: Standing) -> bool:
+    """Return whether the config would be launched now as it was when measured. True if that is unknown."""
+    trial = one.trials[-1]
+    measured, slot = trial.probe.plan_digest, _slot(bench, case, f"plans/{case.name}")
+    plan = (bench.trainer.warm_plan if trial.warm else bench.trainer.plan)(case, trial.config, slot)
     return not measured or plan is None or plan.digest == measured
 
 

@@ -69,11 +69,10 @@ def race(
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen = _one(bench, case)
     url = database_url(storage, bench.folder)
-    reader = StudyReader(connect(url), bench.spec.name)
-    record = next((one for one in reader.cases if one.name == chosen.name), None)
-    if record is None:
+    searched = StudyReader(connect(url), bench.spec.name).case(chosen.name)
+    if searched is None:
         raise StudyError(f"{chosen.name} has no search yet: run `tuner optimize --study {study} --cases {chosen.name}`")
-    configs = entrants(reader, record, also=trials or ())
+    configs = entrants(searched, also=trials or ())
     view = _View(console)
     view.introduce(configs, rounds(len(configs), seeds=seeds, total_s=hours * HOUR_S))
     if dry_run:

@@ -9,12 +9,11 @@ from rich.console import Console
 from tuner.cli.chosen import Cases, chosen_cases
 from tuner.cli.console import open_console
 from tuner.cli.hints import safe_rungs, written
+from tuner.cli.opened import open_reader
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url
 from tuner.cli.tables import print_tables, summary_table
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
-from tuner.export.summary import CaseSummary, summarise
+from tuner.export.case import CaseSummary
 from tuner.export.write import export_study
 from tuner.loop import optimise
 from tuner.prober import open_prober
@@ -45,8 +44,8 @@ def recover(
 
 def _show(console: Console, bench: Workbench, url: str) -> list[CaseSummary]:
     """Show and export the study; return its summary, one row per case."""
-    reader = StudyReader(connect(url), bench.spec.name)
-    rows = summarise(reader)
+    reader = open_reader(url, bench.spec.name)
+    rows = reader.rows
     print_tables(console, summary_table(rows))
     for line in safe_rungs(reader):
         console.print(line)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Column, Table
 
-from tuner.export.summary import Best, CaseSummary
+from tuner.export.case import CaseSummary, ConfigRow
 from tuner.export.words import in_words, with_error
 
 CONFIG = "config"
@@ -82,13 +82,13 @@ def _counts(row: CaseSummary) -> str:
     return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 
-def _best_cells(best: Best) -> list[str]:
+def _best_cells(best: ConfigRow) -> list[str]:
     return [_value(best), in_words(best.config, best.total_batch), _number(best.samples_per_s), f"#{best.trial}"]
 
 
-def _value(best: Best) -> str:
+def _value(best: ConfigRow) -> str:
     of_several = f" (mean of {best.readings})" if best.readings > 1 else ""
-    return f"{with_error(best.value, best.error)}{of_several}" if best.value is not None else ""
+    return f"{with_error(best.value, best.error)}{of_several}"
 
 
 def _number(value: float | None) -> str:

@@ -18,7 +18,7 @@ from tuner.devices.base import open_devices
 from tuner.devices.cores import near_cores, share_cores
 from tuner.devices.nvml import Nvml
 from tuner.errors import TunerError
-from tuner.export.summary import CaseSummary
+from tuner.export.case import CaseSummary
 from tuner.export.write import prepare_folder
 from tuner.running.events import from_json
 from tuner.store.database import Database

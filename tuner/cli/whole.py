@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tuner.export.summary import CaseSummary
+from tuner.export.case import CaseSummary
 from tuner.outcome import CaseOutcome, Ending
 from tuner.study.cases import Case
 from tuner.units import duration

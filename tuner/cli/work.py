@@ -16,7 +16,7 @@ from tuner.cli.hints import complaint, without_success
 from tuner.cli.introduction import introduction
 from tuner.cli.screen import Screen, open_screen
 from tuner.errors import TunerError
-from tuner.export.summary import CaseSummary
+from tuner.export.case import CaseSummary
 from tuner.export.write import prepare_folder
 from tuner.job import Job, Pulse
 from tuner.outcome import CaseOutcome

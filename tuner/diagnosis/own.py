@@ -3,18 +3,14 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine
 
 from tuner.diagnosis.plain import DATABASE, ENDS, seconds
 from tuner.diagnosis.record import End, Known, Setup, StudyRecord, TrialTimes
-from tuner.export.database import reading
+from tuner.export.case import CaseView
 from tuner.export.query import StudyReader
-from tuner.export.records import FINISHED, RUNNING, CaseRecord, TrialRecord
-from tuner.kept.names import IDENTITY
 from tuner.kept.probe import OK, PRUNED
-from tuner.kept.storable import read_json
-from tuner.kept.study import KeptStudy
-from tuner.kept.tables import FACTS
+from tuner.kept.trial import FINISHED, RUNNING, KeptTrial
 from tuner.units import MIB_PER_GIB
 
 
@@ -22,7 +18,7 @@ def read_own(engine: Engine, study: str, case: str | None = None) -> StudyRecord
     """Return what the database says of one case of a study, or of all. Raises EmptyStoreError if there is none."""
     reader = StudyReader(engine, study)
     cases = [one for one in reader.cases if case in {None, one.name}]
-    trials = [one for one in reader.trials() if case in {None, one.case}]
+    trials = [trial for one in cases for trial in one.trials]
     ended = [one for one in trials if one.state in FINISHED]
     cards = [device for one in ended for device in one.devices if device.device.startswith("cuda")]
     return StudyRecord(
@@ -31,7 +27,7 @@ def read_own(engine: Engine, study: str, case: str | None = None) -> StudyRecord
         running=sum(one.state == RUNNING for one in trials),
         setup=Setup(
             duty_pct=_duty(ended),
-            pruner=_pruner(engine, [one.study_id for one in cases]),
+            pruner=_pruner(cases),
             cores=_cores(ended),
             gpus=_gpus(cases),
             gpu_memory_gib=_largest_gib(device.mem_total_mib for device in cards),
@@ -43,7 +39,7 @@ def read_own(engine: Engine, study: str, case: str | None = None) -> StudyRecord
     )
 
 
-def _times(trial: TrialRecord) -> TrialTimes:
+def _times(trial: KeptTrial) -> TrialTimes:
     return TrialTimes(
         end=_end(trial),
         began_s=seconds(trial.started),
@@ -52,14 +48,14 @@ def _times(trial: TrialRecord) -> TrialTimes:
     )
 
 
-def _end(trial: TrialRecord) -> End:
+def _end(trial: KeptTrial) -> End:
     """Return how a probe ended. Optuna calls a config that ran out of memory pruned, too."""
     if trial.status == OK:
         return ENDS[trial.state]
     return End.PRUNED if trial.status == PRUNED else End.FAILED
 
 
-def _duty(trials: Iterable[TrialRecord]) -> Known[float] | None:
+def _duty(trials: Iterable[KeptTrial]) -> Known[float] | None:
     """Return the mean utilisation of the probes' GPUs over all their seconds; a failure counts as idle."""
     busy_s = all_s = 0.0
     for one in trials:
@@ -70,12 +66,12 @@ def _duty(trials: Iterable[TrialRecord]) -> Known[float] | None:
     return Known(value=busy_s / all_s, source=f"{DATABASE}; start-ups and failures count as idle") if busy_s else None
 
 
-def _gpus(cases: Iterable[CaseRecord]) -> Known[int] | None:
+def _gpus(cases: Iterable[CaseView]) -> Known[int] | None:
     most = max((sum(name.startswith("cuda") for name in case.kept.devices) for case in cases), default=0)
     return Known(value=most, source=f"{DATABASE}, of each trial") if most else None
 
 
-def _cores(trials: Iterable[TrialRecord]) -> Known[int] | None:
+def _cores(trials: Iterable[KeptTrial]) -> Known[int] | None:
     """Return the cores of the smallest machine that measured, which every trial had."""
     known = [int(cores) for one in trials if (cores := one.probe.host.get("cores", "")).isdecimal()]
     return Known(value=min(known), source=DATABASE) if known else None
@@ -86,11 +82,8 @@ def _largest_gib(sizes_mib: Iterable[float | None]) -> Known[float] | None:
     return Known(value=max(known) / MIB_PER_GIB, source=DATABASE) if known else None
 
 
-def _pruner(engine: Engine, studies: list[int]) -> Known[str] | None:
+def _pruner(cases: Iterable[CaseView]) -> Known[str] | None:
     """Return the names of the pruners with which the cases were begun."""
-    query = select(FACTS.c.value_json).where(FACTS.c.study_id.in_(studies), FACTS.c.key == IDENTITY)
-    with reading(engine) as connection:
-        known = [KeptStudy({IDENTITY: read_json(document)}).identity for document in connection.scalars(query)]
-    pruners = [identity["pruner"] for identity in known if identity and isinstance(identity.get("pruner"), dict)]
-    names = dict.fromkeys(str(pruner.get("name")) for pruner in pruners)
+    pruners = [(one.facts.identity or {}).get("pruner") for one in cases]
+    names = dict.fromkeys(str(pruner.get("name")) for pruner in pruners if isinstance(pruner, dict))
     return Known(value=", ".join(names), source=DATABASE) if names else None

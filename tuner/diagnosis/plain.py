@@ -11,9 +11,8 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, TableClause, func
 
 from tuner.diagnosis.record import End, Known, Setup, StudyRecord, TrialTimes
 from tuner.export.database import reading
-from tuner.export.records import RUNNING
-from tuner.export.trials import moment
-from tuner.kept.tables import CONSTRAINTS, PARAMETERS, STATE, STEPS, SYSTEM_FACTS, TRIALS
+from tuner.kept.tables import CONSTRAINTS, PARAMETERS, STATE, STEPS, SYSTEM_FACTS, TRIALS, moment
+from tuner.kept.trial import RUNNING
 
 ENDS = {"COMPLETE": End.COMPLETE, "PRUNED": End.PRUNED, "FAIL": End.FAILED}
 """How the database spells the ends of trials."""

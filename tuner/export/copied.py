@@ -17,16 +17,17 @@ from uuid import NAMESPACE_URL, uuid5
 from sqlalchemy import Connection, MetaData, NullPool, Table, create_engine, insert, select
 
 from tuner.errors import OutputError
+from tuner.export.case import CaseView
 from tuner.export.database import reading
 from tuner.export.harmless import markdown
 from tuner.export.plot import utilisation_svg
 from tuner.export.query import StudyReader
-from tuner.export.records import COMPLETE, TrialRecord
-from tuner.kept.names import CALIBRATES
-from tuner.kept.tables import ATTRIBUTES, STUDIES, TRIALS, of_study
+from tuner.kept.tables import STUDIES, TRIALS, of_study
+from tuner.kept.trial import KeptTrial
 from tuner.probe.kinds import FailureKind
 from tuner.probe.out_dir import folder_of, make_private
 from tuner.probe.series import FILE, read_series
+from tuner.search.standing import Standing
 from tuner.study.space import PATIENCE
 
 FOLDER, DATABASE, ARTIFACTS = "dashboard", "study.db", "artifacts"
@@ -73,8 +74,7 @@ def _fill(reader: StudyReader, file: Path, folder: Path, notes: Mapping[str, str
         _copy_rows(source, copy, tables.tables, reader.study)
         ids = _ids(source, reader)
         rows = [(ids[trial.case, trial.number], trial) for trial in trials if (trial.case, trial.number) in ids]
-        confirmed = _calibrating(source, reader)
-        _write(copy, tables.tables["trial_user_attributes"], _attributes(rows, confirmed))
+        _write(copy, tables.tables["trial_user_attributes"], _attributes(rows))
         _write(copy, tables.tables["trial_system_attributes"], _artifacts(rows, folder))
         _write(copy, tables.tables["study_system_attributes"], _study_rows(copy, tables.tables, reader, rows, notes))
 
@@ -118,21 +118,13 @@ def _ids(source: Connection, reader: StudyReader) -> dict[tuple[str, int], int]:
     return {(names[row.study_id], row.number): row.trial_id for row in source.execute(query)}
 
 
-def _calibrating(source: Connection, reader: StudyReader) -> set[int]:
-    """Return the trials that calibrate an `auto` ladder."""
-    ids = select(TRIALS.c.trial_id).where(TRIALS.c.study_id.in_([case.study_id for case in reader.cases]))
-    query = select(ATTRIBUTES.c.trial_id).where(ATTRIBUTES.c.key == CALIBRATES, ATTRIBUTES.c.trial_id.in_(ids))
-    return set(source.scalars(query))
-
-
-def _attributes(rows: Iterable[tuple[int, TrialRecord]], calibrating: set[int]) -> Iterator[Row]:
+def _attributes(rows: Iterable[tuple[int, KeptTrial]]) -> Iterator[Row]:
     for trial_id, trial in rows:
-        marks = {"calibration": True} if trial_id in calibrating else {}
-        for name, fact in {**_facts(trial), **marks}.items():
+        for name, fact in _facts(trial).items():
             yield {"trial_id": trial_id, "key": name, "value_json": json.dumps(fact)}
 
 
-def _facts(trial: TrialRecord) -> dict[str, Any]:
+def _facts(trial: KeptTrial) -> dict[str, Any]:
     """Return what a person wants to see of a trial; unknown facts are left out."""
     probe, failure = trial.probe, trial.probe.failure
     facts = {
@@ -144,15 +136,16 @@ def _facts(trial: TrialRecord) -> dict[str, Any]:
         "total_s": probe.total_s,
         "iterations": probe.iterations,
         **trial.metrics,
-        "measured_on": trial.measured_on,
+        "measured_on": probe.measured_on,
         "folder": probe.out_dir or None,
+        "calibration": trial.calibrates or None,
         PATIENCE: trial.config.get(PATIENCE),
     }
     known = {name: fact for name, fact in facts.items() if fact is not None}
     return {name: round(fact, 3) if isinstance(fact, float) else fact for name, fact in known.items()}
 
 
-def _artifacts(rows: Iterable[tuple[int, TrialRecord]], folder: Path) -> Iterator[Row]:
+def _artifacts(rows: Iterable[tuple[int, KeptTrial]], folder: Path) -> Iterator[Row]:
     store = folder / FOLDER / ARTIFACTS
     for trial_id, trial in rows:
         for name in _files(trial, folder, store):
@@ -162,7 +155,7 @@ def _artifacts(rows: Iterable[tuple[int, TrialRecord]], folder: Path) -> Iterato
             yield {"trial_id": trial_id, "key": f"artifacts:{number}", "value_json": json.dumps(json.dumps(meta))}
 
 
-def _files(trial: TrialRecord, folder: Path, store: Path) -> Iterator[str]:
+def _files(trial: KeptTrial, folder: Path, store: Path) -> Iterator[str]:
     """Link a probe's files into the store, and draw its plot; yield the names of those that are there."""
     probe = folder_of(folder, trial.probe.out_dir)
     if probe is None:
@@ -188,7 +181,7 @@ def _link(file: Path, link: Path) -> None:
     os.replace(beside, link)  # noqa: PTH105 - Path.replace would follow no link either; this says what is done
 
 
-def _artifact_id(trial: TrialRecord, name: str) -> str:
+def _artifact_id(trial: KeptTrial, name: str) -> str:
     return str(uuid5(NAMESPACE_URL, f"{trial.case}/{trial.number}/{trial.probe.out_dir}/{name}"))
 
 
@@ -196,7 +189,7 @@ def _study_rows(
     copy: Connection,
     tables: Mapping[str, Table],
     reader: StudyReader,
-    rows: Sequence[tuple[int, TrialRecord]],
+    rows: Sequence[tuple[int, KeptTrial]],
     notes: Mapping[str, str],
 ) -> Iterator[Row]:
     """Yield what the copy keeps of a case beside its trials: the names of its values, and notes."""
@@ -204,8 +197,7 @@ def _study_rows(
     known = {(row.study_id, row.key) for row in copy.execute(select(table.c.study_id, table.c.key))}
     for case in reader.cases:
         own = [(trial_id, trial) for trial_id, trial in rows if trial.case == case.name]
-        best = reader.best.get(case.name) if len(case.objectives) == 1 else None
-        said = [best and above_the_best(best, [trial for _, trial in own]), notes.get(case.name)]
+        said = [above_the_best(case) if len(case.objectives) == 1 else None, notes.get(case.name)]
         facts = {METRIC_NAMES: list(case.objectives), **_note("dashboard", "\n\n".join(filter(None, said)))}
         for trial_id, trial in own:
             if failure := trial.probe.failure:
@@ -215,33 +207,26 @@ def _study_rows(
                 yield {"study_id": case.study_id, "key": key, "value_json": json.dumps(fact)}
 
 
-def above_the_best(best: TrialRecord, trials: Iterable[TrialRecord]) -> str | None:
+def above_the_best(case: CaseView) -> str | None:
     """Return which trial has the highest single value of a case, and why another config is the best; None if it is."""
-    complete = [one for one in trials if one.state == COMPLETE and one.value is not None]
-    highest = max(complete, key=lambda one: one.value or 0.0, default=None)
-    if (
-        highest is None
-        or best.value is None
-        or highest.value is None
-        or (highest.number, best.readings) == (best.number, 1)
-    ):
+    best = case.best
+    highest = max((one for one in case.trials if one.value is not None), key=lambda one: one.value or 0.0, default=None)
+    if best is None or highest is None or highest.value is None or (highest.number, best.readings) == (best.trial, 1):
         return None
     return (
-        f"**The best is trial #{best.number}, with {best.value:.2f}.** "
+        f"**The best is trial #{best.trial}, with {best.values[0]:.2f}.** "
         f"optuna-dashboard names the highest single value: trial #{highest.number}, with {highest.value:.2f}. "
         f"{markdown(_why_not(highest, best))}"
     )
 
 
-def _why_not(highest: TrialRecord, best: TrialRecord) -> str:
+def _why_not(highest: KeptTrial, best: Standing) -> str:
     if highest.probe.ineligible:
         return f"That config must not be the best: {highest.probe.ineligible}."
-    if highest.probe.digest == best.probe.digest:
+    if highest.launch == best.trials[-1].launch:
         return f"Both measured the same config, and the best's value is the mean of {best.readings} measurement(s)."
-    if highest.probe.warm and not best.probe.warm:
+    if highest.warm and not best.is_warm:
         return "A session measured it; the best was measured by the trainer's plain command, which counts more."
-    if highest.probe.beside and not best.probe.beside:
-        return "It ran beside other probes; the best was measured alone, which counts more."
     return "A config counts with the mean of its measurements, and the mean of that config is lower."
 
 

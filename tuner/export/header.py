@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import Field, field_serializer
 
 from tuner import __version__
-from tuner.export.records import CaseRecord
+from tuner.export.case import CaseView
 from tuner.probe.metrics import METRICS
 from tuner.probe.plan import Device
 from tuner.study.parameter import ParameterSpec, Strict
@@ -53,7 +53,7 @@ class Header(Circumstances):
     rows: int
 
 
-def header(case: CaseRecord, study: str, *, rows: int, date: str) -> Header:
+def header(case: CaseView, study: str, *, rows: int, date: str) -> Header:
     """Return the header for the table of a recorded case."""
     return Header(
         **dict(Circumstances.model_validate(case.kept.recording)),

@@ -1,16 +1,19 @@
 """Makes one flat row of each trial: column name → value. Unknown values are missing or None."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from tuner.export.records import CaseRecord, TrialRecord
+from tuner.export.case import CaseView
 from tuner.export.rounding import rounded
 from tuner.export.words import in_words
 from tuner.kept.probe import OK, KeptProbe
 from tuner.kept.race import KeptRun
+from tuner.kept.trial import KeptTrial, pooled
 from tuner.probe.result import DeviceSummary
 from tuner.search.scores import standings
+from tuner.search.standing import Standing
 from tuner.study.launch import launch_digest
 from tuner.study.space import LADDER, VARIANT
 
@@ -79,13 +82,14 @@ def front_columns(objectives: Sequence[str], parameters: Sequence[str]) -> list[
     )
 
 
-def front_row(case: CaseRecord, trial: TrialRecord, vs_default: float | None) -> Row:
-    """Return the row of a front's member. Its samples/s are `vs_default` times those of its rung's default."""
-    return trial_row(case, trial) | _beside_default(case, trial, vs_default) | {"readings": trial.readings}
+def front_row(case: CaseView, member: Standing) -> Row:
+    """Return the row of a front's member."""
+    return trial_row(case, _pooled(member)) | _beside_default(case, member) | {"readings": member.readings}
 
 
-def best_row(case: CaseRecord, trial: TrialRecord, vs_default: float | None) -> Row:
-    """Return the row of a case's best config. Its samples/s are `vs_default` times those of its rung's default."""
+def best_row(case: CaseView, best: Standing) -> Row:
+    """Return the row of a case's best config."""
+    trial = _pooled(best)
     probe = trial.probe
     return {
         **trial.config,
@@ -100,19 +104,24 @@ def best_row(case: CaseRecord, trial: TrialRecord, vs_default: float | None) -> 
         "variant": trial.variant,
         "elapsed_s": rounded("elapsed_s", probe.total_s),
         "iteration": probe.iterations,
-        **_beside_default(case, trial, vs_default),
+        **_beside_default(case, best),
         "objective": case.objective,
         "value": rounded(case.objectives[0], trial.value),
         "source": case.kept.source,
         "measured": _way(trial),
-        "measured_on": trial.measured_on,
-        "readings": trial.readings,
+        "measured_on": probe.measured_on,
+        "readings": best.readings,
         "trial": trial.number,
         "digest": probe.digest,
     }
 
 
-def trial_row(case: CaseRecord, trial: TrialRecord) -> Row:
+def _pooled(one: Standing) -> KeptTrial:
+    """Return the newest trial of a config with the numbers of all its trials."""
+    return replace(pooled(one.trials), values=one.values)
+
+
+def trial_row(case: CaseView, trial: KeptTrial) -> Row:
     """Return the row of any trial, with or without a result."""
     probe = trial.probe
     failure = probe.failure
@@ -132,7 +141,7 @@ def trial_row(case: CaseRecord, trial: TrialRecord) -> Row:
         "started_at": _utc(trial.started),
         "completed_at": _utc(trial.completed),
         "measured": _way(trial),
-        "measured_on": trial.measured_on,
+        "measured_on": probe.measured_on,
         "out_dir": probe.out_dir,
         "digest": probe.digest,
     }
@@ -143,18 +152,17 @@ def _detail(probe: KeptProbe) -> str:
     return "; ".join([why] if why else probe.notes)
 
 
-def _beside_default(case: CaseRecord, trial: TrialRecord, vs_default: float | None) -> Row:
+def _beside_default(case: CaseView, one: Standing) -> Row:
     return {
-        "samples_per_s_vs_default": rounded("samples_per_s_vs_default", vs_default),
-        "changes_learning": " ".join(case.changes_learning(trial.config)),
+        "samples_per_s_vs_default": rounded("samples_per_s_vs_default", case.vs_default(one)),
+        "changes_learning": " ".join(case.changes_learning(one.config)),
     }
 
 
-def _measured(trial: TrialRecord) -> Row:
+def _measured(trial: KeptTrial) -> Row:
     metrics = {name: rounded(name, value) for name, value in trial.metrics.items()}
     probe = trial.probe
     return metrics | {
-        "beside": probe.beside,
         "samples": probe.samples,
         "total_batch": probe.total_batch,
         "samples_per_s": rounded("samples_per_s", probe.samples_per_s),
@@ -172,7 +180,7 @@ def _device_columns(devices: Sequence[DeviceSummary]) -> Row:
     }
 
 
-def _way(trial: TrialRecord) -> str | None:
+def _way(trial: KeptTrial) -> str | None:
     """Return how the trial was measured: `warm` in a session, `cold` by the trainer's plain command."""
     return ("warm" if trial.probe.warm else "cold") if trial.probe.launched else None
 

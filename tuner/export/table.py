@@ -15,12 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tuner.errors import StudyError
+from tuner.export.case import CaseView
 from tuner.export.database import connect
 from tuner.export.header import header
 from tuner.export.query import StudyReader
-from tuner.export.records import FINISHED, CaseRecord, TrialRecord
 from tuner.export.write import write_files
 from tuner.kept.probe import INTERRUPTED, NO_READING, OK
+from tuner.kept.trial import FINISHED, KeptTrial
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import METRICS
 from tuner.study.parameter import ParameterSpec
@@ -64,14 +65,11 @@ def export_tables(url: str, study: str, folder: Path) -> list[Path]:
     cannot be read, EmptyStoreError if no case has been begun, and OutputError if a file cannot be written.
     """
     reader = StudyReader(connect(url, filled_by="tuner record"), study)
-    ended: dict[str, list[TrialRecord]] = {}
-    for trial in reader.trials():
-        if trial.state in FINISHED and trial.status != INTERRUPTED:
-            ended.setdefault(trial.case, []).append(trial)
     files: dict[str, Iterable[bytes]] = {}
     for case in reader.cases:
-        if case.kept.recording and case.name in ended:
-            files |= _files(reader, case, ended[case.name])
+        ended = [trial for trial in case.trials if trial.state in FINISHED and trial.status != INTERRUPTED]
+        if case.kept.recording and ended:
+            files |= _files(reader, case, ended)
     return write_files(folder, files)
 
 
@@ -94,7 +92,7 @@ def _type(name: str, parameter: ParameterSpec) -> pa.DataType:
     return _TYPES[max(kinds, key=list(_TYPES).index)]
 
 
-def _files(reader: StudyReader, case: CaseRecord, trials: list[TrialRecord]) -> Iterator[tuple[str, list[bytes]]]:
+def _files(reader: StudyReader, case: CaseView, trials: list[KeptTrial]) -> Iterator[tuple[str, list[bytes]]]:
     rows = [_row(trial, reader.series.get((case.name, trial.number), [])) for trial in trials]
     facts = header(case, reader.study, rows=len(rows), date=max(trial.probe.started_at or "" for trial in trials))
     sink = pa.BufferOutputStream()
@@ -103,7 +101,7 @@ def _files(reader: StudyReader, case: CaseRecord, trials: list[TrialRecord]) -> 
     yield f"{case.name}{HEADER_SUFFIX}", [facts.model_dump_json(indent=2, exclude_none=True).encode(), b"\n"]
 
 
-def _row(trial: TrialRecord, series: list[float | None]) -> dict[str, Any]:
+def _row(trial: KeptTrial, series: list[float | None]) -> dict[str, Any]:
     probe, failure = trial.probe, trial.probe.failure
     return {
         **trial.config,
@@ -130,7 +128,7 @@ def _row(trial: TrialRecord, series: list[float | None]) -> dict[str, Any]:
     }
 
 
-def _invalidity(trial: TrialRecord) -> str:
+def _invalidity(trial: KeptTrial) -> str:
     """Return whether the config counts, in T4's words: `correct`, or what was wrong."""
     word = _INVALIDITY.get(trial.status or "", "runtime")
     return "constraints" if word == "runtime" and not trial.probe.launched else word

@@ -11,7 +11,6 @@ from tempfile import TemporaryFile
 from typing import BinaryIO
 from uuid import uuid4
 
-from tuner.collecting import uncollected
 from tuner.errors import OutputError
 from tuner.export.database import connect
 from tuner.export.query import StudyReader
@@ -20,9 +19,6 @@ from tuner.export.tsv import tsv
 
 Exporter = Callable[[StudyReader], Iterable[str]]
 """Returns a file's text, in pieces."""
-
-MOST_KEPT = 20_000
-"""A study of at most so many trials is read once for all its tables; these trials take about 50 MB."""
 
 _REMEDIES = {
     errno.ENOSPC: "free some disk space",
@@ -39,11 +35,10 @@ def export_study(url: str, study: str, folder: Path) -> list[Path]:
     Old files are replaced only when all new files are complete. Raises StoreError if the database or the study cannot
     be read, and OutputError if a file cannot be written.
     """
-    reader = StudyReader(connect(url), study, keeps=MOST_KEPT)
+    reader = StudyReader(connect(url), study)
     several = any(len(case.objectives) > 1 for case in reader.cases)
     exporters = EXPORTERS | (OF_SEVERAL_OBJECTIVES if several else {})
-    with uncollected():
-        return write_files(folder, {name: map(str.encode, exporter(reader)) for name, exporter in exporters.items()})
+    return write_files(folder, {name: map(str.encode, exporter(reader)) for name, exporter in exporters.items()})
 
 
 def prepare_folder(folder: Path) -> None:

@@ -63,8 +63,6 @@ class KeptProbe:
     """Names the session that served the probe."""
     out_dir: str | None = None
     """The probe's folder; empty where nothing was launched."""
-    beside: int | None = None
-    """How many other probes of the study ran on the same machine meanwhile; counted if the study confirms alone."""
 
     @property
     def measured_on(self) -> str | None:
@@ -100,21 +98,3 @@ def decode_json(document: object) -> KeptProbe | None:
         with suppress(ValidationError):
             return _PROBE.validate_json(document)
     return decode(read_json(document))
-
-
-def searched(probe: KeptProbe) -> dict[str, Any]:
-    """Return the part of a record that a search reads of each trial, as values of JSON."""
-    headroom_pct = probe.metrics.get(HEADROOM)
-    facts = {
-        "status": probe.status,
-        "digest": probe.digest,
-        "warm": probe.warm,
-        "beside": probe.beside,
-        "host": probe.measured_on and {DEVICES: probe.measured_on},
-        "total_s": probe.total_s,
-        "samples_per_s": probe.samples_per_s,
-        "start_up_s": probe.start_up_s,
-        "ready_s": probe.ready_s,
-        "metrics": {} if headroom_pct is None else {HEADROOM: headroom_pct},
-    }
-    return {name: fact for name, fact in facts.items() if fact is not None}

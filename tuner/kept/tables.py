@@ -1,6 +1,11 @@
 """Optuna's tables, as far as they are read here. Columns have no types, so that a damaged value cannot stop a query."""
 
-from sqlalchemy import ColumnElement, String, cast, column, func, table
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, String, TableClause, cast, column, func, select, table
 
 STUDIES = table("studies", column("study_id"), column("study_name", String))
 DIRECTIONS = table("study_directions", column("study_id"))
@@ -33,3 +38,38 @@ def of_study(study: str) -> ColumnElement[bool]:
     """Return the condition that a row of `STUDIES` is a case of the study."""
     prefix = f"{study}/"
     return func.substr(STUDIES.c.study_name, 1, len(prefix)) == prefix
+
+
+Rows = Sequence[Row[Any]]
+
+
+def of_trials(
+    execute: Callable[[Any], Rows], wanted: ColumnElement[bool], tables: Sequence[TableClause]
+) -> Iterator[tuple[Row[Any], Sequence[Rows]]]:
+    """Read the wanted trials, and yield each in the order of their ids with its rows of the other tables.
+
+    `execute` returns all rows of an SQLAlchemy query. All queries have run before the first trial is yielded.
+    """
+    columns = (TRIALS.c.trial_id, TRIALS.c.number, TRIALS.c.study_id, STATE)
+    times = (TRIALS.c.datetime_start, TRIALS.c.datetime_complete)
+    trials = execute(select(*columns, *times).where(wanted).order_by(TRIALS.c.trial_id))
+    ids = select(TRIALS.c.trial_id).where(wanted)
+    others = [_by_trial(execute(select(*one.c).where(one.c.trial_id.in_(ids)))) for one in tables] if trials else []
+    return ((trial, [rows.get(trial.trial_id, ()) for rows in others]) for trial in trials)
+
+
+def _by_trial(rows: Rows) -> Mapping[int, Rows]:
+    grouped: dict[int, list[Row[Any]]] = defaultdict(list)
+    for row in rows:
+        grouped[row.trial_id].append(row)
+    return grouped
+
+
+def moment(stored: object) -> datetime | None:
+    """Return a stored moment, which SQLite keeps as text; None where it is missing or damaged."""
+    if isinstance(stored, datetime):
+        return stored
+    try:
+        return datetime.fromisoformat(str(stored)) if stored else None
+    except ValueError:
+        return None

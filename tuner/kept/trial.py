@@ -1,9 +1,13 @@
-"""What the search reads of a trial, straight from its attributes and constraints."""
+"""One trial as everybody reads it: search, tables, report, race and diagnosis; one encoder and one decoder."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from statistics import fmean
 from typing import Any
 
 from tuner.kept.names import (
+    CALIBRATES,
     CONFIRMS,
     COST,
     ERROR,
@@ -19,163 +23,287 @@ from tuner.kept.names import (
     RETRY,
     WARM,
 )
-from tuner.kept.probe import DEVICES, HEADROOM, OK, PRUNED, KeptProbe, decode
+from tuner.kept.probe import DEVICES, HEADROOM, INTERRUPTED, OK, PRUNED, KeptProbe, decode, encode
 from tuner.probe.counts import MOST
 from tuner.probe.kinds import FailureKind
+from tuner.probe.metrics import METRICS
+from tuner.probe.result import DeviceSummary
+from tuner.probe.steady import error_of_mean
+from tuner.study.launch import launch_digest
+from tuner.study.space import VARIANT, Config, Value
 
+COMPLETE, PRUNED_STATE, FAIL, RUNNING = "COMPLETE", "PRUNED", "FAIL", "RUNNING"
+"""The states of trials, as Optuna names them."""
+FINISHED = (COMPLETE, PRUNED_STATE, FAIL)
 MEMORY_SHARE, START_S, RUN_S = "memory_share", "start_s", "run_s"
 """The cost of a probe: the share of a device's memory in use at its peak, the seconds until it was ready, and those
 after."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class KeptTrial:
-    """The facts about one trial, each read when it is asked for: a search reads few facts of many trials.
+    """One trial. What is unknown is None or empty.
 
-    The facts come from the trial's probe record. If other programs than the tuner fill a study, its trials have no such
-    record. They say the same with the attributes `WARM`, `MEASURED_ON`, `FAILURE`, `COST` and `RAN`. A fact of another
-    form than expected counts as unknown.
+    Its facts come from the trial's probe record. If another program than the tuner fills a study, its trials have no
+    such record. They say the same with the attributes `WARM`, `MEASURED_ON`, `FAILURE`, `COST` and `RAN`.
     """
 
-    __slots__ = ("_attributes", "_constraints", "_record")
-
-    def __init__(self, attributes: Mapping[str, Any], constraints: Mapping[str, float] | None = None) -> None:
-        self._attributes, self._constraints = attributes, constraints or {}
-        self._record = _as_dict(attributes.get(PROBE))
-
-    @property
-    def probe(self) -> KeptProbe | None:
-        """The whole probe record; None where the trial has none."""
-        return decode(self._attributes.get(PROBE))
-
-    @property
-    def digest(self) -> str | None:
-        """What identifies the trial's config; None where no record says it."""
-        return _text(self._record.get("digest"))
-
-    @property
-    def retry(self) -> bool:
-        """Whether the trial failed and its config is to be probed again."""
-        return RETRY in self._attributes
-
-    @property
-    def lease(self) -> object:
-        """Who runs the trial, for `Lease.read`."""
-        return self._attributes.get(LEASE)
-
-    @property
-    def confirms(self) -> bool:
-        """Whether the trial measures a config again, by the trainer's plain command."""
-        return CONFIRMS in self._attributes
-
-    @property
-    def origin(self) -> str | None:
-        """The case in which the trial's config is the best, where the config comes from there."""
-        return _text(self._attributes.get(ORIGIN))
+    number: int = 0
+    case: str = ""
+    state: str = COMPLETE
+    config: Config = field(default_factory=dict)
+    values: tuple[float, ...] = ()
+    """Each objective."""
+    error: float | None = None
+    """The standard error of the first objective."""
+    probe: KeptProbe = field(default_factory=KeptProbe)
+    """Empty while the trial runs."""
+    retry: bool = False
+    """Whether the trial failed and its config is to be probed again."""
+    confirms: bool = False
+    """Whether the trial measures a config again, by the trainer's plain command."""
+    calibrates: bool = False
+    """Whether the rungs of an `auto` ladder, or an `auto` batch size, follow from the trial."""
+    origin: str | None = None
+    """The case in which the trial's config is the best, where the config comes from there."""
+    lease: object = None
+    """Who runs the trial, for `Lease.read`."""
+    missing_gib: float = 0.0
+    """The device memory that was missing, in GiB; 0 where the config fitted or that is unknown."""
+    is_barred: bool = False
+    """Whether the trial's config must not be the best although it ran."""
+    took: Mapping[str, float] | None = None
+    """The attribute `COST` of a trial without a record, in the form that `cost` returns."""
+    has_run: bool = False
+    """Whether a trial without a record has the attribute `RAN`."""
+    started: datetime | None = None
+    """UTC, naive."""
+    completed: datetime | None = None
+    """UTC, naive."""
 
     @property
-    def error(self) -> float | None:
-        """The standard error of the value."""
-        return _number(self._attributes.get(ERROR))
+    def launch(self) -> str:
+        """A key that is equal for trials of the same config."""
+        return self.probe.digest or launch_digest(self.config)
+
+    @property
+    def value(self) -> float | None:
+        """The first objective."""
+        return self.values[0] if self.values else None
+
+    @property
+    def status(self) -> str | None:
+        """`ok`, `pruned`, `no_reading` or a failure kind; None while the trial runs."""
+        return self.probe.status or (INTERRUPTED if self.state in FINISHED else None)
+
+    @property
+    def failure(self) -> str | None:
+        """The kind of the failure; None for a probe that ran, even if the pruner stopped it, or where it is unknown."""
+        if self.missing_gib > 0.0:
+            return FailureKind.GPU_OOM
+        return None if self.probe.status in {OK, PRUNED} else self.probe.status
 
     @property
     def warm(self) -> bool:
         """Whether a session served the probe."""
-        return bool(self._record.get("warm")) if self._record else WARM in self._attributes
-
-    @property
-    def beside(self) -> bool:
-        """Whether other probes of the study ran on the same machine meanwhile, as far as the study counts them."""
-        return bool(self._record.get("beside"))
-
-    @property
-    def failure(self) -> str | None:
-        """The kind of the failure; None where no failure is known."""
-        if self.missing_gib > 0.0:
-            return FailureKind.GPU_OOM
-        return failure_of(_text(self._record.get("status"))) if self._record else _text(self._attributes.get(FAILURE))
-
-    @property
-    def ineligible(self) -> bool:
-        """Whether the trial's config must not be the best although it ran."""
-        return any(self._constraints.get(name) for name in (INELIGIBLE, INELIGIBLE_BEFORE))
-
-    @property
-    def missing_gib(self) -> float:
-        """The device memory that was missing, in GiB; 0 where the config fitted or that is unknown."""
-        return _number(self._constraints.get(MEMORY)) or 0.0
+        return bool(self.probe.warm)
 
     @property
     def measured_on(self) -> str:
         """Which devices measured the trial; empty where that is unknown. Two hosts may differ by several points."""
-        here = _as_dict(self._record.get("host")).get(DEVICES) if self._record else self._attributes.get(MEASURED_ON)
-        return _text(here) or ""
-
-    @property
-    def total_s(self) -> float | None:
-        """The seconds that the probe took."""
-        return _number(self._record.get("total_s"))
-
-    @property
-    def samples_per_s(self) -> float | None:
-        """The samples that all ranks made in a second."""
-        return _number(self._record.get("samples_per_s"))
+        return self.probe.measured_on or ""
 
     @property
     def cost(self) -> Mapping[str, float]:
         """What a probe took that gave a number, as `cost` returns it; empty where that is unknown."""
-        if not self._record:
-            known = {name: _number(amount) for name, amount in _as_dict(self._attributes.get(COST)).items()}
-            return {name: amount for name, amount in known.items() if amount and amount > 0.0}
-        return cost(self._record) if _has_number(_text(self._record.get("status"))) else {}
+        if self.took is not None:
+            return self.took
+        return cost(self.probe) if self.probe.status in {OK, PRUNED} else {}
 
     @property
     def ran(self) -> bool:
         """Whether a failed probe spent most of its time after its start."""
-        if not self._record:
-            return RAN in self._attributes
-        return not _has_number(_text(self._record.get("status"))) and mostly_ran(self._record)
+        return self.has_run or (self.probe.status not in {OK, PRUNED} and mostly_ran(cost(self.probe)))
+
+    @property
+    def total_s(self) -> float | None:
+        """The seconds that the probe took."""
+        return _number(self.probe.total_s)
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """The samples that all ranks made in a second."""
+        return _number(self.probe.samples_per_s)
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """Metric name → number; None where the metric could not be measured."""
+        return self.probe.metrics
+
+    @property
+    def devices(self) -> tuple[DeviceSummary, ...]:
+        """The summary of each device, in rank order."""
+        return self.probe.devices
+
+    @property
+    def variant(self) -> Value | None:
+        """How the agent file was changed."""
+        return self.config.get(VARIANT)
+
+    @property
+    def memory_share_pct(self) -> float | None:
+        """The largest share of a device's memory in use at its peak, in percent."""
+        peaks = ((one.mem_peak_mib, one.mem_total_mib) for one in self.devices)
+        shares = [100.0 * peak / total for peak, total in peaks if peak is not None and total]
+        return max(shares, default=None)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the config failed for good: by its own fault, or by the plain command and without a retry to come."""
+        if self.state == FAIL:
+            return not (self.warm or self.retry)
+        return self.state == PRUNED_STATE and self.failure is not None
+
+    @property
+    def counts(self) -> bool:
+        """Whether the trial says anything about its config. A failure that is not for good says nothing about it."""
+        return self.failed or self.state in {COMPLETE, PRUNED_STATE}
+
+    @property
+    def may_be_best(self) -> bool:
+        """Whether the trial has measured a config that may be the best."""
+        return self.state == COMPLETE and bool(self.values) and not self.is_barred
 
 
-def is_kept(names: Container[str], probe: KeptProbe | None, *, finished: bool) -> bool:
+def attributes(probe: KeptProbe, *, retry: bool, error: float | None) -> dict[str, Any]:
+    """Return the user attributes of a trial that has ended: name → value of JSON. `read` reads them back."""
+    facts = {PROBE: encode(probe), RETRY: retry, ERROR: error}
+    return {name: fact for name, fact in facts.items() if fact}
+
+
+def read(
+    attributes: Mapping[str, Any],
+    constraints: Mapping[str, float] | None = None,
+    *,
+    state: str = COMPLETE,
+    config: Config | None = None,
+    objective: str = "",
+    **facts: Any,
+) -> KeptTrial:
+    """Return the trial that has these attributes and Optuna constraints.
+
+    A probe record may be decoded already. An attribute of another form than expected counts as unknown. `config`: that
+    of the record where it is None. `objective` names the first objective, whose error a record may say. `facts` are the
+    other fields of the trial.
+    """
+    bounds, record = constraints or {}, attributes.get(PROBE)
+    kept = record if isinstance(record, KeptProbe) else decode(record)
+    missing_gib = _number(bounds.get(MEMORY)) or 0.0
+    probe = kept or _foreign(attributes, state, missing_gib)
+    error = _number(attributes.get(ERROR))
+    return KeptTrial(
+        state=state,
+        config=probe.config if config is None else config,
+        error=_number(probe.metrics.get(f"{objective}_se")) if error is None else error,
+        probe=probe,
+        retry=RETRY in attributes,
+        confirms=CONFIRMS in attributes,
+        calibrates=CALIBRATES in attributes,
+        origin=_text(attributes.get(ORIGIN)),
+        lease=attributes.get(LEASE),
+        missing_gib=missing_gib,
+        is_barred=probe.ineligible is not None or any(map(bounds.get, (INELIGIBLE, INELIGIBLE_BEFORE))),
+        took=None if kept else _amounts(attributes.get(COST)),
+        has_run=not kept and RAN in attributes,
+        **facts,
+    )
+
+
+def _foreign(attributes: Mapping[str, Any], state: str, missing_gib: float) -> KeptProbe:
+    """Return what the attributes say that stand in for a probe record."""
+    ran = {COMPLETE: OK, PRUNED_STATE: PRUNED}.get(state)
+    where = _text(attributes.get(MEASURED_ON))
+    return KeptProbe(
+        status=FailureKind.GPU_OOM.value if missing_gib else _text(attributes.get(FAILURE)) or ran,
+        warm=WARM in attributes or None,
+        host={DEVICES: where} if where else {},
+    )
+
+
+def is_kept(attributes: Mapping[str, Any], *, finished: bool) -> bool:
     """Return whether the tuner kept a trial: another program's trial has no such attributes, or no whole record.
 
-    `names` are those of its attributes, and `probe` is its record where that can be read.
+    Its record is decoded, and None where it cannot be read.
     """
-    if PROBE in names:
-        return probe is not None
-    return LEASE in names or (finished and RETRY in names)
+    if PROBE in attributes:
+        return attributes[PROBE] is not None
+    return LEASE in attributes or (finished and RETRY in attributes)
 
 
-def failure_of(status: str | None) -> str | None:
-    """Return the kind of the failure that a probe's status names; None where the probe ran."""
-    return None if _has_number(status) else status
-
-
-def cost(record: Mapping[str, Any]) -> dict[str, float]:
+def cost(probe: KeptProbe) -> dict[str, float]:
     """Return what a probe took, as far as its record says: `memory_share`, `start_s` and `run_s`."""
-    headroom_pct = _number(_as_dict(record.get("metrics")).get(HEADROOM))
-    start_s = _number(record.get("ready_s" if record.get("warm") else "start_up_s"))
-    total_s = _number(record.get("total_s"))
+    headroom_pct = probe.metrics.get(HEADROOM)
+    start_s = probe.ready_s if probe.warm else probe.start_up_s
     took = {
         MEMORY_SHARE: None if headroom_pct is None else 1.0 - headroom_pct / 100.0,
         START_S: start_s,
-        RUN_S: None if start_s is None or total_s is None else total_s - start_s,
+        RUN_S: None if start_s is None or probe.total_s is None else probe.total_s - start_s,
     }
-    return {name: amount for name, amount in took.items() if amount and amount > 0.0}
+    return _amounts(took)
 
 
-def mostly_ran(record: Mapping[str, Any]) -> bool:
-    """Check whether a probe spent more of its time after its start than before."""
-    took = cost(record)
+def mostly_ran(took: Mapping[str, float]) -> bool:
+    """Check whether a probe of this cost spent more of its time after its start than before."""
     return took.get(RUN_S, 0.0) > took.get(START_S, 0.0)
 
 
-def _has_number(status: str | None) -> bool:
-    return status in {OK, PRUNED}
+def pooled(trials: Sequence[KeptTrial]) -> KeptTrial:
+    """Return the newest of several trials of one config, with the numbers of all of them pooled.
+
+    A number that was measured over a window becomes the mean, with its standard error. An extreme becomes the extreme
+    of all. Times, counts and files stay those of the newest trial; devices count where there are as many as it has.
+    """
+    newest = trials[-1]
+    if len(trials) == 1:
+        return newest
+    metrics = [trial.metrics for trial in trials]
+    numbers = {one.name: over(one.over, [each.get(one.name) for each in metrics]) for one in METRICS}
+    errors = {f"{one.name}_se": _error(one.name, metrics) for one in METRICS if one.error_of}
+    known = {name: number for name, number in numbers.items() if number is not None}
+    alike = [trial.devices for trial in trials if len(trial.devices) == len(newest.devices)]
+    probe = replace(
+        newest.probe,
+        samples_per_s=over(fmean, [trial.samples_per_s for trial in trials]),
+        metrics={**newest.metrics, **known, **errors},
+        devices=tuple(map(_device, zip(*alike, strict=True))),
+    )
+    return replace(newest, probe=probe)
 
 
-def _as_dict(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+def over(rule: Callable[[Sequence[float]], float], numbers: Iterable[float | None]) -> float | None:
+    """Apply a rule to the numbers that are known; None where none is known."""
+    known = [number for number in numbers if number is not None]
+    return rule(known) if known else None
+
+
+def _device(same: Sequence[DeviceSummary]) -> DeviceSummary:
+    return replace(
+        same[-1],
+        util_mean_pct=over(fmean, [one.util_mean_pct for one in same]),
+        util_max_pct=over(max, [one.util_max_pct for one in same]),
+        mem_peak_mib=over(max, [one.mem_peak_mib for one in same]),
+        power_max_w=over(max, [one.power_max_w for one in same]),
+    )
+
+
+def _error(name: str, metrics: Sequence[Mapping[str, float | None]]) -> float | None:
+    known = [(value, each.get(f"{name}_se")) for each in metrics if (value := each.get(name)) is not None]
+    return error_of_mean([value for value, _ in known], [error for _, error in known])
+
+
+def _amounts(known: object) -> dict[str, float]:
+    numbers = {name: _number(amount) for name, amount in known.items()} if isinstance(known, dict) else {}
+    return {name: amount for name, amount in numbers.items() if amount and amount > 0.0}
 
 
 def _text(value: object) -> str | None:

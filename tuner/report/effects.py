@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from tuner.probe.steady import error_of_mean
-from tuner.report.configs import Point
+from tuner.search.standing import Standing
 from tuner.study.space import Value
 
 _ABSENT = object()
@@ -36,7 +36,7 @@ class Effect:
         return self.error is not None and abs(self.change) >= 2.0 * self.error
 
 
-def effects(points: Sequence[Point]) -> list[Effect]:
+def effects(points: Sequence[Standing], best: Standing | None) -> list[Effect]:
     """Return the effect of each value of each parameter against the best's value, those of one parameter together.
 
     The method is that of matched pairs (Box, Hunter and Hunter, Statistics for Experimenters, 2005, section 3.2). The
@@ -44,14 +44,13 @@ def effects(points: Sequence[Point]) -> list[Effect]:
     `steady.error_of_mean`. The scatter shows that the effect differs from config to config. A parameter that counts
     only beside some values of another one, such as epochs beside a variant, differs together with the other.
     """
-    best = next((point for point in points if point.is_best), None)
     return [] if best is None else [one for name, value in best.config.items() for one in _of(name, value, points)]
 
 
-def _of(name: str, wanted: Value, points: Sequence[Point]) -> Iterator[Effect]:
+def _of(name: str, wanted: Value, points: Sequence[Standing]) -> Iterator[Effect]:
     having = [point for point in points if name in point.config]
     others = _others(name, having)
-    alike: defaultdict[Hashable, defaultdict[Value, list[Point]]] = defaultdict(lambda: defaultdict(list))
+    alike: defaultdict[Hashable, defaultdict[Value, list[Standing]]] = defaultdict(lambda: defaultdict(list))
     for point in having:
         alike[tuple(point.config.get(other, _ABSENT) for other in others)][point.config[name]].append(point)
     for value in _sorted({point.config[name] for point in having} - {wanted}):
@@ -60,7 +59,7 @@ def _of(name: str, wanted: Value, points: Sequence[Point]) -> Iterator[Effect]:
             yield _effect(name, value, wanted, pairs)
 
 
-def _others(name: str, points: Sequence[Point]) -> list[str]:
+def _others(name: str, points: Sequence[Standing]) -> list[str]:
     """Return the other parameters, without those that are there or not as the value of this parameter says."""
     everywhere = dict.fromkeys(other for point in points for other in point.config if other != name)
     present: Mapping[str, Mapping[Value, set[bool]]] = {other: _presence(name, other, points) for other in everywhere}
@@ -71,14 +70,14 @@ def _others(name: str, points: Sequence[Point]) -> list[str]:
     ]
 
 
-def _presence(name: str, other: str, points: Sequence[Point]) -> Mapping[Value, set[bool]]:
+def _presence(name: str, other: str, points: Sequence[Standing]) -> Mapping[Value, set[bool]]:
     found: defaultdict[Value, set[bool]] = defaultdict(set)
     for point in points:
         found[point.config[name]].add(other in point.config)
     return found
 
 
-def _effect(name: str, value: Value, best: Value, pairs: Sequence[tuple[Point, Point]]) -> Effect:
+def _effect(name: str, value: Value, best: Value, pairs: Sequence[tuple[Standing, Standing]]) -> Effect:
     errors = [
         None if one.error is None or other.error is None else math.hypot(one.error, other.error) for one, other in pairs
     ]

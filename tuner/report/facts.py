@@ -4,20 +4,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.export.facts import reasons_to_end
+from tuner.export.case import CaseSummary, CaseView, summary
 from tuner.export.query import StudyReader
-from tuner.export.records import CaseRecord, TrialRecord
-from tuner.export.summary import CaseSummary, summarise
 from tuner.kept.race import KeptRun
+from tuner.kept.trial import KeptTrial, pooled
 from tuner.probe.kinds import FailureKind
 from tuner.probe.out_dir import folder_of
 from tuner.probe.series import Series, read_series
-from tuner.report.configs import Point, points
 from tuner.report.effects import Effect, effects
 from tuner.report.failures import Failed, failures
 from tuner.report.memory import MemoryLine, memory_line
 from tuner.report.spending import Spent, Step, found_at, spent, steps, waited
-from tuner.study.launch import launched
+from tuner.search.standing import Standing, of_both
 from tuner.study.space import LADDER
 
 _NAME = "name"
@@ -37,10 +35,11 @@ class CaseFacts:
     """The share of memory that the best leaves free, in percent."""
     mem_peak_mib: float | None
     """The largest memory of a device that the best used."""
-    default: Point | None
-    """The default config of the best's rung, where it was measured."""
-    points: tuple[Point, ...]
+    best: Standing | None
+    points: tuple[Standing, ...]
     """The measured configs, the best objective first."""
+    front: frozenset[str]
+    """The eligible configs that no other one beats in both the objective and samples/s, by `Standing.launch`."""
     steps: tuple[Step, ...]
     out_of_memory: tuple[int, ...]
     """The rungs that ran out of device memory."""
@@ -65,6 +64,14 @@ class CaseFacts:
         """The device-seconds of all probes."""
         return sum(one.whole_s for one in self.spent)
 
+    def is_best(self, point: Standing) -> bool:
+        """Return whether a measured config is the best."""
+        return self.best is not None and point.launch == self.best.launch
+
+    def on_front(self, point: Standing) -> bool:
+        """Return whether no other eligible config beats a measured config in both the objective and samples/s."""
+        return point.launch in self.front
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StudyFacts:
@@ -84,77 +91,57 @@ def gather(reader: StudyReader, folder: Path, trainable: Iterable[str] | None = 
     `trainable` are the trainable cases of the study, where the trainer is there to name them. Raises StoreError where
     there is no study.
     """
-    trials: dict[str, list[TrialRecord]] = {}
-    for trial in reader.trials():
-        trials.setdefault(trial.case, []).append(trial)
-    records = {record.name: record for record in reader.cases}
-    ended = reasons_to_end(reader.engine, reader.study)
-    cases = [
-        _case(reader, records[row.case], row, trials.get(row.case, []), folder=folder, why_ended=ended.get(row.case))
-        for row in summarise(reader)
-    ]
-    machine = _machine(trial for of_case in trials.values() for trial in of_case)
-    waiting = None if trainable is None else tuple(name for name in trainable if name not in records)
-    return StudyFacts(name=reader.study, cases=tuple(cases), waiting=waiting, machine=machine)
+    cases = tuple(_case(view, folder) for view in reader.cases)
+    begun = {view.name for view in reader.cases}
+    waiting = None if trainable is None else tuple(name for name in trainable if name not in begun)
+    return StudyFacts(name=reader.study, cases=cases, waiting=waiting, machine=_machine(reader.trials()))
 
 
-def _case(
-    reader: StudyReader,
-    record: CaseRecord,
-    summary: CaseSummary,
-    trials: Sequence[TrialRecord],
-    *,
-    folder: Path,
-    why_ended: str | None,
-) -> CaseFacts:
-    best, devices = reader.best.get(record.name), max(1, len(record.kept.devices))
-    config = launched(dict(best.config)) if best else None
-    measured, found = points(record, trials, config), found_at(trials, config)
-    walked = steps(trials, devices, record.objectives[0])
-    series = _series(best, folder)
+def _case(view: CaseView, folder: Path) -> CaseFacts:
+    trials, best, devices = view.trials, view.best, max(1, len(view.kept.devices))
+    newest = pooled(best.trials) if best else None
+    measured, found = tuple(sorted(view.configs, key=lambda one: -one.value)), found_at(trials, best)
+    walked = steps(trials, devices)
+    series = _series(newest, folder)
     failed = tuple(failures(trials, folder))
     return CaseFacts(
-        summary=summary,
-        method=record.method,
-        objective=record.objectives[0],
-        devices=tuple(record.kept.devices),
-        trainer=record.kept.trainer_name or "",
-        headroom_pct=best.metrics.get("headroom_pct") if best else None,
-        mem_peak_mib=best.metrics.get("mem_peak_mib") if best else None,
-        default=_default(record, measured, best),
+        summary=summary(view),
+        method=view.method,
+        objective=view.objectives[0],
+        devices=tuple(view.kept.devices),
+        trainer=view.kept.trainer_name or "",
+        headroom_pct=newest.metrics.get("headroom_pct") if newest else None,
+        mem_peak_mib=newest.metrics.get("mem_peak_mib") if newest else None,
+        best=best,
         points=measured,
+        front=frozenset(one.launch for one in of_both(measured)),
         steps=walked,
         out_of_memory=_out_of_memory(trials),
-        memory=memory_line(measured),
-        effects=tuple(effects(measured)),
+        memory=memory_line(measured, best),
+        effects=tuple(effects(measured, best)),
         found=next((step for step in walked if step.trial == found), None),
         spent=tuple(spent(trials, devices, found)),
         waited=waited(trials, devices),
         failures=failed,
         series=series,
-        race=reader.races.get(record.name, ()),
-        why_ended=why_ended,
-        missing=tuple(_missing(best, series, failed, measured)),
+        race=view.race,
+        why_ended=view.facts.ended,
+        missing=tuple(_missing(newest, series, failed, measured)),
     )
 
 
-def _default(record: CaseRecord, measured: Iterable[Point], best: TrialRecord | None) -> Point | None:
-    default = launched(dict(record.default_at(best.config.get(LADDER)))) if best else None
-    return next((one for one in measured if default and one.config == default), None)
-
-
-def _series(best: TrialRecord | None, folder: Path) -> Series | None:
+def _series(best: KeptTrial | None, folder: Path) -> Series | None:
     probe = folder_of(folder, best.probe.out_dir) if best else None
     return read_series(probe) if probe else None
 
 
-def _out_of_memory(trials: Iterable[TrialRecord]) -> tuple[int, ...]:
+def _out_of_memory(trials: Iterable[KeptTrial]) -> tuple[int, ...]:
     failed = (trial.config.get(LADDER) for trial in trials if trial.status == FailureKind.GPU_OOM)
     return tuple(sorted({rung for rung in failed if isinstance(rung, int)}))
 
 
 def _missing(
-    best: TrialRecord | None, series: Series | None, failed: Iterable[Failed], measured: Sequence[Point]
+    best: KeptTrial | None, series: Series | None, failed: Iterable[Failed], measured: Sequence[Standing]
 ) -> Iterable[str]:
     if not measured:
         yield "no trial has given a number yet"
@@ -169,7 +156,7 @@ def _missing(
         yield "the activity of multiprocessors: these devices do not report it"
 
 
-def _machine(trials: Iterable[TrialRecord]) -> dict[str, tuple[str, ...]]:
+def _machine(trials: Iterable[KeptTrial]) -> dict[str, tuple[str, ...]]:
     found: dict[str, dict[str, None]] = {}
     for trial in trials:
         for name, fact in trial.probe.host.items():

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.export.records import TrialRecord
 from tuner.kept.probe import INTERRUPTED
+from tuner.kept.trial import KeptTrial
 from tuner.probe.kinds import FailureKind
 from tuner.probe.out_dir import folder_of
 
@@ -33,7 +33,7 @@ class Failed:
     """Some lines of one console log; None where no log can be read."""
 
 
-def failures(trials: Sequence[TrialRecord], folder: Path) -> Iterator[Failed]:
+def failures(trials: Sequence[KeptTrial], folder: Path) -> Iterator[Failed]:
     """Yield the failures by kind, the commonest first. `folder` is the study's folder, with the probes' folders."""
     kinds = {kind.value for kind in FailureKind} - {INTERRUPTED}
     failed = [trial for trial in trials if trial.status in kinds and trial.probe.failure]
@@ -44,11 +44,11 @@ def failures(trials: Sequence[TrialRecord], folder: Path) -> Iterator[Failed]:
         yield Failed(kind=str(kind), trials=count, example=example.number, detail=_detail(example), excerpt=excerpt)
 
 
-def _detail(trial: TrialRecord) -> str:
+def _detail(trial: KeptTrial) -> str:
     return trial.probe.failure.detail if trial.probe.failure else ""
 
 
-def _excerpt(folder: Path, trial: TrialRecord) -> str | None:
+def _excerpt(folder: Path, trial: KeptTrial) -> str | None:
     """Return the lines around the one that shows the failure, or the last lines; None where nothing can be read."""
     probe = folder_of(folder, trial.probe.out_dir)
     if probe is None:

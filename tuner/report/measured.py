@@ -5,10 +5,10 @@ from typing import Any
 
 from tuner.export.words import in_words
 from tuner.probe.steady import FULL_PCT
-from tuner.report.configs import Point
 from tuner.report.drawing import BEST, FRONT, OTHER, THIRD, Picture, Trace, axis, short, text, upright
 from tuner.report.facts import CaseFacts
 from tuner.report.words import memory_end
+from tuner.search.standing import Standing
 from tuner.study.space import LADDER
 
 MOST_RUNGS = 6
@@ -27,9 +27,22 @@ def ladder(case: CaseFacts) -> Picture | None:
     if len({point.rung for point in points}) < 2:
         return None
     rows: list[tuple[str, list[Trace]]] = [
-        (case.objective, [_along(points, [point.value for point in points], case.objective, FRONT, "square")]),
-        ("SM active, %", [_along(points, [point.sm_pct for point in points], "SM active", OTHER, "circle")]),
-        ("samples/s", [_along(points, [point.samples_per_s for point in points], "samples/s", THIRD, "diamond")]),
+        (
+            case.objective,
+            [_along(case, points, [point.value for point in points], case.objective, colour=FRONT, symbol="square")],
+        ),
+        (
+            "SM active, %",
+            [_along(case, points, [point.sm_pct for point in points], "SM active", colour=OTHER, symbol="circle")],
+        ),
+        (
+            "samples/s",
+            [
+                _along(
+                    case, points, [point.samples_per_s for point in points], "samples/s", colour=THIRD, symbol="diamond"
+                )
+            ],
+        ),
         ("memory, %", _memory(case, points)),
     ]
     rows = [(title, [trace for trace in traces if any(y is not None for y in trace["y"])]) for title, traces in rows]
@@ -60,8 +73,17 @@ def _ticks(rungs: Collection[int]) -> list[int]:
     return chosen
 
 
-def _memory(case: CaseFacts, points: Sequence[Point]) -> list[Trace]:
-    traces = [_along(points, [point.mem_share_pct for point in points], "memory in use", FRONT, "triangle-up")]
+def _memory(case: CaseFacts, points: Sequence[Standing]) -> list[Trace]:
+    traces = [
+        _along(
+            case,
+            points,
+            [point.memory_share_pct for point in points],
+            "memory in use",
+            colour=FRONT,
+            symbol="triangle-up",
+        )
+    ]
     if line := case.memory:
         traces.append(
             {
@@ -119,7 +141,15 @@ def over_time(case: CaseFacts) -> Picture | None:
     )
 
 
-def _along(points: Sequence[Point], values: Sequence[float | None], name: str, colour: str, symbol: str) -> Trace:
+def _along(
+    case: CaseFacts,
+    points: Sequence[Standing],
+    values: Sequence[float | None],
+    name: str,
+    *,
+    colour: str,
+    symbol: str,
+) -> Trace:
     return {
         "x": [point.rung for point in points],
         "y": [short(value) for value in values],
@@ -127,5 +157,5 @@ def _along(points: Sequence[Point], values: Sequence[float | None], name: str, c
         "hovertemplate": "%{text}<br>%{y}<extra></extra>",
         "name": name,
         "mode": "markers",
-        "marker": {"color": [BEST if point.is_best else colour for point in points], "symbol": symbol, "size": 7},
+        "marker": {"color": [BEST if case.is_best(point) else colour for point in points], "symbol": symbol, "size": 7},
     }

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.report.configs import Point
 from tuner.search.growth import Growth
+from tuner.search.standing import Standing
 from tuner.study.space import LADDER, VARIANT, Parameter, Space
 
 READING_ERROR, VARIANTS = 0.02, 0.1
@@ -26,20 +26,20 @@ class MemoryLine:
     """The rung at which memory ends; None where memory does not grow."""
 
 
-def memory_line(points: Sequence[Point]) -> MemoryLine | None:
+def memory_line(points: Sequence[Standing], best: Standing | None) -> MemoryLine | None:
     """Return the straight line through the measured peaks; None where fewer than two rungs have been measured."""
-    known = [one for one in points if one.rung is not None and one.mem_share_pct is not None]
+    known = [one for one in points if one.rung is not None and one.memory_share_pct is not None]
     rungs = sorted({one.rung for one in known if one.rung is not None})
     if len(rungs) < 2:
         return None
     variants = tuple(dict.fromkeys(one.config[VARIANT] for one in known if VARIANT in one.config))
     space = Space((Parameter(name=VARIANT, values=variants),) if variants else ())
-    shares = [one.mem_share_pct or 0.0 for one in known]
+    shares = [one.memory_share_pct or 0.0 for one in known]
     line = Growth(space, [one.config for one in known], shares, error=READING_ERROR, variants=VARIANTS)
-    best = next((one for one in known if one.is_best), known[0])
+    drawn_for = best if best in known else known[0]
 
     def at(*wanted: float) -> tuple[float, ...]:
-        return tuple(float(one) for one in line.expect([{**best.config, LADDER: rung} for rung in wanted])[0])
+        return tuple(float(one) for one in line.expect([{**drawn_for.config, LADDER: rung} for rung in wanted])[0])
 
     low, high = at(rungs[0], rungs[-1])
     slope = (high - low) / (rungs[-1] - rungs[0])

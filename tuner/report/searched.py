@@ -5,10 +5,10 @@ from itertools import accumulate
 from typing import Any
 
 from tuner.export.words import in_words, with_error
-from tuner.report.configs import Point
 from tuner.report.drawing import BEST, FRONT, OTHER, Picture, Trace, axis, errors, note, short, text, upright
 from tuner.report.facts import CaseFacts
 from tuner.report.words import when_found
+from tuner.search.standing import Standing
 from tuner.study.space import written
 
 
@@ -17,17 +17,17 @@ def choices(case: CaseFacts) -> Picture | None:
     known = [point for point in case.points if point.samples_per_s is not None]
     if not known:
         return None
-    front = sorted((point for point in known if point.on_front), key=lambda point: point.samples_per_s or 0.0)
-    others = [point for point in known if not point.on_front and point.is_eligible]
+    front = sorted((point for point in known if case.on_front(point)), key=lambda point: point.samples_per_s or 0.0)
+    others = [point for point in known if not case.on_front(point) and point.is_eligible]
     barred = [point for point in known if not point.is_eligible]
+    stars = [point for point in known if case.is_best(point)]
     data = [
         _dots(others, "measured", OTHER),
         _dots(barred, "may not be the best", OTHER, symbol="circle-open"),
         _dots(front, "no other is better in both", FRONT, mode="lines+markers", symbol="square"),
-        _dots([point for point in known if point.is_best], "the best", BEST, size=13, symbol="star"),
+        _dots(stars, "the best", BEST, size=13, symbol="star"),
     ]
-    best = next((point for point in known if point.is_best), None)
-    is_above = best is not None and any(point.is_warm and point.value > best.value for point in known)
+    is_above = any(point.is_warm and point.value > best.value for point in known for best in stars)
     above = " Configs above the best were measured in sessions alone, which may read too high." if is_above else ""
     return Picture(
         name="choices",
@@ -140,7 +140,7 @@ def spending(case: CaseFacts) -> Picture | None:
 
 
 def _dots(
-    points: Sequence[Point], name: str, colour: str, *, mode: str = "markers", size: int = 8, symbol: str = "circle"
+    points: Sequence[Standing], name: str, colour: str, *, mode: str = "markers", size: int = 8, symbol: str = "circle"
 ) -> Trace:
     return {
         "x": [short(point.samples_per_s) for point in points],
@@ -155,7 +155,7 @@ def _dots(
     }
 
 
-def _hover(point: Point) -> str:
+def _hover(point: Standing) -> str:
     of_several = f", mean of {point.readings}" if point.readings > 1 else ""
     of_several += ", in a session" if point.is_warm else ""
     speed = f", {point.samples_per_s:,.0f} samples/s" if point.samples_per_s is not None else ""

@@ -4,8 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tuner.export.records import TrialRecord
 from tuner.kept.probe import INTERRUPTED, OK, PRUNED
+from tuner.kept.trial import KeptTrial
+from tuner.search.standing import Standing
 from tuner.study.launch import launched
 from tuner.study.space import Config
 
@@ -41,13 +42,13 @@ class Step:
     """The device-seconds that all trials up to this one took."""
 
 
-def found_at(trials: Iterable[TrialRecord], best: Config | None) -> int | None:
+def found_at(trials: Iterable[KeptTrial], best: Standing | None) -> int | None:
     """Return the first trial that measured the best config; None without a best."""
     measured = (one for one in trials if one.status == OK)
-    return next((one.number for one in measured if launched(dict(one.config)) == best), None)
+    return next((one.number for one in measured if best and one.launch == best.launch), None)
 
 
-def spent(trials: Sequence[TrialRecord], devices: int, found: int | None) -> list[Spent]:
+def spent(trials: Sequence[KeptTrial], devices: int, found: int | None) -> list[Spent]:
     """Return what the device-seconds of the probes were spent on, the largest first.
 
     `found` is the trial that first measured the best.
@@ -62,7 +63,7 @@ def spent(trials: Sequence[TrialRecord], devices: int, found: int | None) -> lis
     return sorted((one for one in whole if one.whole_s > 0.0), key=lambda one: (-one.whole_s, one.what))
 
 
-def _parts(trial: TrialRecord) -> dict[str, float]:
+def _parts(trial: KeptTrial) -> dict[str, float]:
     """Return the seconds of one probe by what they were spent on. They add up to the whole probe."""
     probe = trial.probe
     whole = probe.total_s or 0.0
@@ -80,7 +81,7 @@ def _in_words(status: str | None) -> str:
     return {"gpu_oom": "out of memory", "host_oom": "out of the host's memory"}.get(status, status.replace("_", " "))
 
 
-def waited(trials: Iterable[TrialRecord], devices: int) -> Spent:
+def waited(trials: Iterable[KeptTrial], devices: int) -> Spent:
     """Return the device-seconds that passed within trials and outside of their probes.
 
     A replayed probe takes no real time, and a killed one is ended much later; neither waits.
@@ -93,7 +94,7 @@ def waited(trials: Iterable[TrialRecord], devices: int) -> Spent:
     return Spent(what=WAITING, until_found_s=devices * seconds, after_s=0.0)
 
 
-def steps(trials: Sequence[TrialRecord], devices: int, objective: str) -> tuple[Step, ...]:
+def steps(trials: Sequence[KeptTrial], devices: int) -> tuple[Step, ...]:
     """Return the trials that gave a number, in their order, with the device-seconds that had passed."""
     so_far, made = 0.0, list[Step]()
     for trial in trials:
@@ -102,9 +103,9 @@ def steps(trials: Sequence[TrialRecord], devices: int, objective: str) -> tuple[
             made.append(
                 Step(
                     trial=trial.number,
-                    config=launched(dict(trial.config)),
+                    config=launched(trial.config),
                     value=trial.value,
-                    error=trial.metrics.get(f"{objective}_se"),
+                    error=trial.error,
                     ended_s=so_far,
                 )
             )

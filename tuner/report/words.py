@@ -4,17 +4,12 @@ from collections.abc import Iterable
 
 from tuner.export.bound import advice
 from tuner.export.harmless import code, markdown
-from tuner.export.words import in_words, with_error
+from tuner.export.words import doubts, in_words, of_default, with_error
 from tuner.probe.metrics import SAMPLES_PER_S
-from tuner.report.configs import Point
 from tuner.report.facts import CaseFacts, StudyFacts
 from tuner.study.space import LADDER
 from tuner.units import MIB_PER_GIB, duration
 
-MUCH_FASTER = 1.5
-"""A report mentions another config if it makes at least this many times the best's samples/s."""
-CLOSE = 10.0
-"""The other config's objective must be at most this many points below the best's."""
 OBJECTIVES = {
     "min_avg_util": "the mean utilisation of the least busy device, in percent",
     "min_avg_sm": "the mean share of active multiprocessors on the least busy device, in percent",
@@ -57,52 +52,51 @@ def explained(study: StudyFacts) -> str:
     names = dict.fromkeys(case.objective for case in study.cases)
     said = [f"{name} is {OBJECTIVES[name]}." for name in names if name in OBJECTIVES]
     said.append("A number after ± is a standard error.")
-    if any(case.default and case.default.rung is None for case in study.cases):
+    defaults = [case.summary.default for case in study.cases if case.summary.default]
+    if any(LADDER not in default.config for default in defaults):
         said.append("The default has the first value of each parameter.")
-    elif any(case.default for case in study.cases):
+    elif defaults:
         rest = "an unchanged agent, and the first value of each other parameter"
         said.append(f"The default has the same {LADDER} as the best, {rest}.")
+    if tables := dict.fromkeys(case.summary.replay_of for case in study.cases if case.summary.replay_of):
+        said.append(f"This is a replay of {', '.join(map(str, tables))}: no trainer ran.")
     return " ".join(said)
 
 
 def verdict(case: CaseFacts) -> str:
     """Return a few sentences about the result of a case."""
     row, best = case.summary, case.summary.best
-    if best is None or best.value is None:
+    if best is None:
         return f"No config of {row.case} may be the best: {row.status.replace('_', ' ')}."
-    said = f"The best config reaches {with_error(best.value, best.error)} {case.objective}{_beside_default(case)}."
+    said = [f"The best config reaches {with_error(best.value, best.error)} {case.objective}{_beside_default(case)}."]
+    said += [f"{line[0].upper()}{line[1:]}." for line in doubts(row)]
     if best.total_batch is not None:
-        said += f" Its total batch is {best.total_batch:,.10g}."
-    if best.beside is not None:
-        said += f" Beside other probes it measured {with_error(best.beside.value, best.beside.error)}."
+        said.append(f"Its total batch is {best.total_batch:,.10g}.")
     if best.changes_learning:
         names = ", ".join(best.changes_learning)
-        said += f" {names} {'change' if len(best.changes_learning) > 1 else 'changes'} what is learnt."
-    if (rival := faster(case)) is not None and best.samples_per_s and rival.samples_per_s:
-        times = rival.samples_per_s / best.samples_per_s
-        said += (
-            f" Trial #{rival.trial} makes {times:.1f} times as many samples/s as the best, "
+        said.append(f"{names} {'change' if len(best.changes_learning) > 1 else 'changes'} what is learnt.")
+    if rival := row.faster:
+        said.append(
+            f"Trial #{rival.trial} makes {rival.times or 0.0:.1f} times as many samples/s as the best, "
             f"at {with_error(rival.value, rival.error)}: {in_words(rival.config)}."
         )
-    return said
+    return " ".join(said)
 
 
 def _beside_default(case: CaseFacts) -> str:
-    best, default = case.summary.best, case.default
-    if best is None or default is None or best.value is None:
+    best, default, name = case.summary.best, case.summary.default, of_default(case.summary)
+    if best is None or default is None:
         return ""
     if default.config == best.config:
-        return f"; it is {_named(default)}"
+        return f"; it is {name}"
     if case.objective == SAMPLES_PER_S:
-        return f", {best.value / default.value:.2f} times {_named(default)}" if default.value else ""
+        return f", {best.value / default.value:.2f} times {name}" if default.value else ""
     points = best.value - default.value
-    said = f", {abs(points):.1f} points {'above' if points >= 0 else 'below'} {_named(default)}"
-    said += " (which was measured in sessions alone)" if default.is_warm and points < 0 else ""
-    return f"{said}, at {best.vs_default:.2f} of its samples/s" if best.vs_default is not None else said
-
-
-def _named(default: Point) -> str:
-    return "the default" if default.rung is None else "the default of its rung"
+    said = f", {abs(points):.1f} points {'above' if points >= 0 else 'below'} {name}"
+    said += " (which was measured in sessions alone)" if default.measured == "warm" and points < 0 else ""
+    ratio = best.vs_default if best.config.get(LADDER) == default.config.get(LADDER) else None
+    ratio = ratio or (1.0 / default.times if default.times else None)
+    return f"{said}, at {ratio:.2f} of its samples/s" if ratio is not None else said
 
 
 def note(case: CaseFacts) -> str:
@@ -111,17 +105,6 @@ def note(case: CaseFacts) -> str:
     config = f"Trial #{best.trial}: {code(in_words(best.config))}" if best else None
     rest = [markdown(one) for one in (limit(case), when_found(case), memory_end(case), cost(case)) if one]
     return "\n\n".join(filter(None, [markdown(verdict(case)), config, *rest]))
-
-
-def faster(case: CaseFacts) -> Point | None:
-    """Return the config with the most samples/s among those almost as good as the best; None without a faster one."""
-    best = case.summary.best
-    if best is None or best.value is None or not best.samples_per_s or case.objective == SAMPLES_PER_S:
-        return None
-    near = [one for one in case.points if one.is_eligible and one.samples_per_s and one.value >= best.value - CLOSE]
-    rival = max(near, key=lambda point: point.samples_per_s or 0.0, default=None)
-    is_faster = rival and rival.samples_per_s and rival.samples_per_s >= MUCH_FASTER * best.samples_per_s
-    return rival if is_faster else None
 
 
 def limit(case: CaseFacts) -> str | None:

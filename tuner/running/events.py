@@ -47,7 +47,7 @@ class Leader:
     @classmethod
     def of(cls, best: Standing | None) -> "Leader | None":
         """Return what is told of a case's best config, if there is one."""
-        return best and cls(value=best.values[0], error=best.error, trial=best.trials[-1])
+        return best and cls(value=best.values[0], error=best.error, trial=best.trial)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from tuner.search.history import History
-from tuner.search.trials import kept
 from tuner.study.space import Config
 
 Price = Callable[[Config], float]
@@ -70,7 +69,7 @@ def retry(history: History, price: Price) -> Choice | None:
     due = history.due()
     if due is None:
         return None
-    return Choice(config=dict(due.params), why=Why.RETRY, origin=kept(due).origin)
+    return Choice(config=dict(due.config), why=Why.RETRY, origin=due.origin)
 
 
 def confirm_measured(history: History, price: Price) -> Choice | None:

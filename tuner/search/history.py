@@ -1,16 +1,15 @@
 """What a study has probed so far: which config is new, which is due again, which must be confirmed."""
 
-import math
 from dataclasses import replace
 from functools import cached_property
 
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial
 
-from tuner.search.front import front
+from tuner.kept.trial import KeptTrial
 from tuner.search.frontier import Frontier
-from tuner.search.standing import EndedTrial, Standing, ways
-from tuner.search.trials import frontier, has_failed, kept, launch_of, meaningful, readings, since_mended
+from tuner.search.standing import ended, front, is_failure, leader, ways
+from tuner.search.trials import frontier, kept, meaningful, since_mended
 from tuner.study.launch import launch_digest, same_launch
 from tuner.study.space import Config, Space
 
@@ -49,22 +48,27 @@ class History:
 
     @cached_property
     def _trials(self) -> list[FrozenTrial]:
-        return [trial for trial in self.meaningful if _is_whole(trial, self._space)]
+        """The trials with a whole config."""
+        return [one for one in self.meaningful if one.params and (not kept(one).retry or one.params in self._space)]
+
+    @cached_property
+    def _kept(self) -> list[KeptTrial]:
+        return list(map(kept, self._trials))
 
     @cached_property
     def _probed(self) -> set[str]:
-        return set(map(launch_of, self._trials))
+        return {one.launch for one in self._kept}
 
     @cached_property
     def _frontier(self) -> Frontier:
         return frontier(self._trials, self._space.ladder)
 
     @cached_property
-    def _readings(self) -> list[EndedTrial]:
-        """What all trials say about their configs, with values that are better the larger they are."""
+    def _ended(self) -> list[KeptTrial]:
+        """All trials that have ended, with values that are better the larger they are."""
         return [
-            one if one.values is None else replace(one, values=_times(one.values, self.signs))
-            for one in readings(self._trials)
+            replace(one, values=tuple(value * sign for value, sign in zip(one.values, self.signs, strict=False)))
+            for one in ended(self._kept)
         ]
 
     def is_new(self, config: Config) -> bool:
@@ -74,69 +78,34 @@ class History:
 
     def is_over(self, config: Config) -> bool:
         """Check whether the config has been probed and needs no retry, or cannot fit into memory."""
-        ended = any(
-            trial.state.is_finished() and not kept(trial).retry and same_launch(trial.params, config)
-            for trial in self._trials
-        )
-        return ended or self._frontier.beyond(config) is not None
+        over = any(not one.retry and same_launch(one.config, config) for one in self._ended)
+        return over or self._frontier.beyond(config) is not None
 
-    def due(self) -> FrozenTrial | None:
+    def due(self) -> KeptTrial | None:
         """Return the first failed trial that is marked for retry and has not been repeated."""
-        for position, trial in enumerate(self._trials):
-            if kept(trial).retry and not any(
-                same_launch(later.params, trial.params) for later in self._trials[position + 1 :]
-            ):
+        for position, trial in enumerate(self._kept):
+            later = self._kept[position + 1 :] if trial.retry else ()
+            if trial.retry and not any(same_launch(one.config, trial.config) for one in later):
                 return trial
         return None
 
     def failed_before(self, config: Config) -> bool:
         """Check whether a probe of the config failed by itself and was marked for retry."""
-        marked = (trial for trial in self.trials if kept(trial).retry)
-        return any(has_failed(trial) and same_launch(trial.params, config) for trial in marked)
+        same = (kept(one) for one in self.trials if same_launch(one.params, config))
+        return any(one.retry and is_failure(one.failure) for one in same)
 
     def unconfirmed(self) -> Config | None:
-        """Return the config to confirm: no trial that counts has measured it, and it may be better than all that have.
+        """Return the config to confirm; None where the best is confirmed. See `standing.leader`.
 
-        Users run the plain command, so only configs measured by that command may be the best. A config counts with the
-        mean of its measurements. From warm means the excess of warm over cold means is subtracted, averaged over the
-        configs measured in both ways. The excess also contains the luck of the config that looks best.
+        With several objectives, this is a member of the Pareto front that only sessions have measured.
         """
         if len(self.signs) > 1:
-            return self._unconfirmed_member()
-        cold, warm = ways(self._readings)
-        excess = [_value(one) - _value(cold[launch]) for launch, one in warm.items() if launch in cold]
-        best = max(cold.values(), key=_value, default=None)
-        top = max((one for launch, one in warm.items() if launch not in cold), key=_value, default=None)
-        if top is None:
-            return None
-        usual = sum(excess) / max(len(excess), 2)  # a single config may be an exception
-        if best is not None and _value(top) - usual <= _value(best) + _noise(top, best):
-            return None
-        return dict(self._trials[top.trials[-1]].params)
+            return next((dict(one.trials[-1].config) for one in front(self._ended) if one.is_warm), None)
+        found = leader(self._ended)
+        return dict(found.unconfirmed.trials[-1].config) if found and found.unconfirmed else None
 
     def confirmed(self) -> list[Config]:
         """Return the configs that may be the best according to their cold trials, the best one first."""
-        cold, _ = ways(self._readings)
-        return [dict(self._trials[one.trials[-1]].params) for one in sorted(cold.values(), key=_value, reverse=True)]
-
-    def _unconfirmed_member(self) -> Config | None:
-        """Return a config of the Pareto front that has only provisional measurements: see `EndedTrial.provisional`."""
-        members = (self._trials[one.trials[-1]] for one in front(self._readings))
-        return next((dict(one.params) for one in members if kept(one).warm or kept(one).beside), None)
-
-
-def _value(one: Standing) -> float:
-    return one.values[0]
-
-
-def _noise(one: Standing, other: Standing) -> float:
-    """Return the standard error of the difference of two values."""
-    return math.hypot(one.error or 0.0, other.error or 0.0)
-
-
-def _times(values: tuple[float, ...], signs: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(value * sign for value, sign in zip(values, signs, strict=True))
-
-
-def _is_whole(trial: FrozenTrial, space: Space) -> bool:
-    return bool(trial.params) and (not kept(trial).retry or trial.params in space)
+        cold, _ = ways(self._ended)
+        ranked = sorted(cold.values(), key=lambda one: one.value, reverse=True)
+        return [dict(one.trials[-1].config) for one in ranked]

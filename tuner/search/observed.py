@@ -11,7 +11,7 @@ from tuner.search.frontier import DEVICE_MEMORY, MEMORYLESS, Frontier, Need, Out
 from tuner.search.growth import Amounts
 from tuner.search.siblings import Cost, Sibling, amounts
 from tuner.search.standing import eligible
-from tuner.search.trials import kept, readings
+from tuner.search.trials import all_kept, kept
 from tuner.study.launch import launch_digest, launched
 from tuner.study.space import LADDER, Config, Space
 
@@ -78,7 +78,7 @@ class Observed:
         all_trials = list(trials)
         for trial in all_trials:
             self._note(trial, launched(trial.params), sign)
-        known = eligible(readings(all_trials))
+        known = eligible(all_kept(all_trials))
         for digest, one in self.measured.items():
             one.eligible = digest in known
         self.frontier = Frontier(self._failures, ladder=ladder)

@@ -8,7 +8,7 @@ from optuna.trial import TrialState
 from tuner.search.choosing import Choice, Done, Price
 from tuner.search.history import History
 from tuner.search.standing import eligible
-from tuner.search.trials import readings
+from tuner.search.trials import all_kept
 from tuner.study.space import LADDER, VARIANT, Config, Space
 
 
@@ -39,4 +39,4 @@ def downwards(space: Space) -> list[Config]:
 
 def until_one_runs(history: History, price: Price) -> Done | None:
     """End a recovery once a config has succeeded."""
-    return Done(reason="a config has run") if eligible(readings(history.trials)) else None
+    return Done(reason="a config has run") if eligible(all_kept(history.trials)) else None

@@ -5,7 +5,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from tuner.search.standing import incumbent
-from tuner.search.trials import readings, since_mended
+from tuner.search.trials import all_kept, since_mended
 from tuner.study.space import PATIENCE
 from tuner.study.spec import PrunerSpec
 
@@ -34,7 +34,7 @@ class GuardedPruner(BasePruner):
             self._advised.add(trial.number)
         if trial.number not in self._advised:
             return False
-        best = incumbent(readings(since_mended(study)))
+        best = incumbent(all_kept(since_mended(study)))
         if best is None:
             return False
         patience = trial.params.get(PATIENCE, self._patience)

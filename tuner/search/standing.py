@@ -1,155 +1,222 @@
-"""What all trials of a study show about each config, and which config is the best. Pure."""
+"""What all trials of a study show about each config, and which config is the best. Pure.
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+This file alone holds three rules: which measurements of a config count, which config is the best, and what must still
+be measured by the trainer's plain command.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 
+from tuner.kept.trial import COMPLETE, FAIL, FINISHED, KeptTrial, over
 from tuner.probe.kinds import FailureKind
 from tuner.probe.steady import error_of_mean
+from tuner.study.launch import launched
+from tuner.study.space import LADDER, Config
 
 Values = tuple[float, ...]
 """The value of each objective. Larger values are better."""
 
-COMPLETE, PRUNED, FAIL = "COMPLETE", "PRUNED", "FAIL"
-"""The states of trials that have ended, as Optuna names them."""
 TIE = 0.01
 """Configs whose means of the first objective differ by no more than this, in its unit, count as equal."""
 BROKEN_AFTER = 3
 """If this many trials fail before the first one completes, the trainer was broken: its configs are not at fault."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EndedTrial:
-    """What one ended trial says about its config."""
-
-    trial: int
-    """The number by which the caller knows the trial."""
-    launch: Hashable
-    """A key that is equal for trials of the same config."""
-    state: str = COMPLETE
-    warm: bool = False
-    """Whether a session served the probe."""
-    beside: bool = False
-    """Whether other probes ran on the same machine meanwhile, in a study that confirms alone."""
-    failure: str | None = None
-    """The kind of the failure; None for a probe that ran, even if the pruner stopped it."""
-    retry: bool = False
-    """Whether the probe failed and its config is to be probed again."""
-    values: Values | None = None
-    """None where the config may not be the best."""
-    error: float | None = None
-    """The standard error of the first objective."""
-    samples_per_s: float | None = None
-
-    @property
-    def failed(self) -> bool:
-        """Whether the config failed for good: by its own fault, or by the plain command and without a retry to come."""
-        if self.state == FAIL:
-            return not (self.warm or self.retry)
-        return self.state == PRUNED and self.failure is not None
-
-    @property
-    def provisional(self) -> bool:
-        """Whether the config must be measured again before it may be the best of the search."""
-        return self.warm or self.beside
-
-    @property
-    def counts(self) -> bool:
-        """Whether the trial says anything about its config. A failure that is not for good says nothing about it."""
-        return self.failed or self.state != FAIL
+FAR = 1.5
+"""A rival makes at least this many times the samples/s of the best."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:
-    """What is known of a config that may be the best."""
+    """What is known of a config that has been measured."""
 
-    trials: tuple[int, ...]
-    """The trials that measured the config, in their order: either all cold or all warm."""
+    trials: tuple[KeptTrial, ...]
+    """The trials that count, in their order: either all cold or all warm."""
     values: Values
     """The means of the measurements."""
-    error: float | None
+    error: float | None = None
     """The standard error of the first objective's mean."""
     samples_per_s: float | None = None
     """The mean of the measurements."""
+    speed_error: float | None = None
+    """The standard error of `samples_per_s`."""
+    is_eligible: bool = True
+    """Whether the config may be the best."""
+
+    @property
+    def trial(self) -> int:
+        """The number of the newest trial."""
+        return self.trials[-1].number
+
+    @property
+    def launch(self) -> str:
+        """A key that is equal for measurements of the same config."""
+        return self.trials[-1].launch
+
+    @property
+    def config(self) -> Config:
+        """The config, without the pruner's patience."""
+        return launched(self.trials[-1].config)
+
+    @property
+    def value(self) -> float:
+        """The first objective."""
+        return self.values[0]
+
+    @property
+    def readings(self) -> int:
+        """How many trials `values` are the means of."""
+        return len(self.trials)
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether only sessions have measured the config."""
+        return self.trials[-1].warm
+
+    @property
+    def rung(self) -> int | None:
+        """The config's rung of the ladder; None where it has none."""
+        rung = self.config.get(LADDER)
+        return rung if isinstance(rung, int) else None
+
+    @property
+    def memory_share_pct(self) -> float | None:
+        """The largest share of a device's memory in use, in percent."""
+        return over(max, [one.memory_share_pct for one in self.trials])
+
+    @property
+    def sm_pct(self) -> float | None:
+        """The mean share of active multiprocessors, in percent."""
+        return over(fmean, [one.metrics.get("min_avg_sm") for one in self.trials])
 
 
-Standings = Mapping[Hashable, Standing]
+Standings = Mapping[str, Standing]
 """The launch key of each config → what is known of the config, in the order of the first measurements."""
 
 
-def counted(values: Sequence[float] | None, *, state: str, ineligible: bool) -> Values | None:
-    """Return the values of a trial that is complete and whose config may be the best; None for any other trial."""
-    return tuple(values) if values and state == COMPLETE and not ineligible else None
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Leader:
+    """The best config, and what is to be said about the choice."""
 
+    best: Standing
+    instead_of: Standing | None = None
+    """The config with the highest mean, if another one is the best because the two differ by less than their error."""
+    unconfirmed: Standing | None = None
+    """The config that the plain command must measure first, because it may be better than all that it has measured.
 
-def ways(readings: Iterable[EndedTrial]) -> tuple[Standings, Standings]:
-    """Return what is known of each config from its cold trials, and what is known from its warm trials.
-
-    In a study that confirms alone, a cold trial that ran beside other probes counts as a warm one.
-
-    `readings` come in the order of the trials. A config is left out if one of its trials was not eligible, or if its
-    last trial failed for good. If the cold trials leave a config out, its warm trials count no more.
+    This is the best itself where only sessions have measured it.
     """
-    ended = list(readings)
-    excused = broken(ended)
-    cold: dict[Hashable, list[EndedTrial]] = {}
-    warm: dict[Hashable, list[EndedTrial]] = {}
-    for one in ended:
-        if one.counts and one.trial not in excused:
-            (warm if one.provisional else cold).setdefault(one.launch, []).append(one)
-    known = _known(cold)
-    return known, {launch: one for launch, one in _known(warm).items() if launch in known or launch not in cold}
 
 
-def eligible(readings: Iterable[EndedTrial]) -> Standings:
+def ended(trials: Iterable[KeptTrial]) -> list[KeptTrial]:
+    """Return the trials that have ended."""
+    return [one for one in trials if one.state in FINISHED]
+
+
+def ways(trials: Iterable[KeptTrial]) -> tuple[Standings, Standings]:
+    """Return what is known of each config that may be the best: from its cold trials, and from its warm trials.
+
+    `trials` come in their order. A config is left out if one of its trials was not eligible, or if its last trial
+    failed for good. If the cold trials leave a config out, its warm trials count no more.
+    """
+    known = ended(trials)
+    excused = broken(known)
+    cold: dict[str, list[KeptTrial]] = {}
+    warm: dict[str, list[KeptTrial]] = {}
+    for one in known:
+        if one.counts and one.number not in excused:
+            (warm if one.warm else cold).setdefault(one.launch, []).append(one)
+    plain = {launch: found for launch, same in cold.items() if (found := _eligible(same))}
+    session = {
+        launch: found
+        for launch, same in warm.items()
+        if (launch in plain or launch not in cold) and (found := _eligible(same))
+    }
+    return plain, session
+
+
+def eligible(trials: Iterable[KeptTrial]) -> Standings:
     """Return what is known of each config that may be the best: from its cold trials, if it has any, or its warm ones.
 
     See `ways`.
     """
-    cold, warm = ways(readings)
+    cold, warm = ways(trials)
     return {**warm, **cold}
 
 
-def best(readings: Iterable[EndedTrial]) -> Standing | None:
-    """Return the config with the largest first objective; None where none may be the best.
+def all_measured(trials: Sequence[KeptTrial]) -> list[Standing]:
+    """Return what is known of every config that was measured, also of those that may not be the best.
 
-    Among configs within `TIE` of the largest, the fastest is returned, and the earliest among equally fast ones.
-    Warm trials count only while no config has been measured cold.
+    The order is that of the first measurements.
     """
-    cold, warm = ways(readings)
-    rivals = list((cold or warm).values())
-    most = max((one.values[0] for one in rivals), default=0.0)
-    return max((one for one in rivals if one.values[0] >= most - TIE), key=_speed, default=None)
+    may_be_best = eligible(trials)
+    measured: dict[str, list[KeptTrial]] = {}
+    for one in trials:
+        if one.state == COMPLETE and one.values:
+            measured.setdefault(one.launch, []).append(one)
+    return [may_be_best.get(launch) or _barred(same) for launch, same in measured.items()]
 
 
-def fastest(readings: Iterable[EndedTrial]) -> Standing | None:
+def leader(trials: Iterable[KeptTrial], defaults: Sequence[Config] = ()) -> Leader | None:
+    """Return the best config; None where none may be the best. `defaults`: the default config of each rung.
+
+    The plain command decides: a config that only sessions have measured is the best only in two cases. Either the plain
+    command has measured no config, or the config has a higher value and more samples/s than the best in sessions, too.
+    """
+    cold, warm = ways(trials)
+    waiting = [one for launch, one in warm.items() if launch not in cold]
+    if not cold:
+        return _led(waiting, defaults, unconfirmed=True) if waiting else None
+    found = _led(list(cold.values()), defaults)
+    own = warm.get(found.best.launch)
+    ahead = [one for one in waiting if own and _beats(one, own)]
+    refuted = [one for launch, one in warm.items() if launch in cold]
+    if ahead := [one for one in ahead if not any(_beats(other, one) for other in refuted)]:
+        return _led(ahead, defaults, unconfirmed=True)
+    return replace(found, unconfirmed=_strongest(waiting, cold, warm))
+
+
+def best(trials: Iterable[KeptTrial], defaults: Sequence[Config] = ()) -> Standing | None:
+    """Return the best config; None where none may be the best. See `leader`."""
+    found = leader(trials, defaults)
+    return found.best if found else None
+
+
+def rival(best: Standing, standings: Iterable[Standing]) -> Standing | None:
+    """Return the eligible config with the most samples/s, if these are at least `FAR` times those of the best."""
+    first = fastest(standings)
+    far = FAR * (best.samples_per_s or math.inf)
+    return first if first and _speed(first) >= far else None
+
+
+def fastest(standings: Iterable[Standing]) -> Standing | None:
     """Return the eligible config with the most samples/s; None where no speed is known."""
-    return max((one for one in eligible(readings).values() if one.samples_per_s), key=_speed, default=None)
+    return max((one for one in standings if one.is_eligible and one.samples_per_s), key=_speed, default=None)
 
 
-def leads(readings: Iterable[EndedTrial], value: float | None) -> bool:
+def leads(trials: Iterable[KeptTrial], value: float | None) -> bool:
     """Return whether one config alone has the largest mean of the first objective, and this is about its mean."""
-    means = sorted((one.values[0] for one in eligible(readings).values()), reverse=True)
+    means = sorted((one.value for one in eligible(trials).values()), reverse=True)
     if value is None or not means:
         return False
     return abs(means[0] - value) <= TIE and (len(means) == 1 or means[0] - means[1] > TIE)
 
 
-def incumbent(readings: Iterable[EndedTrial]) -> float | None:
+def incumbent(trials: Iterable[KeptTrial]) -> float | None:
     """Return the largest mean of the first objective among the eligible configs; None where there are none.
 
     A running probe must beat this mean. It may come from a session, unlike the mean of the best config.
     """
-    return max((one.values[0] for one in eligible(readings).values()), default=None)
+    return max((one.value for one in eligible(trials).values()), default=None)
 
 
-def broken(readings: Sequence[EndedTrial]) -> set[int]:
-    """Return the trials that failed because the trainer was broken at first, and has been fixed since.
+def broken(trials: Sequence[KeptTrial]) -> set[int]:
+    """Return the numbers of the trials that failed because the trainer was broken at first, and has been fixed since.
 
     These are the failures before the first complete trial, if there are at least `BROKEN_AFTER`.
     """
-    first = next((place for place, one in enumerate(readings) if one.state == COMPLETE), 0)
-    failed = {one.trial for one in readings[:first] if one.state == FAIL and is_failure(one.failure)}
+    first = next((place for place, one in enumerate(trials) if one.state == COMPLETE), 0)
+    failed = {one.number for one in trials[:first] if one.state == FAIL and is_failure(one.failure)}
     return failed if len(failed) >= BROKEN_AFTER else set()
 
 
@@ -158,28 +225,167 @@ def is_failure(kind: str | None) -> bool:
     return kind not in {None, FailureKind.INTERRUPTED}
 
 
+def front(trials: Iterable[KeptTrial]) -> list[Standing]:
+    """Return the Pareto front: the configs that no other config dominates, the largest first objective first.
+
+    `counting` says which configs count, and with which values. The members have their own values.
+    """
+    members: list[tuple[Values, Standing]] = []
+    for values, one in sorted(counting(trials), key=lambda one: one[0], reverse=True):
+        if not any(dominates(member, values) for member, _ in members):  # sorted: none dominates one before it
+            members.append((values, one))
+    return [one for _, one in members]
+
+
+def counting(trials: Iterable[KeptTrial]) -> list[tuple[Values, Standing]]:
+    """Return each config that may be the best, with the values to compare.
+
+    Warm values count only until the config is measured cold. They are lowered by the share by which warm values exceed
+    cold ones, on average over the configs that were measured in both ways.
+    """
+    cold, warm = ways(trials)
+    pairs = [(one.values, cold[launch].values) for launch, one in warm.items() if launch in cold]
+    shares = [[1 - truth / read if read else 0.0 for read, truth in zip(*pair, strict=True)] for pair in pairs]
+    flattery = [_shrunk(each) for each in zip(*shares, strict=True)]
+    waiting = [one for launch, one in warm.items() if launch not in cold]
+    return [
+        *((one.values, one) for one in cold.values()),
+        *((_less(one.values, flattery), one) for one in waiting),
+    ]
+
+
+def dominates(values: Values, others: Values) -> bool:
+    """Check whether no value is below its counterpart in `others`, and at least one is above."""
+    pairs = list(zip(values, others, strict=True))
+    return all(one >= other for one, other in pairs) and any(one > other for one, other in pairs)
+
+
+def of_both(standings: Iterable[Standing]) -> list[Standing]:
+    """Return the eligible configs that no other one dominates in the first objective and samples/s."""
+    known = [one for one in standings if one.is_eligible]
+    most, members = -math.inf, []
+    for one in sorted(known, key=lambda one: (one.value, _speed(one)), reverse=True):
+        equal = members and (members[-1].value, _speed(members[-1])) == (one.value, _speed(one))
+        if _speed(one) > most or equal:
+            members.append(one)
+        most = max(most, _speed(one))
+    return members
+
+
+def _led(rivals: Sequence[Standing], defaults: Sequence[Config], *, unconfirmed: bool = False) -> Leader:
+    """Choose among configs that were all measured in the same way.
+
+    Among those whose means differ from the largest mean by no more than the standard error of the difference, the
+    fastest is chosen; among equally fast ones the one with the least memory, then the nearest to its rung's default. A
+    config that another one beats in both the first objective and samples/s is never chosen.
+    """
+    left = _unbeaten(rivals)
+    top = max(left, key=_value)
+    equal = [one for one in left if top.value - one.value <= _noise(one.error, top.error)]
+    first = max(equal, key=_speed)
+    fast = [one for one in equal if _speed(first) - _speed(one) <= _noise(one.speed_error, first.speed_error, least=0)]
+    chosen = min(
+        fast, key=lambda one: (round(one.memory_share_pct or 0.0), _distance(one.config, defaults), -one.value)
+    )
+    return Leader(
+        best=chosen,
+        instead_of=top if top.value > chosen.value + TIE else None,
+        unconfirmed=chosen if unconfirmed else None,
+    )
+
+
+def _unbeaten(rivals: Sequence[Standing]) -> list[Standing]:
+    """Return the configs that no other one beats, in their order."""
+    fastest_at: dict[float, float] = {}
+    for one in rivals:
+        fastest_at[one.value] = max(_speed(one), fastest_at.get(one.value, 0.0))
+    most, beaten_below = -math.inf, {}
+    for value in sorted(fastest_at, reverse=True):
+        beaten_below[value] = most
+        most = max(most, fastest_at[value])
+    return [one for one in rivals if _speed(one) >= beaten_below[one.value]]
+
+
+def _beats(one: Standing, other: Standing) -> bool:
+    """Check whether a config has a higher first objective and more samples/s than another one."""
+    return one.value > other.value and _speed(one) > _speed(other)
+
+
+def _strongest(waiting: Sequence[Standing], cold: Standings, warm: Standings) -> Standing | None:
+    """Return the best of the configs that only sessions measured, if it is better than all that were measured cold.
+
+    From its mean the offset is subtracted by which sessions read too high: the mean difference over the configs that
+    were measured in both ways. The offset also holds the luck of the config that looks best. The difference must be
+    larger than its standard error, and the offset has an error of its own.
+    """
+    top = max(waiting, key=_value, default=None)
+    if top is None:
+        return None
+    both = [(one, cold[launch]) for launch, one in warm.items() if launch in cold]
+    differences = [session.value - plain.value for session, plain in both]
+    errors = [math.hypot(one.error or 0.0, other.error or 0.0) for one, other in both]
+    rival = max(cold.values(), key=_value)
+    noise = math.hypot(top.error or 0.0, rival.error or 0.0, error_of_mean(differences, errors) or 0.0)
+    return top if top.value - _shrunk(differences) > rival.value + noise else None
+
+
+def _shrunk(differences: Sequence[float]) -> float:
+    """Return the mean of some differences; half of it where there is one alone, which may be an exception."""
+    return sum(differences) / max(len(differences), 2)
+
+
+def _less(values: Values, shares: Sequence[float]) -> Values:
+    return tuple(value * (1 - share) for value, share in zip(values, shares, strict=True)) if shares else values
+
+
+def _distance(config: Config, defaults: Sequence[Config]) -> int:
+    """Return in how many parameters a config differs from the default of its rung."""
+    default = next((one for one in defaults if one.get(LADDER) == config.get(LADDER)), {})
+    return sum(default.get(name) != value for name, value in config.items())
+
+
+def _noise(one: float | None, other: float | None, *, least: float = TIE) -> float:
+    """Return the standard error of the difference of two values."""
+    return max(least, math.hypot(one or 0.0, other or 0.0))
+
+
+def _value(one: Standing) -> float:
+    return one.value
+
+
 def _speed(one: Standing) -> float:
     return one.samples_per_s or 0.0
 
 
-def _known(readings: Mapping[Hashable, Sequence[EndedTrial]]) -> Standings:
-    """Leave out the configs that may not be the best."""
-    return {launch: one for launch, same in readings.items() if (one := _standing(same))}
-
-
-def _standing(same: Sequence[EndedTrial]) -> Standing | None:
+def _eligible(same: Sequence[KeptTrial]) -> Standing | None:
     """Average a config's trials; None where the last trial failed, or where a trial was not eligible."""
     ran = [one for one in same if not one.failed]
-    values = [one.values for one in ran if one.values is not None]
-    if same[-1].failed or len(values) < len(ran):
+    if same[-1].failed or not all(one.may_be_best for one in ran):
         return None
-    if len(same) == 1:  # as most configs of a long study
-        (one,) = same
-        return Standing(trials=(one.trial,), values=values[0], error=one.error, samples_per_s=one.samples_per_s)
-    speeds = [one.samples_per_s for one in ran if one.samples_per_s is not None]
+    return _averaged(ran)
+
+
+def _barred(same: Sequence[KeptTrial]) -> Standing:
+    """Average the trials that gave a number, of a config that may not be the best."""
+    return replace(_averaged([one for one in same if not one.warm] or same), is_eligible=False)
+
+
+def _averaged(ran: Sequence[KeptTrial]) -> Standing:
+    if len(ran) == 1:  # as most configs of a long study
+        (one,) = ran
+        return Standing(
+            trials=(one,),
+            values=one.values,
+            error=one.error,
+            samples_per_s=one.samples_per_s,
+            speed_error=one.probe.samples_per_s_se,
+        )
+    speeds = [(one.samples_per_s, one.probe.samples_per_s_se) for one in ran]
+    known = [(speed, error) for speed, error in speeds if speed is not None]
     return Standing(
-        trials=tuple(one.trial for one in ran),
-        values=tuple(map(fmean, zip(*values, strict=True))),
-        error=error_of_mean([each[0] for each in values], [one.error for one in ran]),
-        samples_per_s=fmean(speeds) if speeds else None,
+        trials=tuple(ran),
+        values=tuple(map(fmean, zip(*(one.values for one in ran), strict=True))),
+        error=error_of_mean([one.values[0] for one in ran], [one.error for one in ran]),
+        samples_per_s=fmean(speed for speed, _ in known) if known else None,
+        speed_error=error_of_mean([speed for speed, _ in known], [error for _, error in known]),
     )

@@ -1,6 +1,6 @@
 """What the search reads of a study's trials: configs, failures, measurements, and where memory ends."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from itertools import takewhile
 
@@ -9,11 +9,11 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuner.kept.study import KeptStudy
-from tuner.kept.trial import KeptTrial
+from tuner.kept.trial import KeptTrial, read
 from tuner.search.frontier import Frontier, OutOfMemory
-from tuner.search.standing import EndedTrial, broken, counted, is_failure
+from tuner.search.standing import broken, is_failure
 from tuner.search.verdict import SAYS_NOTHING
-from tuner.study.launch import launch_digest, same_launch
+from tuner.study.launch import same_launch
 from tuner.study.space import LADDER, Config, Parameter, Space, Value
 
 
@@ -66,9 +66,8 @@ def frontier(trials: Sequence[FrozenTrial], ladder: str | None = LADDER) -> Fron
 
 def meaningful(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """Return the trials without the failures of a trainer that was broken at first: see `standing.broken`."""
-    first = next((place for place, trial in enumerate(trials) if trial.state == TrialState.COMPLETE), 0)
-    excused = broken(list(readings(trials[: first + 1])))
-    return [trial for place, trial in enumerate(trials) if place not in excused]
+    excused = broken(all_kept(trials))
+    return [trial for trial in trials if trial.number not in excused]
 
 
 def since_mended(study: Study) -> list[FrozenTrial]:
@@ -86,8 +85,20 @@ def has_failed(trial: FrozenTrial) -> bool:
 
 
 def kept(trial: FrozenTrial) -> KeptTrial:
-    """Return the facts that are kept of a trial."""
-    return KeptTrial(trial.user_attrs, trial.constraints if trial.system_attrs else None)
+    """Return a trial of Optuna as the typed trial that everybody reads."""
+    return read(
+        trial.user_attrs,
+        trial.constraints if trial.system_attrs else None,
+        state=trial.state.name,
+        config=trial.params,
+        number=trial.number,
+        values=tuple(trial.values) if trial.values and trial.state == TrialState.COMPLETE else (),
+    )
+
+
+def all_kept(trials: Iterable[FrozenTrial]) -> list[KeptTrial]:
+    """Return the typed trial of each trial of Optuna that has ended."""
+    return [kept(one) for one in trials if one.state.is_finished()]
 
 
 def finished(trials: Iterable[FrozenTrial]) -> int:
@@ -106,27 +117,3 @@ def failures_in_a_row(trials: Sequence[FrozenTrial], config: Config) -> int:
     ended = [one for one in trials if one.state.is_finished() and same_launch(one.params, config)]
     failed = takewhile(lambda one: one.state == TrialState.FAIL, reversed(ended))
     return sum(has_failed(one) and kept(one).failure not in SAYS_NOTHING for one in failed)
-
-
-def readings(trials: Iterable[FrozenTrial]) -> Iterator[EndedTrial]:
-    """Yield what each ended trial says about its config. The number of a trial is its place among `trials`."""
-    for place, trial in enumerate(trials):
-        if trial.state.is_finished():
-            facts = kept(trial)
-            yield EndedTrial(
-                trial=place,
-                launch=facts.digest or launch_digest(trial.params),
-                state=trial.state.name,
-                warm=facts.warm,
-                beside=facts.beside,
-                failure=facts.failure,
-                retry=facts.retry,
-                values=counted(trial.values, state=trial.state.name, ineligible=facts.ineligible),
-                error=facts.error,
-                samples_per_s=facts.samples_per_s,
-            )
-
-
-def launch_of(trial: FrozenTrial) -> str:
-    """Return the digest of a trial's config. To read it from the record takes a tenth of computing it."""
-    return kept(trial).digest or launch_digest(trial.params)

@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from tuner.kept.study import KeptStudy
 from tuner.search.frontier import Frontier
 from tuner.search.standing import Standing, best, incumbent, leads
-from tuner.search.trials import finished, frontier, has_failed, readings, running, since_mended
+from tuner.search.trials import all_kept, finished, frontier, has_failed, kept, running, since_mended
 from tuner.store import neighbours
 from tuner.store.database import Database
 from tuner.store.neighbours import Neighbour
@@ -23,13 +23,12 @@ Answer = TypeVar("Answer")
 
 
 class CaseTrials:
-    """The trials of one case's study.
+    """The trials of one case's study."""
 
-    `alone`: whether nothing else probes on this machine while the best is confirmed.
-    """
-
-    def __init__(self, database: Database, study: Study, *, alone: bool) -> None:
-        self._database, self._study, self._alone = database, study, alone
+    def __init__(self, database: Database, study: Study) -> None:
+        self._database, self._study = database, study
+        self._held_up = False
+        """Whether nothing begins here until other probes on this machine have ended."""
         self._name = study.study_name
         self._several = len(study.directions) > 1
         self._trials: dict[int, Trial] = {}
@@ -73,10 +72,10 @@ class CaseTrials:
     def awaited(self) -> frozenset[int]:
         """The ids of the probes that may change what is left to do, and that other processes run now.
 
-        These are the case's own probes. In a study that confirms alone, all other probes on this machine count, too.
+        These are the case's own probes. Where a confirmation waits for them, all others on this machine count, too.
         """
         running = self._transact(self._neighbours)
-        return frozenset(one.trial for one in running if one.case == self._name or (self._alone and one.is_here))
+        return frozenset(one.trial for one in running if one.case == self._name or (self._held_up and one.is_here))
 
     def _neighbours(self) -> list[Neighbour]:
         return neighbours.running(self._database.storage, self._name.split("/", 1)[0])
@@ -84,16 +83,17 @@ class CaseTrials:
     @property
     def incumbent(self) -> float | None:
         """The best mean of an eligible config so far: see `standing.incumbent`. None with several objectives."""
-        return None if self._several else incumbent(readings(self._read()))
+        return None if self._several else incumbent(all_kept(self._read()))
 
     def leads(self, value: float | None) -> bool:
         """Return whether one config alone is the best so far, and this is its mean; see `standing.leads`."""
-        return not self._several and leads(readings(self._read()), value)
+        return not self._several and leads(all_kept(self._read()), value)
 
     @property
     def best(self) -> Standing | None:
-        """The config with the largest first objective so far: see `standing.best`."""
-        return best(readings(self._read()))
+        """The best config so far: see `standing.leader`."""
+        case = self.kept.case
+        return best(all_kept(self._read()), case.defaults if case else ())
 
     @property
     def usual_s(self) -> float | None:
@@ -125,8 +125,4 @@ class CaseTrials:
     def metrics_of(self, config: Config) -> Mapping[str, float | None]:
         """Return the metrics of the newest complete probe of this config; empty where there is none."""
         same = [trial for trial in self._read(TrialState.COMPLETE) if same_launch(trial.params, config)]
-        if not same:
-            return {}
-        storage = self._database.storage
-        probe = self._transact(lambda: storage.probe(storage.trial_id(self._name, same[-1].number)))
-        return probe.metrics if probe else {}
+        return kept(same[-1]).metrics if same else {}

@@ -13,11 +13,12 @@ from pydantic import TypeAdapter, ValidationError
 from tuner.errors import StoreError
 from tuner.kept.probe import INTERRUPTED, KeptProbe
 from tuner.kept.storable import storable
+from tuner.kept.trial import attributes
 from tuner.search.telling import tell
 from tuner.search.trials import kept
 from tuner.search.verdict import State, Verdict
-from tuner.store.leases import Lease
-from tuner.store.records import attributes, dropped_probe
+from tuner.store.leases import Lease, is_held
+from tuner.store.records import dropped_probe
 from tuner.store.storage import TrialStorage
 
 RESULT_FILE = "result.json"
@@ -79,7 +80,7 @@ def take_back(storage: TrialStorage, study: Study, probes: Path) -> tuple[TakenB
     Also returns the files whose results are stored now. They may be deleted once the database has committed.
     """
     running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-    dropped = [trial for trial in running if not _is_running(trial)]
+    dropped = [trial for trial in running if not is_held(kept(trial).lease)]
     unstored = dict(_read(probes)) if dropped else {}
     stored: list[Path] = []
     for trial in dropped:
@@ -95,14 +96,9 @@ def take_back(storage: TrialStorage, study: Study, probes: Path) -> tuple[TakenB
 
 def tell_probe(study: Study, trial: Trial, verdict: Verdict, probe: KeptProbe) -> None:
     """Store the record of the probe, and report the verdict to Optuna."""
-    for name, fact in attributes(verdict, probe).items():
+    for name, fact in attributes(probe, retry=verdict.retry, error=verdict.error).items():
         trial.set_user_attr(name, fact)
     tell(study, trial, verdict)
-
-
-def _is_running(trial: FrozenTrial) -> bool:
-    lease = Lease.read(kept(trial).lease)
-    return lease is not None and lease.held()
 
 
 def _read(probes: Path) -> Iterator[tuple[Path, Unstored]]:

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import psutil
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 BEAT_S = 30.0
@@ -42,7 +41,7 @@ class Lease:
         """Return a lease of this process with a sign of life now."""
         pid, boot = os.getpid(), _boot()
         ticks, _ = _stat(pid) or (None, "")
-        started = None if boot and ticks else psutil.Process(pid).create_time()
+        started = None if boot and ticks else _started(pid)
         return cls(host=this_host(), pid=pid, beat=time.time(), boot=boot, ticks=ticks, started=started)
 
     @classmethod
@@ -91,15 +90,17 @@ class Lease:
         return (_boot(), ticks) == (self.boot, self.ticks) and state != "Z"
 
     def _held_by_clock(self) -> bool:
-        try:
-            process = psutil.Process(self.pid)
-            is_same = abs(process.create_time() - (self.started or 0.0)) < _START_TOLERANCE_S
-            return is_same and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return False
+        started = _started(self.pid)
+        return started is not None and abs(started - (self.started or 0.0)) < _START_TOLERANCE_S
 
 
 _LEASE = TypeAdapter(Lease)
+
+
+def is_held(attribute: object) -> bool:
+    """Check whether the process in a trial's attribute lives. An attribute of another form has no process."""
+    lease = Lease.read(attribute)
+    return lease is not None and lease.held()
 
 
 def this_host() -> str:
@@ -108,6 +109,17 @@ def this_host() -> str:
         return f"{platform.node()} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return platform.node()
+
+
+def _started(pid: int) -> float | None:
+    """Return the start of a process as a Unix time; None where it does not live."""
+    import psutil  # noqa: PLC0415 - `tuner status` needs it only where the system tells no ticks
+
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except psutil.NoSuchProcess:
+        return None
 
 
 def _boot() -> str | None:

@@ -1,15 +1,13 @@
-"""Makes what the database keeps of a trial: the record of its probe, and a few facts outside the record."""
+"""Makes the record of a probe that the database keeps."""
 
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.kept.names import ERROR, PROBE, RETRY
-from tuner.kept.probe import INTERRUPTED, KeptProbe, encode
+from tuner.kept.probe import INTERRUPTED, KeptProbe
 from tuner.probe.metrics import measured
 from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
@@ -46,12 +44,6 @@ def kept_probe(
 def dropped_probe(config: Config) -> KeptProbe:
     """Return what is kept of a probe whose process is gone."""
     return KeptProbe(config=config, digest=launch_digest(config), status=INTERRUPTED, launched=True)
-
-
-def attributes(verdict: Verdict, probe: KeptProbe) -> dict[str, Any]:
-    """Return the user attributes of a trial that has ended: name → value of JSON."""
-    facts = {PROBE: encode(probe), RETRY: verdict.retry, ERROR: verdict.error}
-    return {name: fact for name, fact in facts.items() if fact}
 
 
 def usual_s(trials: Iterable[FrozenTrial]) -> float | None:

@@ -11,7 +11,7 @@ from tuner.kept.identity import comparable
 from tuner.search.observed import Observed
 from tuner.search.siblings import NEAREST, Sibling, most_similar
 from tuner.search.standing import best
-from tuner.search.trials import kept, readings
+from tuner.search.trials import all_kept, kept
 from tuner.store.database import Database
 from tuner.study.cases import Case
 
@@ -41,10 +41,10 @@ def siblings(database: Database, study: str, case: Case, identity: Mapping[str, 
 def sibling(case: str, trials: Iterable[FrozenTrial]) -> Sibling | None:
     """Return what a case's trials show, by the first objective; None where no config may be the best."""
     known_trials = list(trials)
-    known = best(readings(known_trials))
+    known = best(all_kept(known_trials))
     if known is None:
         return None
     costs = [(trial.params, cost) for trial in known_trials if (cost := kept(trial).cost)]
     measured = Observed(known_trials).measured.values()
     made = [(one.config, *value) for one in measured for value in zip(one.values, one.errors, strict=True)]
-    return Sibling(case=case, best=known_trials[known.trials[-1]].params, costs=costs, readings=made)
+    return Sibling(case=case, best=dict(known.trials[-1].config), costs=costs, readings=made)

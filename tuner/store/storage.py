@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import ColumnElement, Integer, Row, bindparam, func, or_, select
 
 from tuner.kept.names import PROBE
-from tuner.kept.probe import KeptProbe, decode_json, searched
+from tuner.kept.probe import decode_json
 from tuner.kept.storable import read_json, storable
 from tuner.kept.study import KeptStudy
 from tuner.kept.tables import (
@@ -30,6 +30,7 @@ from tuner.kept.tables import (
     SYSTEM_FACTS,
     TRIALS,
     VALUES,
+    Rows,
     of_study,
 )
 from tuner.kept.trial import is_kept
@@ -83,8 +84,8 @@ def _by_optuna(method: Callable[..., Any]) -> Any:
 class TrialStorage(BaseStorage):
     """Stores through Optuna's RDBStorage what every database can store, and reads trials without objects for each row.
 
-    A trial that another program added, or whose record is damaged, is left out. Of a probe's record a trial has what
-    the search reads; `probe` reads the whole record. Ended trials are read once.
+    A trial that another program added, or whose record is damaged, is left out. The record of a trial's probe is
+    decoded among its attributes.
     """
 
     def __init__(self, rdb: RDBStorage) -> None:
@@ -117,7 +118,8 @@ class TrialStorage(BaseStorage):
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
         """Return the attributes of a study; None for an attribute that is damaged."""
-        return {row.key: read_json(row.value_json) for row in self.rows(_ATTRIBUTES_OF_STUDY, study=study_id)}
+        query = select(FACTS.c.key, FACTS.c.value_json).where(FACTS.c.study_id == study_id)
+        return {row.key: read_json(row.value_json) for row in self.rows(query)}
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
         """Return Optuna's own attributes of a study; None for an attribute that is damaged."""
@@ -180,11 +182,6 @@ class TrialStorage(BaseStorage):
             )
             for row in self.rows(query)
         }
-
-    def probe(self, trial_id: int) -> KeptProbe | None:
-        """Return the whole record of a trial's probe; None where it has none."""
-        query = select(ATTRIBUTES.c.value_json).where(ATTRIBUTES.c.trial_id == trial_id, ATTRIBUTES.c.key == PROBE)
-        return next((decode_json(row.value_json) for row in self.rows(query)), None)
 
     def rows(self, query: Any, **parameters: object) -> Sequence[Row[Any]]:
         """Return all rows of an SQLAlchemy query, in the transaction that is open, if one is."""
@@ -254,15 +251,10 @@ def _place(parameter: Row[Any]) -> int:
     return parameter.param_id
 
 
-def _facts(state: TrialState, attributes: Sequence[Row[Any]]) -> tuple[dict[str, Any], bool]:
+def _facts(state: TrialState, attributes: Rows) -> tuple[dict[str, Any], bool]:
     """Return the attributes of a trial, and whether the tuner kept the trial."""
-    facts = {one.key: read_json(one.value_json) for one in attributes if one.key != PROBE}
-    probe = None
-    for one in attributes:
-        if one.key == PROBE:
-            probe = decode_json(one.value_json)
-            facts[PROBE] = probe and searched(probe)
-    return facts, is_kept(facts, probe, finished=state.is_finished())
+    facts = {one.key: (decode_json if one.key == PROBE else read_json)(one.value_json) for one in attributes}
+    return facts, is_kept(facts, finished=state.is_finished())
 
 
 @lru_cache(maxsize=10_000)

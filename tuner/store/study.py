@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from tuner.kept.names import BATCH, CASE, ENDED, LEASE, RUNGS
 from tuner.kept.probe import KeptProbe
 from tuner.kept.storable import storable
 from tuner.kept.study import KeptStudy
-from tuner.search.choosing import Choice, Done, Price, Strategy, free
+from tuner.search.choosing import Choice, Done, Price, Strategy, Why, free
 from tuner.search.history import History
 from tuner.search.sampler import ask_for
 from tuner.search.trials import (
@@ -23,7 +23,6 @@ from tuner.search.trials import (
     running,
 )
 from tuner.search.verdict import Verdict
-from tuner.store import neighbours
 from tuner.store.asked import Asked, asked_for
 from tuner.store.case_trials import CaseTrials
 from tuner.store.database import Database
@@ -47,8 +46,6 @@ class CaseStudy(CaseTrials):
     - `identity` holds the settings that must not change while the study goes on: space, trainer, pruner, objective,
       source of utilisation.
     - `confirm`: whether the trainer's plain command measures the best again if a session has measured it.
-    - `alone`: whether nothing else probes on this machine meanwhile. Then a best that ran beside other probes is
-      confirmed, too.
 
     Raises StoreError that names what differs from the study in the database.
     """
@@ -65,7 +62,6 @@ class CaseStudy(CaseTrials):
         case: KeptCase,
         objectives: Sequence[str] = ("value",),
         confirm: bool = True,
-        alone: bool = False,
     ) -> None:
         def opened() -> tuple[Study, int]:
             study = open_study(database, name, objectives=objectives, pruner=pruner, identity=identity)
@@ -73,7 +69,7 @@ class CaseStudy(CaseTrials):
             return study, len(study.get_trials(deepcopy=False))
 
         study, count = database.transact(opened, alone=True)
-        super().__init__(database, study, alone=alone)
+        super().__init__(database, study)
         self._confirm = confirm
         self._space = space
         self._beat_s = 0.0
@@ -106,8 +102,8 @@ class CaseStudy(CaseTrials):
         """Begin a trial of the next config, with a lease of this process. None where there is nothing to probe.
 
         The search ends once `target` trials have ended or are running, or when nothing is left to probe. The best
-        config of the sessions, if any, is then confirmed. While a confirmation runs alone on this machine, no other
-        trial begins here.
+        config of the sessions, if any, is then confirmed. A confirmation waits until no other probe of the study runs
+        on this machine, and no other probe of a search begins here while it runs.
 
         `price` says what a probe of a config costs now. `has_time` says whether a probe of so many seconds may begin.
         The seconds are those that the strategy expects, else the median of the case's probes, else None.
@@ -116,10 +112,11 @@ class CaseStudy(CaseTrials):
         def leased() -> tuple[Trial, Asked] | None:
             check_unchanged(self._database, self._study, self._identity)
             history = History(self._study, self._space)
-            here = [one for one in self._neighbours() if one.is_here] if self._alone else []
-            if any(one.confirms for one in here):
-                return None
-            choice = self._choice(history, target, price, is_quiet=not here)
+            here = [one for one in self._neighbours() if one.is_here] if self._confirm else []
+            self._held_up = any(one.confirms for one in here)
+            choice = None if self._held_up else self._choice(history, target, price)
+            if choice is not None and choice.why is Why.CONFIRM and here:
+                self._held_up, choice = True, None
             if choice is None or not has_time(choice.takes_s or usual_s(history.trials)):
                 return None
             trial = ask_for(self._study, self._space, choice.config)
@@ -135,17 +132,14 @@ class CaseStudy(CaseTrials):
         self._trials[trial.number] = trial
         return asked
 
-    def _choice(self, history: History, target: int | None, price: Price, *, is_quiet: bool) -> Choice | None:
-        """Choose the next config of the search. Once the search has ended and no probe runs, choose one to confirm.
-
-        `is_quiet`: whether a confirmation would run alone, as far as the study asks for that.
-        """
+    def _choice(self, history: History, target: int | None, price: Price) -> Choice | None:
+        """Choose the next config of the search. Once the search has ended and no probe runs, choose one to confirm."""
         busy = running(history.trials)
         if target is None or finished(history.trials) + busy < target:
             answer = self._strategy.choose(history, price)
             if isinstance(answer, Choice):
                 return answer
-        return self._strategy.confirm(history, price) if self._confirm and is_quiet and not busy else None
+        return self._strategy.confirm(history, price) if self._confirm and not busy else None
 
     def end(self, *, keep: bool = True) -> str | None:
         """Return why nothing is left to probe; None while something is.
@@ -189,14 +183,5 @@ class CaseStudy(CaseTrials):
     def tell(self, asked: Asked, verdict: Verdict, probe: KeptProbe) -> None:
         """Store the verdict and the record of the probe."""
 
-        def told() -> None:
-            trial, record = self._trials[asked.number], probe
-            if self._alone:
-                study = self._name.split("/", 1)[0]
-                storage = self._database.storage
-                others = neighbours.beside(storage, study, storage.trial_id(self._name, asked.number))
-                record = replace(record, beside=others)
-            tell_probe(self._study, trial, verdict, record)
-
-        self._transact(told)
+        self._transact(lambda: tell_probe(self._study, self._trials[asked.number], verdict, probe))
         del self._trials[asked.number]
