@@ -11,7 +11,7 @@ from tuner.export.database import reading
 from tuner.export.query import StudyReader
 from tuner.export.records import FINISHED, RUNNING, CaseRecord, TrialRecord
 from tuner.kept.names import IDENTITY
-from tuner.kept.probe import OK, PRUNED
+from tuner.kept.probe import INTERRUPTED, OK, PRUNED
 from tuner.kept.storable import read_json
 from tuner.kept.study import KeptStudy
 from tuner.kept.tables import FACTS
@@ -56,7 +56,7 @@ def _end(trial: TrialRecord) -> End:
     """Return how a probe ended. Optuna calls a config that ran out of memory pruned, too."""
     if trial.status == OK:
         return ENDS[trial.state]
-    return End.PRUNED if trial.status == PRUNED else End.FAILED
+    return {PRUNED: End.PRUNED, INTERRUPTED: End.INTERRUPTED}.get(str(trial.status), End.FAILED)
 
 
 def _duty(trials: Iterable[TrialRecord]) -> Known[float] | None:
