@@ -11,6 +11,7 @@ from time import sleep
 import psutil
 import pytest
 from tests_cli import study_file
+from tests_session_peer import PEER
 
 from tuner.devices.cards import Cards, Occupancy
 from tuner.devices.idle import LEAK_MIB
@@ -92,7 +93,7 @@ def probe(prober: RealProber, tmp_path: Path) -> Probe:
         request = {"config": {"fault": fault}, "iterations": 1000, "iteration_s": 0.02}
         serving: ProbePlan = replace(
             blank,
-            argv=(sys.executable, "-m", "tuner.testing.session_peer"),
+            argv=(sys.executable, str(PEER)),
             cwd=tmp_path,
             session_key=key,
             request=request,
@@ -201,7 +202,7 @@ def endless(tmp_path: Path, cards: tuple[FakeGpu, FakeGpu]) -> Iterator[Endless]
     limits = LIMITS.model_copy(update={"iterations": 10_000, "sample_seconds": 0.01, "max_seconds": 120})
     serving = replace(
         scripted_plan(tmp_path / "endless", source.devices, limits),
-        argv=(sys.executable, "-m", "tuner.testing.session_peer"),
+        argv=(sys.executable, str(PEER)),
         cwd=tmp_path,
         request={"config": {"fault": "none"}, "iterations": 100_000, "iteration_s": 0.02},
     )

@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import matplotlib
@@ -14,12 +15,15 @@ import pytest
 from tests_cli import Tuner
 from tests_database import empty_database, no_power_cut
 from tests_docs import ROOT, of
+from tests_store import CRASH, ask, case_study, ok, opened, stored, tell
 
 from benchmarks.diagnosis.studies import HEALTHY, STARVED, add
 from tuner.diagnosis.cause import Kind
 from tuner.diagnosis.diagnose import diagnose
 from tuner.diagnosis.record import End, Known, Setup
 from tuner.export.database import connect
+from tuner.probe.result import DeviceSummary
+from tuner.search.verdict import State, Verdict
 
 OURS = f"sqlite:///{ROOT}/benchmarks/results/pi_plus_auto_two_h200/study.db"
 WATCHED = ("--startup-seconds", 45, "--duty", 83, "--cores", 12, "--gpu-memory", 24, "--memory-used", 12)
@@ -56,6 +60,7 @@ def test_a_starved_study_leads_to_its_causes_in_order(url: str) -> None:
         End.COMPLETE: 8,
         End.PRUNED: 173,
         End.FAILED: 15,
+        End.INTERRUPTED: 0,
     }
     assert found.facts.running == 4
     running, training = found.facts.running_at_once, found.facts.training_at_once
@@ -111,7 +116,7 @@ def test_plain_optuna_code_is_read_as_far_as_it_leaves_traces(tmp_path: Path) ->
     )
 
     def train(trial: optuna.Trial) -> float:
-        loss = trial.suggest_float("lr", 0.0, 1.0) + trial.suggest_categorical("dataloader_num_workers", [0, 2])
+        loss = trial.suggest_float("lr", 0.0, 1.0) + trial.suggest_categorical("dataloader_num_workers", [0, 2, -1])
         for step in range(3):
             trial.report(loss, step)
             if trial.should_prune():
@@ -123,8 +128,9 @@ def test_plain_optuna_code_is_read_as_far_as_it_leaves_traces(tmp_path: Path) ->
     setup = found.facts.setup
     assert setup.sampler == Known(value="TPESampler", source="database")
     assert setup.pruner == Known(value="SuccessiveHalvingPruner or HyperbandPruner", source="database")
-    workers = [trial.params["dataloader_num_workers"] for trial in study.trials]
-    assert setup.loader_workers == Known(value=pytest.approx(sum(workers) / 20), source="database")
+    workers = [known for trial in study.trials if (known := trial.params["dataloader_num_workers"]) >= 0]
+    assert 0 < len(workers) < 20  # with -1 the trainer takes a number of its own
+    assert setup.loader_workers == Known(value=pytest.approx(fmean(workers)), source="database")
     pruned = found.facts.ended[End.PRUNED].trials
     assert 0 < pruned < 20
     assert found.facts.ended[End.COMPLETE].trials == 20 - pruned
@@ -141,6 +147,38 @@ def test_a_study_of_ours_says_more_of_itself(tuner: Tuner, monkeypatch: pytest.M
     assert rows["sampler"] == ["gain", "study file"]
     one = diagnose(connect(OURS), "pi_plus/amp_pi_plus").facts
     assert (one.study, one.trials) == ("pi_plus/amp_pi_plus", 21)
+
+
+def test_our_trials_say_their_loader_workers_and_an_interruption_is_no_failure(tmp_path: Path) -> None:
+    file = tmp_path / "study.db"
+    file.write_bytes(empty_database())
+    with opened(f"sqlite:///{file}") as database:
+        study, summary = (
+            case_study(database),
+            DeviceSummary(device="cuda:0", source="nvml", window_s=10.0, util_mean_pct=30.0),
+        )
+        for _ in range(4):
+            tell(study, ask(study), ok(30.0), start_up_s=40.0, total_s=100.0, devices=(summary,), warm=True)
+        tell(study, ask(study), Verdict(state=State.FAIL, status="interrupted", retry=True), total_s=100.0)
+        tell(study, ask(study), CRASH, total_s=100.0)
+        workers = [trial.params["num_workers"] for trial in stored(database)]
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("update trials set datetime_start = '2026-11-21 08:' || (10 + 2 * number) || ':00'")
+        connection.execute("update trials set datetime_complete = '2026-11-21 08:' || (11 + 2 * number) || ':40'")
+        connection.commit()
+    found = diagnose(connect(f"sqlite:///{file}"), "demo", hours_left=5.0)
+    assert {end.value: one.trials for end, one in found.facts.ended.items()} == {
+        "complete": 4,
+        "pruned": 0,
+        "failed": 1,
+        "interrupted": 1,
+    }
+    assert found.facts.failures == {"crash": 1}
+    assert found.facts.setup.loader_workers == Known(value=pytest.approx(fmean(workers)), source="database")
+    assert found.facts.setup.duty_pct
+    assert found.facts.setup.duty_pct.value < 19
+    assert [one.kind for one in found.causes] == [Kind.IDLE, Kind.STARTUP, Kind.FAILURES]
+    assert all(one.undo and one.advice for one in found.causes)
 
 
 def cells_of(printed: str) -> list[list[str]]:
@@ -191,8 +229,14 @@ def test_what_cannot_be_diagnosed_ends_in_one_message(tuner: Tuner, url: str, tm
     )
     assert "name one study: --study-name NAME and --storage URL" in refused("--storage", url)
     assert "name one study: " in refused("--storage", url, "--study-name", "starved", "--study", "reference")
+    for named in ("starved", "reference"):  # a study of another program, and one of ours that is not in the database
+        said = refused("--storage", url, "--study", named)
+        assert ("starved" in said, "name one with --study-name" in said) == (True, True)
     assert "--study-name needs --storage" in refused("--study-name", "starved")
     assert "there is no study database" in refused("--storage", f"sqlite:///{tmp_path}/missing.db", "--study-name", "x")
+    for wrong in (("--loader-workers", -1), ("--hours-left", -1)):
+        code, out, err = tuner("diagnose", "--storage", url, "--study-name", "starved", *wrong)
+        assert (code, out, "Invalid value" in err) == (2, "", True)
     code, out, err = tuner("diagnose", "--storage", url, "--study-name", "starved", "--memory-used", "inf")
     assert (code, out, "it is no finite number" in err) == (2, "", True)
     other = tmp_path / "other.db"

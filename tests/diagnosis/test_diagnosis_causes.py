@@ -7,13 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.diagnosis.cause import Cause, Kind
+from tuner.diagnosis.cause import Cause, Kind, Way
 from tuner.diagnosis.causes import causes
 from tuner.diagnosis.facts import gather
 from tuner.diagnosis.record import End, Known, Setup, StudyRecord, TrialTimes
 
 
-def found(*trials: tuple[End, float, float | None], at_once: int = 4, ours: bool = False, **setup: Any) -> list[Cause]:
+def found(
+    *trials: tuple[End, float, float | None],
+    at_once: int = 4,
+    ours: bool = False,
+    sessions: bool = False,
+    hours_left: float | None = None,
+    **setup: Any,
+) -> list[Cause]:
     """Return the causes of a study of such trials: their end, seconds and start-up."""
     free_s, times = [0.0] * at_once, []
     for end, took_s, startup_s in trials:
@@ -21,8 +28,8 @@ def found(*trials: tuple[End, float, float | None], at_once: int = 4, ours: bool
         free_s[free_s.index(began_s)] = began_s + took_s
         times.append(TrialTimes(end=end, began_s=began_s, ended_s=began_s + took_s, startup_s=startup_s))
     known = Setup(**{name: Known(value=value, source="told") for name, value in setup.items()})
-    record = StudyRecord(study="mine", trials=tuple(times), setup=known, is_ours=ours)
-    return causes(gather(record), record.trials)
+    record = StudyRecord(study="mine", trials=tuple(times), setup=known, is_ours=ours, has_sessions=sessions)
+    return causes(gather(record), record.trials, hours_left)
 
 
 def kinds(causes: list[Cause]) -> list[Kind]:
@@ -103,6 +110,46 @@ def test_long_start_ups_of_complete_trials() -> None:
     assert (cause.kind, cause.factor) == (Kind.STARTUP, pytest.approx(100 / 60))
     (ours,) = found(*[(End.COMPLETE, 100.0, 40.0)] * 10, ours=True)
     assert "docs/sessions.md" in ours.change
+    (in_sessions,) = found(*[(End.COMPLETE, 100.0, 40.0)] * 10, ours=True, sessions=True)
+    assert (in_sessions.kind, "each session" in in_sessions.change) == (Kind.STARTUP, True)
+
+
+def test_gpus_with_little_to_do_are_a_cause_where_nothing_else_tells_why() -> None:
+    (cause,) = found(*[(End.COMPLETE, 1000.0, 100.0)] * 10, ours=True, duty_pct=18.0)
+    assert (cause.kind, cause.way) == (Kind.IDLE, Way.ANEW)
+    assert cause.gain == pytest.approx(5.0)
+    assert "20% busy" in cause.why
+    assert kinds(found(*LONG, **MEMORY, duty_pct=19.0)) == [Kind.PARALLEL]
+    assert found(*LONG, duty_pct=60.0) == []
+
+
+STARTS = [(End.COMPLETE, 3600.0, 1800.0)] * 10
+
+
+@pytest.mark.parametrize(
+    ("trials", "setup", "hours_left", "way", "says"),
+    [
+        (STARTS, {}, 10.0, Way.RESUME, "stop and resume with it now: at most 2.00 x (10.0 h left - 0.5 h"),
+        (STARTS, {}, 0.9, Way.RESUME, "let the study finish: at most 2.00 x (0.9 h left - 0.5 h"),
+        (LONG, MEMORY, 0.1, Way.ADD, "nothing stops"),
+        (LONG, {"duty_pct": 10.0}, 10.0, Way.ANEW, "stop and begin anew with it now"),
+        (
+            LONG,
+            {"duty_pct": 10.0},
+            0.1,
+            Way.ANEW,
+            "finish: at most 9.80 x 0.1 h left = 1.0 h, against 2.8 h",
+        ),
+        (LONG, {"loader_workers": 8, "cores": 12}, 10.0, Way.RESUME, "let the study finish: nobody knows"),
+    ],
+)
+def test_a_study_that_runs_is_stopped_where_that_gains_more_than_it_costs(
+    trials: list[tuple[End, float, float | None]], setup: dict[str, Any], hours_left: float, way: Way, says: str
+) -> None:
+    (cause,) = found(*trials, hours_left=hours_left, **setup)
+    assert (cause.way, bool(cause.undo)) == (way, True)
+    assert cause.advice
+    assert says in cause.advice
 
 
 def test_no_change_gains_more_than_the_gpus_have_room_for() -> None:

@@ -32,7 +32,7 @@ RUN = {
     "tuner report --study pi_plus": ([], "wrote runs/pi_plus/report.html"),
     "tuner report --study pi_plus --format md": ([], "wrote runs/pi_plus/report.md"),
     "tuner diagnose --study S": ([], "40% of all trial time"),
-    "tuner diagnose --study pi_plus": ([], "Nothing to change, as far as is known."),
+    "tuner diagnose --study pi_plus": ([], "Cause 1, long start-up"),
     "tuner cases --study S": ([], "deepmimic_pi_plus_ppo"),
     "tuner plan --study S": (["--cases", "amp*"], "--arg_file args/amp_pi_plus_args.txt"),
     "tuner plan --study pi_plus --best": ([], "# deepmimic_pi_plus_ppo: trial #16: min_avg_util 95.3 ± 0.7"),

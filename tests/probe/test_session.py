@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests_session_peer import PEER
 
 from tuner.devices.cpu import CpuSource
 from tuner.errors import OutputError, TrainerError
@@ -60,7 +61,7 @@ class Bench:
         return replace(
             blank,
             config=config,
-            argv=(sys.executable, "-m", "tuner.testing.session_peer", start),
+            argv=(sys.executable, str(PEER), start),
             cwd=self.folder,
             files={blank.slot.out_dir / "agent.yaml": fault},
             session_key=key,

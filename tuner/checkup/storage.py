@@ -9,7 +9,7 @@ from sqlalchemy import inspect
 from tuner.checkup.finding import Finding, fine, problem, warning
 from tuner.export.database import connect, engine_at, reading
 from tuner.units import MIB_PER_GIB, mib
-from tuner.urls import shown
+from tuner.urls import shown as shown_url
 
 
 def check_storage(url: str) -> Finding:
@@ -28,9 +28,9 @@ def check_storage(url: str) -> Finding:
     with reading(engine) as connection:
         empty = not inspect(connection).get_table_names()
     if empty:
-        return fine("storage", f"{shown(url)} answers and is empty")
+        return fine("storage", f"{shown_url(url)} answers and is empty")
     connect(url)
-    return fine("storage", f"{shown(url)} answers and contains studies")
+    return fine("storage", f"{shown_url(url)} answers and contains studies")
 
 
 def check_room(subject: str, folder: Path, *, wished_gib: float, needed_gib: float = 0.0) -> Finding:

@@ -13,13 +13,14 @@ from tuner.cli.document import Json, plain, print_document
 from tuner.cli.loaded import load_shown
 from tuner.cli.options import RUNS, Runs, Storage, storage_url, studies
 from tuner.cli.tables import print_tables
-from tuner.diagnosis.diagnose import Diagnosis
+from tuner.diagnosis.diagnose import Diagnosis, studies_in
 from tuner.diagnosis.diagnose import diagnose as diagnosed
 from tuner.diagnosis.record import Known, Setup
 from tuner.diagnosis.words import OPTIONS, rows, sentences, unknown
 from tuner.errors import StudyError
 from tuner.export.database import connect
 from tuner.study.spec import StudySpec
+from tuner.urls import checked_url, shown
 
 Fact = TypeVar("Fact")
 
@@ -48,6 +49,10 @@ Memory = Annotated[float | None, typer.Option(min=0.1, callback=_finite, help="G
 Used = Annotated[
     float | None, typer.Option(min=0.1, callback=_finite, help="GiB of one GPU that are in use while trials run.")
 ]
+Left = Annotated[
+    float | None,
+    typer.Option(min=0, callback=_finite, help="For how many hours the study still runs: say whether to stop it."),
+]
 Sampler = Annotated[str | None, typer.Option(help="Its name, where the database does not say it.")]
 Pruner = Annotated[str | None, typer.Option(help="Its name, where the database does not say it.")]
 
@@ -65,6 +70,7 @@ def diagnose(
     memory_used: Used = None,
     sampler: Sampler = None,
     pruner: Pruner = None,
+    hours_left: Left = None,
     as_json: Json = False,
     runs: Runs = RUNS,
 ) -> None:
@@ -82,9 +88,8 @@ def diagnose(
         sampler=_told("sampler", sampler),
         pruner=_told("pruner", pruner),
     )
-    found = diagnosed(
-        connect(url, filled_by="tuner optimize" if study else "optuna.create_study"), name, told.or_else(of_file)
-    )
+    engine = connect(url, filled_by="tuner optimize" if study else "optuna.create_study")
+    found = diagnosed(engine, name, told.or_else(of_file), hours_left=hours_left)
     if as_json:
         print_document({**plain(found.facts), "causes": found.causes, "unknown": unknown(found.facts)})
     else:
@@ -99,7 +104,12 @@ def _named(
     Raises StudyError if the options do not name one study.
     """
     if study is not None and study_name is None:
-        spec = load_shown(console, study, to_show=True)
+        try:
+            spec = load_shown(console, study, to_show=True)
+        except StudyError as error:
+            if storage is None:
+                raise
+            raise StudyError(f"{error}; {shown(checked_url(storage))}: {studies_in(connect(storage))}") from error
         return spec.name, storage_url(storage, spec, runs), Setup(sampler=_samplers(spec))
     if study_name is None or study is not None:
         raise StudyError("name one study: --study-name NAME and --storage URL, or --study S for a study of tuner")

@@ -14,7 +14,7 @@ from tuner.cli.options import RUNS, Runs, not_empty
 from tuner.drafting.asking import ask_searches
 from tuner.drafting.draft import Ask, Draft, Used, draft, narrowed, study_name, used
 from tuner.drafting.first_run import FirstRun, first_run
-from tuner.drafting.samples import said
+from tuner.drafting.samples import samples_said
 from tuner.drafting.writing import preset_text, study_text
 from tuner.errors import OutputError, StudyError
 from tuner.study.load import load
@@ -131,7 +131,7 @@ def _understood(console: Console, drafted: Draft, seen: FirstRun, uses: list[Use
     each = "" if found.iteration_s is None else f", {found.iteration_s:.2g} s per iteration"
     console.print(f"  the first after {first.t_s:.1f} s{each}")
     console.print(f"  last line: {found.lines[-1][-120:]}")
-    console.print(f"  samples: {said(drafted, found, sum(use.worked for use in uses))}")
+    console.print(f"  samples: {samples_said(drafted, found, sum(use.worked for use in uses))}")
     for use in uses:
         util = "unknown" if use.util_pct is None else f"{use.util_pct:.0f} % busy"
         memory = "" if use.mem_peak_mib is None else f", {use.mem_peak_mib:.0f} MiB"

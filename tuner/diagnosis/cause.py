@@ -1,4 +1,4 @@
-"""A cause: something that keeps the GPUs of a study from training, and what to change about it."""
+"""A cause: something that keeps the GPUs of a study from training, what to change about it, and what that costs."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,6 +13,18 @@ class Kind(StrEnum):
     PRUNING = "pruning with start-up"
     STARTUP = "long start-up"
     PARALLEL = "few parallel trials"
+    IDLE = "little work for each GPU"
+
+
+class Way(StrEnum):
+    """How a change comes into a study that runs."""
+
+    ADD = "beside it"
+    """More processes start, and nothing stops."""
+    RESUME = "resume"
+    """The study stops, and goes on with its trials."""
+    ANEW = "anew"
+    """A new study begins, because the trials so far are not comparable with the next ones."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +41,11 @@ class Cause:
     """`factor`, or the room that the GPUs have, whichever is smaller."""
     how: str
     """The arithmetic of `gain`."""
+    way: Way = Way.RESUME
+    undo: str = ""
+    """What it costs to take the change back."""
+    advice: str | None = None
+    """Whether to stop the study for the change; None where nobody said for how long it still runs."""
 
     @property
     def safety(self) -> int:

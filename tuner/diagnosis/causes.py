@@ -6,11 +6,12 @@ what other trials would have done. No gain is larger than the room that the GPUs
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from tuner.diagnosis.cause import Cause, Kind, cause
+from tuner.diagnosis.cause import Cause, Kind, Way, cause
 from tuner.diagnosis.facts import Facts
 from tuner.diagnosis.record import End, TrialTimes
-from tuner.units import duration
+from tuner.units import HOUR_S, duration
 
 LEAST_GAIN = 1.1
 """A change that gains less than a tenth is not worth another study."""
@@ -20,15 +21,67 @@ LEAST_STARTUP_SHARE = 0.2
 """Start-ups of complete trials are a cause from this share of the time of these trials on."""
 TRAIN_PER_STARTUP = 4
 """A trial should train for so many start-ups before it may be pruned. The start-up is then a fifth of its time."""
+LEAST_BUSY_PCT = 50.0
+"""GPUs that are less busy than this while trials train have too little to do."""
 USABLE = 0.9
 """The share of GPU memory to fill, because the peaks of trials differ."""
 
 
-def causes(facts: Facts, trials: Sequence[TrialTimes]) -> list[Cause]:
-    """Return the causes that the numbers show, the largest factor first; of equal ones, the safest change first."""
+def causes(facts: Facts, trials: Sequence[TrialTimes], hours_left: float | None = None) -> list[Cause]:
+    """Return the causes that the numbers show, the largest factor first; of equal ones, the safest change first.
+
+    `hours_left`: for so long the study still runs; None where it does not, or nobody said it.
+    """
     found = [*_failures(facts), *_workers(facts), *_pruning(facts, trials), *_startup(facts), *_parallel(facts)]
-    worth = [one for one in found if one.gain is None or one.gain >= LEAST_GAIN]
+    if not any(one.kind in {Kind.WORKERS, Kind.CROWDED, Kind.PARALLEL} for one in found):
+        found += _idle(facts)
+    worth = [_with_costs(one, facts, hours_left) for one in found if one.gain is None or one.gain >= LEAST_GAIN]
     return sorted(worth, key=lambda one: (-(one.factor or 0.0), one.safety))
+
+
+def _with_costs(one: Cause, facts: Facts, hours_left: float | None) -> Cause:
+    """Return a cause with what it costs to undo its change, and what to do about it in a study that runs."""
+    way, undo = _UNDO[one.kind]
+    if facts.is_ours and one.kind is Kind.STARTUP and not facts.has_sessions:
+        undo = "one restart; all trials stay comparable"
+    elif facts.is_ours:
+        way, undo = Way.ANEW, "nothing: tuner keeps trials with other settings in a database of their own"
+    one = replace(one, way=way, undo=undo)
+    return one if hours_left is None else replace(one, advice=_advice(one, facts, hours_left))
+
+
+_NOTHING_LOST = "one restart; all trials stay comparable"
+_UNDO = {
+    Kind.FAILURES: (Way.ANEW, "a new study: Optuna refuses other choices of a parameter in the same study"),
+    Kind.WORKERS: (Way.RESUME, _NOTHING_LOST),
+    Kind.CROWDED: (Way.RESUME, _NOTHING_LOST),
+    Kind.PRUNING: (Way.RESUME, "one restart; trials that were pruned meanwhile stay so"),
+    Kind.STARTUP: (Way.RESUME, "one restart and the code of before; all trials stay comparable"),
+    Kind.PARALLEL: (Way.ADD, "the trials that run in the added processes, when these are ended"),
+    Kind.IDLE: (Way.ANEW, "a new study: what each GPU has to do also changes what is learnt"),
+}
+"""Kind → how the change comes into a study of any Optuna program that runs, and what it costs to take back."""
+
+
+def _advice(one: Cause, facts: Facts, hours_left: float) -> str:
+    """Say whether to stop a study that runs for so long. Hours count as training at the study's rate so far."""
+    if one.way is Way.ADD:
+        return "make it now: more processes join the study, and nothing stops"
+    if one.gain is None:
+        return "let the study finish: nobody knows what stopping it would gain"
+    longest_s = max((kind.mean_s or 0.0 for kind in facts.ended.values()), default=0.0)
+    lost_h = longest_s / 2.0 / HOUR_S if one.way is Way.RESUME else 0.0
+    kept_h = facts.covered_s / HOUR_S if one.way is Way.ANEW else 0.0
+    changed_h, unchanged_h = one.gain * max(0.0, hours_left - lost_h), kept_h + hours_left
+    if one.way is Way.RESUME:
+        so = f"{one.gain:.2f} x ({hours_left:.1f} h left - {lost_h:.1f} h of trials that stop half-way)"
+        against = f"{unchanged_h:.1f} h"
+    else:
+        so = f"{one.gain:.2f} x {hours_left:.1f} h left"
+        against = f"{kept_h:.1f} h so far + {hours_left:.1f} h left = {unchanged_h:.1f} h"
+    is_better = changed_h >= LEAST_GAIN * unchanged_h
+    now = "stop and resume with it now" if one.way is Way.RESUME else "stop and begin anew with it now"
+    return f"{now if is_better else 'let the study finish'}: at most {so} = {changed_h:.1f} h, against {against}"
 
 
 def _failures(facts: Facts) -> Iterator[Cause]:
@@ -49,12 +102,16 @@ def _failures(facts: Facts) -> Iterator[Cause]:
 
 
 def _startup(facts: Facts) -> Iterator[Cause]:
-    """Say how much the start-ups of complete trials cost. A session of `tuner` has done away with what it can."""
+    """Say how much the start-ups of complete trials cost."""
     complete = facts.ended[End.COMPLETE]
-    if facts.has_sessions or complete.startup_s < max(LEAST_STARTUP_SHARE * complete.total_s, 1e-9):
+    if complete.startup_s < max(LEAST_STARTUP_SHARE * complete.total_s, 1e-9):
         return
     left_s = facts.trial_s - complete.startup_s
-    ours = "let one started trainer serve several probes (docs/sessions.md)"
+    ours = (
+        "let each session serve more probes: fewer rungs or other values that need a start of their own"
+        if facts.has_sessions
+        else "let one started trainer serve several probes (docs/sessions.md)"
+    )
     yield cause(
         Kind.STARTUP,
         why=f"A complete trial takes {duration(complete.mean_s or 0.0)} in the mean, "
@@ -119,7 +176,9 @@ def _workers(facts: Facts) -> Iterator[Cause]:
     yield cause(
         Kind.CROWDED if is_crowded else Kind.WORKERS,
         why=f"Each trial has {each:g} loader workers: {each * at_once:g} for {at_once} trials, on {cores.value} cores.",
-        change=f"give each DataLoader num_workers={wanted} and persistent_workers=True, which start once per trial",
+        change=f"let each trial have {wanted} loader workers in all"
+        if facts.is_ours
+        else f"give each DataLoader num_workers={wanted} and persistent_workers=True, which start once per trial",
         factor=factor,
         how=how,
         duty_pct=_duty(facts),
@@ -160,6 +219,22 @@ def _room(facts: Facts) -> tuple[int, str, str]:
         why = f"{at_once} trials run at once on {gpus.value} GPUs."
         return gpus.value, why, f"one trial on each of {gpus.value} GPUs"
     return 0, "", ""
+
+
+def _idle(facts: Facts) -> Iterator[Cause]:
+    """Say how busy the GPUs are while trials train, where no other cause tells what they wait for."""
+    duty_pct, share = _duty(facts), 1.0 - (facts.startup_share or 0.0)
+    if duty_pct is None or share <= 0.0 or (busy_pct := duty_pct / share) >= LEAST_BUSY_PCT:
+        return
+    yield cause(
+        Kind.IDLE,
+        why=f"While trials train, the GPUs are {busy_pct:.0f}% busy.",
+        change="give each GPU more to do at once: a larger batch, more environments, or less waiting between steps",
+        factor=100.0 / busy_pct,
+        how=f"{duty_pct:.0f}% busy / {share:.0%} of the time that trains = {busy_pct:.0f}%; 100 / {busy_pct:.0f}"
+        f"{_times(100.0, busy_pct)}",
+        duty_pct=duty_pct,
+    )
 
 
 def _duty(facts: Facts) -> float | None:

@@ -9,7 +9,7 @@ from tuner.diagnosis.plain import DATABASE, ENDS, seconds
 from tuner.diagnosis.record import End, Known, Setup, StudyRecord, TrialTimes
 from tuner.export.case import CaseView
 from tuner.export.query import StudyReader
-from tuner.kept.probe import OK, PRUNED
+from tuner.kept.probe import INTERRUPTED, OK, PRUNED
 from tuner.kept.trial import FINISHED, RUNNING, KeptTrial
 from tuner.units import MIB_PER_GIB
 
@@ -52,7 +52,7 @@ def _end(trial: KeptTrial) -> End:
     """Return how a probe ended. Optuna calls a config that ran out of memory pruned, too."""
     if trial.status == OK:
         return ENDS[trial.state]
-    return End.PRUNED if trial.status == PRUNED else End.FAILED
+    return {PRUNED: End.PRUNED, INTERRUPTED: End.INTERRUPTED}.get(str(trial.status), End.FAILED)
 
 
 def _duty(trials: Iterable[KeptTrial]) -> Known[float] | None:

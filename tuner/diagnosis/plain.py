@@ -1,8 +1,9 @@
 """Reads any Optuna study straight from its tables. Optuna itself would build an object for each trial."""
 
 import json
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from statistics import fmean
 from typing import Any
@@ -43,7 +44,7 @@ def read_plain(engine: Engine, study: str, study_id: int) -> StudyRecord:
         ).all()
         reports = _reports(connection, study_id)
         names = _system_names(connection, study_id)
-        workers = _loader_workers(connection, study_id)
+        workers = loader_workers(connection, [study_id])
     states = [row.state for row in rows]
     return StudyRecord(
         study=study,
@@ -91,12 +92,15 @@ def _left_by(names: Iterable[str], known: Mapping[str, str]) -> Known[str] | Non
     return Known(value=", ".join(found), source=DATABASE) if found else None
 
 
-def _loader_workers(connection: Connection, study_id: int) -> Known[float] | None:
-    """Return the mean over the trials of the parameter that names the workers of a data loader."""
-    is_about_workers = PARAMETERS.c.param_name.like("%workers%")
-    query = select(PARAMETERS).where(_of(PARAMETERS, study_id), is_about_workers)
+def loader_workers(connection: Connection, studies: Sequence[int]) -> Known[float] | None:
+    """Return the mean over the trials of these studies of the parameter that names the workers of a data loader.
+
+    A negative number, with which some trainers ask for a number of their own, tells nothing.
+    """
+    of_studies = PARAMETERS.c.trial_id.in_(select(TRIALS.c.trial_id).where(TRIALS.c.study_id.in_(studies)))
+    query = select(PARAMETERS).where(of_studies, PARAMETERS.c.param_name.like("%workers%"))
     rows = [row for row in connection.execute(query) if _WORKERS.search(str(row.param_name).lower())]
-    values = [value for row in rows if (value := _value(row)) is not None]
+    values = [value for row in rows if (value := _value(row)) is not None and 0.0 <= value < math.inf]
     return Known(value=fmean(values), source=DATABASE) if values else None
 
 

@@ -16,6 +16,8 @@ class End(StrEnum):
     COMPLETE = "complete"
     PRUNED = "pruned"
     FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    """The user stopped it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

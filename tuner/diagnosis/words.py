@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tuner.diagnosis.diagnose import Diagnosis
 from tuner.diagnosis.facts import AtOnce, Facts
-from tuner.diagnosis.record import Known
+from tuner.diagnosis.record import End, Known
 from tuner.units import duration
 
 Row = tuple[str, str, str]
@@ -30,6 +30,8 @@ OF_GPUS = {"gpus", "gpu_memory_gib", "memory_used_gib"}
 def rows(facts: Facts) -> Iterator[Row]:
     """Yield the facts of a study, the unknown ones included."""
     for end, one in facts.ended.items():
+        if end is End.INTERRUPTED and not one.trials:
+            continue
         took = f", {duration(one.mean_s)} in the mean" if one.mean_s is not None else ""
         yield f"{end} trials", f"{one.trials}, {one.share:.0%}{took}", DATABASE
     if facts.running or facts.waiting:
@@ -87,6 +89,9 @@ def sentences(found: Diagnosis) -> Iterator[str]:
         yield f"Change {place}: {cause.change}."
         most = "Unknown gain" if cause.gain is None else f"At most {cause.gain:.2f} times as much training"
         yield f"  {most}: {cause.how}."
+        yield f"  Undoing it costs {cause.undo}."
+        if cause.advice:
+            yield f"  {cause.advice[:1].upper()}{cause.advice[1:]}."
     yield from missing
 
 

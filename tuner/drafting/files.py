@@ -85,7 +85,7 @@ class WrittenProgress:
         if form is None:
             return None
         file = ProgressFile(
-            folder=self._folder, pattern=_pattern(path.relative_to(self._folder)), format=form, columns={}
+            folder=self._folder, pattern=_file_pattern(path.relative_to(self._folder)), format=form, columns={}
         )
         try:
             check_reader(file)
@@ -127,7 +127,7 @@ def _format(path: Path) -> Format | None:
     return "tensorboard" if path.name.startswith(EVENTS) else _FORMATS.get(path.suffix)
 
 
-def _pattern(path: Path) -> str:
+def _file_pattern(path: Path) -> str:
     """Return the pattern for a file whose name, or whose folder's name, may have a date or a process in it."""
     parts = [EVENTS + "*" if part.startswith(EVENTS) else part for part in path.parts]
     return "/".join("*" if sum(map(str.isdigit, part)) >= len("20261123") else part for part in parts)

@@ -20,7 +20,7 @@ _EPOCH = re.compile(r"(?i)epochs?(?:\\.|[^A-Za-z(\\])*\(\?P<iteration>")
 """A pattern whose iterations are epochs."""
 
 
-def said(draft: Draft, found: Found, ranks: int) -> str:
+def samples_said(draft: Draft, found: Found, ranks: int) -> str:
     """Return what is known of the samples of a command that worked on so many ranks, as a line for the person."""
     if (each := of_one_rank(draft, found, ranks)) is not None:
         return (
@@ -35,7 +35,7 @@ def said(draft: Draft, found: Found, ranks: int) -> str:
     return "not counted, so samples/s are unknown"
 
 
-def lines(draft: Draft, found: Found, ranks: int) -> list[str]:
+def sample_lines(draft: Draft, found: Found, ranks: int) -> list[str]:
     """Return the lines of a study file's options that count samples, or that say how samples can be counted."""
     each = _samples_of_an_iteration(found)
     if each is not None and of_one_rank(draft, found, ranks) is not None:

@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuner.drafting import samples
 from tuner.drafting.draft import Draft, Used
 from tuner.drafting.progress import Found
+from tuner.drafting.samples import of_one_rank, sample_lines, without_samples
 from tuner.drafting.watching import Watched
 from tuner.trainers.presets import ACCUMULATED, PRESETS
 
@@ -30,7 +30,7 @@ _NO_TEXT = {"true", "false", "null", "yes", "no", "on", "off"}
 def study_text(name: str, draft: Draft, watched: Watched, devices: str, uses: Sequence[Used]) -> str:
     """Return the text of a study file for a command that was watched."""
     found, ranks = watched.found, sum(use.worked for use in uses)
-    is_unclear = samples.of_one_rank(draft, found, ranks) is not None
+    is_unclear = of_one_rank(draft, found, ranks) is not None
     return "\n".join(
         [
             f"# Made by `tuner init` from: {one_line(shlex.join(draft.words))}",
@@ -41,8 +41,8 @@ def study_text(name: str, draft: Draft, watched: Watched, devices: str, uses: Se
             *([f"  python: {text(draft.python)}  # programs beside it are found, too"] if draft.python else []),
             "  options:",
             f"    command: {text(' '.join(map(_word, draft.template.words)))}",
-            *_progress(found, samples.without_samples(found.patterns) if is_unclear else found.patterns),
-            *(f"    {line}" for line in samples.lines(draft, found, ranks)),
+            *_progress(found, without_samples(found.patterns) if is_unclear else found.patterns),
+            *(f"    {line}" for line in sample_lines(draft, found, ranks)),
             *_env(draft.env, found.preset),
             *_learning(draft),
             f"devices: {text(devices)}  # {_seen(uses)}",

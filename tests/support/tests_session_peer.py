@@ -1,6 +1,6 @@
 """A trainer for tests that serves sessions, trains nothing and fails on request.
 
-`python -m tuner.testing.session_peer [FAULT]`: a fault on the command line happens before the session is ready. A fault
+`python tests_session_peer.py [FAULT]`: a fault on the command line happens before the session is ready. A fault
 that a request names as `config.fault` happens in the middle of that run.
 """
 
@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tuner.progress import PROGRESS, failed, report, requests, stopped
+
+PEER = Path(__file__)
 
 MIDDLE = 3
 """The iteration at which a fault happens."""
