@@ -162,9 +162,7 @@ def on_device(images, target, args):
 def train(train_loader, model, criterion, optimizer, epoch, args):
     batch_time, data_time = AverageMeter("Time", ":6.3f"), AverageMeter("Data", ":6.3f")
     losses, top1, top5 = AverageMeter("Loss", ":.4e"), AverageMeter("Acc@1", ":6.2f"), AverageMeter("Acc@5", ":6.2f")
-    progress = ProgressMeter(
-        len(train_loader), [batch_time, data_time, losses, top1, top5], prefix=f"Epoch: [{epoch}]"
-    )
+    progress = ProgressMeter(len(train_loader), [batch_time, data_time, losses, top1, top5], prefix=f"Epoch: [{epoch}]")
     model.train()
     end = time.time()
     for i, (images, target) in enumerate(train_loader):

@@ -129,9 +129,7 @@ def main():
         optimizer.step()
         optimizer.zero_grad()
         truth_file.step(len(batch["action"]))
-        metrics.update(
-            loss=loss.item(), grdn=norm.item(), updt_s=time.perf_counter() - began, data_s=data_s
-        )
+        metrics.update(loss=loss.item(), grdn=norm.item(), updt_s=time.perf_counter() - began, data_s=data_s)
         if step % args["log_freq"] == 0:
             samples = step * args["batch_size"]
             logging.info(

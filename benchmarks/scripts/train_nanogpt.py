@@ -105,7 +105,7 @@ master_process = rank == 0
 tokens_per_iter = gradient_accumulation_steps * world_size * batch_size * block_size
 print(f"tokens per iteration will be: {tokens_per_iter:,}")
 if master_process:
-    os.makedirs(out_dir, exist_ok=True)  # noqa: PTH103 - as in nanoGPT
+    os.makedirs(out_dir, exist_ok=True)
 torch.manual_seed(1337 + rank)
 torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
 device_type = "cuda" if "cuda" in device else "cpu"

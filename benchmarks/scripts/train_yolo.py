@@ -83,11 +83,13 @@ def detector():
 
 def losses_of(model, images, boxes):
     found = model(images).view(-1, BOXES, 5).sigmoid()
-    return torch.stack([
-        (found[..., :4] - boxes[..., :4]).abs().mean() * 7.5,
-        nn.functional.binary_cross_entropy(found[..., 4], boxes[..., 4]),
-        (found - boxes).pow(2).mean() * 1.5,
-    ])
+    return torch.stack(
+        [
+            (found[..., :4] - boxes[..., :4]).abs().mean() * 7.5,
+            nn.functional.binary_cross_entropy(found[..., 4], boxes[..., 4]),
+            (found - boxes).pow(2).mean() * 1.5,
+        ]
+    )
 
 
 def main():

@@ -23,7 +23,7 @@ def step(samples: int) -> None:
 
 def total(samples: int) -> None:
     """Write down all samples that this process has trained so far."""
-    _write("samples", samples)
+    _write("samples", int(samples))
     _counted[os.getpid()] = int(samples)
 
 
