@@ -1,6 +1,7 @@
 """ImageNet training as in PyTorch's examples: `main.py` with one spawned process per device, on random images.
 
-python train_imagenet.py -a resnet18 -b 32 -j 2 --epochs 4 --dummy
+python train_imagenet.py -a resnet18 -b 32 -j 2 --dist-url tcp://127.0.0.1:23456 --multiprocessing-distributed \
+    --world-size 1 --rank 0 --dummy
 
 The flags and the printed lines are those of the example. `-b` is the batch of all processes together, and `-j` the
 workers of all processes together. Without a GPU, two processes train on the CPU. `--dummy-images`, `--image-size` and
@@ -46,6 +47,11 @@ parser.add_argument("--world-size", default=1, type=int, help="number of nodes f
 parser.add_argument("--rank", default=0, type=int, help="node rank for distributed training")
 parser.add_argument("--dist-url", default="tcp://127.0.0.1:23456", type=str, help="url used to set up training")
 parser.add_argument("--dist-backend", default="", type=str, help="distributed backend")
+parser.add_argument(
+    "--multiprocessing-distributed",
+    action="store_true",
+    help="Use multi-processing distributed training to launch N processes per node, which has N GPUs",
+)
 parser.add_argument("--amp", action="store_true", help="use bfloat16 where it is safe")
 parser.add_argument("--channels-last", action="store_true", help="use the memory format channels last")
 parser.add_argument("--dummy", action="store_true", help="use fake data to benchmark")
@@ -103,6 +109,7 @@ def resnet(arch, width):
 def main():
     args = parser.parse_args()
     devices = torch.cuda.device_count() if torch.cuda.is_available() else 2
+    devices = devices if args.multiprocessing_distributed else 1
     args.world_size *= devices
     mp.spawn(main_worker, nprocs=devices, args=(devices, args))
 
