@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 CLOSE_PCT = 3.0
 """A told speed is right if it differs from the true one by at most this percentage."""
@@ -80,7 +81,7 @@ def read_truth(text: str) -> Truth:
         else:
             other.append((open_s.pop((int(pid), value), float(t_s)), float(t_s), value))
     for line_of_descent in lines.values():
-        parents.update(zip(line_of_descent, line_of_descent[1:], strict=False))
+        parents.update(pairwise(line_of_descent))
     return Truth(
         samples={pid: tuple(rows) for pid, rows in samples.items()},
         began_s=began_s,
