@@ -9,6 +9,10 @@ CLOSE_PCT = 3.0
 """A told speed is right if it differs from the true one by at most this percentage."""
 TWO = 2.0
 """A told speed is right, too, if it differs by at most so many of its own standard errors."""
+VAGUE_PCT = 20.0
+"""A standard error above this percentage of the told speed excuses nothing, and the speed is not told in silence."""
+MOST_TIMES = 2.0
+"""A speed that is so many times the true one, or the inverse, is wrong, however large its error."""
 _SPEED = re.compile(r"^samples_per_s: (?P<value>[\d.,]+)(?: ± (?P<error>[\d.,]+))?", re.MULTILINE)
 
 
@@ -103,7 +107,7 @@ class Told:
 def read_told(shown: str) -> Told:
     """Read what `tuner try` printed."""
     if found := _SPEED.search(shown):
-        value, error = (one and float(one.replace(",", "")) for one in found.group("value", "error"))
+        value, error = (float((found[name] or "0").replace(",", "")) for name in ("value", "error"))
         return Told(value=value, error=error or None, why="")
     return Told(value=None, error=None, why=reason(shown))
 
@@ -129,13 +133,17 @@ def verdict(told: Told, true_per_s: float | None, tokens: int = 0) -> str:
         return "right"
     if tokens and is_right(told, tokens * true_per_s):
         return "right, in tokens"
+    error_pct = 100 * (told.error or 0.0) / told.value if told.value else 0.0
+    if error_pct > VAGUE_PCT and 1 / MOST_TIMES < told.value / true_per_s < MOST_TIMES:
+        return f"vague: told with an error of {error_pct:.0f} %"
     return "WRONG IN SILENCE"
 
 
 def is_right(told: Told, true_per_s: float) -> bool:
-    """Return whether a told speed is close to the true one, or within two of its errors."""
-    apart = abs((told.value or 0.0) - true_per_s)
-    return apart <= max(CLOSE_PCT / 100 * true_per_s, TWO * (told.error or 0.0))
+    """Return whether a told speed is close to the true one, or within two of its errors if these are not vague."""
+    value, error = told.value or 0.0, told.error or 0.0
+    allowed = TWO * error if 100 * error <= VAGUE_PCT * value else 0.0
+    return abs(value - true_per_s) <= max(CLOSE_PCT / 100 * true_per_s, allowed)
 
 
 def off_pct(told: Told, true_per_s: float | None) -> float | None:

@@ -285,7 +285,9 @@ def write_rows(file: Path, rows: Sequence[Row]) -> None:
 def page(rows: Sequence[Row], machine: dict[str, str], title: str) -> str:
     """Return the page of results."""
     right = sum(row.verdict.startswith("right") for row in rows)
-    counts = {word: sum(row.verdict.startswith(word) for row in rows) for word in ("refused", "unknown", "WRONG")}
+    counts = {
+        word: sum(row.verdict.startswith(word) for row in rows) for word in ("refused", "unknown", "vague", "WRONG")
+    }
     return "\n".join(
         [
             f"# {title}",

@@ -43,6 +43,12 @@ def test_a_told_speed_is_wrong_beyond_three_percent_and_two_errors() -> None:
     assert verdict(read_told("samples_per_s: 64000"), 1000.0, tokens=64) == "right, in tokens"
 
 
+def test_a_large_error_does_not_make_a_speed_right() -> None:
+    assert verdict(read_told("samples_per_s: 1300.0 ± 900.0"), 1000.0).startswith("vague")
+    assert verdict(read_told("samples_per_s: 21663.3 ± 22456.7"), 14.6) == "WRONG IN SILENCE"
+    assert verdict(read_told("samples_per_s: 1010.0 ± 900.0"), 1000.0) == "right"
+
+
 def test_an_unknown_speed_has_its_reason() -> None:
     told = read_told("samples_per_s: -\nto change: no samples were counted\nnext: search")
     assert verdict(told, 1000.0) == "unknown: to change: no samples were counted"
