@@ -1,0 +1,62 @@
+import pytest
+
+from benchmarks.scripts.judged import Told, hints, is_right, off_pct, read_told, read_truth, verdict
+
+
+def side_file(*, speeds: tuple[int, ...], seconds: int = 20) -> str:
+    """Return a side file of processes that were started by process 10, itself started by 7."""
+    lines: list[str] = []
+    for place, speed in enumerate(speeds):
+        pid = 100 + place
+        chain = ((pid, 4.5), (10, 3.0), (7, 1.0))
+        lines += [f"5.0\t{pid}\tancestor\t{one}:{at_s}" for one, at_s in chain]
+        lines += [f"{5 + t_s}\t{pid}\tsamples\t{speed * t_s}" for t_s in range(seconds + 1)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def test_the_true_speed_is_that_of_all_processes_between_two_moments() -> None:
+    truth = read_truth(side_file(speeds=(10, 30)) + "26.0\t100\tsam")
+    assert truth.rate(7.2, 17.4) == pytest.approx(40.0)
+    assert (truth.first_s, truth.last_s) == (5.0, 25.0)
+    with pytest.raises(ValueError, match="no step"):
+        truth.rate(40.0, 50.0)
+
+
+def test_the_command_started_when_the_process_below_the_tuner_did() -> None:
+    truth = read_truth(side_file(speeds=(10,)))
+    assert truth.start_below(7) == 3.0
+    assert truth.start_below(8) is None
+
+
+def test_the_share_of_evaluations_is_that_of_the_time() -> None:
+    truth = read_truth(side_file(speeds=(10,)) + "10.0\t100\tbegin\tevaluation\n12.0\t100\tend\tevaluation\n")
+    assert truth.share_of_other(5.0, 25.0) == pytest.approx(0.1)
+
+
+def test_a_told_speed_is_wrong_beyond_three_percent_and_two_errors() -> None:
+    told = read_told("iterations: 9\nsamples_per_s: 1,040.0 ± 15.0\n")
+    assert told == Told(value=1040.0, error=15.0, why="")
+    assert off_pct(told, 1000.0) == pytest.approx(4.0)
+    assert verdict(told, 1000.0) == "WRONG IN SILENCE"
+    assert is_right(told, 1011.0)
+    assert verdict(read_told("samples_per_s: 1040.0 ± 25.0"), 1000.0) == "right"
+    assert verdict(read_told("samples_per_s: 64000"), 1000.0, tokens=64) == "right, in tokens"
+
+
+def test_a_large_error_does_not_make_a_speed_right() -> None:
+    assert verdict(read_told("samples_per_s: 1300.0 ± 900.0"), 1000.0).startswith("vague")
+    assert verdict(read_told("samples_per_s: 21663.3 ± 22456.7"), 14.6) == "WRONG IN SILENCE"
+    assert verdict(read_told("samples_per_s: 1010.0 ± 900.0"), 1000.0) == "right"
+
+
+def test_an_unknown_speed_has_its_reason() -> None:
+    told = read_told("samples_per_s: -\nto change: no samples were counted\nnext: search")
+    assert verdict(told, 1000.0) == "unknown: to change: no samples were counted"
+    assert off_pct(told, 1000.0) is None
+
+
+def test_each_hint_of_a_study_file_is_tried_alone() -> None:
+    study = "options:\n    # samples_per_iteration: '2'\n    # samples_per_iteration: '3'\nspace: {}\n"
+    first, second = hints(study)
+    assert first == "options:\n    samples_per_iteration: '2'\n    # samples_per_iteration: '3'\nspace: {}\n"
+    assert "\n    samples_per_iteration: '3'\n" in second
