@@ -1,12 +1,15 @@
 """Loads a study for a command; says what stands in for it, and what its first probes fix."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 
 from tuner.study.load import load, stands_in
+from tuner.study.secrets import literal_keys
 from tuner.study.space import LADDER
 from tuner.study.spec import StudySpec
+from tuner.study.variables import shell_split
 
 
 def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudySpec:
@@ -28,6 +31,25 @@ def stand_in(spec: StudySpec, asked_for: str) -> list[str]:
         f"{asked_for}: trainer.root is empty (is MIMICKIT_ROOT set?); "
         f"its fallback {spec.name} stands in, and the results are stored under the fallback's name"
     ]
+
+
+def exposed(spec: StudySpec) -> list[str]:
+    """Return a line for each key that stands as a literal in the trainer's command or environment."""
+    options = spec.trainer.options
+    env, words = options.get("env"), options.get("command")
+    command = shell_split(words) if isinstance(words, str) else words
+    texts = {str(name): str(text) for name, text in env.items()} if isinstance(env, dict) else {}
+    found = literal_keys(map(str, command if isinstance(command, Sequence) else ()), texts)
+    return [
+        f"trainer.options: the value of {name} looks like a key; write a reference such as ${{{variable(name)}}} and "
+        "export that variable, so that the study file and the trainer's own output need not hold it"
+        for name in found
+    ]
+
+
+def variable(name: str) -> str:
+    """Return the usual name of the environment variable for an option."""
+    return re.sub(r"\W", "_", name).upper()
 
 
 def to_be_made(rungs: Sequence[int]) -> str:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.study.secrets import masked_trainer
+
 RECORDED = "recorded"
 """Key in a replayed trainer's fingerprint: when the table of the case was recorded. Each case has its own table."""
 _COMPARED = ("objective", "constraints", "source", "devices")
@@ -19,6 +21,13 @@ def without_idle_pruner(identity: Mapping[str, Any]) -> dict[str, Any]:
     """Return an identity without the pruner called `none`: older versions kept its settings, which nothing reads."""
     is_idle = _part(identity, "pruner").get("name") == "none"
     return {name: setting for name, setting in identity.items() if not (is_idle and name == "pruner")}
+
+
+def masked(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an identity, or the record of a case, without literal keys: older versions stored them."""
+    return (
+        {**identity, "trainer": masked_trainer(_part(identity, "trainer"))} if "trainer" in identity else {**identity}
+    )
 
 
 def _part(identity: Mapping[str, Any], name: str) -> Mapping[str, Any]:
