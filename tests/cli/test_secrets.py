@@ -1,7 +1,9 @@
 """A key that a study refers to reaches the trainer, and no file, table, message or script of tuner."""
 
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,35 @@ def test_a_program_that_is_not_there_is_named_by_its_reference(
     assert code == 2
     assert "No such file or directory: ${OWN_PROGRAM}" in err
     assert KEY not in out + err + tuner("doctor", "--study", study)[1]
+
+
+LITERAL = "literal-0a1b2c3d4e5f"
+
+
+def test_a_literal_key_is_warned_of_and_stored_masked_and_an_old_database_still_matches(
+    tuner: Tuner, tmp_path: Path
+) -> None:
+    (tmp_path / "leaks.py").write_text(LEAKS)
+    words = f"{sys.executable} {tmp_path}/leaks.py {{num_envs}} --api-key={LITERAL}"
+    options = {"command": words, "cases": ["walk"], "env": {"KEY": "v", "HF_TOKEN": LITERAL}}
+    study = study_file(tmp_path, trainer={"name": "command", "options": options}, cases=["walk"])
+    _, out, err = tuner("optimize", "--study", study, "--n-trials", "1")
+    assert "HF_TOKEN looks like a key" in out + err
+    assert "api-key looks like a key" in out + err
+    assert LITERAL not in out + err
+    tuner("export", "--study", study)
+    assert LITERAL.encode() not in everything_below(tmp_path / "runs")
+    logs = [*(tmp_path / "runs").rglob("console.log"), *(tmp_path / "runs").rglob("study.db")]
+    assert len(logs) >= 2
+    assert all(file.stat().st_mode & 0o077 == 0 for file in logs)
+
+    database = tmp_path / "runs/demo/study.db"
+    with closing(sqlite3.connect(database)) as old:
+        old.execute("update study_user_attributes set value_json = replace(value_json, '***', ?)", [LITERAL])
+        old.commit()
+        assert LITERAL.encode() in database.read_bytes()
+    _, out, err = tuner("optimize", "--study", study, "--n-trials", "2")
+    assert "was started with other settings" not in out + err
+    with closing(sqlite3.connect(database)) as renewed:
+        kept = [text for (text,) in renewed.execute("select value_json from study_user_attributes")]
+    assert not [text for text in kept if LITERAL in text]

@@ -12,7 +12,7 @@ from tuner.cli.advice import advice, matched
 from tuner.cli.chosen import chosen_cases
 from tuner.cli.console import open_console
 from tuner.cli.introduction import cut_ladders
-from tuner.cli.loaded import stand_in
+from tuner.cli.loaded import exposed, stand_in
 from tuner.cli.options import RUNS, Devices, Runs, Study
 from tuner.cli.plan import Settings, first_config
 from tuner.cli.work import EXIT_INTERRUPTED, interruptible
@@ -43,7 +43,7 @@ def attempt(
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen = chosen_cases(bench, [case] if case else None)[0]
     config = first_config(bench, chosen, settings or [])
-    for line in (*stand_in(bench.spec, study), *cut_ladders(bench, [chosen])):
+    for line in (*stand_in(bench.spec, study), *exposed(bench.spec), *cut_ladders(bench, [chosen])):
         console.print(line)
     plan, result = _probe(console, bench, chosen, config)
     if result.failure and result.failure.kind is FailureKind.INTERRUPTED:

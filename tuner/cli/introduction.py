@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from tuner.cli.loaded import stand_in
+from tuner.cli.loaded import exposed, stand_in
 from tuner.study.cases import Case
 from tuner.study.load import unmatched
 from tuner.study.space import LADDER
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], shown_url: str) -> None:
     """Print what runs, on which devices, and what is not searched."""
-    for line in stand_in(bench.spec, bench.asked_for):
+    for line in (*stand_in(bench.spec, bench.asked_for), *exposed(bench.spec)):
         console.print(line)
     models = ", ".join(f"{device.label} {device.model}" for device in bench.devices)
     console.print(f"study {bench.spec.name}: {len(cases)} case(s), trainer {bench.trainer.name}")

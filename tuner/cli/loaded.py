@@ -1,12 +1,15 @@
 """Loads a study for a command; says what stands in for it, and what its first probes fix."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 
 from tuner.study.load import load, stands_in, without_effect
 from tuner.study.retired import RETIRED
+from tuner.study.secrets import literal_keys
 from tuner.study.spec import StudySpec
+from tuner.study.variables import shell_split
 
 
 def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudySpec:
@@ -32,6 +35,25 @@ def stand_in(spec: StudySpec, asked_for: str) -> list[str]:
         instead = "; ".join(f"`{key}`: {RETIRED[key]}" for key in keys)
         said.append(f"warning: {spec.name} has key(s) without effect, take them out: {instead}")
     return said
+
+
+def exposed(spec: StudySpec) -> list[str]:
+    """Return a line for each key that stands as a literal in the trainer's command or environment."""
+    options = spec.trainer.options
+    env, words = options.get("env"), options.get("command")
+    command = shell_split(words) if isinstance(words, str) else words
+    texts = {str(name): str(text) for name, text in env.items()} if isinstance(env, dict) else {}
+    found = literal_keys(map(str, command if isinstance(command, Sequence) else ()), texts)
+    return [
+        f"trainer.options: the value of {name} looks like a key; write a reference such as ${{{variable(name)}}} and "
+        "export that variable, so that the study file and the trainer's own output need not hold it"
+        for name in found
+    ]
+
+
+def variable(name: str) -> str:
+    """Return the usual name of the environment variable for an option."""
+    return re.sub(r"\W", "_", name).upper()
 
 
 def to_be_made(rungs: Sequence[int]) -> str:

@@ -22,6 +22,9 @@ from tuner.export.database import reading
 from tuner.export.harmless import markdown
 from tuner.export.plot import utilisation_svg
 from tuner.export.query import StudyReader
+from tuner.kept.identity import masked
+from tuner.kept.names import CASE, IDENTITY
+from tuner.kept.storable import read_json
 from tuner.kept.tables import STUDIES, TRIALS, of_study
 from tuner.kept.trial import KeptTrial
 from tuner.probe.kinds import FailureKind
@@ -95,7 +98,11 @@ def _copy_rows(source: Connection, copy: Connection, tables: Mapping[str, Table]
     for name in _WHOLE:
         _write(copy, tables[name], _rows(source, select(tables[name])))
     for name in _OF_STUDY:
-        _write(copy, tables[name], _rows(source, select(tables[name]).where(tables[name].c.study_id.in_(studies))))
+        rows = _rows(source, select(tables[name]).where(tables[name].c.study_id.in_(studies)))
+        for row in rows:
+            if row.get("key") in {IDENTITY, CASE} and isinstance(known := read_json(row["value_json"]), dict):
+                row["value_json"] = json.dumps(masked(known))
+        _write(copy, tables[name], rows)
     for name in _OF_TRIAL:
         query = select(tables[name]).where(tables[name].c.trial_id.in_(trials))
         if name == "trial_params":

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from tuner.kept.identity import masked
 from tuner.kept.storable import read_json, storable
 from tuner.study.cases import FILES, Case
 from tuner.study.space import LADDER, Config
@@ -92,7 +93,7 @@ def decode(attribute: object) -> KeptCase | None:
     if not isinstance(attribute, dict):
         return None
     try:
-        return _CASE.validate_python({**attribute, "files": dict(_files(attribute))})
+        return _CASE.validate_python({**masked(attribute), "files": dict(_files(attribute))})
     except (ValidationError, TypeError):
         return None
 

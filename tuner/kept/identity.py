@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.study.retired import retired_keys
+from tuner.study.secrets import masked_trainer
 
 RECORDED = "recorded"
 """Key in a replayed trainer's fingerprint: when the table of the case was recorded. Each case has its own table."""
@@ -27,6 +28,13 @@ def as_of_now(identity: Mapping[str, Any]) -> dict[str, Any]:
     read = {} if pruner.get("name") == "none" else {key: one for key, one in pruner.items() if key not in _RETIRED}
     others = {name: setting for name, setting in identity.items() if name != "pruner"}
     return {**others, **({"pruner": read} if read else {})}
+
+
+def masked(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an identity, or the record of a case, without literal keys: older versions stored them."""
+    return (
+        {**identity, "trainer": masked_trainer(_part(identity, "trainer"))} if "trainer" in identity else {**identity}
+    )
 
 
 def _part(identity: Mapping[str, Any], name: str) -> Mapping[str, Any]:

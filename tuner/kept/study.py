@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.kept.case import KeptCase, decode
+from tuner.kept.identity import masked
 from tuner.kept.names import BATCH, CASE, ENDED, IDENTITY, MENDED, RUNGS
 from tuner.kept.race import KeptRun, place
 from tuner.kept.race import decode as decode_run
@@ -27,7 +28,7 @@ class KeptStudy:
     def identity(self) -> dict[str, Any] | None:
         """The settings that must not change; None before the study has any, empty where they are unreadable."""
         known = self._attributes.get(IDENTITY)
-        return known if isinstance(known, dict) else None if known is None else {}
+        return masked(known) if isinstance(known, dict) else None if known is None else {}
 
     @property
     def rungs(self) -> tuple[int, ...] | None:

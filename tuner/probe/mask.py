@@ -11,8 +11,18 @@ LEAST_OF_A_KIND = 16
 _OF_A_KIND = re.compile(r"[^\W\d_]+|[-+.,:/\deE]+")
 
 
+_CODE = rb"\x1b\[[0-9;:]*[A-Za-z]"
+_COLOURED = re.compile(_CODE)
+_CODE_OR_BEGUN = re.compile(_CODE + rb"|\x1b(?:\[[0-9;:]*)?$")
+MOST_WAITING = 4096
+"""The most bytes at the end of a chunk that wait because they may begin a value."""
+
+
 class Mask:
-    """Replaces values by references, in a stream of bytes and in single texts."""
+    """Replaces values by references, in a stream of bytes and in single texts.
+
+    A value is found as it is, as a string of JSON, as Python's `repr`, and with colour codes between its characters.
+    """
 
     def __init__(self, values: Mapping[str, str]) -> None:
         """`values` are variables: name → value."""
@@ -20,10 +30,10 @@ class Mask:
             spelling.encode(errors="surrogateescape"): f"${{{name}}}".encode()
             for name, value in values.items()
             if _is_hidden(value)
-            for spelling in (value, json.dumps(value)[1:-1])
+            for spelling in (value, json.dumps(value)[1:-1], repr(value)[1:-1], ascii(value)[1:-1])
         }
         self._spelt = dict(sorted(spelt.items(), key=lambda one: len(one[0]), reverse=True))
-        self._pattern = re.compile(b"|".join(map(re.escape, self._spelt))) if spelt else None
+        self._pattern = re.compile(b"|".join(map(_coloured, self._spelt))) if spelt else None
         self._rest = b""
 
     def feed(self, chunk: bytes) -> bytes:
@@ -46,19 +56,34 @@ class Mask:
         return self._replaced(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
 
     def _replaced(self, whole: bytes) -> bytes:
-        return self._pattern.sub(lambda found: self._spelt[found[0]], whole) if self._pattern else whole
+        return self._pattern.sub(self._reference, whole) if self._pattern else whole
+
+    def _reference(self, found: re.Match[bytes]) -> bytes:
+        """Return the reference, and the colour codes that stood inside the value, so that no colour runs on."""
+        codes = b"".join(_COLOURED.findall(found[0]))
+        return self._spelt[_COLOURED.sub(b"", found[0])] + codes
 
     def _begun(self, rest: bytes) -> int:
-        """Return how many bytes at the end are the beginning of a value."""
-        return max(
+        """Return how many bytes at the end are the beginning of a value, colour codes among them."""
+        rest = rest[-MOST_WAITING:]
+        codes = [found.span() for found in _CODE_OR_BEGUN.finditer(rest)]
+        places = [at for at in range(len(rest)) if not any(begin <= at < end for begin, end in codes)]
+        plain = bytes(rest[at] for at in places)
+        longest = max(
             (
                 length
                 for value in self._spelt
-                for length in range(min(len(value) - 1, len(rest)), 0, -1)
-                if rest.endswith(value[:length])
+                for length in range(min(len(value) - 1, len(plain)), 0, -1)
+                if plain.endswith(value[:length])
             ),
             default=0,
         )
+        return len(rest) - places[-longest] if longest else 0
+
+
+def _coloured(value: bytes) -> bytes:
+    """Return the pattern of a value that may have colour codes between its bytes."""
+    return (rb"(?:" + _CODE + rb")*").join(re.escape(value[at : at + 1]) for at in range(len(value)))
 
 
 def _is_hidden(value: str) -> bool:

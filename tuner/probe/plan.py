@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from tuner.study.secrets import literal_keys
 from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec
 from tuner.study.variables import expanded, looked_up
@@ -168,9 +169,13 @@ class ProbePlan:
         """Return all variables of the process to start: the inherited ones and `env` with its references looked up."""
         return {**inherited, **{name: expanded(text, inherited) for name, text in self.env.items()}}
 
-    def looked_up(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables that the references in `argv` and `env` look up: name → value."""
-        return looked_up((*self.argv, *self.env.values()), inherited)
+    def hidden(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """Return what no log may hold: name → value.
+
+        These are the variables that references in `argv` and `env` look up, and the literals there that are keys.
+        """
+        referred = looked_up((*self.argv, *self.env.values()), inherited)
+        return {**literal_keys(self.argv, self.env), **referred}
 
     @property
     def digest(self) -> str:

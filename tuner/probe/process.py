@@ -39,7 +39,7 @@ class Process:
         self._tail = Tail(plan.slot.progress, bounds.tail_bytes)
         self._is_unread = False
         self._file = plan.progress_file and ProgressFileReader(plan.progress_file, clock, bounds.tail_bytes)
-        self._mask = Mask(plan.looked_up(os.environ))
+        self._mask = Mask(plan.hidden(os.environ))
         self._guard, self._socket, pipe = _start_guard(plan, bounds.term_grace_s)
         self._messages = self._socket.makefile("r")
         try:

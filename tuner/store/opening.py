@@ -58,7 +58,7 @@ def open_study(
             study.set_user_attr(MENDED, 1 + max((trial.number for trial in trials), default=-1))
         else:
             check_identity(known, identity, study=name, shown_url=database.shown_url)
-    if known != storable(identity):  # there is none yet, or one in the words of an older version
+    if study.user_attrs.get(IDENTITY) != storable(identity):  # there is none yet, or one as an older version wrote it
         study.set_user_attr(IDENTITY, identity)
     if study.metric_names != list(objectives):
         _name_values(study, objectives)

@@ -29,6 +29,7 @@ from pathlib import Path
 from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe.plan import SCORE_GROUP, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
 from tuner.study.cases import Case
+from tuner.study.secrets import masked_trainer
 from tuner.study.space import Config, Value, config_digest, written
 from tuner.study.spec import TrainerSpec
 from tuner.study.variables import expanded, quoted
@@ -171,11 +172,15 @@ class CommandTrainer(Trainer):
         return shutil.which(program, path=search_path(programs(self._spec.python))) is not None
 
     def fingerprint(self) -> dict[str, str]:
-        """Return what comparable results share: the unfilled command and environment, and how samples count."""
+        """Return what comparable results share: the unfilled command and environment, and how samples count.
+
+        It is stored and shown, so a literal key in it is masked.
+        """
         env = " ".join(f"{name}={text}" for name, text in sorted(self._options.env.items()))
         samples = self._options.samples_per_iteration
         counted = {"samples_per_iteration": samples} if samples else {}
-        return {"name": self.name, "command": " ".join(map(quoted, self._options.command)), "env": env, **counted}
+        command = " ".join(map(quoted, self._options.command))
+        return {"name": self.name, **masked_trainer({"command": command, "env": env}), **counted}
 
     def check_value(self, parameter: str, value: Value) -> None:
         """Refuse words that arithmetic counts with, and flags that are not true or false."""

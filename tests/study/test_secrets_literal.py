@@ -1,0 +1,42 @@
+"""Keys that stand as literals in a study."""
+
+import pytest
+
+from tuner.study.secrets import literal_keys, masked_trainer
+
+KEY = "wk-0a1b2c3d4e5f67"
+
+
+@pytest.mark.parametrize(
+    ("command", "stored"),
+    [
+        (f"train --api-key {KEY} --lr 1", "train --api-key *** --lr 1"),
+        (f"train --wandb.api_key={KEY}", "train --wandb.api_key=***"),
+        ("train --password 'two words' --x 1", "train --password *** --x 1"),
+        (f"train hydra.token={KEY}", "train hydra.token=***"),
+        ("train --max_tokens 4096 --pad_token 50256", "train --max_tokens 4096 --pad_token 50256"),
+        ("train --token ${HF_TOKEN} --secret {word}", "train --token ${HF_TOKEN} --secret {word}"),
+        ("train --token --fast", "train --token --fast"),
+        ("train --key val_loss --monkey 1", "train --key val_loss --monkey 1"),
+    ],
+)
+def test_a_command_is_stored_without_its_keys(command: str, stored: str) -> None:
+    once = masked_trainer({"name": "command", "command": command})
+    assert once == {"name": "command", "command": stored}
+    assert masked_trainer(once) == once
+
+
+def test_an_environment_is_stored_without_its_keys() -> None:
+    env = f"A=b HF_TOKEN={KEY} MODE=fast run WANDB_API_KEY=two words Z=1"
+    assert masked_trainer({"env": env}) == {"env": "A=b HF_TOKEN=*** MODE=fast run WANDB_API_KEY=*** Z=1"}
+
+
+def test_literals_are_found_by_their_names_and_by_their_look() -> None:
+    words = ["train", "--token", KEY, "--commit", "0a" * 20, "--lr", "0.1", "--user", "sk-abcdefgh12"]
+    env = {"DB_PASSWORD": "hunter2!", "OMP_NUM_THREADS": "1", "HF_TOKEN": "${HF_TOKEN}"}
+    assert literal_keys(words, env) == {
+        "token": KEY,
+        "commit": "0a" * 20,
+        "user": "sk-abcdefgh12",
+        "DB_PASSWORD": "hunter2!",
+    }
