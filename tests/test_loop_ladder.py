@@ -5,8 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests_loop import CASE, Quiet, bench, failed, measured, opened, spec
+from tests_loop import CASE, Quiet, bench, failed, measured, opened, reader, spec
 
+from tuner.cli.hints import safe_rungs
+from tuner.export.tables import method_summary
 from tuner.job import Job
 from tuner.loop import optimise
 from tuner.outcome import CaseOutcome, Ending
@@ -15,6 +17,9 @@ from tuner.probe.plan import ProbePlan
 from tuner.probe.result import ProbeResult
 from tuner.probe.stop import Stop
 from tuner.purpose import RECOVER, SEARCH
+from tuner.report.facts import gather
+from tuner.report.measured import along_ladder
+from tuner.report.words import memory_end
 from tuner.search.searching import in_order
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
@@ -79,3 +84,21 @@ def test_a_batch_above_one_that_ran_out_of_memory_is_not_launched(tmp_path: Path
     purpose = replace(SEARCH, strategy=lambda space, *_: in_order(listed, space.ladder))
     _, watcher = optimised(tmp_path, study, "n", purpose=purpose)
     assert [config["n"] for config in watcher.launched] == [1024, 512]
+
+
+@pytest.mark.parametrize("name", ["batch_size", "n"])
+def test_the_report_and_the_tables_are_along_the_batches(tmp_path: Path, name: str) -> None:
+    optimised(tmp_path, batches("written", name), name, trials=8)
+    study = reader(tmp_path)
+    (case,) = gather(study, tmp_path).cases
+    assert case.summary.ladder == name
+    assert case.memory is not None
+    assert case.memory.end == pytest.approx(1000.0, rel=0.05)
+    assert case.out_of_memory
+    assert name in memory_end(case)
+    picture = along_ladder(case)
+    assert picture is not None
+    assert picture.layout["xaxis"]["title"]["text"] == name
+    (row,) = method_summary(study).rows
+    assert row[f"safe_{name}"] == row[f"largest_{name}"] == 512
+    assert safe_rungs(study) == [f"walk: {name} 512 is known to be safe for every case"]

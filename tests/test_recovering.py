@@ -8,7 +8,7 @@ from tests_loop import CASE, Quiet, bench, busy, failed, opened, reader, spec
 
 from tuner.cli.hints import safe_rungs
 from tuner.export.case import CaseView
-from tuner.export.tables import safe_num_envs
+from tuner.export.tables import safe_rung
 from tuner.job import Job
 from tuner.loop import optimise
 from tuner.outcome import CaseOutcome, Ending
@@ -77,8 +77,8 @@ def test_the_safe_rung_is_the_least_of_the_largest_that_ran(tmp_path: Path) -> N
     worked(tmp_path, small_card)
     study = reader(tmp_path)
     assert {case.name: case.largest_ok for case in study.cases} == {CASE.name: 16, OTHER.name: 8}
-    assert safe_num_envs(study.cases) == 8
-    assert safe_num_envs([*study.cases, CaseView(name="none")]) is None
+    assert safe_rung(study.cases) == 8
+    assert safe_rung([*study.cases, CaseView(name="none")]) is None
 
 
 def test_methods_with_the_same_safe_rung_share_a_sentence(tmp_path: Path) -> None:

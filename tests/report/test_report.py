@@ -130,7 +130,7 @@ def test_memory_is_predicted_to_end_where_facts_about_the_card_say(cases: dict[s
     line = cases["deepmimic_pi_plus_ppo"].memory
     assert line is not None
     assert line.end == pytest.approx(40_000, rel=0.1)  # 2.5 GiB and 3.47 MiB for each environment, of 140.4 GiB
-    measured = {one.rung or 0: one.memory_share_pct for one in cases["deepmimic_pi_plus_ppo"].points}
+    measured = {one.config.get("num_envs") or 0: one.memory_share_pct for one in cases["deepmimic_pi_plus_ppo"].points}
     drawn = np.interp(np.log([*measured]), np.log(line.rungs), line.shares)  # the axis of the rungs is logarithmic
     assert drawn == pytest.approx([*measured.values()], abs=6.0)
 
@@ -139,7 +139,7 @@ def test_the_rungs_below_an_axis_have_room(cases: dict[str, CaseFacts]) -> None:
     for case in cases.values():
         (drawn,) = [one for one in pictures(case) if one.name == "ladder"]
         ticks = drawn.layout["xaxis"]["tickvals"]
-        assert {*ticks} <= {point.rung for point in case.points}
+        assert {*ticks} <= {point.config.get("num_envs") for point in case.points}
         assert len(ticks) <= 7
 
 

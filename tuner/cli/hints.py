@@ -11,7 +11,7 @@ from tuner.cli.options import RUNS, as_words
 from tuner.export.bound import advice
 from tuner.export.case import NO_TRIALS, CaseSummary, CaseView
 from tuner.export.query import StudyReader
-from tuner.export.tables import safe_num_envs
+from tuner.export.tables import ladder_of_study, safe_rung
 from tuner.export.words import doubts, of_default, with_error
 from tuner.kept.probe import INTERRUPTED
 from tuner.outcome import CaseOutcome, Ending
@@ -188,11 +188,12 @@ def _beyond(bench: "Workbench", case: Case, top: int) -> str:
 
 
 def safe_rungs(study: StudyReader) -> list[str]:
-    """Return lines with the `num_envs` that is safe for all cases of each method, and of all methods.
+    """Return lines with the rung that is safe for all cases of each method, and of all methods.
 
-    Returns none for a study that does not search `num_envs`.
+    Returns none for a study that does not search a ladder.
     """
-    if LADDER not in study.fields[0]:
+    ladder = ladder_of_study(study)
+    if ladder not in study.fields[0]:
         return []
     groups: dict[str, list[CaseView]] = {}
     for case in study.cases:
@@ -201,11 +202,11 @@ def safe_rungs(study: StudyReader) -> list[str]:
         groups["all cases"] = study.cases
     alike: dict[int | None, list[str]] = {}
     for group, cases in groups.items():
-        alike.setdefault(safe_num_envs(cases), []).append(group)
+        alike.setdefault(safe_rung(cases), []).append(group)
     return [
-        f"{', '.join(named)}: {LADDER} {rung} is known to be safe for every case"
+        f"{', '.join(named)}: {ladder} {rung} is known to be safe for every case"
         if rung is not None
-        else f"{', '.join(named)}: no {LADDER} is known to be safe for every case"
+        else f"{', '.join(named)}: no {ladder} is known to be safe for every case"
         for rung, named in alike.items()
     ]
 

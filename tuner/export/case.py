@@ -18,7 +18,7 @@ from tuner.kept.trial import RUNNING, KeptTrial, pooled
 from tuner.probe.metrics import SAMPLES_PER_S
 from tuner.search.standing import Leader, Standing, all_measured, ended, fastest, front, leader, rival
 from tuner.study.launch import launch_digest, launched
-from tuner.study.space import LADDER, Config, Value
+from tuner.study.space import LADDER, Config, rung_of
 
 NO_TRIALS = "no_trials"
 
@@ -106,19 +106,24 @@ class CaseView:
         The latter is the user's own command where `tuner init` wrote the study.
         """
         measured = {one.launch: one for one in self.configs}
-        at_rung = self.default_at(self.best.config.get(LADDER)) if self.best else {}
+        at_rung = self.default_for(self.best.config) if self.best else {}
         if at_rung and (found := measured.get(launch_digest(at_rung))):
             return found
         defaults = {launch_digest(one) for one in self.kept.defaults}
         return next((one for launch, one in measured.items() if launch in defaults), None)
 
-    def default_at(self, rung: Value | None) -> Config:
-        """Return the default config of a rung, with which other configs are compared; empty where it is unknown."""
-        return next((config for config in self.kept.defaults if config.get(LADDER) == rung), {})
+    def rung(self, config: Mapping[str, Any]) -> int | None:
+        """Return the rung of a config; None where there is no ladder."""
+        return rung_of(config, self.kept.ladder)
+
+    def default_for(self, config: Mapping[str, Any]) -> Config:
+        """Return the default config of a config's rung, with which it is compared; empty where it is unknown."""
+        rung = self.rung(config)
+        return next((default for default in self.kept.defaults if self.rung(default) == rung), {})
 
     def changes_learning(self, config: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the parameters that change what is learnt and whose values differ from the default of the rung."""
-        default, learning = self.default_at(config.get(LADDER)), self.kept.learning
+        default, learning = self.default_for(config), self.kept.learning
         return tuple(name for name in config if name in learning and config[name] != default.get(name))
 
     def vs_default(self, one: Standing) -> float | None:
@@ -127,7 +132,7 @@ class CaseView:
         None where one of the two is unknown. A default with several probes counts with their mean, also the probes that
         the pruner stopped. Warm probes count only if there is no cold one.
         """
-        default = self.default_at(one.config.get(LADDER))
+        default = self.default_for(one.config)
         same = [trial for trial in self._ran if launched(trial.config) == launched(default)] if default else []
         speeds = [trial.samples_per_s for trial in [one for one in same if not one.warm] or same]
         known = [speed for speed in speeds if speed is not None]
@@ -140,7 +145,8 @@ class CaseView:
     @property
     def largest_ok(self) -> int | None:
         """The largest `num_envs` at which an eligible config has run."""
-        return max((one.rung for one in self.configs if one.is_eligible and one.rung is not None), default=None)
+        eligible = (self.rung(one.config) for one in self.configs if one.is_eligible)
+        return max((rung for rung in eligible if rung is not None), default=None)
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
@@ -243,6 +249,8 @@ class CaseSummary:
     """The seconds of all probes."""
     left_out: int = 0
     """The trials that do not count: another program added them, or their records are damaged."""
+    ladder: str | None = LADDER
+    """The parameter whose values are the rungs; None where there is no ladder."""
     replay_of: str | None = None
     """The table that stood in for trainer and devices; None for a real run."""
 
@@ -256,6 +264,7 @@ def summary(case: CaseView) -> CaseSummary:
         case=case.name,
         status=case.status,
         objective=case.objectives[0],
+        ladder=case.kept.ladder,
         best=_row(case, case.best),
         ok=counts.get(OK, 0) + counts.get(INELIGIBLE, 0),
         pruned=counts.get(PRUNED, 0),

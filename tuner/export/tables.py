@@ -23,19 +23,6 @@ from tuner.study.cases import FILES
 from tuner.study.space import LADDER
 
 _UTIL = "min_avg_util"
-_SUMMARY = (
-    "method",
-    "cases",
-    "ok_cases",
-    "best_min_avg_util",
-    "mean_min_avg_util",
-    "least_min_avg_util",
-    "largest_num_envs",
-    "safe_num_envs",
-    "commonest_failure",
-    "trials",
-    "probe_s",
-)
 
 
 def best_by_case(study: StudyReader) -> Sheet:
@@ -77,7 +64,8 @@ def case_manifest(study: StudyReader) -> Sheet:
 def method_summary(study: StudyReader) -> Sheet:
     """Return a row per method. Its utilisations are those of the best configs of its cases."""
     methods = dict.fromkeys(case.method for case in study.cases)
-    return Sheet(_SUMMARY, [_method_row(study, method) for method in methods])
+    rows = [_method_row(study, method) for method in methods]
+    return Sheet(tuple(_method_row(study, "")), rows)
 
 
 def all_trials(study: StudyReader) -> Sheet:
@@ -87,7 +75,8 @@ def all_trials(study: StudyReader) -> Sheet:
 
 
 def _method_row(study: StudyReader, method: str) -> dict[str, Any]:
-    cases = [case for case in study.cases if case.method == method]
+    cases, ladder = [case for case in study.cases if case.method == method], ladder_of_study(study)
+    rungs = [case.rung(case.best.config) for case in cases if case.best]
     best = [pooled(case.best.trials) for case in cases if case.best]
     utils = [util for trial in best if (util := trial.metrics.get(_UTIL)) is not None]
     whole = CaseView(name=method, trials=[trial for case in cases for trial in case.trials])
@@ -98,15 +87,20 @@ def _method_row(study: StudyReader, method: str) -> dict[str, Any]:
         "best_min_avg_util": rounded(_UTIL, max(utils, default=None)),
         "mean_min_avg_util": rounded(_UTIL, fmean(utils)) if utils else None,
         "least_min_avg_util": rounded(_UTIL, min(utils, default=None)),
-        "largest_num_envs": max((trial.config[LADDER] for trial in best if LADDER in trial.config), default=None),
-        "safe_num_envs": safe_num_envs(cases),
+        f"largest_{ladder}": max((rung for rung in rungs if rung is not None), default=None),
+        f"safe_{ladder}": safe_rung(cases),
         "commonest_failure": whole.commonest_failure,
         "trials": whole.finished,
         "probe_s": rounded("probe_s", whole.probe_s),
     }
 
 
-def safe_num_envs(cases: Sequence[CaseView]) -> int | None:
-    """Return a `num_envs` that runs in all cases: the smallest of the cases' largest. None if a case has no success."""
+def ladder_of_study(study: StudyReader) -> str:
+    """Return the parameter whose values are the rungs; `num_envs` where no case has a ladder."""
+    return next((case.kept.ladder for case in study.cases if case.kept.ladder), LADDER)
+
+
+def safe_rung(cases: Sequence[CaseView]) -> int | None:
+    """Return a rung that runs in all cases: the smallest of the cases' largest. None if a case has no success."""
     known = [case.largest_ok for case in cases]
     return None if None in known else min((rung for rung in known if rung is not None), default=None)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tuner.export.case import CaseSummary, ConfigRow
-from tuner.study.space import LADDER, Value, written
+from tuner.study.space import Value, rung_of, written
 
 
 def in_words(config: Mapping[str, Value], total_batch: float | None = None) -> str:
@@ -55,10 +55,11 @@ def _unconfirmed(row: CaseSummary) -> str | None:
 def of_default(row: CaseSummary) -> str:
     """Return which default config `row.default` is."""
     best, default = row.best, row.default
-    rung = default.config.get(LADDER) if default else None
+    rung = rung_of(default.config, row.ladder) if default else None
     if best is None or rung is None:
         return "the default"
-    return "the default of its rung" if rung == best.config.get(LADDER) else f"the default at {LADDER}={rung}"
+    at_its = rung == rung_of(best.config, row.ladder)
+    return "the default of its rung" if at_its else f"the default at {row.ladder}={rung}"
 
 
 def precise(row: ConfigRow) -> str:

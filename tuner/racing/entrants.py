@@ -9,7 +9,7 @@ from tuner.export.words import in_words
 from tuner.probe.metrics import SAMPLES_PER_S
 from tuner.search.standing import Standing, of_both
 from tuner.study.launch import launch_digest, launched
-from tuner.study.space import LADDER, Config
+from tuner.study.space import Config
 
 BUSIEST, FASTEST, DEFAULT, BETWEEN = "best of the search", "most samples/s", "default", "between"
 
@@ -48,7 +48,7 @@ def entrants(case: CaseView, *, also: Sequence[int] = ()) -> list[Entrant]:
         raise StoreError(f"no best config yet for {case.name}; `tuner status` shows where the study stands")
     chosen: list[tuple[str, Config]] = [(BUSIEST, best.config)]
     chosen += [(FASTEST, fastest.config)] if fastest else []
-    chosen += [(DEFAULT, default)] if (default := case.default_at(best.config.get(LADDER))) else []
+    chosen += [(DEFAULT, default)] if (default := case.default_for(best.config)) else []
     taken = {launch_digest(config) for _, config in chosen}
     if fastest and (between := _between(case.configs, taken)):
         chosen.append((BETWEEN, between.config))

@@ -16,7 +16,7 @@ from tuner.report.failures import Failed, failures
 from tuner.report.memory import MemoryLine, memory_line
 from tuner.report.spending import Spent, Step, found_at, spent, steps, waited
 from tuner.search.standing import Standing, of_both
-from tuner.study.space import LADDER
+from tuner.study.space import rung_of
 
 _NAME = "name"
 """The key of a probe's host that names the machine itself."""
@@ -99,6 +99,7 @@ def gather(reader: StudyReader, folder: Path, trainable: Iterable[str] | None = 
 
 def _case(view: CaseView, folder: Path) -> CaseFacts:
     trials, best, devices = view.trials, view.best, max(1, len(view.kept.devices))
+    ladder = view.kept.ladder
     newest = pooled(best.trials) if best else None
     measured, found = tuple(sorted(view.configs, key=lambda one: -one.value)), found_at(trials, best)
     walked = steps(trials, devices)
@@ -116,8 +117,8 @@ def _case(view: CaseView, folder: Path) -> CaseFacts:
         points=measured,
         front=frozenset(one.launch for one in of_both(measured)),
         steps=walked,
-        out_of_memory=_out_of_memory(trials),
-        memory=memory_line(measured, best),
+        out_of_memory=_out_of_memory(trials, ladder),
+        memory=memory_line(measured, best, ladder),
         effects=tuple(effects(measured, best)),
         found=next((step for step in walked if step.trial == found), None),
         spent=tuple(spent(trials, devices, found)),
@@ -135,9 +136,9 @@ def _series(best: KeptTrial | None, folder: Path) -> Series | None:
     return read_series(probe) if probe else None
 
 
-def _out_of_memory(trials: Iterable[KeptTrial]) -> tuple[int, ...]:
-    failed = (trial.config.get(LADDER) for trial in trials if trial.status == FailureKind.GPU_OOM)
-    return tuple(sorted({rung for rung in failed if isinstance(rung, int)}))
+def _out_of_memory(trials: Iterable[KeptTrial], ladder: str | None) -> tuple[int, ...]:
+    failed = (rung_of(trial.config, ladder) for trial in trials if trial.status == FailureKind.GPU_OOM)
+    return tuple(sorted({rung for rung in failed if rung is not None}))
 
 
 def _missing(

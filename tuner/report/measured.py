@@ -9,7 +9,7 @@ from tuner.report.drawing import BEST, FRONT, OTHER, THIRD, Picture, Trace, axis
 from tuner.report.facts import CaseFacts
 from tuner.report.words import memory_end
 from tuner.search.standing import Standing
-from tuner.study.space import LADDER
+from tuner.study.space import rung_of
 
 MOST_RUNGS = 6
 """About so many rungs are written below the axis; more would not fit beside each other on a phone."""
@@ -21,10 +21,12 @@ MOST_MARKS = 200
 """At most this many iterations have a line."""
 
 
-def ladder(case: CaseFacts) -> Picture | None:
+def along_ladder(case: CaseFacts) -> Picture | None:
     """Draw utilisation, SM activity, samples/s and memory against the rungs of the ladder, one below the other."""
-    points = [point for point in case.points if point.rung is not None]
-    if len({point.rung for point in points}) < 2:
+    ladder = case.summary.ladder
+    points = [point for point in case.points if rung_of(point.config, ladder) is not None]
+    rungs = {rung for point in points if (rung := rung_of(point.config, ladder)) is not None}
+    if ladder is None or len(rungs) < 2:
         return None
     rows: list[tuple[str, list[Trace]]] = [
         (
@@ -47,9 +49,9 @@ def ladder(case: CaseFacts) -> Picture | None:
     ]
     rows = [(title, [trace for trace in traces if any(y is not None for y in trace["y"])]) for title, traces in rows]
     rows = [(title, traces) for title, traces in rows if traces]
-    ticks = _ticks({point.rung for point in points if point.rung is not None})
+    ticks = _ticks(rungs)
     written = {"tickvals": ticks, "ticktext": [f"{rung:,}" for rung in ticks]}
-    layout: dict[str, Any] = {"xaxis": axis(LADDER, type="log", **written), "showlegend": False}
+    layout: dict[str, Any] = {"xaxis": axis(ladder, type="log", **written), "showlegend": False}
     data: list[Trace] = []
     for place, (title, traces) in enumerate(rows):
         number = "" if place == 0 else str(place + 1)
@@ -151,7 +153,7 @@ def _along(
     symbol: str,
 ) -> Trace:
     return {
-        "x": [point.rung for point in points],
+        "x": [rung_of(point.config, case.summary.ladder) for point in points],
         "y": [short(value) for value in values],
         "text": [text(in_words(point.config)) for point in points],
         "hovertemplate": "%{text}<br>%{y}<extra></extra>",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tuner.search.growth import Growth
 from tuner.search.standing import Standing
-from tuner.study.space import LADDER, VARIANT, Parameter, Space
+from tuner.study.space import LADDER, VARIANT, Parameter, Space, rung_of
 
 READING_ERROR, VARIANTS = 0.02, 0.1
 """How much a measured peak and the peaks of two variants usually differ, as shares; those of the calibration."""
@@ -26,20 +26,22 @@ class MemoryLine:
     """The rung at which memory ends; None where memory does not grow."""
 
 
-def memory_line(points: Sequence[Standing], best: Standing | None) -> MemoryLine | None:
+def memory_line(points: Sequence[Standing], best: Standing | None, ladder: str | None = LADDER) -> MemoryLine | None:
     """Return the straight line through the measured peaks; None where fewer than two rungs have been measured."""
-    known = [one for one in points if one.rung is not None and one.memory_share_pct is not None]
-    rungs = sorted({one.rung for one in known if one.rung is not None})
-    if len(rungs) < 2:
+    at_rung = [(one, rung_of(one.config, ladder)) for one in points if one.memory_share_pct is not None]
+    known = [one for one, rung in at_rung if rung is not None]
+    rungs = sorted({rung for _, rung in at_rung if rung is not None})
+    if ladder is None or len(rungs) < 2:
         return None
     variants = tuple(dict.fromkeys(one.config[VARIANT] for one in known if VARIANT in one.config))
-    space = Space((Parameter(name=VARIANT, values=variants),) if variants else ())
+    agents = (Parameter(name=VARIANT, values=variants),) if variants else ()
+    space = Space((Parameter(name=ladder, values=tuple(rungs), is_ladder=True), *agents))
     shares = [one.memory_share_pct or 0.0 for one in known]
     line = Growth(space, [one.config for one in known], shares, error=READING_ERROR, variants=VARIANTS)
     drawn_for = best if best in known else known[0]
 
     def at(*wanted: float) -> tuple[float, ...]:
-        return tuple(float(one) for one in line.expect([{**drawn_for.config, LADDER: rung} for rung in wanted])[0])
+        return tuple(float(one) for one in line.expect([{**drawn_for.config, ladder: rung} for rung in wanted])[0])
 
     low, high = at(rungs[0], rungs[-1])
     slope = (high - low) / (rungs[-1] - rungs[0])

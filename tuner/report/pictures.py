@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tuner.report.drawing import Picture
 from tuner.report.facts import CaseFacts
-from tuner.report.measured import ladder, over_time
+from tuner.report.measured import along_ladder, over_time
 from tuner.report.raced import curves
 from tuner.report.searched import choices, history, parameters, spending
 
@@ -14,7 +14,7 @@ PICTURES: tuple[Callable[[CaseFacts], Picture | None], ...] = (
     history,
     over_time,
     parameters,
-    ladder,
+    along_ladder,
     spending,
 )
 

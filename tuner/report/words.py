@@ -7,7 +7,7 @@ from tuner.export.harmless import code, markdown
 from tuner.export.words import doubts, in_words, of_default, with_error
 from tuner.probe.metrics import SAMPLES_PER_S
 from tuner.report.facts import CaseFacts, StudyFacts
-from tuner.study.space import LADDER
+from tuner.study.space import rung_of
 from tuner.units import MIB_PER_GIB, duration
 
 OBJECTIVES = {
@@ -52,12 +52,12 @@ def explained(study: StudyFacts) -> str:
     names = dict.fromkeys(case.objective for case in study.cases)
     said = [f"{name} is {OBJECTIVES[name]}." for name in names if name in OBJECTIVES]
     said.append("A number after ± is a standard error.")
-    defaults = [case.summary.default for case in study.cases if case.summary.default]
-    if any(LADDER not in default.config for default in defaults):
+    rows = [case.summary for case in study.cases if case.summary.default]
+    if any(row.default and rung_of(row.default.config, row.ladder) is None for row in rows):
         said.append("The default has the first value of each parameter.")
-    elif defaults:
+    elif rows:
         rest = "an unchanged agent, and the first value of each other parameter"
-        said.append(f"The default has the same {LADDER} as the best, {rest}.")
+        said.append(f"The default has the same {rows[0].ladder} as the best, {rest}.")
     if tables := dict.fromkeys(case.summary.replay_of for case in study.cases if case.summary.replay_of):
         said.append(f"This is a replay of {', '.join(map(str, tables))}: no trainer ran.")
     return " ".join(said)
@@ -94,7 +94,8 @@ def _beside_default(case: CaseFacts) -> str:
     points = best.value - default.value
     said = f", {abs(points):.1f} points {'above' if points >= 0 else 'below'} {name}"
     said += " (which was measured in sessions alone)" if default.measured == "warm" and points < 0 else ""
-    ratio = best.vs_default if best.config.get(LADDER) == default.config.get(LADDER) else None
+    ladder = case.summary.ladder
+    ratio = best.vs_default if rung_of(best.config, ladder) == rung_of(default.config, ladder) else None
     ratio = ratio or (1.0 / default.times if default.times else None)
     return f"{said}, at {ratio:.2f} of its samples/s" if ratio is not None else said
 
@@ -169,7 +170,7 @@ def memory_end(case: CaseFacts) -> str:
     """Return where memory ends along the ladder, as measured and as predicted."""
     said = []
     if case.out_of_memory:
-        said.append(f"{LADDER} {case.out_of_memory[0]:,} ran out of memory.")
+        said.append(f"{case.summary.ladder} {case.out_of_memory[0]:,} ran out of memory.")
     if case.memory and case.memory.end:
         said.append(f"By the straight line through the peaks, memory ends near {case.memory.end:,.0f}.")
     return " ".join(said)

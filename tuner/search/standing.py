@@ -74,12 +74,6 @@ class Standing:
         return self.trials[-1].warm
 
     @property
-    def rung(self) -> int | None:
-        """The config's rung of the ladder; None where it has none."""
-        rung = self.config.get(LADDER)
-        return rung if isinstance(rung, int) else None
-
-    @property
     def memory_share_pct(self) -> float | None:
         """The largest share of a device's memory in use, in percent."""
         return over(max, [one.memory_share_pct for one in self.trials])

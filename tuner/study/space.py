@@ -34,6 +34,12 @@ def config_digest(config: Mapping[str, Value]) -> str:
     return hashlib.sha256(_CANONICAL.encode(config).encode()).hexdigest()[:12]
 
 
+def rung_of(config: Mapping[str, Value], ladder: str | None) -> int | None:
+    """Return the rung of a config; None where there is no ladder."""
+    rung = None if ladder is None else config.get(ladder)
+    return rung if isinstance(rung, int) else None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Condition:
     """Holds when `parameter` has one of `values`. If `at_least` is given, holds when it is at least that number."""
