@@ -23,6 +23,8 @@ from tuner.study.cases import FILES
 from tuner.study.space import LADDER
 
 _UTIL = "min_avg_util"
+REPLAY_OF = "replay_of"
+"""The column of `best_by_case.tsv` that a replayed study has: the table that stood in for trainer and devices."""
 
 
 def best_by_case(study: StudyReader) -> Sheet:
@@ -32,10 +34,11 @@ def best_by_case(study: StudyReader) -> Sheet:
         row = {"case": case.name, "method": case.method, "status": case.status}
         if case.best:
             row = best_row(case, case.best)
-        rows.append(row | {"trials": case.finished} | race_row(case.race))
+        rows.append(row | {"trials": case.finished, REPLAY_OF: case.replay_of} | race_row(case.race))
     raced = RACE_COLUMNS if any(case.race for case in study.cases) else ()
+    replayed = (REPLAY_OF,) if any(case.replay_of for case in study.cases) else ()
     devices = max(2, *(len(case.kept.devices) for case in study.cases))
-    return Sheet([*best_columns(devices, *study.fields), *raced], rows)
+    return Sheet([*best_columns(devices, *study.fields), *replayed, *raced], rows)
 
 
 def pareto(study: StudyReader) -> Sheet:
