@@ -315,7 +315,7 @@ def test_a_key_reaches_the_process_and_nothing_else(tmp_path):
     source = trainer(command="train --key ${OWN_KEY} {num_envs}", env=environment)
     made = plan(source, make_slot(tmp_path), num_envs=8)
     assert made.command({"OWN_KEY": "s3 cret"}) == ("train", "--key", "s3 cret", "8")
-    assert made.looked_up({"OWN_KEY": "s3cret", "OWN_NAME": ""}) == {"OWN_KEY": "s3cret"}
+    assert made.hidden({"OWN_KEY": "s3cret", "OWN_NAME": ""}) == {"OWN_KEY": "s3cret"}
     assert made.argv == ("train", "--key", "${OWN_KEY}", "8")
     assert made.environment({"OWN_KEY": "s3cret"})["KEY"] == "s3cret"
     assert made.environment({"OWN_KEY": "s3cret"})["NAME"] == "8-walker"

@@ -47,7 +47,7 @@ def _stored(
     documents = {one.key: one.value_json for one in attributes}
     probe = decode_json(documents.get(PROBE))
     numbers = tuple(one.value for one in sorted(values, key=lambda one: one.objective) if _is_number(one.value))
-    if not is_kept(documents, probe, finished=row.state in FINISHED):
+    if not (isinstance(row.number, int) and is_kept(documents, probe, finished=row.state in FINISHED)):
         return None
     if row.state == COMPLETE and len(numbers) != len(case.objectives):
         return None
