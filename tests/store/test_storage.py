@@ -10,6 +10,8 @@ from optuna.storages import BaseStorage
 from sqlalchemy import TableClause, inspect
 from tests_store import NAME, ask, case_study, ok, opened, probe, stored, tell
 
+from tuner.export.database import connect
+from tuner.export.query import StudyReader
 from tuner.kept import tables
 from tuner.store.database import Database
 from tuner.store.storage import TrialStorage
@@ -75,3 +77,5 @@ def test_a_trial_without_a_number_is_left_out(url: str, number: str | None) -> N
         study = case_study(database)
         assert study.finished == 2
         assert ask(study).config not in (configs[0], configs[2])
+    reader = StudyReader(connect(url), "demo")
+    assert ([one.number for one in reader.trials()], reader.left_out) == ([0, 2, 3], {"amp_walk": 1})

@@ -132,7 +132,11 @@ class StudyReader:
         told = sorted(values, key=lambda one: one.objective)
         numbers = tuple(one.value for one in told if isinstance(one.value, int | float) and abs(one.value) < math.inf)
         objectives = (record.objective or "value").split(",")
-        if not is_kept(facts, finished=state in FINISHED) or (state == COMPLETE and len(numbers) != len(objectives)):
+        if (
+            not isinstance(row.number, int)
+            or not is_kept(facts, finished=state in FINISHED)
+            or (state == COMPLETE and len(numbers) != len(objectives))
+        ):
             return None
         return read(
             facts,
