@@ -9,8 +9,7 @@ from tuner.outcome import CaseOutcome, Ending, given_up
 from tuner.probe.result import Failure
 from tuner.probing import Probing
 from tuner.running.events import CaseStarted, Leader
-from tuner.search.batch_calibration import BatchToFit
-from tuner.search.calibration import rungs_after
+from tuner.search.calibration import BatchToFit, rungs_after
 from tuner.search.choosing import Strategy
 from tuner.search.pruner import build_pruner
 from tuner.search.searching import defaults_first

@@ -10,8 +10,7 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure
 from tuner.purpose import CALIBRATE, fit_batch
 from tuner.running.events import BatchFitStarted, BatchFitted, CalibrationStarted, LadderFixed
-from tuner.search.batch_calibration import BatchToFit
-from tuner.search.calibration import calibrated_at
+from tuner.search.calibration import BatchToFit, calibrated_at
 from tuner.study.cases import Case
 
 

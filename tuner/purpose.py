@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tuner.search.batch_calibration import BatchToFit
+from tuner.search.calibration import BatchToFit, of_batch, of_ladder
 from tuner.search.choosing import Strategy
-from tuner.search.searching import Siblings, batch_calibration, calibration, in_order, recovery, searching
+from tuner.search.searching import Siblings, calibrating, in_order, recovery, searching
 from tuner.study.batch import REASON
 from tuner.study.space import Config, Space
 from tuner.study.spec import StudySpec
@@ -33,14 +33,16 @@ SEARCH = Purpose(strategy=searching)
 """Find the best config."""
 RECOVER = Purpose(strategy=lambda space, *_: recovery(space), limited=False, keeps_end=False)
 """Find one config that runs, for a case that has had no success."""
-CALIBRATE = Purpose(strategy=lambda space, *_: calibration(space), limited=False, competing=False, keeps_end=False)
+CALIBRATE = Purpose(
+    strategy=lambda space, *_: calibrating(of_ladder(space)), limited=False, competing=False, keeps_end=False
+)
 """Probe small rungs, from which the rungs of an `auto` ladder are made."""
 
 
 def fit_batch(batch: BatchToFit) -> Purpose:
     """Probe small batch sizes, from which the batch size that is `auto` is worked out."""
     return Purpose(
-        strategy=lambda *_: batch_calibration(batch),
+        strategy=lambda *_: calibrating(of_batch(batch)),
         limited=False,
         competing=False,
         keeps_end=False,

@@ -13,8 +13,7 @@ from tuner.errors import StudyError
 from tuner.probe.metrics import check_metrics
 from tuner.probe.plan import Device, Slot
 from tuner.probe.protocols import DeviceSource
-from tuner.search.batch_calibration import BatchToFit
-from tuner.search.calibration import usual
+from tuner.search.calibration import BatchToFit, usual
 from tuner.study.batch import BatchFit, first_size
 from tuner.study.cases import Case
 from tuner.study.described import described

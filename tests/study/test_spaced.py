@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.study.spaced import count, values
+from tuner.study.spaced import count_spaced, spaced_values
 
 tenths = st.integers(-50, 50).map(lambda number: number / 10)
 above = st.integers(1, 50).map(lambda number: number / 10)
@@ -23,7 +23,7 @@ above = st.integers(1, 50).map(lambda number: number / 10)
     ],
 )
 def test_a_range_has_equal_steps(first: float, last: float, step: float, made: tuple[float, ...]) -> None:
-    found = values(first, last, step, log=False)
+    found = spaced_values(first, last, step, log=False)
     assert (found, [type(one) for one in found]) == (made, [type(one) for one in made])
 
 
@@ -42,15 +42,15 @@ def test_a_range_has_equal_steps(first: float, last: float, step: float, made: t
 def test_a_logarithmic_range_has_equal_factors_and_ends_with_its_last_value(
     first: float, last: float, step: float, made: tuple[float, ...]
 ) -> None:
-    found = values(first, last, step, log=True)
+    found = spaced_values(first, last, step, log=True)
     assert (found, [type(one) for one in found]) == (made, [type(one) for one in made])
 
 
 @given(tenths, above, above)
 def test_a_range_of_fractions_stays_inside_and_is_counted(first: float, length: float, step: float) -> None:
     last = round(first + length, 1)
-    found = values(first, last, step, log=False)
-    assert len(found) == count(first, last, step, log=False)
+    found = spaced_values(first, last, step, log=False)
+    assert len(found) == count_spaced(first, last, step, log=False)
     assert (found[0], found[-1] <= last, last - found[-1] < step + 1e-9) == (first, True, True)
     assert all(later - earlier == pytest.approx(step) for earlier, later in pairwise(found))
     assert all(round(one, 1) == one for one in found)
@@ -59,7 +59,7 @@ def test_a_range_of_fractions_stays_inside_and_is_counted(first: float, length: 
 @given(above, st.integers(11, 9999), st.integers(11, 90))
 def test_a_logarithmic_range_grows_and_has_no_more_values_than_counted(first: float, ratio: int, step: int) -> None:
     last, factor = round(first * ratio / 10, 2), step / 10
-    found = values(first, last, factor, log=True)
+    found = spaced_values(first, last, factor, log=True)
     assert (found[0], found[-1]) == (first, last)
-    assert len(found) <= count(first, last, factor, log=True)
+    assert len(found) <= count_spaced(first, last, factor, log=True)
     assert all(1 < later / earlier <= factor * (1 + 1e-9) for earlier, later in pairwise(found))

@@ -1,16 +1,21 @@
-"""The calibration of an `auto` ladder: probes of two small rungs, and the rungs that follow from their results."""
+"""Calibration: small probes, and the rungs of an `auto` ladder or the `auto` batch size that follow from them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.kept.study import KeptStudy
 from tuner.kept.trial import MEMORY_SHARE, START_S
+from tuner.probe.kinds import FailureKind
 from tuner.search.choosing import ALL_PROBED, Choice, Done, Price, Why
 from tuner.search.growth import inherited
 from tuner.search.history import History
 from tuner.search.observed import Observed
 from tuner.search.rungs import calibration_rungs, make_rungs
+from tuner.search.trials import kept
+from tuner.study.batch import BatchFit, Tried, fit, next_size
+from tuner.study.launch import same_launch
 from tuner.study.space import Config, Space
 from tuner.study.spec import ProbeSpec
 
@@ -19,30 +24,45 @@ ENOUGH = 2
 SURE = 2.0
 """A rung is left out only if it exceeds memory or time by this many standard deviations of the prediction."""
 
+RAN_OUT = (FailureKind.GPU_OOM, FailureKind.HOST_OOM)
+"""The failures that show that a batch was too large."""
+
 
 class Calibration:
-    """Chooses one small rung after another until two have run, or until another worker has made the rungs.
+    """Chooses one small probe after another until enough is known, or another worker has fixed what follows.
 
-    If all that is left is a rung that another worker probes now, this worker probes the rung, too.
+    If all that is left is a probe that another worker runs now, this worker runs it, too: no worker waits for another.
     """
 
-    def __init__(self, space: Space) -> None:
-        self._configs, self._ladder = calibration_configs(space), str(space.ladder)
+    def __init__(
+        self, following: Callable[[History], Config | None], is_fixed: Callable[[KeptStudy], object | None]
+    ) -> None:
+        """`following`: the config to probe next, None once enough is known. `is_fixed`: what the study keeps of it."""
+        self._following, self._is_fixed = following, is_fixed
 
     def ended(self, history: History, price: Price) -> Done | None:
-        """End once the rungs can be made, or exist already."""
-        complete = [one for one in history.trials if one.state == TrialState.COMPLETE]
-        ended = (
-            KeptStudy(history.study.user_attrs).rungs is not None
-            or len({trial.params[self._ladder] for trial in complete}) >= ENOUGH
-            or all(map(history.is_over, self._configs))
-        )
-        return Done(reason=ALL_PROBED) if ended else None
+        """End once what the study keeps can be worked out, or is known already."""
+        known = self._is_fixed(KeptStudy(history.study.user_attrs)) is not None
+        return Done(reason=ALL_PROBED) if known or self._following(history) is None else None
 
-    def choose(self, history: History, price: Price) -> Choice:
-        """Choose the first config that is new, otherwise the first whose probe has not ended."""
-        unfinished = [config for config in self._configs if not history.is_over(config)]
-        return Choice(config=next(filter(history.is_new, unfinished), unfinished[0]), why=Why.CALIBRATE)
+    def choose(self, history: History, price: Price) -> Choice | None:
+        """Choose the next config."""
+        config = self._following(history)
+        return None if config is None else Choice(config=config, why=Why.CALIBRATE)
+
+
+def of_ladder(space: Space) -> Calibration:
+    """Return the calibration from which the rungs of an `auto` ladder are made: one small rung after another."""
+    configs, ladder = calibration_configs(space), str(space.ladder)
+
+    def following(history: History) -> Config | None:
+        complete = [one for one in history.trials if one.state == TrialState.COMPLETE]
+        if len({trial.params[ladder] for trial in complete}) >= ENOUGH:
+            return None
+        unfinished = [config for config in configs if not history.is_over(config)]
+        return next(filter(history.is_new, unfinished), next(iter(unfinished), None))
+
+    return Calibration(following, lambda kept: kept.rungs)
 
 
 def calibration_configs(space: Space) -> list[Config]:
@@ -107,3 +127,63 @@ def _expectation(observed: Observed, space: Space, name: str, *, error: float, v
 
 def _least(mean: float, deviation: float) -> float:
     return mean - SURE * deviation
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchToFit:
+    """The batch size of a case that is to be worked out."""
+
+    parameter: str
+    """The parameter that is the batch size."""
+    space: Space
+    first: int
+    """The size of the first probe."""
+    probed_samples: int | None
+    """The samples at hand in the probes; None where they are unknown."""
+    samples: int | None
+    """The most samples that any config of the space has at hand; None where they are unknown."""
+    total_mib: float | None
+    """The memory of the smallest device; None where it is unknown."""
+
+    @property
+    def most(self) -> int:
+        """The largest size that the study allows."""
+        return next(one.bounds[1] for one in self.space.parameters if one.name == self.parameter and one.bounds)
+
+    def config(self, size: int) -> Config:
+        """Return the config that is probed at a size: the default config of the smallest rung."""
+        return usual(self.space) | {self.parameter: size}
+
+    def next_size(self, trials: Iterable[FrozenTrial]) -> int | None:
+        """Return the size to probe next; None once enough is known."""
+        return next_size(self._tried(trials), first=self.first, samples=self.probed_samples, most=self.most)
+
+    def fit(self, trials: Iterable[FrozenTrial]) -> BatchFit | None:
+        """Work out the size from a study's trials so far; None if no size has run."""
+        return fit(self._tried(trials), total_mib=self.total_mib, samples=self.samples, most=self.most)
+
+    def _tried(self, trials: Iterable[FrozenTrial]) -> list[Tried]:
+        tried: dict[int, Tried] = {}
+        for trial in trials:
+            size = trial.params.get(self.parameter)
+            if size is None or not trial.state.is_finished() or not same_launch(trial.params, self.config(size)):
+                continue
+            facts = kept(trial)
+            share = facts.cost.get(MEMORY_SHARE)
+            used_mib = share * self.total_mib if share and self.total_mib else None
+            if not facts.retry:
+                ran_out = False if facts.failure in RAN_OUT else None
+                tried[size] = Tried(
+                    size=size, used_mib=used_mib, fits=True if trial.state == TrialState.COMPLETE else ran_out
+                )
+        return list(tried.values())
+
+
+def of_batch(batch: BatchToFit) -> Calibration:
+    """Return the calibration from which a batch size that is `auto` is worked out: one small size after another."""
+
+    def following(history: History) -> Config | None:
+        size = batch.next_size(history.trials)
+        return None if size is None else batch.config(size)
+
+    return Calibration(following, lambda kept: kept.batch)

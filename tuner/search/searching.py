@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tuner.probe.metrics import full
-from tuner.search.batch_calibration import BatchCalibration, BatchToFit
 from tuner.search.calibration import Calibration
 from tuner.search.choosing import Strategy, retry
 from tuner.search.drawing import Drawn, Seeds
@@ -56,15 +55,8 @@ def recovery(space: Space) -> Strategy:
     return Strategy(choosers=(until_one_runs, retry, Ordered(downwards(space), space.ladder).choose))
 
 
-def calibration(space: Space) -> Strategy:
-    """Probe small rungs, from which the rungs of an `auto` ladder are made."""
-    steps = Calibration(space)
-    return Strategy(choosers=(steps.ended, retry, steps.choose))
-
-
-def batch_calibration(batch: BatchToFit) -> Strategy:
-    """Probe small batch sizes, from which a batch size that is `auto` is worked out."""
-    steps = BatchCalibration(batch)
+def calibrating(steps: Calibration) -> Strategy:
+    """Make small probes, from which the rungs of an `auto` ladder or an `auto` batch size follow."""
     return Strategy(choosers=(steps.ended, retry, steps.choose))
 
 

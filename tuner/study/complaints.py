@@ -6,7 +6,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from tuner.study import forms
+from tuner.study.forms import IN_WORDS
 
 MOST_SHOWN = 200
 """The most characters of a wrong value that its message shows."""
@@ -47,7 +47,7 @@ def _complaint(part: ErrorDetails, model: type[BaseModel], above: Sequence[str])
     if part["type"] == "extra_forbidden":
         return f"{where}: unknown key; known: {', '.join(_keys(model, part['loc'][:-1]))}"
     found = "" if isinstance(part["input"], dict) else f" (found {_cut(repr(part['input']))})"
-    wrong = _IN_WORDS.get(part["type"]) or forms.IN_WORDS.get(part.get("ctx", {}).get("pattern", ""))
+    wrong = _IN_WORDS.get(part["type"]) or IN_WORDS.get(part.get("ctx", {}).get("pattern", ""))
     if part["type"] == "string_type" and isinstance(part["input"], list | tuple):
         wrong = f"should be text, not a list; write {_cut(repr(','.join(map(str, part['input']))))}"
     return f"{where}: {wrong or part['msg'].removeprefix('Value error, ')}{found}"

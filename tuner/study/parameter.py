@@ -21,9 +21,9 @@ from pydantic import (
     model_validator,
 )
 
-from tuner.study import spaced
 from tuner.study.batch import probed_sizes
 from tuner.study.space import LADDER, Condition, Parameter, Value
+from tuner.study.spaced import count_spaced, spaced_values
 
 AUTO = "auto"
 """The word that a study file writes instead of rungs.
@@ -201,7 +201,7 @@ class ParameterSpec(Strict):
             raise ValueError(f"with `log: true`, step is the factor between two values; {self._step} is not above 1")
         if self.step is None and not self.log and not isinstance(first + last, int):
             raise ValueError("a range of fractions needs a step, such as 0.1, or `log: true`")
-        count = spaced.count(first, last, self._step, log=self.log)
+        count = count_spaced(first, last, self._step, log=self.log)
         if count > MOST_VALUES:
             raise ValueError(f"range has {count} values, {MOST_VALUES} at most; give it a larger step")
 
@@ -222,7 +222,7 @@ class ParameterSpec(Strict):
         if self.ladder is not None:
             return tuple(sorted(self.ladder))
         if self.range is not None:
-            return spaced.values(*self.range, self._step, log=self.log)
+            return spaced_values(*self.range, self._step, log=self.log)
         return tuple(self.choices or ())
 
     def with_values(self, values: Sequence[Value]) -> "ParameterSpec":

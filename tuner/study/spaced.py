@@ -6,14 +6,14 @@ from itertools import count as counting
 from itertools import takewhile
 
 
-def count(first: float, last: float, step: float, *, log: bool) -> int:
+def count_spaced(first: float, last: float, step: float, *, log: bool) -> int:
     """Return the most values that a range has, without making them."""
     if log:
         return math.ceil(math.log(last / first) / math.log(step)) + 1
     return int((_exact(last) - _exact(first)) // _exact(step)) + 1
 
 
-def values(first: float, last: float, step: float, *, log: bool) -> tuple[float, ...]:
+def spaced_values(first: float, last: float, step: float, *, log: bool) -> tuple[float, ...]:
     """Return the values from `first` to `last`.
 
     Each value is the one before plus `step`. With `log` it is the one before times `step`, and `last` ends the list.
@@ -23,7 +23,7 @@ def values(first: float, last: float, step: float, *, log: bool) -> tuple[float,
     begin, end, change = map(_exact, (first, last, step))
     if not log:
         whole = all(isinstance(one, int) for one in (first, last, step))
-        steps = (begin + place * change for place in range(count(first, last, step, log=False)))
+        steps = (begin + place * change for place in range(count_spaced(first, last, step, log=False)))
         return tuple(int(one) if whole else float(one) for one in steps)
     powers = takewhile(lambda one: one < end, (begin * change**power for power in counting()))
     if isinstance(first, int) and isinstance(last, int):
