@@ -72,7 +72,7 @@ _COMMANDS = {
     ),
     "dashboard": (
         "tuner.cli.dashboard:dashboard",
-        "Serve optuna-dashboard on a study's database, to this machine only, until Ctrl-C.",
+        "Serve optuna-dashboard on a study, to this machine only, until Ctrl-C.",
     ),
     "scale": (
         "tuner.cli.scale:scale",
