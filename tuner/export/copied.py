@@ -242,12 +242,12 @@ def above_the_best(best: TrialRecord, trials: Iterable[TrialRecord]) -> str | No
 def _why_not(highest: TrialRecord, best: TrialRecord) -> str:
     if highest.probe.ineligible:
         return f"That config must not be the best: {highest.probe.ineligible}."
-    if highest.probe.digest == best.probe.digest:
-        return f"Both measured the same config, and the best's value is the mean of {best.readings} measurement(s)."
     if highest.probe.warm and not best.probe.warm:
         return "A session measured it; the best was measured by the trainer's plain command, which counts more."
     if highest.probe.beside and not best.probe.beside:
         return "It ran beside other probes; the best was measured alone, which counts more."
+    if highest.probe.digest == best.probe.digest:
+        return f"Both measured the same config, and the best's value is the mean of {best.readings} measurements."
     return "A config counts with the mean of its measurements, and the mean of that config is lower."
 
 
