@@ -2,7 +2,7 @@
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import optuna
@@ -128,14 +128,27 @@ def test_the_patience_of_the_pruner_is_no_parameter_of_the_copy(database: "Fille
     assert optuna.importance.get_param_importances(study).keys() == {"num_envs"}
 
 
-def test_a_note_says_why_the_highest_single_value_is_not_the_best(database: "FilledDatabase", tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("same", "other", "why"),
+    [
+        (False, {"warm": True}, "session"),
+        (True, {"warm": True}, "session"),
+        (True, {}, "mean of 2 measurements"),
+        (False, {"ineligible": "too little memory is free"}, "too little memory is free"),
+        (False, {"beside": 2}, "beside other probes"),
+    ],
+)
+def test_a_note_says_why_the_highest_single_value_is_not_the_best(
+    database: "FilledDatabase", tmp_path: Path, same: bool, other: dict[str, Any], why: str
+) -> None:
     case = database.case("add_pi_plus")
-    database.add(case, {"num_envs": 64}, utils=(30.0,))
-    database.add(case, {"num_envs": 128}, utils=(40.42,), warm=True)
+    mean = "35.21" if why.startswith("mean") else "30.00"
+    database.add(case, {"num_envs": 128}, utils=(40.42,), digest="same" if same else "other", **other)
+    database.add(case, {"num_envs": 128 if same else 64}, utils=(30.0,), digest="same", beside=0 if other else None)
     note = get_note(copied(database, tmp_path, {"add_pi_plus": "More."}))
-    assert "trial #0, with 30.00" in note
-    assert "trial #1, with 40.42" in note
-    assert "session" in note
+    assert f"trial #1, with {mean}" in note
+    assert "trial #0, with 40.42" in note
+    assert why in note
     assert note.endswith("\n\nMore.")
 
 

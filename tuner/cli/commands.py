@@ -30,7 +30,7 @@ _COMMANDS = {
     "diagnose": "Say why the GPUs of any Optuna study wait, and what to change. The database is only read.",
     "cases": "List the cases that the study's trainer knows. The cases of the study are marked with `*`.",
     "plan": "Print a shell script with the files, environment and command of one config per case. Nothing is started.",
-    "dashboard": "Serve optuna-dashboard on a study's database, to this machine only, until Ctrl-C.",
+    "dashboard": "Serve optuna-dashboard on a study, to this machine only, until Ctrl-C.",
     "scale": "Measure one GPU and several, alone and together, over each route; say how much is lost and where.",
     "compare": "Compare machines: speed-up, efficiency, samples for the money, and what to choose.",
     "schema": "Print what a study file may contain: its JSON schema, or a page of all keys.",

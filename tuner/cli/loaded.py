@@ -38,14 +38,15 @@ def stand_in(spec: StudySpec, asked_for: str) -> list[str]:
 
 
 def exposed(spec: StudySpec) -> list[str]:
-    """Return a line for each key that stands as a literal in the trainer's command or environment."""
+    """Return a line for each key that stands as a literal in the trainer's command or variables."""
     options = spec.trainer.options
     env, words = options.get("env"), options.get("command")
     command = shell_split(words) if isinstance(words, str) else words
     texts = {str(name): str(text) for name, text in env.items()} if isinstance(env, dict) else {}
-    found = literal_keys(map(str, command if isinstance(command, Sequence) else ()), texts)
+    words = map(str, command if isinstance(command, Sequence) else ())
+    found = literal_keys(words, {**spec.environment.variables, **texts})
     return [
-        f"trainer.options: the value of {name} looks like a key; write a reference such as ${{{variable(name)}}} and "
+        f"study file: the value of {name} looks like a key; write a reference such as ${{{variable(name)}}} and "
         "export that variable, so that the study file and the trainer's own output need not hold it"
         for name in found
     ]

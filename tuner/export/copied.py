@@ -230,10 +230,10 @@ def above_the_best(case: CaseView) -> str | None:
 def _why_not(highest: KeptTrial, best: Standing) -> str:
     if highest.probe.ineligible:
         return f"That config must not be the best: {highest.probe.ineligible}."
-    if highest.launch == best.trials[-1].launch:
-        return f"Both measured the same config, and the best's value is the mean of {best.readings} measurement(s)."
     if highest.warm and not best.is_warm:
         return "A session measured it; the best was measured by the trainer's plain command, which counts more."
+    if highest.launch == best.launch:
+        return f"Both measured the same config, and the best's value is the mean of {best.readings} measurements."
     return "A config counts with the mean of its measurements, and the mean of that config is lower."
 
 
