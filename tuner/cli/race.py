@@ -121,7 +121,7 @@ class _View:
 
     def run_ended(self, entrant: Entrant, run: KeptRun) -> None:
         scored = f"{len(run.curve)} scores, the last {figure(run.curve[-1][1])}" if run.curve else "no score"
-        self.say(f"  {run.failure}" if run.failure else f"  {run.trained_s:.0f} s of training, {scored}")
+        self.say(f"  {run.why_out}" if run.why_out else f"  {run.trained_s:.0f} s of training, {scored}")
 
     def waiting(self) -> None:
         self.say("waiting for runs of this race that other processes make")

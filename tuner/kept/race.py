@@ -35,8 +35,18 @@ class KeptRun:
     score_source: str | None = None
     """What the scores were read from, as the trainer names it; None where no score was read, or by earlier versions."""
     failure: str | None = None
-    """Why the run ended early; None for a whole run."""
+    """Why the config has failed; None where it did not."""
     host: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def why_out(self) -> str | None:
+        """Why the config trains no more in the race; None where it may go on."""
+        if self.failure is not None or self.trained_s >= self.seconds:
+            return self.failure
+        return (
+            f"the trainer ended by itself after {self.trained_s:.3g} of {self.seconds:.3g} s of training; raise the "
+            "command's own limit of steps, or give fewer --hours"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

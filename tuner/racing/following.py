@@ -57,19 +57,14 @@ class Following:
 
     @property
     def failure(self) -> str | None:
-        """Why the scores of the run say nothing about its config; None where they do.
+        """Why the config cannot be ranked, as the scores of the run show; None where it can.
 
         A mean over episodes is not finite, either, while no episode ends. So scores that are not finite, and that are
         no more in a row than at an earlier time of the run, are no failure.
         """
         if self._not_finite > self._most_not_finite:
             return f"diverged: the last {self._not_finite} return(s) of the run are no finite numbers"
-        if self.is_whole:
-            return None
-        return (
-            f"ended early: the trainer ended by itself after {self.trained_s:.3g} of {self._seconds:.3g} s of "
-            "training; raise the command's own limit of steps, or give fewer --hours"
-        )
+        return None
 
     def note(self, result: ProbeResult) -> None:
         """Take over the newest score."""

@@ -78,8 +78,8 @@ class Place:
 
     @property
     def failure(self) -> str | None:
-        """Why the config left the race; None where it did not fail."""
-        return next((run.failure for run in self.runs if run.failure), None)
+        """Why the config left the race; None where it did not."""
+        return next((run.why_out for run in self.runs if run.why_out), None)
 
 
 class Race:
@@ -171,9 +171,9 @@ class Race:
         return elsewhere
 
     def _is_made(self, entrant: Entrant, seed: int, seconds: float, runs: Sequence[KeptRun]) -> bool:
-        """Return whether a run with this seed is not needed: it has trained so long, or its config has failed."""
+        """Return whether a run with this seed is not needed: it has trained so long, or its config is out."""
         return any(
-            run.failure or (run.seed == seed and run.trained_s >= run.seconds >= seconds)
+            run.why_out or (run.seed == seed and run.seconds >= seconds)
             for run in scored_by(runs, self._job.bench.trainer.score_source)
             if same_launch(run.config, entrant.config)
         )
