@@ -13,6 +13,7 @@ from tuner.probe.protocols import Line
 from tuner.probe.reader import ProgressReader
 from tuner.probe.summary import Measure, rate
 from tuner.probe.window import find_window
+from tuner.study.space import Config
 from tuner.trainers.command import loader_queue
 
 WORKERS, PREFETCHED, EPOCH, BATCH = 16, 2, 195, 64
@@ -121,5 +122,5 @@ def test_a_queue_that_was_not_used_up_leaves_samples_per_s_unknown() -> None:
         ({"batch_size": 8}, 0),
     ],
 )
-def test_a_config_with_workers_knows_the_queue_of_its_loader(config: dict[str, int], queue: int) -> None:
+def test_a_config_with_workers_knows_the_queue_of_its_loader(config: Config, queue: int) -> None:
     assert loader_queue(config) == queue
