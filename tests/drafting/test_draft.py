@@ -116,11 +116,12 @@ def text_of(command: str, *lines: str, ranks: int = 1) -> str:
             1,
             "is an epoch. For an epoch of 50000 samples, write:\n    # samples_per_iteration: 50000",
         ),
+        ("Epoch: [0][{n}/977] Loss 6.9", 1, "If a counted iteration is one batch of each rank, this line gives"),
         ("loss 2.3{n}", 1, "counts as one iteration, however many steps"),
         ("step {n} samples {n}0", 2, "(?:\\d+)'\n    # 10 samples in each iteration were printed. Are they"),
         ("step {n} speed 21.{n} samples/s", 2, "Are they of one rank, or of all 2 ranks?"),
     ],
-    ids=["steps", "batches", "epochs", "lines", "samples of a rank", "speed of a rank"],
+    ids=["steps", "batches", "epochs", "within epochs", "lines", "samples of a rank", "speed of a rank"],
 )
 def test_the_comment_about_samples_fits_what_is_counted(line: str, ranks: int, said: str) -> None:
     lines = [line.format(n=2 * n) for n in range(1, 9)]

@@ -349,7 +349,9 @@ def test_a_console_log_that_cannot_be_opened_is_a_clear_error(tmp_path: Path) ->
 
 def test_the_last_words_of_a_trainer_that_says_too_much_are_kept(tmp_path: Path) -> None:
     process = Process(
-        plan(tmp_path, "for number in range(2000): print(number)"), MonotonicClock(), Bounds(waiting_lines=5)
+        plan(tmp_path, "for number in range(2000): print(number, flush=True)"),
+        MonotonicClock(),
+        Bounds(waiting_chunks=5),
     )
     while process.exit_code() is None:
         pass

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from tests_probe import iterations, probe
@@ -23,14 +22,14 @@ TOTALS = LinePatterns(patterns=(r"it (?P<iteration>\d+) samples (?P<samples>\d+)
 BARS = LinePatterns(patterns=PRESETS["tqdm"].progress, samples_per_iteration=8)
 
 
-def measured(lines: Lines, patterns: LinePatterns, **limits: Any) -> ProbeResult:
+def measured(lines: Lines, patterns: LinePatterns, *, window_seconds: float = 5.0) -> ProbeResult:
     """Return what a study of utilisation keeps of such a trainer."""
-    spec = ProbeSpec.model_validate(limits)
+    spec = ProbeSpec(window_seconds=window_seconds)
 
     def precise(so_far: ProbeResult | None) -> Answer:
         return settled(so_far, ["min_avg_util"], spec) if so_far else Go()
 
-    result, _ = probe(lines, patterns=patterns, stop=precise, **limits)
+    result, _ = probe(lines, patterns=patterns, stop=precise, window_seconds=window_seconds)
     assert result.ok
     return with_sure_speed(result, ("min_avg_util",))
 

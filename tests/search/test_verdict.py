@@ -22,6 +22,7 @@ TABLE = {
     FailureKind.GPU_BUSY: (State.FAIL, True, True),
     FailureKind.GPU_LOST: (State.FAIL, True, True),
     FailureKind.HANG: (State.FAIL, True, False),
+    FailureKind.NO_READING: (State.FAIL, True, False),
     FailureKind.MISSING_DEPENDENCY: (State.FAIL, True, True),
     FailureKind.MISSING_ASSET: (State.FAIL, True, True),
     FailureKind.INVALID_COMMAND: (State.FAIL, True, True),

@@ -7,7 +7,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
-_Answer = TypeVar("_Answer")
+_Reply = TypeVar("_Reply")
 _Asked = SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None]
 
 
@@ -24,14 +24,14 @@ class Calls:
         Thread(target=_serve, args=(self._asked,), name=name, daemon=True).start()
         weakref.finalize(self, self._asked.put, None)
 
-    def make(self, what: str, limit_s: float, call: Callable[..., _Answer], *arguments: Any) -> _Answer:
+    def make(self, what: str, limit_s: float, call: Callable[..., _Reply], *arguments: Any) -> _Reply:
         """Return what `call` returns, or raise what it raises.
 
         Raises TimeoutError when the call takes longer than `limit_s`, or when an earlier call still hangs. The error's
         message is the `what` of the call that hangs.
         """
         if self._overdue is None or self._overdue[0].done():
-            answer: Future[_Answer] = Future()
+            answer: Future[_Reply] = Future()
             self._asked.put((answer, call, arguments))
             try:
                 return answer.result(limit_s)

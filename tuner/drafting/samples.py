@@ -16,8 +16,8 @@ CLOSE = 0.25
 MOST_BATCHES = 64
 """More batches in an iteration are no accumulation of gradients, but tokens or steps of environments."""
 
-_EPOCH = re.compile(r"(?i)epochs?(?:\\.|[^A-Za-z(\\])*\(\?P<iteration>")
-"""A pattern whose iterations are epochs."""
+_EPOCH = re.compile(r"(?i)epochs?(?:\\[^d]|[^A-Za-z(\\])*\(\?P<iteration>")
+"""A pattern whose iterations are epochs: no other number stands between the word and the count."""
 
 
 def samples_said(draft: Draft, found: Found, ranks: int) -> str:

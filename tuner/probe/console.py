@@ -10,7 +10,6 @@ from pathlib import Path
 from tuner.errors import OutputError
 from tuner.probe.lines import LineSplitter
 from tuner.probe.mask import NO_MASK, Mask
-from tuner.probe.out_dir import make_private
 from tuner.probe.protocols import Clock, Line
 from tuner.units import BYTES_PER_MIB
 
@@ -32,8 +31,8 @@ class Bounds:
     goes on without it and names it."""
     close_s: float = 10.0
     """Seconds that the console's pipe has to close; after that, something that outlived a killed guard holds it."""
-    waiting_lines: int = 2_000
-    """Lines that may wait to be read; beyond that the trainer waits, so that a flood cannot fill memory."""
+    waiting_chunks: int = 64
+    """Chunks of output that may wait to be read; beyond that the trainer waits, so that a flood cannot fill memory."""
     log_bytes: int = 64 * BYTES_PER_MIB
     """The most that the log file takes."""
     tail_bytes: int = BYTES_PER_MIB
@@ -44,11 +43,10 @@ USUAL_BOUNDS = Bounds()
 
 
 class Log:
-    """A file of at most `room_bytes` bytes, for its owner alone, that remembers the first error in writing it."""
+    """A file of at most `room_bytes` bytes that remembers the first error in writing it."""
 
     def __init__(self, path: Path, room_bytes: int = USUAL_BOUNDS.log_bytes) -> None:
         """Open the file. Raises OSError when it cannot be opened."""
-        make_private(path)
         self._file = path.open("wb")
         self._room_bytes = room_bytes
         self._error: OSError | None = None
@@ -98,32 +96,30 @@ class Console:
         self._pipe = pipe
         self._clock = clock
         self._origin_s = origin_s
-        self._lines: queue.Queue[Line] = queue.Queue(bounds.waiting_lines)
+        self._chunks: queue.Queue[list[Line]] = queue.Queue(bounds.waiting_chunks)
         self._log = Log(log, bounds.log_bytes)
         self._bounds = bounds
         self._mask = mask
-        self._closed = False
         self._thread = threading.Thread(target=self._read, name="console", daemon=True)
         self._thread.start()
 
     def lines(self, timeout_s: float) -> list[Line]:
         """Return the lines read since the last call; wait up to `timeout_s` seconds for the first line.
 
-        Raises OutputError when the log cannot be written.
+        Lines that were read at once are returned at once. Raises OutputError when the log cannot be written.
         """
         lines: list[Line] = []
         with suppress(queue.Empty):
-            lines.append(self._lines.get(timeout=timeout_s))
-            while len(lines) < self._bounds.waiting_lines or self._closed:
-                lines.append(self._lines.get_nowait())
+            lines += self._chunks.get(timeout=timeout_s)
+            for _ in range(self._chunks.qsize()):
+                lines += self._chunks.get_nowait()
         self._log.check()
         return lines
 
     def close(self) -> None:
         """Wait for the end of the pipe, at most `Bounds.close_s` seconds; call this once every writer is gone."""
-        self._lines.maxsize = 0  # no more than a pipe's content is left, and the last lines name the failure
+        self._chunks.maxsize = 0  # no more than a pipe's content is left, and the last lines name the failure
         self._thread.join(self._bounds.close_s)
-        self._closed = True
 
     def _read(self) -> None:
         splitter = LineSplitter()
@@ -140,11 +136,8 @@ class Console:
 
     def _hand_on(self, texts: list[str]) -> None:
         now_s = self._clock.now() - self._origin_s
-        for text in texts:
-            self._put(Line(t_s=now_s, text=text))
-
-    def _put(self, line: Line) -> None:
-        while True:
+        chunk = [Line(t_s=now_s, text=text) for text in texts]
+        while chunk:
             with suppress(queue.Full):
-                self._lines.put(line, timeout=FULL_S)
+                self._chunks.put(chunk, timeout=FULL_S)
                 return

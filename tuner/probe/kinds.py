@@ -225,7 +225,8 @@ class FailureKind(StrEnum):
     NO_READING = _Row(
         word="no_reading",
         blame=Blame.HOST,
-        remedy="let the trainer run longer and report less often, or lower `probe.window_seconds`",
+        remedy="the trial's line says what was not measured: let the trainer run longer or report less often, or name "
+        "another `objective`",
         invalidity="correctness",
     )
     """The trainer did well, but what it reported cannot be measured. The word is that of a probe without a value."""

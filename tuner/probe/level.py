@@ -10,7 +10,7 @@ MATERIAL = math.log(1.25)
 """A smaller change of the duration, on the logarithmic scale, is left to the scatter of the iterations."""
 CHANCE = 0.001
 """A change counts if chance alone would show a change as clear with at most this probability."""
-USUAL_SCATTER, SCATTER_WEIGHT = 0.1, 2
+USUAL_SCATTER, LEVEL_WEIGHT = 0.1, 2
 """The usual scatter of the logarithm of a duration, and its weight in iterations: a few equal ones prove little."""
 
 
@@ -55,12 +55,12 @@ def change_point(values: Sequence[float]) -> int | None:
     for place in range(1, count):
         before, after = sums[place] / place, (sums[-1] - sums[place]) / (count - place)
         inside = squares[-1] - place * before**2 - (count - place) * after**2
-        variance = (max(inside, 0.0) + SCATTER_WEIGHT * USUAL_SCATTER**2) / (count - 2 + SCATTER_WEIGHT)
+        variance = (max(inside, 0.0) + LEVEL_WEIGHT * USUAL_SCATTER**2) / (count - 2 + LEVEL_WEIGHT)
         t = abs(after - before) / math.sqrt(variance * (1 / place + 1 / (count - place)))
         is_pause = place == count - 1 and after > before
         if abs(after - before) >= MATERIAL and not is_pause and (best is None or t > best[0]):
             best = t, place
-    if best is None or (count - 1) * student_tail(best[0], count - 2 + SCATTER_WEIGHT) > CHANCE:
+    if best is None or (count - 1) * student_tail(best[0], count - 2 + LEVEL_WEIGHT) > CHANCE:
         return None
     return best[1]
 
