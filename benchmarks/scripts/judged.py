@@ -13,6 +13,8 @@ VAGUE_PCT = 20.0
 """A standard error above this percentage of the told speed excuses nothing, and the speed is not told in silence."""
 MOST_TIMES = 2.0
 """A speed that is so many times the true one, or the inverse, is wrong, however large its error."""
+NEAR_S = 0.25
+"""The window of a probe is known to a tenth of a second, and a step is written down just before it is printed."""
 _SPEED = re.compile(r"^samples_per_s: (?P<value>[\d.,]+)(?: ± (?P<error>[\d.,]+))?", re.MULTILINE)
 
 
@@ -43,15 +45,16 @@ class Truth:
         return max(rows[-1][0] for rows in self.samples.values())
 
     def rate(self, begin_s: float, end_s: float) -> float:
-        """Return the samples per second of all processes from the step next to `begin_s` to that next to `end_s`.
+        """Return the samples per second of all processes between two moments.
 
-        Raises ValueError if no process has two steps there.
+        A step that ended within `NEAR_S` of a moment is taken for the moment itself. Raises ValueError if no process
+        has trained between them.
         """
         total = 0.0
         for rows in self.samples.values():
-            first, last = (min(rows, key=lambda row, at=at_s: abs(row[0] - at)) for at_s in (begin_s, end_s))
-            if last[0] > first[0]:
-                total += (last[1] - first[1]) / (last[0] - first[0])
+            (first_s, before), (last_s, after) = (_at(rows, at_s) for at_s in (begin_s, end_s))
+            if after > before:
+                total += (after - before) / (last_s - first_s)
         if not total:
             raise ValueError(f"no step was written down between {begin_s:.1f} s and {end_s:.1f} s")
         return total
@@ -60,6 +63,14 @@ class Truth:
         """Return the share of the time that went to evaluation, checkpoints and preparation, of one process."""
         inside = (min(end_s, end) - max(begin_s, begin) for begin, end, _ in self.other)
         return sum(max(0.0, one) for one in inside) / (end_s - begin_s) / max(1, len(self.samples))
+
+
+def _at(rows: Sequence[tuple[float, int]], at_s: float) -> tuple[float, int]:
+    """Return a moment and the samples by then: those of the nearest step, or of all steps that ended before."""
+    nearest = min(rows, key=lambda row: abs(row[0] - at_s))
+    if abs(nearest[0] - at_s) <= NEAR_S:
+        return nearest
+    return at_s, max((samples for t_s, samples in rows if t_s <= at_s), default=0)
 
 
 def read_truth(text: str) -> Truth:

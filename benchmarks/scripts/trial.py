@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -82,7 +82,7 @@ class Row:
     """The share of the window that went to evaluation and checkpoints."""
     verdict: str
     hinted: str = ""
-    """The verdicts with the study's own hints; empty where it shows none."""
+    """The verdicts with the study's own hints; empty where they were not tried."""
     own: str = ""
     """The samples per second of the user's own command, in a plain run."""
     best: str = ""
@@ -185,7 +185,7 @@ def hinted(name: str, place: Place) -> str:
         (place.folder / f"studies/{study}.yaml").write_text(text.replace("name: study", f"name: {study}"))
         row = probed(name, place, study, time.monotonic())
         found.append(f"{row.verdict} ({row.off_pct} %)" if row.off_pct else row.verdict)
-    return "; ".join(found)
+    return "; ".join(found) or "none"
 
 
 def optimized(place: Place, hours: float, trials: int) -> str:
@@ -235,15 +235,21 @@ def end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
+def place_of(name: str, args: argparse.Namespace) -> Place:
+    """Return where a script is tried."""
+    folder = (args.work / name.replace(", ", "_").replace(" ", "_")).absolute()
+    return Place(folder=folder, python=args.python.absolute())
+
+
 def trial(name: str, args: argparse.Namespace) -> Row:
     """Do with one script all that was asked for."""
-    folder = (args.work / name.replace(", ", "_").replace(" ", "_")).absolute()
+    place = place_of(name, args)
+    folder = place.folder
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for file in (HERE / "truth_file.py", *HERE.glob("train_*.py")):
         if file.name == "truth_file.py" or file.name in COMMANDS[name]:
             shutil.copy(file, folder)
-    place = Place(folder=folder, python=args.python.absolute())
     row = asdict(first_value(name, place))
     if row["verdict"].startswith("refused"):
         return Row(**row)
@@ -337,9 +343,10 @@ def main() -> None:
     table = args.work / "rows.tsv"
     for name in args.only or COMMANDS:
         rows = read_rows(table)
-        if any(row.name == name for row in rows) and not args.only:
+        known = next((row for row in rows if row.name == name and not args.only), None)
+        if known and (not args.hints or known.hinted or known.verdict.startswith("refused")):
             continue
-        row = trial(name, args)
+        row = replace(known, hinted=hinted(name, place_of(name, args))) if known else trial(name, args)
         write_rows(table, [*(one for one in rows if one.name != name), row])
         print(*asdict(row).values(), sep=" | ", file=sys.stderr, flush=True)
     print(page(read_rows(table), describe_machine(open_devices("cpu:1")), args.title))

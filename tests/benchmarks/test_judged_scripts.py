@@ -16,10 +16,15 @@ def side_file(*, speeds: tuple[int, ...], seconds: int = 20) -> str:
 
 def test_the_true_speed_is_that_of_all_processes_between_two_moments() -> None:
     truth = read_truth(side_file(speeds=(10, 30)) + "26.0\t100\tsam")
-    assert truth.rate(7.2, 17.4) == pytest.approx(40.0)
+    assert truth.rate(7.2, 16.8) == pytest.approx(40.0)
     assert (truth.first_s, truth.last_s) == (5.0, 25.0)
     with pytest.raises(ValueError, match="no step"):
         truth.rate(40.0, 50.0)
+
+
+def test_a_long_update_after_the_last_step_counts_as_time_of_the_window() -> None:
+    truth = read_truth(side_file(speeds=(10,)))
+    assert truth.rate(20.0, 30.0) == pytest.approx(5.0)
 
 
 def test_the_command_started_when_the_process_below_the_tuner_did() -> None:
