@@ -26,7 +26,11 @@ from tuner.replay.prober import ReplayedProber
 from tuner.replay.table import Table
 from tuner.store.database import Database
 
-RECORDED = sorted((Path(__file__).parents[1] / "tables").glob("*/*.parquet"))
+RECORDED = [
+    path
+    for path in sorted((Path(__file__).parents[1] / "tables").glob("*/*.parquet"))
+    if path.with_suffix(".json").exists()
+]
 SEEDS = (0, 1)
 INVENTED = [(name, seed) for name in (*surfaces.CHARACTERS, *twists.TWISTS)[:10] for seed in (0, 1)]
 
