@@ -67,7 +67,7 @@ def test_parameters_that_are_left_out_are_named_with_the_reason() -> None:
 
 
 def test_a_parameter_that_only_an_override_misspells_is_raised() -> None:
-    override = {"match": {"cases": ["run"]}, "space": {"num_env": {"ladder": [4]}}}
+    override = {"match": {"cases": ["run"]}, "space": {"num_env": {"choices": [4]}}}
     with pytest.raises(TrainerError, match="num_env"):
         list(check_named_trainer(study(overrides=[override])))
 

@@ -77,5 +77,5 @@ def test_a_trial_without_a_number_is_left_out(url: str, number: str | None) -> N
         study = case_study(database)
         assert study.finished == 2
         assert ask(study).config not in (configs[0], configs[2])
-    reader = StudyReader(connect(url), "demo")
-    assert ([one.number for one in reader.trials()], reader.left_out) == ([0, 2, 3], {"amp_walk": 1})
+    (case,) = StudyReader(connect(url), "demo").cases
+    assert ([one.number for one in case.trials], case.left_out) == ([0, 2, 3], 1)

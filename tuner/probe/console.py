@@ -10,6 +10,7 @@ from pathlib import Path
 from tuner.errors import OutputError
 from tuner.probe.lines import LineSplitter
 from tuner.probe.mask import NO_MASK, Mask
+from tuner.probe.out_dir import make_private
 from tuner.probe.protocols import Clock, Line
 from tuner.units import BYTES_PER_MIB
 
@@ -43,10 +44,11 @@ USUAL_BOUNDS = Bounds()
 
 
 class Log:
-    """A file of at most `room_bytes` bytes that remembers the first error in writing it."""
+    """A file of at most `room_bytes` bytes, for its owner alone, that remembers the first error in writing it."""
 
     def __init__(self, path: Path, room_bytes: int = USUAL_BOUNDS.log_bytes) -> None:
         """Open the file. Raises OSError when it cannot be opened."""
+        make_private(path)
         self._file = path.open("wb")
         self._room_bytes = room_bytes
         self._error: OSError | None = None
