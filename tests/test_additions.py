@@ -40,14 +40,14 @@ FAILURE = Line(
     'remedy="log in to wandb, or turn it off")',
 )
 EXPORT = """
-from tuner.export.query import StudyReader
+from tuner.export.reader import StudyReader
 
 def device_seconds(study: StudyReader) -> list[str]:
     trials = [trial for trial in study.trials() if trial.probe.total_s]
     return [f"{trial.number} {len(trial.devices) * trial.probe.total_s:.0f}\\n" for trial in trials]
 """
 EXPORT_LINES = (
-    Line("export/write.py", "from tuner.export.database", "from tuner.export.device_seconds import device_seconds"),
+    Line("export/write.py", "from tuner.export.reader", "from tuner.export.device_seconds import device_seconds"),
     Line("export/write.py", '    "best_by_case.tsv"', '    "device_seconds.txt": device_seconds,'),
 )
 

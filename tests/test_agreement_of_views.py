@@ -14,14 +14,13 @@ from tests_database import no_power_cut
 from tests_filled import FilledDatabase, filled
 from typer.testing import CliRunner
 
+from tuner.cli.case_tables import summary_table
 from tuner.cli.main import app
-from tuner.cli.tables import summary_table
 from tuner.errors import StoreError
-from tuner.export.case import CaseView, ConfigRow
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
+from tuner.export.case_view import CaseView, ConfigRow
+from tuner.export.reader import StudyReader, connect
 from tuner.export.tables import best_by_case
-from tuner.export.words import with_error
+from tuner.export.wording import with_error
 from tuner.racing.entrants import BUSIEST, DEFAULT, FASTEST, Entrant, entrants
 from tuner.report.facts import CaseFacts, gather
 from tuner.report.words import note, verdict

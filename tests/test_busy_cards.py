@@ -9,14 +9,14 @@ from tests_loop import Quiet, opened
 from tuner.cli.hints import complaint
 from tuner.devices.cards import Occupancy, Occupant
 from tuner.export.write import export_study
-from tuner.job import Job
-from tuner.loop import optimise
-from tuner.probe.plan import Device
+from tuner.probe.probe_plan import Device
 from tuner.probe.session import Sessions
-from tuner.prober import RealProber
+from tuner.running.job import Job
+from tuner.running.loop import optimise
+from tuner.running.prober import RealProber
+from tuner.running.workbench import open_workbench
 from tuner.study.cases import select
-from tuner.testing.clock import FakeClock
-from tuner.workbench import open_workbench
+from tuner.testing.replays import FakeClock
 
 HELD = Occupancy(
     device=Device(name="cuda:0", model="card", uuid="GPU-a", mem_total_mib=24_000.0),

@@ -8,18 +8,17 @@ import pytest
 from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, reader, spec, states, view, watched
 
 from tuner.errors import LaunchError, OutputError, StoreError, StudyError
-from tuner.job import Job, Pulse
-from tuner.loop import optimise
-from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import FailureKind
-from tuner.probe.plan import ProbePlan
+from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.protocols import Interrupted, Stop
 from tuner.probe.result import ProbeResult
-from tuner.probe.stop import Interrupted, Stop
-from tuner.running.events import ProbeEnded, ProbeRunning
+from tuner.running.events import CaseOutcome, Ending, ProbeEnded, ProbeRunning
+from tuner.running.job import Job, Pulse
+from tuner.running.loop import optimise
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
-from tuner.testing.clock import FakeClock
+from tuner.testing.replays import FakeClock
 
 pytestmark = pytest.mark.early
 

@@ -9,15 +9,14 @@ import pytest
 from tests_loop import CASE, Quiet, bench, bounded, failed, measured, opened, reader, spec, view
 
 from tuner.errors import StoreError
-from tuner.job import Job
-from tuner.kept.names import CALIBRATES
-from tuner.loop import optimise
-from tuner.outcome import CaseOutcome, Ending
+from tuner.kept.optuna_tables import CALIBRATES
 from tuner.probe.kinds import FailureKind
-from tuner.probe.plan import ProbePlan
+from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
-from tuner.probe.stop import Stop
-from tuner.purpose import RECOVER
+from tuner.running.events import CaseOutcome, Ending
+from tuner.running.job import RECOVER, Job
+from tuner.running.loop import optimise
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 

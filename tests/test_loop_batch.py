@@ -7,18 +7,16 @@ import pytest
 from tests_loop import CASE, Quiet, bench, failed, measured, opened, reader, spec, view
 
 from tuner.errors import TrainerError
-from tuner.job import Job, Probe
-from tuner.loop import optimise
-from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import FailureKind
-from tuner.probe.plan import Device, ProbePlan
+from tuner.probe.probe_plan import Device, ProbePlan
+from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
-from tuner.probe.stop import Stop
-from tuner.running.events import BatchFitStarted
+from tuner.running.events import BatchFitStarted, CaseOutcome, Ending
+from tuner.running.job import Job, Probe
+from tuner.running.loop import optimise
 from tuner.study.spec import StudySpec
-from tuner.testing.devices import Recording, ReplayedSource
-from tuner.trainers.parameters import check_values
-from tuner.trainers.registry import open_trainer
+from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
+from tuner.trainers.registry import check_values, open_trainer
 
 TOTAL_MIB = 10_000.0
 CARDS = tuple(Device(name=f"cuda:{index}", model="x", mem_total_mib=TOTAL_MIB) for index in range(2))
@@ -41,7 +39,7 @@ def card(plan: ProbePlan, stop: Stop) -> ProbeResult:
 
 def optimised(folder: Path, probe: Probe = card, *, study: StudySpec | None = None) -> tuple[CaseOutcome, Quiet]:
     watcher = Quiet()
-    recording = Recording(devices=CARDS, samples=(), marks_s=(), total_s=0.0, exit_code=0)
+    recording = RecordedProbe(devices=CARDS, samples=(), marks_s=(), total_s=0.0, exit_code=0)
     desk = replace(bench(folder, study or batched()), source=ReplayedSource(recording))
     with opened(folder) as database:
         job = Job(bench=desk, database=database, probe=probe, watcher=watcher, interrupted=lambda: False)

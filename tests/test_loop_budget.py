@@ -8,19 +8,18 @@ import pytest
 from tests_loop import CASE, Quiet, bench, busy, failed, opened, spec, states
 from tests_table import MadeUp, study, workbench
 
-from tuner.budget import Budget, within
 from tuner.cli.hints import out_of_time
-from tuner.job import Job
-from tuner.loop import optimise
-from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import FailureKind
-from tuner.probe.plan import ProbePlan
+from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.protocols import Interrupted, Stop
 from tuner.probe.result import ProbeResult
-from tuner.probe.stop import Interrupted, Stop
-from tuner.recording import plan_recording, record_cases, recording_bench
+from tuner.probe.units import HOUR_S
+from tuner.running.events import CaseOutcome, Ending
+from tuner.running.job import Budget, Job, within
+from tuner.running.loop import optimise
+from tuner.running.recording import plan_recording, record_cases, recording_bench
 from tuner.study.cases import Case
-from tuner.testing.clock import FakeClock
-from tuner.units import HOUR_S
+from tuner.testing.replays import FakeClock
 
 PROBE_S = 20.0
 """The seconds of each scripted probe."""

@@ -9,18 +9,17 @@ from tests_loop import CASE, Quiet, bench, failed, measured, opened, reader, spe
 
 from tuner.cli.hints import safe_rungs
 from tuner.export.tables import method_summary
-from tuner.job import Job
-from tuner.loop import optimise
-from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import FailureKind
-from tuner.probe.plan import ProbePlan
+from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
-from tuner.probe.stop import Stop
-from tuner.purpose import RECOVER, SEARCH
 from tuner.report.facts import gather
-from tuner.report.measured import along_ladder
+from tuner.report.figures import along_ladder
 from tuner.report.words import memory_end
-from tuner.search.searching import in_order
+from tuner.running.events import CaseOutcome, Ending
+from tuner.running.job import RECOVER, SEARCH, Job
+from tuner.running.loop import optimise
+from tuner.search.strategies import in_order
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 

@@ -12,14 +12,13 @@ from optuna.trial import TrialState
 from tests_loop import CASE, Quiet, WithSessions, bench, failed, measured, opened, spec, view
 
 from tuner.errors import StoreError
-from tuner.job import Job
-from tuner.loop import optimise
-from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import FailureKind
-from tuner.probe.plan import ProbePlan
+from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.protocols import Enough, Go, More, Stop
 from tuner.probe.result import ProbeResult
-from tuner.probe.stop import Enough, Go, More, Stop
-from tuner.purpose import RECOVER
+from tuner.running.events import CaseOutcome, Ending
+from tuner.running.job import RECOVER, Job
+from tuner.running.loop import optimise
 from tuner.study.space import Config, Value
 from tuner.study.spec import StudySpec
 

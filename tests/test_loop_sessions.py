@@ -9,14 +9,13 @@ import pytest
 import tests_loop
 from tests_loop import CASE, Quiet, WithSessions, bench, busy, failed, measured, opened, spec, states, watched
 
-from tuner.job import Job
-from tuner.loop import optimise
-from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import FailureKind
-from tuner.probe.plan import ProbePlan
+from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
-from tuner.probe.stop import Stop
-from tuner.purpose import RECOVER
+from tuner.running.events import CaseOutcome, Ending
+from tuner.running.job import RECOVER, Job
+from tuner.running.loop import optimise
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 

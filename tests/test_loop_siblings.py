@@ -8,19 +8,18 @@ from typing import TypeVar
 import pytest
 from tests_loop import DEVICES, Quiet, bench, busy, failed, opened, spec
 
-from tuner.job import Job
-from tuner.loop import optimise
 from tuner.probe.kinds import FailureKind
-from tuner.probe.plan import ProbePlan
+from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
-from tuner.probe.stop import Stop
-from tuner.purpose import RECOVER, record
 from tuner.running.events import ProbeEnded
+from tuner.running.job import RECOVER, Job, record
+from tuner.running.loop import optimise
+from tuner.running.workbench import Workbench
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
-from tuner.testing.devices import Recording, ReplayedSource
-from tuner.workbench import Workbench
+from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
 
 FIRST, SECOND = Case(name="amp_walk"), Case(name="add_walk")
 Fact = TypeVar("Fact")
@@ -103,7 +102,7 @@ def test_a_resumed_case_does_not_begin_again(tmp_path: Path) -> None:
 def test_other_devices_lend_nothing(tmp_path: Path) -> None:
     worked(tmp_path, FIRST)
     others = tuple(replace(device, model="y") for device in DEVICES)
-    recording = Recording(devices=others, samples=(), marks_s=(), total_s=0.0, exit_code=0)
+    recording = RecordedProbe(devices=others, samples=(), marks_s=(), total_s=0.0, exit_code=0)
     desk = replace(bench(tmp_path, study()), source=ReplayedSource(recording))
     assert rungs(worked(tmp_path, SECOND, desk=desk).configs[SECOND.name])[:4] == [64, 64, 8, 8]
 

@@ -15,12 +15,12 @@ from tests_database import empty_database
 from tests_loop import CASE, Quiet, bench, busy, opened, spec
 
 from tuner.errors import StoreError, TrainerError
-from tuner.job import Job
-from tuner.kept.names import LEASE
-from tuner.loop import optimise
-from tuner.probe.plan import ProbePlan
+from tuner.kept.optuna_tables import LEASE
+from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
-from tuner.probe.stop import Stop
+from tuner.running.job import Job
+from tuner.running.loop import optimise
 from tuner.store.database import Database
 from tuner.store.leases import Lease, this_host
 

@@ -7,20 +7,19 @@ from pathlib import Path
 from tests_loop import CASE, Quiet, WithSessions, bench, best, busy, opened, reader, spec, states
 from tests_store import ask, case_study, ok, tell
 
-from tuner.job import Job
-from tuner.kept.case import KeptCase
-from tuner.kept.names import LEASE
-from tuner.loop import optimise
-from tuner.outcome import CaseOutcome, Ending
-from tuner.probe.plan import ProbePlan
+from tuner.kept.case_record import KeptCase
+from tuner.kept.optuna_tables import LEASE
+from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
-from tuner.probe.stop import Stop
-from tuner.search.pruner import build_pruner
-from tuner.search.searching import by_drawing
+from tuner.running.events import CaseOutcome, Ending
+from tuner.running.job import Job
+from tuner.running.loop import optimise
+from tuner.running.workbench import Workbench
+from tuner.search.strategies import build_pruner, by_drawing
+from tuner.store.case_study import CaseStudy
 from tuner.store.database import Database
 from tuner.store.leases import Lease
-from tuner.store.study import CaseStudy
-from tuner.workbench import Workbench
 
 
 def optimised(database: Database, desk: Workbench, wait: Callable[[], None] | None) -> tuple[CaseOutcome, Quiet]:

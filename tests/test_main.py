@@ -8,8 +8,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from tuner.cli.commands import Commands, Deferred
-from tuner.cli.main import app
+from tuner.cli.main import Commands, Deferred, app
 
 TERMINAL = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 """Handles SIGINT as a terminal would start the process, however these tests were started."""

@@ -13,24 +13,22 @@ import pytest
 from tests_cli import study_file
 from tests_session_peer import PEER
 
-from tuner.devices.cards import Cards, Occupancy
-from tuner.devices.idle import LEAK_MIB
+from tuner.devices.cards import LEAK_MIB, Cards, Occupancy
 from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError, DeviceLostError
-from tuner.probe.clock import MonotonicClock
-from tuner.probe.console import USUAL_BOUNDS, Bounds
 from tuner.probe.kinds import FailureKind
-from tuner.probe.plan import Device, ProbePlan
+from tuner.probe.output import USUAL_BOUNDS, Bounds
+from tuner.probe.probe_plan import Device, ProbePlan
 from tuner.probe.process import Launcher
+from tuner.probe.protocols import Answer, Go, Interrupted, MonotonicClock, Stop, never
 from tuner.probe.result import ProbeResult
 from tuner.probe.session import Sessions
-from tuner.probe.stop import Answer, Go, Interrupted, Stop, never
-from tuner.prober import RealProber
+from tuner.running.prober import RealProber
+from tuner.running.workbench import open_workbench
 from tuner.study.spec import ProbeSpec
-from tuner.testing.nvml import FakeGpu, FakeNvml
-from tuner.testing.trainer import scripted_plan
+from tuner.testing.fake_devices import FakeGpu, FakeNvml
+from tuner.testing.replays import scripted_plan
 from tuner.testing.waits import with_waits
-from tuner.workbench import open_workbench
 
 LIMITS = with_waits(ProbeSpec(iterations=5, window_seconds=0.05, max_seconds=60), grace_s=10, idle_s=0.01)
 STRICT = with_waits(LIMITS, grace_s=0.4, idle_s=0.01)

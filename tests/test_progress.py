@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tuner.progress
-from tuner.probe.requests import Requests
+from tuner.probe.session import Requests
 
 
 class Tuner:

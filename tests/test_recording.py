@@ -8,18 +8,17 @@ import pytest
 from tests_loop import CASE, bounded, opened
 from tests_table import FITS, SPACE, TRAINER, MadeUp, readings, recorded, study, workbench
 
-from tuner.budget import Budget
 from tuner.errors import StudyError
-from tuner.kept.names import IDENTITY
-from tuner.outcome import Ending
-from tuner.probe.plan import ProbePlan
+from tuner.kept.optuna_tables import IDENTITY
+from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
-from tuner.probe.stop import Stop
-from tuner.recording import plan_recording, recording_bench
-from tuner.replay.table import Table
-from tuner.running.events import ProbeEnded
+from tuner.replay.recorded import Table
+from tuner.running.events import Ending, ProbeEnded
+from tuner.running.job import Budget
+from tuner.running.recording import plan_recording, recording_bench
 from tuner.study.space import PATIENCE, Config, config_digest
-from tuner.testing.clock import FakeClock
+from tuner.testing.replays import FakeClock
 
 FITTING = 3 * 3 * 2
 """Rungs that fit into memory, agents, and numbers of workers."""

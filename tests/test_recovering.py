@@ -7,16 +7,15 @@ from pathlib import Path
 from tests_loop import CASE, Quiet, bench, busy, failed, opened, reader, spec
 
 from tuner.cli.hints import safe_rungs
-from tuner.export.case import CaseView
+from tuner.export.case_view import CaseView
 from tuner.export.tables import safe_rung
-from tuner.job import Job
-from tuner.loop import optimise
-from tuner.outcome import CaseOutcome, Ending
 from tuner.probe.kinds import FailureKind
-from tuner.probe.plan import ProbePlan
+from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
-from tuner.probe.stop import Stop
-from tuner.purpose import RECOVER
+from tuner.running.events import CaseOutcome, Ending
+from tuner.running.job import RECOVER, Job
+from tuner.running.loop import optimise
 from tuner.study.cases import Case
 
 OTHER = Case(name="run")

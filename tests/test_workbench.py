@@ -9,12 +9,12 @@ from tests_cli import study_file
 from tests_loop import bounded
 
 from tuner.errors import DeviceError, StudyError, TrainerError
+from tuner.running.workbench import Workbench, open_workbench
 from tuner.study.cases import Case
 from tuner.study.described import described
 from tuner.study.spec import StudySpec
-from tuner.trainers.mimickit.trainer import MimicKitTrainer
-from tuner.trainers.parameters import not_searched
-from tuner.workbench import Workbench, open_workbench
+from tuner.trainers.mimickit.mimickit_trainer import MimicKitTrainer
+from tuner.trainers.registry import not_searched
 
 WALK, RUN = Case(name="walk"), Case(name="run")
 SPACE = {"num_envs": {"ladder": [8, 16]}, "pruner_patience": {"choices": [3, 2]}}

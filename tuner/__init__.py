@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tuner.errors import TunerError
-    from tuner.kept.names import ERROR as ERROR_ATTRIBUTE
-    from tuner.kept.names import MEMORY as MEMORY_CONSTRAINT
-    from tuner.probe.plan import ProbePlan
-    from tuner.replay.prober import ReplayedProber
-    from tuner.replay.table import Table
+    from tuner.kept.optuna_tables import ERROR as ERROR_ATTRIBUTE
+    from tuner.kept.optuna_tables import MEMORY as MEMORY_CONSTRAINT
+    from tuner.probe.probe_plan import ProbePlan
+    from tuner.replay.recorded import Table
+    from tuner.replay.replaying import ReplayedProber
     from tuner.search.gain.sampler import GainSampler
     from tuner.search.trials import suggest
     from tuner.study.cases import Case
@@ -44,15 +44,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ERROR_ATTRIBUTE": "tuner.kept.names:ERROR",
-    "MEMORY_CONSTRAINT": "tuner.kept.names:MEMORY",
+    "ERROR_ATTRIBUTE": "tuner.kept.optuna_tables:ERROR",
+    "MEMORY_CONSTRAINT": "tuner.kept.optuna_tables:MEMORY",
     "Case": "tuner.study.cases:Case",
     "GainSampler": "tuner.search.gain.sampler:GainSampler",
     "Parameter": "tuner.study.space:Parameter",
-    "ProbePlan": "tuner.probe.plan:ProbePlan",
-    "ReplayedProber": "tuner.replay.prober:ReplayedProber",
+    "ProbePlan": "tuner.probe.probe_plan:ProbePlan",
+    "ReplayedProber": "tuner.replay.replaying:ReplayedProber",
     "Space": "tuner.study.space:Space",
-    "Table": "tuner.replay.table:Table",
+    "Table": "tuner.replay.recorded:Table",
     "Trainer": "tuner.trainers.base:Trainer",
     "TunerError": "tuner.errors:TunerError",
     "check_trainer": "tuner.testing.trainers:check_trainer",

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.costs.scale import case_study
-from tuner.kept.probe import KeptProbe
+from tuner.kept.trial import KeptProbe
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
 from tuner.study.launch import launch_digest

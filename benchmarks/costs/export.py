@@ -28,8 +28,7 @@ from rich.progress import track
 from rich.table import Table
 from sqlalchemy import insert
 
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
+from tuner.export.reader import StudyReader, connect
 from tuner.export.write import export_study
 
 STUDY = "bench"

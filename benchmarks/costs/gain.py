@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.costs.scale import add, case_study, fill, in_own_process
-from tuner.kept.probe import KeptProbe
+from tuner.kept.trial import KeptProbe
 from tuner.search.gain.chooser import Gain
 from tuner.search.gain.goal import Goal
-from tuner.search.searching import by_gain
+from tuner.search.strategies import by_gain
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
 from tuner.study.launch import launch_digest

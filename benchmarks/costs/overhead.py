@@ -31,25 +31,22 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tuner.devices.base import describe_machine
-from tuner.job import Job
-from tuner.loop import optimise
-from tuner.probe.clock import MonotonicClock
-from tuner.probe.marks import Mark, marks
-from tuner.probe.plan import LinePatterns, ProbePlan, Slot
-from tuner.probe.port import reserved_port
-from tuner.probe.process import Launcher, Process
-from tuner.probe.protocols import DeviceSource, Line
-from tuner.probe.reader import ProgressReader
+from tuner.devices.found import describe_machine
+from tuner.probe.probe_plan import LinePatterns, ProbePlan, Slot
+from tuner.probe.process import Launcher, Process, reserved_port
+from tuner.probe.progress_reader import ProgressReader
+from tuner.probe.protocols import Answer, DeviceSource, Enough, Go, MonotonicClock, OutputLine, Stop
 from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.probe.run import run
-from tuner.probe.stop import Answer, Enough, Go, Stop
+from tuner.probe.window import Mark, marks
+from tuner.running.job import Job
+from tuner.running.loop import optimise
+from tuner.running.workbench import Workbench, open_workbench
 from tuner.store.database import Database
 from tuner.study.cases import select
 from tuner.study.spec import StudySpec
 from tuner.trainers.command import CommandTrainer
-from tuner.workbench import Workbench, open_workbench
 
 OFF, TUNER, SMI = "off", "tuner", "nvidia-smi"
 ASK_SMI = f"while :; do {SMI} --query-gpu=utilization.gpu,memory.used,power.draw --format=csv; sleep 1; done"
@@ -148,7 +145,7 @@ def run_in_turns(bench: Workbench, num_envs: int, recorder: Alternating, folder:
 def iteration_ends(slot: Slot) -> list[Mark]:
     """Read the trainer's own marks, on the system's clock."""
     reader = ProgressReader(LinePatterns(), 0.0)
-    lines = [Line(t_s=math.inf, text=text, stream="progress") for text in slot.progress.read_text().splitlines()]
+    lines = [OutputLine(t_s=math.inf, text=text, stream="progress") for text in slot.progress.read_text().splitlines()]
     return marks([mark for line in lines if (mark := reader.feed(line))], len(slot.devices))
 
 

@@ -30,18 +30,16 @@ from sqlalchemy import insert
 
 from benchmarks.costs.export import TIMES, in_own_process
 from tuner.cli.report import write_report
-from tuner.export.copied import copy_study
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
+from tuner.export.dashboard_copy import copy_study
+from tuner.export.reader import StudyReader, connect
 from tuner.kept.storable import storable
-from tuner.probe.marks import Mark
 from tuner.probe.series import FILE, write_series
-from tuner.probe.window import Window
-from tuner.replay.table import Table
+from tuner.probe.window import Mark, Window
+from tuner.replay.recorded import Table
 from tuner.search.trials import distribution
 from tuner.search.verdict import judge
-from tuner.store.records import kept_probe
-from tuner.testing.devices import load_recording
+from tuner.store.ending import kept_probe
+from tuner.testing.fake_devices import load_recording
 
 ROOT = Path(__file__).parents[2]
 TABLES = sorted((ROOT / "benchmarks/tables/pi_plus_two_h200").glob("*.parquet"))

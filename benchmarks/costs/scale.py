@@ -34,14 +34,14 @@ from rich.table import Table
 from sqlalchemy import insert
 
 from benchmarks.costs.export import MOMENT, probe_record
-from tuner.kept.case import KeptCase
-from tuner.kept.probe import KeptProbe
+from tuner.kept.case_record import KeptCase
+from tuner.kept.trial import KeptProbe
 from tuner.search.choosing import Strategy
-from tuner.search.searching import by_drawing
+from tuner.search.strategies import by_drawing
 from tuner.search.trials import distribution
 from tuner.search.verdict import State, Verdict
+from tuner.store.case_study import CaseStudy
 from tuner.store.database import Database
-from tuner.store.study import CaseStudy
 from tuner.study.described import described
 from tuner.study.launch import launch_digest
 from tuner.study.space import Config, Parameter, Space

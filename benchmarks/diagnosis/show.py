@@ -23,11 +23,10 @@ from sqlalchemy import create_engine, text
 
 from benchmarks.costs.export import STUDY, fill, in_own_process
 from benchmarks.diagnosis.studies import HEALTHY, STARVED, add, drawn, run_plain
-from tuner.devices.base import describe_machine, open_devices
-from tuner.diagnosis.diagnose import diagnose
-from tuner.diagnosis.record import End, TrialTimes
-from tuner.diagnosis.startup import estimate
-from tuner.export.database import connect
+from tuner.devices.found import describe_machine, open_devices
+from tuner.diagnosis.diagnosing import diagnose
+from tuner.diagnosis.study_times import TrialEnd, TrialTimes, estimate
+from tuner.export.reader import connect
 
 OURS = "sqlite:///benchmarks/results/pi_plus_auto_two_h200/study.db"
 STORAGE = "sqlite:///optuna.db"
@@ -159,7 +158,7 @@ def timed(trial: FrozenTrial) -> TrialTimes:
     """Return what the diagnosis reads of a trial of Optuna."""
     began, ended = trial.datetime_start, trial.datetime_complete
     return TrialTimes(
-        end=End.COMPLETE,
+        end=TrialEnd.COMPLETE,
         began_s=began and began.timestamp(),
         ended_s=ended and ended.timestamp(),
         reports=len(trial.intermediate_values),

@@ -9,7 +9,7 @@ from optuna.storages._rdb import models
 from sqlalchemy import Connection, Table, delete, insert, select, update
 
 from benchmarks.fuzz.values import SCALAR, WORD
-from tuner.kept import names
+from tuner.kept import optuna_tables
 
 JSON = st.recursive(
     SCALAR | st.sampled_from(["ok", "gpu_oom", "crash"]),
@@ -49,7 +49,7 @@ PART = st.sampled_from(
         "seen_at",
     ]
 )
-ATTRIBUTE = st.sampled_from([value for name, value in vars(names).items() if name.isupper()])
+ATTRIBUTE = st.sampled_from([value for name, value in vars(optuna_tables).items() if name.isupper()])
 ATTRIBUTE_TABLES = (
     *(models.TrialUserAttributeModel, models.TrialSystemAttributeModel),
     *(models.StudyUserAttributeModel, models.StudySystemAttributeModel),

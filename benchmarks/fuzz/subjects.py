@@ -13,26 +13,22 @@ from benchmarks.fuzz import edits, files, outputs
 from benchmarks.fuzz.edits import Edit
 from benchmarks.fuzz.outputs import Output
 from tuner.errors import TunerError
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
+from tuner.export.reader import StudyReader, connect
 from tuner.export.write import export_study
-from tuner.kept.probe import KeptProbe, encode
-from tuner.probe.lines import LineSplitter
-from tuner.probe.plan import Device, LinePatterns
-from tuner.probe.protocols import Line
+from tuner.kept.trial import KeptProbe, encode
+from tuner.probe.output import LineSplitter
+from tuner.probe.probe_plan import Device, LinePatterns
+from tuner.probe.protocols import OutputLine, never
 from tuner.probe.run import run
-from tuner.probe.stop import never
 from tuner.report.facts import gather
 from tuner.search.verdict import State, Verdict
-from tuner.store.asked import Asked
+from tuner.store.case_study import Asked, CaseStudy
 from tuner.store.database import Database
-from tuner.store.study import CaseStudy
 from tuner.study.launch import launch_digest
 from tuner.study.load import load
 from tuner.study.spec import ProbeSpec
-from tuner.testing.clock import FakeClock
-from tuner.testing.devices import Recording, ReplayedSource
-from tuner.testing.trainer import ReplayedRecorder, ScriptedTrainer, scripted_plan
+from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
+from tuner.testing.replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 from tuner.trainers.registry import open_trainer
 
 Subject = Callable[[Path], Callable[[Any], object]]
@@ -90,10 +86,10 @@ def console(folder: Path) -> Callable[[Output], None]:
 
     def attempt(output: Output) -> None:
         clock, splitter = FakeClock(), LineSplitter()
-        lines = [Line(t_s=t_s, text=text) for t_s, chunk in output.printed for text in splitter.feed(chunk)]
-        lines += [Line(t_s=t_s, text=text, stream="progress") for t_s, text in output.reported]
+        lines = [OutputLine(t_s=t_s, text=text) for t_s, chunk in output.printed for text in splitter.feed(chunk)]
+        lines += [OutputLine(t_s=t_s, text=text, stream="progress") for t_s, text in output.reported]
         source = ReplayedSource(
-            Recording(devices=cards, samples=tuple(output.samples), marks_s=(), total_s=60.0, exit_code=0)
+            RecordedProbe(devices=cards, samples=tuple(output.samples), marks_s=(), total_s=60.0, exit_code=0)
         )
         result = run(
             scripted_plan(folder, cards, limits, LinePatterns(patterns=output.patterns)),

@@ -30,14 +30,14 @@ from rich.table import Table
 
 from benchmarks.probes.kept_rows import Row, append, recorded
 from benchmarks.probes.probing import Bench, chosen, window_of
-from tuner.devices.base import describe_machine
+from tuner.devices.found import describe_machine
 from tuner.probe.metrics import error, value
+from tuner.probe.protocols import Answer
 from tuner.probe.result import ProbeResult
 from tuner.probe.steady import error_of_mean
-from tuner.probe.stop import Answer
-from tuner.prober import open_prober
+from tuner.running.prober import open_prober
+from tuner.running.workbench import Workbench, open_workbench
 from tuner.study.cases import select
-from tuner.workbench import Workbench, open_workbench
 
 THIN, PLAIN, EARLY = "thin", "plain", "plain, its start"
 EARLY_S = 30.0

@@ -12,14 +12,11 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tuner.trainers.reference.agent import STEPS_PER_ITERATION, AgentSettings
-from tuner.trainers.reference.env import OBSERVATION, TrackingEnv, frames_needed
+from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, AgentSettings
 from tuner.trainers.reference.learner import Learner
-from tuner.trainers.reference.methods import Networks
-from tuner.trainers.reference.motions import MotionClips
-from tuner.trainers.reference.ppo import PolicyLoss
-from tuner.trainers.reference.robot import JOINTS
+from tuner.trainers.reference.methods import Networks, PolicyLoss
 from tuner.trainers.reference.rollout import collect
+from tuner.trainers.reference.world import JOINTS, OBSERVATION, MotionClips, TrackingEnv, frames_needed
 
 FLOAT_BYTES = 4
 FORMAT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}

@@ -18,19 +18,16 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.probes.holder import Holder
-from tuner.devices.base import describe_machine
-from tuner.probe.clock import MonotonicClock
+from tuner.devices.found import describe_machine
 from tuner.probe.kinds import FailureKind
-from tuner.probe.plan import ProbePlan, Slot
-from tuner.probe.port import reserved_port
-from tuner.probe.process import Launcher, Process
-from tuner.probe.protocols import Line
+from tuner.probe.probe_plan import ProbePlan, Slot
+from tuner.probe.process import Launcher, Process, reserved_port
+from tuner.probe.protocols import Go, MonotonicClock, OutputLine
 from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
-from tuner.probe.stop import Go
+from tuner.running.workbench import Workbench, open_workbench
 from tuner.study.cases import select
-from tuner.workbench import Workbench, open_workbench
 
 PREDECESSOR_S = 420.0
 OUT_OF_MEMORY = FailureKind.GPU_OOM.rules[0].pattern
@@ -50,7 +47,7 @@ class Listening:
         process = self._launcher(plan)
         read = process.lines
 
-        def lines(timeout_s: float) -> list[Line]:
+        def lines(timeout_s: float) -> list[OutputLine]:
             found = read(timeout_s)
             self.processes |= set(psutil.Process().children(recursive=True))
             for line in found:

@@ -6,7 +6,7 @@ import sys
 from types import TracebackType
 from typing import Self
 
-from tuner.probe.plan import Device
+from tuner.probe.probe_plan import Device
 
 TAKES = """
 import sys, torch

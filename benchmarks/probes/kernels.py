@@ -42,16 +42,16 @@ from benchmarks.probes.kernels_rows import (
     rows,
 )
 from benchmarks.probes.probing import Bench, window_of
-from tuner.devices.base import describe_machine
+from tuner.devices.found import describe_machine
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import value
-from tuner.probe.plan import Device
-from tuner.prober import open_prober
+from tuner.probe.probe_plan import Device
+from tuner.running.prober import open_prober
+from tuner.running.workbench import open_workbench
 from tuner.study.batch import Tried, first_size, fit, next_size
 from tuner.study.cases import select
 from tuner.study.space import Config, written
-from tuner.trainers.reference.agent import STEPS_PER_ITERATION, agent_settings, default_hidden_units
-from tuner.workbench import open_workbench
+from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, agent_settings, default_hidden_units
 
 USUAL_S = 30.0
 """How long a row usually takes, in seconds. `--minutes` counts on this."""

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from benchmarks.probes.kept_rows import Row
 from benchmarks.probes.kernels_rows import CASE, DEFAULT, LIMITS, METRICS
-from tuner.trainers.reference.agent import STEPS_PER_ITERATION, agent_settings
+from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, agent_settings
 
 
 def page(found: Sequence[Row]) -> str:

@@ -29,13 +29,13 @@ from rich.table import Table
 
 from benchmarks.probes import old_rule
 from benchmarks.probes.probing import Bench, Listening, chosen, window_of
-from tuner.devices.base import describe_machine
+from tuner.devices.found import describe_machine
 from tuner.probe.metrics import error, value
 from tuner.probe.result import ProbeResult
-from tuner.prober import open_prober
+from tuner.running.prober import open_prober
+from tuner.running.workbench import open_workbench
 from tuner.study.cases import select
 from tuner.study.space import Config
-from tuner.workbench import open_workbench
 
 MANY = 10_000
 WARM, COLD = "warm", "cold"

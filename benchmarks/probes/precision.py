@@ -25,15 +25,11 @@ from typing import Annotated
 import torch
 import typer
 
-from tuner.trainers.reference.agent import STEPS_PER_ITERATION, agent_settings, default_hidden_units
-from tuner.trainers.reference.env import frames_needed
-from tuner.trainers.reference.kernels import Kernels
-from tuner.trainers.reference.learner import Learner
-from tuner.trainers.reference.methods import Networks
-from tuner.trainers.reference.motions import ClipStream, MotionClips
-from tuner.trainers.reference.numerics import numerics, prepare_process
-from tuner.trainers.reference.players import PlainPlayer
-from tuner.trainers.reference.ppo import PolicyLoss
+from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, Kernels, agent_settings, default_hidden_units
+from tuner.trainers.reference.learner import Learner, numerics, prepare_process
+from tuner.trainers.reference.methods import Networks, PolicyLoss
+from tuner.trainers.reference.rollout import PlainPlayer
+from tuner.trainers.reference.world import ClipStream, MotionClips, frames_needed
 
 FORMATS = {
     "fp32": Kernels(),

@@ -33,14 +33,14 @@ from rich.table import Table
 
 from benchmarks.probes.old_rule import Attempt, limited, procedure, winner
 from benchmarks.probes.probing import Bench, Listening
-from tuner.devices.base import describe_machine
+from tuner.devices.found import describe_machine
 from tuner.errors import DeviceError
 from tuner.probe.metrics import error, value
-from tuner.probe.stop import never
-from tuner.prober import open_prober
+from tuner.probe.protocols import never
+from tuner.running.prober import open_prober
+from tuner.running.workbench import open_workbench
 from tuner.study.cases import select
 from tuner.study.space import DEFAULT, LADDER, VARIANT, Config, Space
-from tuner.workbench import open_workbench
 
 UTILISATION, RATE = "min_avg_util", "samples_per_s"
 HEADS = (VARIANT, LADDER, "outcome", "s", "device-s", "old rule, %", "window, %", "±", "samples/s", "peak, MiB")

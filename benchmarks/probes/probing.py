@@ -7,19 +7,18 @@ from pathlib import Path
 from statistics import fmean
 
 from tuner.errors import StudyError
-from tuner.job import Probe
 from tuner.probe.metrics import error, value
-from tuner.probe.plan import ProbePlan, Slot
-from tuner.probe.port import reserved_port
-from tuner.probe.protocols import DeviceSource
+from tuner.probe.probe_plan import ProbePlan, Slot
+from tuner.probe.process import reserved_port
+from tuner.probe.protocols import Answer, DeviceSource, Enough, Go, Stop
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.probe.steady import error_of_mean
-from tuner.probe.stop import Answer, Enough, Go, Stop
+from tuner.running.job import Probe
+from tuner.running.workbench import Workbench
 from tuner.search.verdict import settled
 from tuner.study.cases import Case
 from tuner.study.space import Config, Space
 from tuner.study.spec import ProbeSpec
-from tuner.workbench import Workbench
 
 
 class Bench:

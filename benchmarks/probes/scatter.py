@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table as Printed
 
 from tuner.probe.steady import FULL_PCT
-from tuner.replay.table import Recorded, Table
+from tuner.replay.recorded import Recorded, Table
 
 OBJECTIVE = "min_avg_util"
 BANDS_PCT = (0, 50, 60, 70, 80, 90, 94, 97, 100)

@@ -19,13 +19,13 @@ from rich.table import Table
 
 from benchmarks.probes.holder import Holder
 from benchmarks.probes.probing import Bench, chosen
-from tuner.devices.base import describe_machine
+from tuner.devices.found import describe_machine
 from tuner.probe.metrics import value
+from tuner.probe.protocols import Answer, Enough, Go
 from tuner.probe.result import ProbeResult
-from tuner.probe.stop import Answer, Enough, Go
-from tuner.prober import open_prober
+from tuner.running.prober import open_prober
+from tuner.running.workbench import open_workbench
 from tuner.study.cases import select
-from tuner.workbench import open_workbench
 
 LEFT_MIB = 16
 ITERATIONS = 5

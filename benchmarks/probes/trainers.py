@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tuner.devices.base import describe_machine, open_devices
+from tuner.devices.found import describe_machine, open_devices
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 900

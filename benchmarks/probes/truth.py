@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.probes.printing import ACCUMULATED, EACH_RANK, EVERY, STYLES
-from tuner.devices.base import describe_machine, open_devices
+from tuner.devices.found import describe_machine, open_devices
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = "printing.py"

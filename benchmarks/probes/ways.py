@@ -30,13 +30,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.probes.probing import Bench, chosen, pooled
-from tuner.devices.base import describe_machine
+from tuner.devices.found import describe_machine
 from tuner.probe.metrics import value
 from tuner.probe.result import ProbeResult
-from tuner.prober import open_prober
+from tuner.running.prober import open_prober
+from tuner.running.workbench import open_workbench
 from tuner.study.cases import select
 from tuner.study.space import Config
-from tuner.workbench import open_workbench
 
 WARM, THIN, WHOLE, PLAIN = "warm", "thin", "whole", "plain"
 HEADS = (

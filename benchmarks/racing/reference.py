@@ -20,11 +20,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tuner.devices.base import describe_machine, open_devices
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
-from tuner.export.words import in_words
-from tuner.kept.race import KeptRun
+from tuner.devices.found import describe_machine, open_devices
+from tuner.export.reader import StudyReader, connect
+from tuner.export.wording import in_words
+from tuner.kept.race_run import KeptRun
 from tuner.search.scores import score_at
 from tuner.study.launch import launch_digest
 from tuner.study.space import Config

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tuner.devices.base import open_devices
+from tuner.devices.found import open_devices
 
 SPLIT_S = 150.0
 """The time that is kept for the split."""

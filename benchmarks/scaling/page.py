@@ -15,14 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.scaling.picture import draw
-from tuner.scaling.comparing import Machine, lines, recommendation
-from tuner.scaling.losses import LOSSES
+from tuner.scaling.comparing import Machine, comparison_tsv, lines, recommendation
+from tuner.scaling.laws import LOSSES
 from tuner.scaling.results import Results, read
-from tuner.scaling.rows import LinkRow, Row, fits, link_table, mean_pct, table
-from tuner.scaling.splitting import divisions
+from tuner.scaling.scaling_table import LinkRow, ScalingRow, divisions, fits, link_table, mean_pct, table
+from tuner.scaling.sentences import number, scaling_sentences, short, sized, split_sentences, topology
 from tuner.scaling.subjects import LINKS
-from tuner.scaling.tabular import comparison_tsv
-from tuner.scaling.words import number, scaling_sentences, short, sized, split_sentences, topology
 
 SPLIT = "_split"
 WIDE = 400
@@ -65,7 +63,7 @@ with many sizes.
 """
 
 
-def scaling(rows: Sequence[Row]) -> Table:
+def scaling(rows: Sequence[ScalingRow]) -> Table:
     heads = ("workload", "scaling", "devices", "route", "samples/s", "ms per step", "speed-up", "efficiency, %")
     shown = Table(*heads, "util, %", "SM, %", "GiB", box=box.MARKDOWN)
     for row in rows:
@@ -81,7 +79,7 @@ def scaling(rows: Sequence[Row]) -> Table:
     return shown
 
 
-def losses(rows: Sequence[Row]) -> Table:
+def losses(rows: Sequence[ScalingRow]) -> Table:
     names = [name for name in LOSSES if any(loss.name == name for row in rows for loss in row.losses)]
     shown = Table("workload", "scaling", "devices", "route", "ms per step", *names, box=box.MARKDOWN)
     for row in rows:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import matplotlib as mpl
 
-from tuner.scaling.losses import LOSSES
-from tuner.scaling.rows import Row
-from tuner.scaling.words import sized
+from tuner.scaling.laws import LOSSES
+from tuner.scaling.scaling_table import ScalingRow
+from tuner.scaling.sentences import sized
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -15,7 +15,7 @@ from matplotlib import pyplot as plt
 COLOURS = ("#76839a", "#b0731a", "#4c9a5f", "#8a63a6", "#8a63a6", "#2584ad", "#cf4358", "#cf4358")
 
 
-def draw(rows: Sequence[Row], path: Path) -> None:
+def draw(rows: Sequence[ScalingRow], path: Path) -> None:
     """Draw the speed-up of each row, and its losses as a share of the step."""
     several = [row for row in rows if row.scaling != "single"][::-1]
     names = [f"{sized(row)}, {row.gpus} x {row.route}, {row.scaling}" for row in several]

@@ -27,7 +27,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.scripts.judged import Truth, hints, off_pct, read_told, read_truth, reason, verdict
-from tuner.devices.base import describe_machine, open_devices
+from tuner.devices.found import describe_machine, open_devices
 from tuner.probe.series import read_series
 
 HERE = Path(__file__).parent

@@ -20,7 +20,7 @@ from benchmarks.search.searching import Probing, Score, search
 from benchmarks.search.without import ENTRIES, ByReading
 from tuner.search.gain.outlook import Outlook
 from tuner.search.observed import Observed
-from tuner.search.searching import by_gain
+from tuner.search.strategies import by_gain
 
 
 def main(

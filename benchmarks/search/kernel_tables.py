@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
-from tuner.export.header import Header
+from tuner.export.recorded_table import Header
 from tuner.probe.kinds import FailureKind
-from tuner.probe.plan import Device
+from tuner.probe.probe_plan import Device
 from tuner.probe.result import Failure, ProbeResult
-from tuner.replay.table import Recorded, Table
+from tuner.replay.recorded import Recorded, Table
 from tuner.study.space import Value
 from tuner.study.spec import ParameterSpec, ProbeSpec
 

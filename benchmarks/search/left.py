@@ -19,12 +19,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as Shown
 
-from tuner.job import Job
-from tuner.loop import optimise
-from tuner.replay.bench import replay_bench
-from tuner.replay.prober import ReplayedProber
-from tuner.replay.table import Table
+from tuner.replay.recorded import Table
+from tuner.replay.replaying import ReplayedProber, replay_bench
 from tuner.running.events import Event, ProbeStarted
+from tuner.running.job import Job
+from tuner.running.loop import optimise
 from tuner.store.database import Database
 
 TABLES = Path("benchmarks/tables")

@@ -9,18 +9,16 @@ from optuna.study import Study
 from optuna.trial import Trial
 
 from benchmarks.search.searching import Ground, Probing, Step
-from tuner.kept.names import COST, ERROR, FAILURE, MEASURED_ON, WARM
+from tuner.kept.optuna_tables import COST, ERROR, FAILURE, MEASURED_ON, WARM
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.probe.metrics import full
-from tuner.search.choosing import Choice, Strategy
+from tuner.search.choosing import Choice, History, Strategy
 from tuner.search.gain.chooser import Gain
 from tuner.search.gain.goal import Goal
-from tuner.search.history import History
-from tuner.search.sampler import ask_for
-from tuner.search.searching import by_drawing, by_gain
+from tuner.search.samplers import ask_for
 from tuner.search.siblings import Sibling
-from tuner.search.telling import tell
-from tuner.search.trials import suggest
+from tuner.search.strategies import by_drawing, by_gain
+from tuner.search.trials import suggest, tell
 from tuner.study.space import Config
 from tuner.study.spec import SearchSpec
 

@@ -22,18 +22,16 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as Shown
 
-from tuner.job import Job
-from tuner.kept.probe import PRUNED
-from tuner.loop import optimise
+from tuner.kept.trial import PRUNED
 from tuner.probe.metrics import value
-from tuner.probe.plan import ProbePlan
+from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
-from tuner.probe.stop import Stop
-from tuner.purpose import record
-from tuner.replay.bench import replay_bench
-from tuner.replay.prober import ReplayedProber
-from tuner.replay.table import Table
+from tuner.replay.recorded import Table
+from tuner.replay.replaying import ReplayedProber, replay_bench
 from tuner.running.events import Event, ProbeEnded
+from tuner.running.job import Job, record
+from tuner.running.loop import optimise
 from tuner.store.database import Database
 from tuner.study.space import PATIENCE, Config, config_digest
 from tuner.study.spec import PrunerSpec

@@ -19,11 +19,10 @@ import optuna
 import typer
 
 from benchmarks.search import surfaces, twists
-from tuner.job import Job
-from tuner.loop import optimise
-from tuner.replay.bench import replay_bench
-from tuner.replay.prober import ReplayedProber
-from tuner.replay.table import Table
+from tuner.replay.recorded import Table
+from tuner.replay.replaying import ReplayedProber, replay_bench
+from tuner.running.job import Job
+from tuner.running.loop import optimise
 from tuner.store.database import Database
 
 RECORDED = [

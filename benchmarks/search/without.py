@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from tuner.search.arrays import Floats
-from tuner.search.choosing import Choice, Price, confirm_measured, free
+from tuner.search.choosing import Choice, History, Price, confirm_measured, free
 from tuner.search.frontier import Frontier
 from tuner.search.gain.chooser import Gain
 from tuner.search.gain.costs import Costs
@@ -19,7 +19,6 @@ from tuner.search.gain.nearness import Near, jointly, singly
 from tuner.search.gain.outlook import Outlook
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.surrogate import Surrogate
-from tuner.search.history import History
 from tuner.search.observed import Observed
 from tuner.study.spec import ProbeSpec
 

@@ -7,7 +7,7 @@ in `tuner.trainers.base.Trainer`.
 import sys
 from pathlib import Path
 
-from tuner.probe.plan import ProbePlan, Slot
+from tuner.probe.probe_plan import ProbePlan, Slot
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.trainers.base import Trainer

@@ -11,7 +11,7 @@ from benchmarks.probes.kernels_page import page
 from benchmarks.probes.kernels_rows import COLUMNS, best_config, row, rows
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure, ProbeResult
-from tuner.trainers.reference.agent import AgentSettings, agent_settings
+from tuner.trainers.reference.launch_settings import AgentSettings, agent_settings
 
 AGENT = AgentSettings(hidden_layers=2, hidden_units=1024, update_epochs=5, batch_size=4)
 LAUNCHES = Launches(rollout=3000, update=100)

@@ -17,9 +17,9 @@ from benchmarks.probes.predecessor import main, rungs_from
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.study.space import DEFAULT, LADDER, VARIANT, Config, Parameter, Space
 from tuner.study.spec import ProbeSpec
-from tuner.testing.devices import load_recording
-from tuner.testing.replay import replay
-from tuner.trainers.mimickit.trainer import PROGRESS
+from tuner.testing.fake_devices import load_recording
+from tuner.testing.replays import replay
+from tuner.trainers.mimickit.mimickit_trainer import PROGRESS
 
 DATA = Path(__file__).parents[1] / "data"
 LIMITS = limited(ProbeSpec(warmup_iterations=2))

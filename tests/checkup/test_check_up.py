@@ -4,12 +4,11 @@ from pathlib import Path
 import pytest
 from tests_cli import study_file
 
-from tuner.checkup.check_up import check_devices, check_up
-from tuner.checkup.finding import Finding, Level
+from tuner.checkup.check_up import Finding, Severity, check_devices, check_up
 from tuner.devices.nvml import Nvml
-from tuner.study.environment import EnvironmentSpec
 from tuner.study.load import load
-from tuner.testing.nvml import FakeGpu, FakeNvml
+from tuner.study.spec import EnvironmentSpec
+from tuner.testing.fake_devices import FakeGpu, FakeNvml
 
 
 def findings(study: str, devices: str, folder: Path) -> Iterator[Finding]:
@@ -29,13 +28,13 @@ def test_everything_is_looked_at_without_a_gpu(tmp_path: Path) -> None:
     found = checked(str(study_file(tmp_path)), "cpu:2", tmp_path)
     assert subjects(found)[:4] == ["devices", "machine", "objective", "trainer"]
     assert subjects(found)[4:9] == ["imports", "command", "parameters", "storage", "disk"]
-    assert not [finding for finding in found if finding.level is Level.PROBLEM]
+    assert not [finding for finding in found if finding.level is Severity.PROBLEM]
 
 
 def test_one_problem_does_not_hide_the_others(tmp_path: Path) -> None:
     study = str(study_file(tmp_path, cases=["fly"], objective="utilisation"))
     found = checked(study, "0,97", tmp_path)
-    problems = [finding for finding in found if finding.level is Level.PROBLEM]
+    problems = [finding for finding in found if finding.level is Severity.PROBLEM]
     assert subjects(problems) == ["devices", "objective", "trainer"]
     assert "0,97" in problems[0].text
     assert "storage" in subjects(found)
@@ -56,5 +55,5 @@ def test_cards_are_looked_at_one_by_one_and_in_pairs() -> None:
     assert {f"{card} {what}" for card in cards for what in ("memory", "clocks")} <= set(subjects(found))
     assert [one.text for one in found if one.subject == "links"] == ["P2P over NVLink: every pair"]
     assert "NCCL" in subjects(found)
-    problems = [one for one in found if one.level is Level.PROBLEM]
+    problems = [one for one in found if one.level is Severity.PROBLEM]
     assert {one.subject for one in problems} == {f"{cards[1]} foreign process", f"{cards[1]} memory"}

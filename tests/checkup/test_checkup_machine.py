@@ -3,12 +3,19 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.checkup.finding import Finding, Level
-from tuner.checkup.machine import check_clocks, check_links, check_machine, check_nccl, check_occupancy
+from tuner.checkup.check_up import (
+    Finding,
+    Severity,
+    check_clocks,
+    check_links,
+    check_machine,
+    check_nccl,
+    check_occupancy,
+)
 from tuner.devices.cards import Clocks, Occupancy, Occupant
-from tuner.devices.topology import Link
-from tuner.probe.plan import Device
-from tuner.study.environment import EnvironmentSpec
+from tuner.devices.found import Link
+from tuner.probe.probe_plan import Device
+from tuner.study.spec import EnvironmentSpec
 
 CARD = Device(name="cuda:0", model="NVIDIA A", uuid="GPU-a", mem_total_mib=24_000.0)
 FREE = Occupancy(device=CARD, mem_used_mib=600.0, util_pct=0.0)
@@ -19,7 +26,7 @@ APART = Link(first=1, second=2, p2p=False, nvlink=False)
 UNKNOWN = Link(first=0, second=1, p2p=None, nvlink=None)
 
 
-def levels(findings: Iterable[Finding]) -> list[Level]:
+def levels(findings: Iterable[Finding]) -> list[Severity]:
     return [finding.level for finding in findings]
 
 
@@ -30,8 +37,8 @@ def test_cards_are_named_with_their_driver() -> None:
     assert machine.text == "EPYC, 2 core(s), 16 GiB of memory, Linux 6"
 
 
-@pytest.mark.parametrize(("ranks", "level"), [(2, Level.OK), (3, Level.WARNING)])
-def test_without_a_gpu_it_says_so_and_counts_cores(ranks: int, level: Level) -> None:
+@pytest.mark.parametrize(("ranks", "level"), [(2, Severity.OK), (3, Severity.WARNING)])
+def test_without_a_gpu_it_says_so_and_counts_cores(ranks: int, level: Severity) -> None:
     devices, _ = check_machine([Device(name=f"cpu:{rank}", model="EPYC") for rank in range(ranks)], FACTS)
     assert devices.level is level
     assert f"no GPU: {ranks} CPU rank(s) share 2 core(s)" in devices.text
@@ -41,7 +48,7 @@ def test_the_memory_of_a_free_card_is_reported() -> None:
     (memory,) = check_occupancy([FREE])
     assert (memory.subject, memory.level, memory.text) == (
         "cuda:0 (GPU-a) memory",
-        Level.OK,
+        Severity.OK,
         "23,400 of 24,000 MiB free",
     )
 
@@ -49,7 +56,7 @@ def test_the_memory_of_a_free_card_is_reported() -> None:
 def test_a_held_card_is_a_problem_that_names_the_process() -> None:
     held = replace(FREE, mem_used_mib=20_600.0, occupants=(Occupant(pid=4711, mem_mib=20_000.0),), util_pct=99.0)
     *problems, memory = check_occupancy([held])
-    assert levels(problems) == [Level.PROBLEM] * 3
+    assert levels(problems) == [Severity.PROBLEM] * 3
     assert "pid 4711 (20,000 MiB)" in problems[0].text
     assert "--devices" in problems[0].text
     assert memory.text == "3,400 of 24,000 MiB free"
@@ -58,23 +65,27 @@ def test_a_held_card_is_a_problem_that_names_the_process() -> None:
 def test_a_small_quiet_process_is_worth_a_warning() -> None:
     shared = replace(FREE, occupants=(Occupant(pid=10, mem_mib=300.0),))
     process, _ = check_occupancy([shared])
-    assert process.level is Level.WARNING
+    assert process.level is Severity.WARNING
     assert "pid 10 (300 MiB)" in process.text
 
 
 def test_memory_that_the_driver_does_not_report_is_a_warning() -> None:
-    assert levels(check_occupancy([replace(FREE, mem_used_mib=None)])) == [Level.WARNING]
+    assert levels(check_occupancy([replace(FREE, mem_used_mib=None)])) == [Severity.WARNING]
 
 
 @pytest.mark.parametrize(
     ("clocks", "level", "words"),
     [
-        (Clocks(device=CARD, sm_mhz=345, sm_max_mhz=1980, slowed_by=()), Level.OK, "345 of 1980 MHz"),
-        (Clocks(device=CARD, sm_mhz=900, sm_max_mhz=1980, slowed_by=("power limit",)), Level.WARNING, "by power limit"),
-        (Clocks(device=CARD), Level.OK, "does not report them"),
+        (Clocks(device=CARD, sm_mhz=345, sm_max_mhz=1980, slowed_by=()), Severity.OK, "345 of 1980 MHz"),
+        (
+            Clocks(device=CARD, sm_mhz=900, sm_max_mhz=1980, slowed_by=("power limit",)),
+            Severity.WARNING,
+            "by power limit",
+        ),
+        (Clocks(device=CARD), Severity.OK, "does not report them"),
     ],
 )
-def test_clocks_that_are_held_back_are_worth_a_warning(clocks: Clocks, level: Level, words: str) -> None:
+def test_clocks_that_are_held_back_are_worth_a_warning(clocks: Clocks, level: Severity, words: str) -> None:
     (finding,) = check_clocks([clocks])
     assert finding.level is level
     assert words in finding.text
@@ -82,12 +93,12 @@ def test_clocks_that_are_held_back_are_worth_a_warning(clocks: Clocks, level: Le
 
 def test_pairs_with_the_same_connection_are_reported_together() -> None:
     (alike,) = check_links([NVLINK, replace(NVLINK, second=2)])
-    assert (alike.level, alike.text) == (Level.OK, "P2P over NVLink: every pair")
+    assert (alike.level, alike.text) == (Severity.OK, "P2P over NVLink: every pair")
 
 
 def test_each_kind_of_link_is_reported_with_its_pairs() -> None:
     found = list(check_links([NVLINK, PCIE, APART]))
-    assert levels(found) == [Level.OK, Level.OK, Level.WARNING]
+    assert levels(found) == [Severity.OK, Severity.OK, Severity.WARNING]
     assert found[1].text == "P2P over PCIe: cuda:0-cuda:2"
     assert "cuda:1-cuda:2" in found[2].text
 
@@ -95,16 +106,16 @@ def test_each_kind_of_link_is_reported_with_its_pairs() -> None:
 @pytest.mark.parametrize(
     ("policy", "link", "level", "words"),
     [
-        ("auto", NVLINK, Level.OK, "nothing set: no pair"),
-        ("auto", UNKNOWN, Level.OK, "nothing set: no pair"),
-        ("auto", APART, Level.OK, "NCCL_P2P_DISABLE=1: cuda:1-cuda:2 without P2P"),
-        ("off", APART, Level.OK, "NCCL_P2P_DISABLE=1: the study says nccl_p2p: off"),
-        ("off", NVLINK, Level.WARNING, "auto suits these cards better"),
-        ("on", NVLINK, Level.OK, "nothing set: the study says nccl_p2p: on"),
-        ("on", APART, Level.WARNING, "auto suits these cards better"),
+        ("auto", NVLINK, Severity.OK, "nothing set: no pair"),
+        ("auto", UNKNOWN, Severity.OK, "nothing set: no pair"),
+        ("auto", APART, Severity.OK, "NCCL_P2P_DISABLE=1: cuda:1-cuda:2 without P2P"),
+        ("off", APART, Severity.OK, "NCCL_P2P_DISABLE=1: the study says nccl_p2p: off"),
+        ("off", NVLINK, Severity.WARNING, "auto suits these cards better"),
+        ("on", NVLINK, Severity.OK, "nothing set: the study says nccl_p2p: on"),
+        ("on", APART, Severity.WARNING, "auto suits these cards better"),
     ],
 )
-def test_nccl_settings_are_reported_with_the_reason(policy: str, link: Link, level: Level, words: str) -> None:
+def test_nccl_settings_are_reported_with_the_reason(policy: str, link: Link, level: Severity, words: str) -> None:
     (finding,) = check_nccl([link], EnvironmentSpec.model_validate({"nccl_p2p": policy}), {"PATH": "/bin"})
     assert finding.level is level
     assert words in finding.text

@@ -3,15 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from tuner.checkup.finding import Level
-from tuner.checkup.storage import check_room, check_storage
+from tuner.checkup.check_up import Severity, check_room, check_storage
 from tuner.errors import StoreError
 from tuner.store.database import Database
 
 
 def test_a_database_that_is_not_there_yet_is_left_so(tmp_path: Path) -> None:
     found = check_storage(f"sqlite:///{tmp_path / 'runs/demo/study.db'}")
-    assert (found.level, "will be created" in found.text) == (Level.OK, True)
+    assert (found.level, "will be created" in found.text) == (Severity.OK, True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -28,7 +27,7 @@ def test_an_empty_database_will_do(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_a_problem() -> None:
     found = check_storage("sqlite:////proc/self/study.db")
-    assert found.level is Level.PROBLEM
+    assert found.level is Severity.PROBLEM
     assert "/proc/self is not writable" in found.text
 
 
@@ -40,7 +39,7 @@ def test_what_writing_to_a_database_takes_is_looked_at(
     Database(url).close()
     monkeypatch.setattr("os.access", lambda place, mode: place != tmp_path / locked)
     found = check_storage(url)
-    assert (found.level, f"{tmp_path / locked} is not writable" in found.text) == (Level.PROBLEM, True)
+    assert (found.level, f"{tmp_path / locked} is not writable" in found.text) == (Severity.PROBLEM, True)
 
 
 def test_another_database_is_refused(tmp_path: Path) -> None:
@@ -59,10 +58,11 @@ def test_a_database_out_of_reach_is_refused_without_its_password(url: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("needed_gib", "wished_gib", "level"), [(0, 0, Level.OK), (0, 1e9, Level.WARNING), (1e8, 1e9, Level.PROBLEM)]
+    ("needed_gib", "wished_gib", "level"),
+    [(0, 0, Severity.OK), (0, 1e9, Severity.WARNING), (1e8, 1e9, Severity.PROBLEM)],
 )
 def test_free_space_is_reported_where_the_folder_will_be(
-    tmp_path: Path, needed_gib: float, wished_gib: float, level: Level
+    tmp_path: Path, needed_gib: float, wished_gib: float, level: Severity
 ) -> None:
     found = check_room("disk", tmp_path / "runs" / "demo", needed_gib=needed_gib, wished_gib=wished_gib)
     assert (found.subject, found.level) == ("disk", level)

@@ -2,11 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from tuner.checkup.finding import Finding, Level
-from tuner.checkup.trainer import check_imports, check_named_trainer, check_parameters
+from tuner.checkup.check_up import Finding, Severity, check_imports, check_named_trainer, check_parameters
 from tuner.errors import StudyError, TrainerError
 from tuner.study.spec import StudySpec
-from tuner.trainers.dependencies import Dependencies, Imported, Limit
+from tuner.trainers.base import Dependencies, Imported, Limit
 from tuner.trainers.registry import open_trainer
 
 WARP = Imported(module="warp", version="1.14.0")
@@ -34,31 +33,31 @@ def missing(module: str) -> Imported:
 
 def test_versions_are_reported_with_the_python_that_has_them() -> None:
     (found,) = check_imports(NEEDED, [NEWTON, Imported(module="scipy")])
-    assert (found.level, found.text) == (Level.OK, "/envs/mk/bin/python imports newton 1.0.0, scipy")
+    assert (found.level, found.text) == (Severity.OK, "/envs/mk/bin/python imports newton 1.0.0, scipy")
 
 
 def test_missing_modules_are_one_problem() -> None:
     _, found = check_imports(NEEDED, [NEWTON, missing("trimesh"), missing("scipy")])
-    assert found.level is Level.PROBLEM
+    assert found.level is Severity.PROBLEM
     assert found.text == "/envs/mk/bin/python lacks trimesh, scipy; install them there"
 
 
 def test_a_broken_module_is_a_problem_of_its_own() -> None:
     _, lacking, broken = check_imports(NEEDED, [missing("scipy"), Imported(module="warp", error="OSError: libz.so")])
-    assert (lacking.level, broken.level) == (Level.PROBLEM, Level.PROBLEM)
+    assert (lacking.level, broken.level) == (Severity.PROBLEM, Severity.PROBLEM)
     assert "cannot import warp: OSError: libz.so" in broken.text
 
 
 def test_a_warp_that_newton_does_not_work_with_is_a_problem() -> None:
     _, found = check_imports(NEEDED, [WARP, NEWTON])
-    assert found.level is Level.PROBLEM
+    assert found.level is Severity.PROBLEM
     assert "warp 1.14.0 does not work beside newton 1.0.0" in found.text
 
 
 def test_cases_are_counted_and_a_command_s_imports_are_not_known() -> None:
     cases, imports, _ = check_named_trainer(study())
     assert cases.text == "command: 1 of 2 case(s) selected"
-    assert (imports.level, "not known" in imports.text) == (Level.OK, True)
+    assert (imports.level, "not known" in imports.text) == (Severity.OK, True)
 
 
 def test_parameters_that_are_left_out_are_named_with_the_reason() -> None:
@@ -100,20 +99,20 @@ def test_a_parameter_that_no_config_reaches_is_left_out_with_the_reason() -> Non
 
 def test_a_command_that_takes_no_parameter_is_a_problem() -> None:
     *_, found = check_named_trainer(study(trainer=command("{python} train.py")))
-    assert found.level is Level.PROBLEM
+    assert found.level is Severity.PROBLEM
     assert found.text == "none is searched; num_envs left out: the command has no {num_envs} placeholder"
 
 
 @pytest.mark.parametrize("text", ["no-such-program {num_envs}", "./train.sh {num_envs}", "LR=1 python {num_envs}"])
 def test_a_program_that_is_not_there_is_a_problem(text: str) -> None:
     _, _, found, _ = check_named_trainer(study(trainer=command(text)))
-    assert (found.subject, found.level) == ("command", Level.PROBLEM)
+    assert (found.subject, found.level) == ("command", Severity.PROBLEM)
     assert f"there is no program {text.split(maxsplit=1)[0]!r}; no shell runs it" in found.text
 
 
 def test_an_override_for_no_case_is_a_warning() -> None:
     _, found, *_ = check_named_trainer(study(overrides=[{"match": {"cases": ["fly*"]}, "search": {"trials": 3}}]))
-    assert (found.level, found.text) == (Level.WARNING, "no case matches 'fly*'")
+    assert (found.level, found.text) == (Severity.WARNING, "no case matches 'fly*'")
 
 
 def test_values_that_the_trainer_cannot_use_are_raised_all_at_once_wherever_they_stand() -> None:
@@ -144,7 +143,7 @@ def test_a_command_that_heeds_no_devices_is_a_warning_where_there_are_several(
     text: str, ranks: int | None, warnings: list[str]
 ) -> None:
     found = check_named_trainer(study(trainer=command(text)), ranks)
-    assert [one.text for one in found if one.level is Level.WARNING] == warnings
+    assert [one.text for one in found if one.level is Severity.WARNING] == warnings
 
 
 @pytest.mark.parametrize(
@@ -162,7 +161,7 @@ def test_a_study_that_needs_samples_which_no_pattern_counts_has_a_problem(
 ) -> None:
     trainer = {"name": "command", "options": {"command": "python train.py {num_envs}", "progress": progress}}
     found = check_named_trainer(study(trainer=trainer, cases=["*"], **wants))
-    problems = [one.text for one in found if one.level is Level.PROBLEM]
+    problems = [one.text for one in found if one.level is Severity.PROBLEM]
     assert bool(problems) is is_found
     assert all("no pattern of `progress` has the group (?P<samples>…)" in text for text in problems)
 
@@ -174,4 +173,4 @@ def test_a_program_of_the_trainer_s_environment_is_found(tmp_path: Path) -> None
     trainer = command("torchwalk {num_envs}")
     assert "there is no program 'torchwalk'" in str([*check_named_trainer(study(trainer=trainer))])
     trainer["python"] = str(tmp_path / "python")
-    assert not [one for one in check_named_trainer(study(trainer=trainer)) if one.level is Level.PROBLEM]
+    assert not [one for one in check_named_trainer(study(trainer=trainer)) if one.level is Severity.PROBLEM]

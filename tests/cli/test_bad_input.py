@@ -14,7 +14,7 @@ from tests_cli import Tuner, study_file
 from tests_forks import Forks
 from tests_postgresql import GUARDED
 
-from tuner.kept.names import LEASE
+from tuner.kept.optuna_tables import LEASE
 from tuner.store.leases import Lease
 
 pytestmark = pytest.mark.usefixtures("tuner")
@@ -199,7 +199,7 @@ def test_a_full_disk_keeps_what_was_measured(tuner: Tuner, tmp_path: Path, monke
     study = study_file(tmp_path)
     assert tuner("optimize", "--study", study, "--n-trials", 1)[0] == 0
     with monkeypatch.context() as full:
-        full.setattr("tuner.probe.plan.Slot.console", Path("/dev/full"))
+        full.setattr("tuner.probe.probe_plan.Slot.console", Path("/dev/full"))
         refused(tuner("optimize", "--study", study, "--n-trials", 2), "No space left", "resume")
     end_of_its_process(tmp_path / "runs/demo/study.db")
     code, out, _ = tuner("optimize", "--study", study, "--n-trials", 2)

@@ -6,8 +6,8 @@ from io import StringIO
 from rich.console import Console
 from tests_summary import BEST, summary
 
-from tuner.cli.tables import fits, print_tables, summary_table
-from tuner.export.case import CaseSummary
+from tuner.cli.case_tables import fits, print_tables, summary_table
+from tuner.export.case_view import CaseSummary
 
 
 def test_a_best_with_several_measurements_says_so() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests_cli import Tuner, study_file
 
-from tuner.devices.cgroups import usable_cores
+from tuner.devices.cpu import usable_cores
 
 
 def test_optimize_resumes_and_then_has_nothing_left_to_do(tuner: Tuner, tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ from tests_docs import ROOT, of
 from tests_store import CRASH, ask, case_study, ok, opened, stored, tell
 
 from benchmarks.diagnosis.studies import HEALTHY, STARVED, add
-from tuner.diagnosis.cause import Kind
-from tuner.diagnosis.diagnose import diagnose
-from tuner.diagnosis.record import End, Known, Setup
-from tuner.export.database import connect
+from tuner.diagnosis.diagnosing import diagnose
+from tuner.diagnosis.study_times import Known, Setup, TrialEnd
+from tuner.diagnosis.waits import Kind
+from tuner.export.reader import connect
 from tuner.probe.result import DeviceSummary
 from tuner.search.verdict import State, Verdict
 
@@ -57,10 +57,10 @@ def test_a_starved_study_leads_to_its_causes_in_order(url: str) -> None:
         connect(url), "starved", Setup(**{name: Known(value=fact, source="") for name, fact in told.items()})
     )
     assert {end: one.trials for end, one in found.facts.ended.items()} == {
-        End.COMPLETE: 8,
-        End.PRUNED: 173,
-        End.FAILED: 15,
-        End.INTERRUPTED: 0,
+        TrialEnd.COMPLETE: 8,
+        TrialEnd.PRUNED: 173,
+        TrialEnd.FAILED: 15,
+        TrialEnd.INTERRUPTED: 0,
     }
     assert found.facts.running == 4
     running, training = found.facts.running_at_once, found.facts.training_at_once
@@ -131,9 +131,9 @@ def test_plain_optuna_code_is_read_as_far_as_it_leaves_traces(tmp_path: Path) ->
     workers = [known for trial in study.trials if (known := trial.params["dataloader_num_workers"]) >= 0]
     assert 0 < len(workers) < 20  # with -1 the trainer takes a number of its own
     assert setup.loader_workers == Known(value=pytest.approx(fmean(workers)), source="database")
-    pruned = found.facts.ended[End.PRUNED].trials
+    pruned = found.facts.ended[TrialEnd.PRUNED].trials
     assert 0 < pruned < 20
-    assert found.facts.ended[End.COMPLETE].trials == 20 - pruned
+    assert found.facts.ended[TrialEnd.COMPLETE].trials == 20 - pruned
 
 
 def test_a_study_of_ours_says_more_of_itself(tuner: Tuner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,12 +22,12 @@ from tuner.cli.hints import (
     written,
 )
 from tuner.cli.options import RUNS
-from tuner.export.case import ConfigRow
-from tuner.job import Job
-from tuner.loop import optimise
-from tuner.outcome import CaseOutcome, Ending
+from tuner.export.case_view import ConfigRow
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure
+from tuner.running.events import CaseOutcome, Ending
+from tuner.running.job import Job
+from tuner.running.loop import optimise
 from tuner.study.cases import Case
 
 

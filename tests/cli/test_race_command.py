@@ -5,8 +5,7 @@ from pathlib import Path
 from tests_cli import Tuner, study_file
 from tests_racing import searched
 
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
+from tuner.export.reader import StudyReader, connect
 
 
 def begun(folder: Path) -> Path:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests_cli import Tuner, run_in, study_file
 
-from tuner.outcome import Ending
+from tuner.running.events import Ending
 
 LADDER = {"num_envs": {"ladder": [8, 12, 16]}}
 

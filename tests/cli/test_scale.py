@@ -12,8 +12,8 @@ from tests_scaling import point, results
 from tuner.cli.scale_tables import show_comparison, show_scaling
 from tuner.scaling.comparing import Machine, lines
 from tuner.scaling.results import read, write
-from tuner.scaling.rows import table
-from tuner.scaling.words import short
+from tuner.scaling.scaling_table import table
+from tuner.scaling.sentences import short
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from tests_summary import BEST, summary
 
-from tuner.cli.whole import of_all
-from tuner.outcome import CaseOutcome, Ending
+from tuner.cli.hints import of_all
+from tuner.running.events import CaseOutcome, Ending
 from tuner.study.cases import Case
 
 CASES = [Case(name="amp_walk"), Case(name="amp_run"), Case(name="add_walk")]

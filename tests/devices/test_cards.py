@@ -4,8 +4,8 @@ import pytest
 from tuner.devices.cards import Cards, Clocks, Occupancy, Occupant
 from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError
-from tuner.probe.plan import Device
-from tuner.testing.nvml import FakeGpu, FakeNvml
+from tuner.probe.probe_plan import Device
+from tuner.testing.fake_devices import FakeGpu, FakeNvml
 
 
 def opened(*gpus: FakeGpu) -> Cards:

@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tuner.devices.cgroups import usable_cores, usable_memory
+from tuner.devices.cpu import usable_cores, usable_memory
 
 LEGACY = "4:memory:/job\n3:cpu,cpuacct:{}\n0::/\n"
 UNIFIED = "0::{}\n"

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.devices.cores import share_cores
+from tuner.devices.cards import share_cores
 
 CORES = st.frozensets(st.integers(0, 15))
 

@@ -3,12 +3,11 @@ from functools import partial
 
 import pytest
 
-from tuner.devices.base import MOST_RANKS_PER_CORE, describe_machine, device_variables, open_devices, part_of
-from tuner.devices.cgroups import usable_cores
+from tuner.devices.cpu import usable_cores
+from tuner.devices.found import MOST_RANKS_PER_CORE, describe_machine, device_variables, open_devices, part_of
 from tuner.devices.nvml import Nvml
 from tuner.errors import DeviceError
-from tuner.testing.contracts import check_device_source
-from tuner.testing.nvml import FakeGpu, FakeNvml
+from tuner.testing.fake_devices import FakeGpu, FakeNvml, check_device_source
 
 DRIVER_NOT_LOADED = 9
 

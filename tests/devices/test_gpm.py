@@ -4,9 +4,8 @@ import math
 import pynvml
 import pytest
 
-from tuner.devices.gpm import GpmMeans, GpmReader, has_gpm
-from tuner.devices.nvml import Nvml, NvmlSource
-from tuner.testing.nvml import FakeGpu, FakeNvml
+from tuner.devices.nvml import GpmMeans, GpmReader, Nvml, NvmlSource, has_gpm
+from tuner.testing.fake_devices import FakeGpu, FakeNvml
 
 SM, OCCUPANCY, TENSOR, DRAM = (
     pynvml.NVML_GPM_METRIC_SM_UTIL,

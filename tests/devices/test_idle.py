@@ -9,17 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.devices.base import device_variables, open_devices
-from tuner.devices.cards import Cards, Occupancy, Occupant
-from tuner.devices.idle import IDLE_UTIL_PCT, SLACK_MIB, TOLERATED_SHARE, obstacles, wait_until_idle
+from tuner.devices.cards import (
+    IDLE_UTIL_PCT,
+    SLACK_MIB,
+    TOLERATED_SHARE,
+    Cards,
+    Occupancy,
+    Occupant,
+    obstacles,
+    wait_until_idle,
+)
+from tuner.devices.found import device_variables, open_devices
 from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError, DeviceLostError
-from tuner.probe.clock import MonotonicClock
 from tuner.probe.kinds import FailureKind
-from tuner.probe.plan import Device
+from tuner.probe.probe_plan import Device
+from tuner.probe.protocols import MonotonicClock
 from tuner.probe.result import Failure
-from tuner.testing.clock import FakeClock
-from tuner.testing.nvml import FakeGpu, FakeNvml
+from tuner.testing.fake_devices import FakeGpu, FakeNvml
+from tuner.testing.replays import FakeClock
 
 TOTAL_MIB = 100_000.0
 FREE = Occupancy(

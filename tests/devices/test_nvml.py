@@ -7,8 +7,7 @@ import pytest
 
 from tuner.devices.nvml import NoDriverError, Nvml, NvmlSource
 from tuner.errors import DeviceError, DeviceLostError
-from tuner.testing.contracts import check_device_source
-from tuner.testing.nvml import FakeGpu, FakeNvml
+from tuner.testing.fake_devices import FakeGpu, FakeNvml, check_device_source
 
 
 def two_cards() -> tuple[FakeGpu, FakeGpu]:

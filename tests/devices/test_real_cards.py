@@ -7,15 +7,14 @@ import sys
 import pynvml
 import pytest
 
-from tuner.devices.base import describe_machine, device_variables, open_devices
+from tuner.devices.found import describe_machine, device_variables, links, nccl_variables, open_devices
 from tuner.devices.nvml import Nvml
-from tuner.devices.topology import links, nccl_variables
-from tuner.testing.contracts import check_device_source
+from tuner.testing.fake_devices import check_device_source
 
 pytestmark = pytest.mark.gpu
 
 OURS = """
-from tuner.devices.base import open_devices
+from tuner.devices.found import open_devices
 print(*(device.uuid for device in open_devices("auto").devices if device.is_gpu))
 """
 CUDAS = """

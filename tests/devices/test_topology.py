@@ -1,9 +1,9 @@
 import pytest
 
+from tuner.devices.found import Link, links, nccl_variables
 from tuner.devices.nvml import Nvml, NvmlSource
-from tuner.devices.topology import Link, links, nccl_variables
-from tuner.probe.plan import Device
-from tuner.testing.nvml import FakeGpu, FakeNvml
+from tuner.probe.probe_plan import Device
+from tuner.testing.fake_devices import FakeGpu, FakeNvml
 
 WITHOUT = {"NCCL_P2P_DISABLE": "1"}
 

@@ -7,20 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.diagnosis.cause import Cause, Kind, Way
-from tuner.diagnosis.causes import causes
-from tuner.diagnosis.facts import gather
-from tuner.diagnosis.record import End, Known, Setup, StudyRecord, TrialTimes
+from tuner.diagnosis.study_times import Known, Setup, StudyRecord, TrialEnd, TrialTimes, gather
+from tuner.diagnosis.waits import IdleCause, Kind, Way, causes
 
 
 def found(
-    *trials: tuple[End, float, float | None],
+    *trials: tuple[TrialEnd, float, float | None],
     at_once: int = 4,
     ours: bool = False,
     sessions: bool = False,
     hours_left: float | None = None,
     **setup: Any,
-) -> list[Cause]:
+) -> list[IdleCause]:
     """Return the causes of a study of such trials: their end, seconds and start-up."""
     free_s, times = [0.0] * at_once, []
     for end, took_s, startup_s in trials:
@@ -32,12 +30,12 @@ def found(
     return causes(gather(record), record.trials, hours_left)
 
 
-def kinds(causes: list[Cause]) -> list[Kind]:
+def kinds(causes: list[IdleCause]) -> list[Kind]:
     return [one.kind for one in causes]
 
 
-LONG = [(End.COMPLETE, 1000.0, 20.0)] * 40
-PRUNED = [(End.PRUNED, 75.0, 45.0)] * 80
+LONG = [(TrialEnd.COMPLETE, 1000.0, 20.0)] * 40
+PRUNED = [(TrialEnd.PRUNED, 75.0, 45.0)] * 80
 MEMORY: dict[str, Any] = {"memory_used_gib": 12.0, "gpu_memory_gib": 24.0}
 
 
@@ -46,7 +44,7 @@ def test_long_trials_show_no_cause() -> None:
 
 
 def test_pruning_with_start_up() -> None:
-    (cause,) = found(*PRUNED, *[(End.COMPLETE, 645.0, 45.0)] * 4)
+    (cause,) = found(*PRUNED, *[(TrialEnd.COMPLETE, 645.0, 45.0)] * 4)
     # 84 start-ups of 45 s are 3,780 s of 80 x 75 + 4 x 645 = 8,580 s; with 45 + 180 s for each pruned one, of 20,580 s
     assert cause.kind is Kind.PRUNING
     assert cause.factor == pytest.approx((1 - 3780 / 20580) / (1 - 3780 / 8580))
@@ -56,11 +54,11 @@ def test_pruning_with_start_up() -> None:
 
 
 def test_pruning_without_a_known_start_up_is_not_judged() -> None:
-    assert found(*[(End.PRUNED, 75.0, None)] * 80) == []
+    assert found(*[(TrialEnd.PRUNED, 75.0, None)] * 80) == []
 
 
 def test_a_trial_need_not_train_longer_than_a_complete_one() -> None:
-    (cause, *_) = found(*PRUNED, *[(End.COMPLETE, 105.0, 45.0)] * 4)
+    (cause, *_) = found(*PRUNED, *[(TrialEnd.COMPLETE, 105.0, 45.0)] * 4)
     assert "train for at least 1 min 00 s" in cause.change
 
 
@@ -101,21 +99,21 @@ def test_a_probe_of_ours_has_its_gpus_for_itself() -> None:
 
 
 def test_failed_trials_that_take_much_time() -> None:
-    (cause,) = found(*LONG, *[(End.FAILED, 1000.0, 20.0)] * 10)
+    (cause,) = found(*LONG, *[(TrialEnd.FAILED, 1000.0, 20.0)] * 10)
     assert (cause.kind, cause.factor) == (Kind.FAILURES, pytest.approx(50 / 40))
 
 
 def test_long_start_ups_of_complete_trials() -> None:
-    (cause,) = found(*[(End.COMPLETE, 100.0, 40.0)] * 10)
+    (cause,) = found(*[(TrialEnd.COMPLETE, 100.0, 40.0)] * 10)
     assert (cause.kind, cause.factor) == (Kind.STARTUP, pytest.approx(100 / 60))
-    (ours,) = found(*[(End.COMPLETE, 100.0, 40.0)] * 10, ours=True)
+    (ours,) = found(*[(TrialEnd.COMPLETE, 100.0, 40.0)] * 10, ours=True)
     assert "docs/sessions.md" in ours.change
-    (in_sessions,) = found(*[(End.COMPLETE, 100.0, 40.0)] * 10, ours=True, sessions=True)
+    (in_sessions,) = found(*[(TrialEnd.COMPLETE, 100.0, 40.0)] * 10, ours=True, sessions=True)
     assert (in_sessions.kind, "each session" in in_sessions.change) == (Kind.STARTUP, True)
 
 
 def test_gpus_with_little_to_do_are_a_cause_where_nothing_else_tells_why() -> None:
-    (cause,) = found(*[(End.COMPLETE, 1000.0, 100.0)] * 10, ours=True, duty_pct=18.0)
+    (cause,) = found(*[(TrialEnd.COMPLETE, 1000.0, 100.0)] * 10, ours=True, duty_pct=18.0)
     assert (cause.kind, cause.way) == (Kind.IDLE, Way.ANEW)
     assert cause.gain == pytest.approx(5.0)
     assert "20% busy" in cause.why
@@ -123,7 +121,7 @@ def test_gpus_with_little_to_do_are_a_cause_where_nothing_else_tells_why() -> No
     assert found(*LONG, duty_pct=60.0) == []
 
 
-STARTS = [(End.COMPLETE, 3600.0, 1800.0)] * 10
+STARTS = [(TrialEnd.COMPLETE, 3600.0, 1800.0)] * 10
 
 
 @pytest.mark.parametrize(
@@ -144,7 +142,7 @@ STARTS = [(End.COMPLETE, 3600.0, 1800.0)] * 10
     ],
 )
 def test_a_study_that_runs_is_stopped_where_that_gains_more_than_it_costs(
-    trials: list[tuple[End, float, float | None]], setup: dict[str, Any], hours_left: float, way: Way, says: str
+    trials: list[tuple[TrialEnd, float, float | None]], setup: dict[str, Any], hours_left: float, way: Way, says: str
 ) -> None:
     (cause,) = found(*trials, hours_left=hours_left, **setup)
     assert (cause.way, bool(cause.undo)) == (way, True)
@@ -161,7 +159,7 @@ def test_no_change_gains_more_than_the_gpus_have_room_for() -> None:
 
 
 def test_trials_without_times_show_nothing() -> None:
-    trials = tuple(TrialTimes(end=end, startup_s=45.0) for end in End)
+    trials = tuple(TrialTimes(end=end, startup_s=45.0) for end in TrialEnd)
     record = StudyRecord(study="mine", trials=trials)
     facts = gather(record)
     assert (facts.trial_s, facts.running_at_once, facts.startup_share) == (0.0, None, None)
@@ -169,7 +167,9 @@ def test_trials_without_times_show_nothing() -> None:
 
 
 TRIALS = st.lists(
-    st.tuples(st.sampled_from(End), st.floats(0.0, 5000.0), st.none() | st.floats(0.0, 500.0)), min_size=1, max_size=20
+    st.tuples(st.sampled_from(TrialEnd), st.floats(0.0, 5000.0), st.none() | st.floats(0.0, 500.0)),
+    min_size=1,
+    max_size=20,
 )
 SETUPS = st.fixed_dictionaries(
     {},
@@ -186,7 +186,7 @@ SETUPS = st.fixed_dictionaries(
 
 @given(TRIALS, SETUPS, st.integers(1, 8))
 def test_the_causes_of_any_study_are_worth_while_and_in_order(
-    trials: list[tuple[End, float, float | None]], setup: dict[str, Any], at_once: int
+    trials: list[tuple[TrialEnd, float, float | None]], setup: dict[str, Any], at_once: int
 ) -> None:
     listed = found(*trials, at_once=at_once, **setup)
     most = 100 / setup["duty_pct"] + 1e-9 if "duty_pct" in setup else math.inf

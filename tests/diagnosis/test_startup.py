@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.diagnosis.record import End, Known, Setup, StudyRecord, TrialTimes
-from tuner.diagnosis.startup import estimate, with_startups
+from tuner.diagnosis.study_times import Known, Setup, StudyRecord, TrialEnd, TrialTimes, estimate, with_startups
 
 
 def trial(took_s: float, reports: int, startup_s: float | None = None) -> TrialTimes:
-    return TrialTimes(end=End.COMPLETE, began_s=100.0, ended_s=100.0 + took_s, reports=reports, startup_s=startup_s)
+    return TrialTimes(
+        end=TrialEnd.COMPLETE, began_s=100.0, ended_s=100.0 + took_s, reports=reports, startup_s=startup_s
+    )
 
 
 def study(*trials: TrialTimes, startup_s: float | None = None, is_ours: bool = False) -> StudyRecord:
@@ -62,4 +63,4 @@ def test_a_trial_that_ends_during_its_start_up_never_trains() -> None:
     short, long = trial(10.0, 0, startup_s=45.0), trial(60.0, 1, startup_s=45.0)
     assert (short.starting_s, short.training) == (10.0, None)
     assert (long.starting_s, long.training) == (45.0, (145.0, 160.0))
-    assert TrialTimes(end=End.FAILED, began_s=5.0).took_s == 0.0
+    assert TrialTimes(end=TrialEnd.FAILED, began_s=5.0).took_s == 0.0

@@ -1,6 +1,6 @@
 import pytest
 
-from tuner.drafting.asking import ask_searches
+from tuner.drafting.searches import ask_searches
 from tuner.errors import StudyError
 
 

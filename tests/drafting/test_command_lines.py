@@ -2,7 +2,7 @@ import shlex
 
 import pytest
 
-from tuner.drafting.commands import ranks, script, settings, template, variables
+from tuner.drafting.command_lines import ranks, script, settings, template, variables
 
 
 @pytest.mark.parametrize(

@@ -10,18 +10,17 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from tuner.drafting.draft import Used, draft, environment, imported, narrowed, study_name, used
-from tuner.drafting.progress import Found, find_progress
+from tuner.drafting.progress_found import Found, find_progress
 from tuner.drafting.watching import Watched
 from tuner.drafting.writing import preset_text, study_text
 from tuner.errors import StudyError
-from tuner.probe.lines import LineSplitter
-from tuner.probe.plan import Device, ProgressFile
-from tuner.probe.protocols import Line
+from tuner.probe.output import LineSplitter
+from tuner.probe.probe_plan import Device, ProgressFile
+from tuner.probe.protocols import OutputLine
 from tuner.probe.result import DeviceSample, Progress
 from tuner.study.spec import StudySpec
-from tuner.trainers.parameters import split_parameters
 from tuner.trainers.presets import PRESETS
-from tuner.trainers.registry import open_trainer
+from tuner.trainers.registry import open_trainer, split_parameters
 
 DATA = Path(__file__).parents[1] / "data/progress"
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -31,7 +30,7 @@ STEPS = tuple(Progress(iteration=number, t_s=float(number)) for number in range(
 
 def watched(file: str, likely: tuple[str, ...], samples: tuple[DeviceSample, ...] = ()) -> Watched:
     texts = LineSplitter().feed((DATA / file).read_bytes())
-    found = find_progress([Line(t_s=0.1 * place, text=text) for place, text in enumerate(texts)], likely)
+    found = find_progress([OutputLine(t_s=0.1 * place, text=text) for place, text in enumerate(texts)], likely)
     assert found is not None
     return Watched(found=found, samples=samples, seconds=30.0)
 
@@ -93,7 +92,7 @@ def test_lines_of_an_unknown_form_give_patterns() -> None:
 def text_of(command: str, *lines: str, ranks: int = 1) -> str:
     """Return the study file for a command that prints these lines, one a second."""
     drafted = draft(shlex.split(command), devices=f"cpu:{ranks}")
-    found = find_progress([Line(t_s=float(place), text=text) for place, text in enumerate(lines)])
+    found = find_progress([OutputLine(t_s=float(place), text=text) for place, text in enumerate(lines)])
     assert found is not None
     devices = [Device(name=f"cpu:{rank}", model="a CPU") for rank in range(ranks)]
     uses = [Used(device=device, util_pct=51.0, mem_peak_mib=300.0, worked=True) for device in devices]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.drafting.files import WrittenProgress, elsewhere
-from tuner.testing.clock import FakeClock
+from tuner.drafting.progress_found import WrittenProgress, elsewhere
+from tuner.testing.replays import FakeClock
 
 CSV = "epoch,step,loss\n" + "".join(f"{n // 3},{n * 50},0.{n}\n" for n in range(6))
 JSONL = "".join(f'{{"timestamp": {n}.5, "step": {n}, "samples_seen": {64 * n}, "lr": 0.1}}\n' for n in range(1, 5))

@@ -3,18 +3,18 @@ from pathlib import Path
 
 import pytest
 
-from tuner.drafting.progress import Found, find_patterns, find_progress
-from tuner.probe.lines import LineSplitter
-from tuner.probe.protocols import Line
+from tuner.drafting.progress_found import Found, find_patterns, find_progress
+from tuner.probe.output import LineSplitter
+from tuner.probe.protocols import OutputLine
 
 DATA = Path(__file__).parents[1] / "data"
 
 
-def lines(*texts: str, every_s: float = 0.5) -> list[Line]:
-    return [Line(t_s=place * every_s, text=text) for place, text in enumerate(texts)]
+def lines(*texts: str, every_s: float = 0.5) -> list[OutputLine]:
+    return [OutputLine(t_s=place * every_s, text=text) for place, text in enumerate(texts)]
 
 
-def recorded(file: str) -> list[Line]:
+def recorded(file: str) -> list[OutputLine]:
     return lines(*LineSplitter().feed((DATA / file).read_bytes()))
 
 
@@ -292,7 +292,7 @@ def test_a_list_that_is_printed_at_once_is_no_progress() -> None:
 
 def test_reports_of_the_trainer_itself_come_first() -> None:
     told = [
-        Line(t_s=float(n), text=json.dumps({"iteration": n, "samples": 8 * n, "t_s": n}), stream="progress")
+        OutputLine(t_s=float(n), text=json.dumps({"iteration": n, "samples": 8 * n, "t_s": n}), stream="progress")
         for n in range(4)
     ]
     found = find_progress([*recorded("progress/sb3.log"), *told])
@@ -318,7 +318,7 @@ def test_lines_that_begin_a_preset_are_waited_for() -> None:
 
 
 def test_the_length_of_an_iteration_leaves_out_the_first() -> None:
-    steps = [Line(t_s=t_s, text=f"step {n}") for n, t_s in enumerate([30.0, 40.0, 42.0, 44.0])]
+    steps = [OutputLine(t_s=t_s, text=f"step {n}") for n, t_s in enumerate([30.0, 40.0, 42.0, 44.0])]
     found = find_progress(steps)
     assert found is not None
     assert found.iteration_s == 2.0

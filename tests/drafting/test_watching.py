@@ -7,12 +7,11 @@ import pytest
 
 from tuner.drafting.watching import Watched, watch
 from tuner.errors import TrainerError
-from tuner.probe.plan import Device
-from tuner.probe.protocols import Line
+from tuner.probe.probe_plan import Device
+from tuner.probe.protocols import OutputLine
 from tuner.study.spec import ProbeSpec
-from tuner.testing.clock import FakeClock
-from tuner.testing.devices import Recording, ReplayedSource
-from tuner.testing.trainer import ReplayedRecorder, ScriptedTrainer, scripted_plan
+from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
+from tuner.testing.replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
 CPU = Device(name="cpu:0", model="a CPU")
 TRACEBACK = (
@@ -22,20 +21,22 @@ TRACEBACK = (
 )
 
 
-def steps(count: int, every_s: float = 1.0) -> list[Line]:
-    return [Line(t_s=10 + place * every_s, text=f"step {place} loss 0.{place}") for place in range(count)]
+def steps(count: int, every_s: float = 1.0) -> list[OutputLine]:
+    return [OutputLine(t_s=10 + place * every_s, text=f"step {place} loss 0.{place}") for place in range(count)]
 
 
 class World:
     """A scripted command, and a watch over it."""
 
-    def __init__(self, folder: Path, lines: list[Line], *, exit_at_s: float | None = None, exit_code: int = 0) -> None:
+    def __init__(
+        self, folder: Path, lines: list[OutputLine], *, exit_at_s: float | None = None, exit_code: int = 0
+    ) -> None:
         self.clock = FakeClock()
         self.trainer = ScriptedTrainer(self.clock, lines, exit_at_s=exit_at_s, exit_code=exit_code)
         self.plan = scripted_plan(folder, [CPU], ProbeSpec())
 
     def watch(self, limit_s: float = 60.0) -> Watched:
-        silent = Recording(devices=(CPU,), samples=(), marks_s=(), total_s=0.0, exit_code=0)
+        silent = RecordedProbe(devices=(CPU,), samples=(), marks_s=(), total_s=0.0, exit_code=0)
         recorder = ReplayedRecorder(ReplayedSource(silent), [], self.clock)
         return watch(self.plan, launch=self.trainer, recorder=recorder, clock=self.clock, limit_s=limit_s)
 
@@ -89,7 +90,7 @@ def test_a_command_that_ends_well_after_some_iterations_is_understood(tmp_path: 
 def test_a_command_that_ends_at_once_is_named(
     tmp_path: Path, lines: tuple[str, ...], exit_code: int, words: list[str]
 ) -> None:
-    printed = [Line(t_s=1.0, text=text) for text in lines]
+    printed = [OutputLine(t_s=1.0, text=text) for text in lines]
     said = World(tmp_path, printed, exit_at_s=3.0, exit_code=exit_code).complaint()
     assert all(word in said for word in words), said
 
@@ -99,13 +100,13 @@ def test_a_command_that_ends_at_once_is_named(
     [
         ([], ["printed nothing in 1 min 00 s", "--seconds 300", "report()"]),
         (
-            [Line(t_s=float(n), text="still waiting") for n in range(50)],
+            [OutputLine(t_s=float(n), text="still waiting") for n in range(50)],
             ["nothing in 50 line(s)", "still waiting", "--preset"],
         ),
     ],
 )
 def test_a_command_that_goes_on_without_progress_is_ended_and_named(
-    tmp_path: Path, lines: list[Line], words: list[str]
+    tmp_path: Path, lines: list[OutputLine], words: list[str]
 ) -> None:
     said = World(tmp_path, lines).complaint()
     assert all(word in said for word in words), said
@@ -113,7 +114,7 @@ def test_a_command_that_goes_on_without_progress_is_ended_and_named(
 
 def test_of_a_flood_of_long_lines_only_the_last_are_kept_and_each_in_part(tmp_path: Path) -> None:
     text = "word " * 3000
-    said = World(tmp_path, [Line(t_s=0.0005 * number, text=text) for number in range(3000)]).complaint(2.0)
+    said = World(tmp_path, [OutputLine(t_s=0.0005 * number, text=text) for number in range(3000)]).complaint(2.0)
     kept = re.search(r"nothing in (\d+) line\(s\) of 2\.\d s", said)
     assert kept
     assert 100 < int(kept[1]) <= 500
@@ -137,5 +138,5 @@ def test_a_file_of_progress_in_another_folder_is_named_with_the_next_step(tmp_pa
 
 
 def test_a_failure_after_some_iterations_is_a_failure(tmp_path: Path) -> None:
-    printed = [*steps(4), *(Line(t_s=14.0, text=text) for text in TRACEBACK)]
+    printed = [*steps(4), *(OutputLine(t_s=14.0, text=text) for text in TRACEBACK)]
     assert "ValueError: no such robot" in World(tmp_path, printed, exit_at_s=14.5, exit_code=1).complaint()

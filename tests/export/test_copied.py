@@ -12,15 +12,13 @@ from optuna.distributions import CategoricalDistribution
 from optuna_dashboard import get_note, save_note
 
 from tuner.errors import OutputError
-from tuner.export.copied import ARTIFACTS, DATABASE, PLOT, copy_study
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
-from tuner.kept.names import CALIBRATES
-from tuner.probe.marks import Mark
-from tuner.probe.plan import Device
+from tuner.export.dashboard_copy import ARTIFACTS, DATABASE, PLOT, copy_study
+from tuner.export.reader import StudyReader, connect
+from tuner.kept.optuna_tables import CALIBRATES
+from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample
 from tuner.probe.series import FILE, write_series
-from tuner.probe.window import Window
+from tuner.probe.window import Mark, Window
 from tuner.study.space import PATIENCE
 
 if TYPE_CHECKING:

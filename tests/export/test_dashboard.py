@@ -15,14 +15,13 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tuner.errors import StoreError
-from tuner.export.dashboard import DashboardError, serve
-from tuner.export.served import READ_ONLY, WRITABLE, Artifacts, guarded, refusal
-from tuner.probe.port import reserved_port
+from tuner.export.served import READ_ONLY, WRITABLE, Artifacts, DashboardError, guarded, refusal, serve
+from tuner.probe.process import reserved_port
 
 if TYPE_CHECKING:
     from conftest import FilledDatabase
 
-SERVE = "import sys; from tuner.export.dashboard import serve; serve(sys.argv[1], int(sys.argv[2]))"
+SERVE = "import sys; from tuner.export.served import serve; serve(sys.argv[1], int(sys.argv[2]))"
 
 
 def test_the_dashboard_shows_the_studies_until_interrupted(database: "FilledDatabase") -> None:

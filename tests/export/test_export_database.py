@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import StoreError
-from tuner.export.database import connect
+from tuner.export.reader import connect
 
 
 def test_an_unreachable_server_is_named_without_its_password() -> None:

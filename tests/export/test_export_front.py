@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 from optuna import Study
 from tests_filled import frame
 
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
+from tuner.export.reader import StudyReader, connect
 from tuner.export.tables import best_by_case, pareto
 
 if TYPE_CHECKING:

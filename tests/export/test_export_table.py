@@ -9,12 +9,10 @@ import pytest
 from tests_table import SPACE, MadeUp, recorded, study
 
 from tuner.errors import StoreError
-from tuner.export.database import connect
-from tuner.export.header import Circumstances, Header
-from tuner.export.query import StudyReader
-from tuner.export.table import columns, export_tables
+from tuner.export.reader import StudyReader, connect
+from tuner.export.recorded_table import Circumstances, Header, columns, export_tables
 from tuner.probe.metrics import METRICS
-from tuner.probe.plan import Device
+from tuner.probe.probe_plan import Device
 from tuner.study.spec import ParameterSpec, ProbeSpec
 
 if TYPE_CHECKING:

@@ -4,15 +4,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.kept.case import encode as encode_case
-from tuner.kept.case import kept_case
-from tuner.kept.names import CASE, PROBE
-from tuner.kept.probe import encode
+from tuner.kept.case_record import encode as encode_case
+from tuner.kept.case_record import kept_case
+from tuner.kept.optuna_tables import CASE, PROBE
+from tuner.kept.trial import encode
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import measured
 from tuner.probe.result import DeviceSummary, Failure, unlaunched
 from tuner.search.verdict import judge
-from tuner.store.records import kept_probe
+from tuner.store.ending import kept_probe
 from tuner.study.cases import Case
 
 if TYPE_CHECKING:

@@ -5,10 +5,9 @@ import optuna
 import pytest
 
 from tuner.errors import StoreError
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
-from tuner.kept.names import PROBE
-from tuner.kept.probe import KeptProbe
+from tuner.export.reader import StudyReader, connect
+from tuner.kept.optuna_tables import PROBE
+from tuner.kept.trial import KeptProbe
 from tuner.search.standing import Standing
 
 if TYPE_CHECKING:

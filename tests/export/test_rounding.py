@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.export.rounding import rounded
+from tuner.export.tables import rounded
 
 NAMES = st.sampled_from(["total_s", "samples_per_s", "min_avg_util", "max_power", "max_mem", "energy_j", "reward"])
 NUMBERS = st.floats(min_value=-1e9, max_value=1e9)

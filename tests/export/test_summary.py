@@ -5,12 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.export.bound import Bound, Profile
-from tuner.export.case import CaseSummary, CaseView, ConfigRow
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
-from tuner.kept.case import KeptCase
-from tuner.kept.probe import KeptProbe
-from tuner.kept.trial import KeptTrial
+from tuner.export.case_view import CaseSummary, CaseView, ConfigRow
+from tuner.export.reader import StudyReader, connect
+from tuner.kept.case_record import KeptCase
+from tuner.kept.trial import KeptProbe, KeptTrial
 from tuner.study.space import Config
 
 if TYPE_CHECKING:

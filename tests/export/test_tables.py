@@ -4,10 +4,8 @@ from typing import TYPE_CHECKING
 
 from tests_filled import frame
 
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
-from tuner.export.tables import all_trials, best_by_case, case_manifest, method_summary
-from tuner.export.tsv import PIECE_ROWS, Sheet, tsv
+from tuner.export.reader import StudyReader, connect
+from tuner.export.tables import PIECE_ROWS, Sheet, all_trials, best_by_case, case_manifest, method_summary, tsv
 from tuner.study.launch import launch_digest
 
 if TYPE_CHECKING:

@@ -20,19 +20,19 @@ from typer.testing import CliRunner
 from tuner.cli.main import app
 from tuner.errors import StoreError
 from tuner.export.write import export_study
-from tuner.job import Job
-from tuner.loop import optimise
-from tuner.outcome import Ending
-from tuner.probe.plan import ProbePlan
+from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
-from tuner.probe.stop import Stop
-from tuner.replay.bench import TableSource
-from tuner.replay.table import Table
+from tuner.replay.recorded import Table
+from tuner.replay.replaying import TableSource
+from tuner.running.events import Ending
+from tuner.running.job import Job
+from tuner.running.loop import optimise
+from tuner.running.workbench import Workbench
 from tuner.store.database import Database
 from tuner.study.cases import select
 from tuner.study.load import load
 from tuner.trainers.registry import open_trainer
-from tuner.workbench import Workbench
 
 REAL = ROOT / "benchmarks/results/pi_plus_auto_two_h200"
 REPLAYED = ROOT / "tests/data/databases/before_kept"

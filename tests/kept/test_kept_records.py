@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.kept import case, probe, race
-from tuner.kept.case import KeptCase
-from tuner.kept.probe import KeptProbe
+from tuner.kept import case_record, race_run, trial
+from tuner.kept.case_record import KeptCase
 from tuner.kept.storable import MOST, MOST_CHARACTERS, UNREADABLE, read_json, storable
+from tuner.kept.trial import KeptProbe
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.study.cases import Case
@@ -48,8 +48,8 @@ CASE = KeptCase(
 
 @given(PROBES)
 def test_a_probe_comes_back_as_it_was(kept: KeptProbe) -> None:
-    document = json.dumps(probe.encode(kept), allow_nan=False)
-    assert probe.decode_json(document) == probe.decode(json.loads(document)) == kept
+    document = json.dumps(trial.encode(kept), allow_nan=False)
+    assert trial.decode_json(document) == trial.decode(json.loads(document)) == kept
 
 
 def test_a_probe_keeps_every_field_of_its_result_but_the_score() -> None:
@@ -58,52 +58,54 @@ def test_a_probe_keeps_every_field_of_its_result_but_the_score() -> None:
 
 def test_a_number_that_is_not_finite_is_kept_as_unknown() -> None:
     kept = KeptProbe(total_s=float("nan"), metrics={"energy_j": float("inf"), "window_s": 2.0})
-    assert probe.decode(probe.encode(kept)) == KeptProbe(metrics={"energy_j": None, "window_s": 2.0})
+    assert trial.decode(trial.encode(kept)) == KeptProbe(metrics={"energy_j": None, "window_s": 2.0})
 
 
 @pytest.mark.parametrize("odd", ["NaN", "-Infinity", "1e999", "1e-999", "9" * 30, str(MOST), str(MOST - 1), "1e308"])
 def test_a_number_in_a_text_is_read_as_it_is_kept(odd: str) -> None:
     document = f'{{"samples_per_s": {odd}, "metrics": {{"energy_j": {odd}}}, "status": "ok"}}'
-    known = probe.decode_json(document)
-    assert known == probe.decode(read_json(document))
+    known = trial.decode_json(document)
+    assert known == trial.decode(read_json(document))
     assert known
     assert (known.samples_per_s is None) == (odd not in {"1e-999", "1e308", str(MOST - 1)})
 
 
 def test_a_field_of_another_version_is_left_out() -> None:
-    assert probe.decode({"status": "ok", "invented_later": [1]}) == KeptProbe(status="ok")
+    assert trial.decode({"status": "ok", "invented_later": [1]}) == KeptProbe(status="ok")
 
 
 @pytest.mark.parametrize("damaged", [None, "ok", [], {"total_s": "long"}, {"devices": [{}]}, {"metrics": 5}])
 def test_a_damaged_probe_is_none(damaged: object) -> None:
-    assert probe.decode(damaged) is None
-    assert probe.decode_json(json.dumps(damaged)) is None
+    assert trial.decode(damaged) is None
+    assert trial.decode_json(json.dumps(damaged)) is None
 
 
 @pytest.mark.parametrize("document", [None, "", "{", '{"status": "ok'])
 def test_a_text_that_is_cut_off_is_none(document: str | None) -> None:
-    assert probe.decode_json(document) is None
-    assert case.decode_json(document) is None
+    assert trial.decode_json(document) is None
+    assert case_record.decode_json(document) is None
 
 
 @pytest.mark.parametrize("recording", [None, {"machine": {"cpu": "one"}}])
 def test_a_case_comes_back_as_it_was(recording: dict[str, object] | None) -> None:
     kept = replace(CASE, recording=recording)
-    document = json.dumps(case.encode(kept))
-    assert case.decode_json(document) == case.decode(json.loads(document)) == kept
+    document = json.dumps(case_record.encode(kept))
+    assert case_record.decode_json(document) == case_record.decode(json.loads(document)) == kept
 
 
 @pytest.mark.parametrize("damaged", [None, 5, {"devices": 2}, {"defaults": [1]}, {"agent_config": 3}, {"files": 1}])
 def test_a_damaged_case_is_none(damaged: object) -> None:
-    assert case.decode(damaged) is None
+    assert case_record.decode(damaged) is None
 
 
 def test_a_case_of_an_older_record_has_the_usual_files_and_its_name_says_what_it_is_like() -> None:
-    older = case.decode({"case": "amp_walk", "method": "amp", "agent_config": "ppo.yaml"})
+    older = case_record.decode({"case": "amp_walk", "method": "amp", "agent_config": "ppo.yaml"})
     assert older is not None
     assert older.files == {"agent_config": "ppo.yaml", "env_config": "", "engine_config": ""}
-    assert case.known_case("amp_walk", older) == case.known_case("amp_walk", None) == Case(name="amp_walk")
-    assert case.known_case("Walk-v0", CASE) == Case(name="Walk-v0", method="walk", robot=("walker",))
+    assert (
+        case_record.known_case("amp_walk", older) == case_record.known_case("amp_walk", None) == Case(name="amp_walk")
+    )
+    assert case_record.known_case("Walk-v0", CASE) == Case(name="Walk-v0", method="walk", robot=("walker",))
 
 
 RUN = {"config": {"num_envs": 8}, "seed": 0, "seconds": 60.0, "curve": [[1.0, -5.0], [2.0, 7.0]]}
@@ -114,10 +116,10 @@ RUN = {"config": {"num_envs": 8}, "seed": 0, "seconds": 60.0, "curve": [[1.0, -5
     [{"seconds": 1e300}, {"seconds": "long"}, {"curve": [[1.0, 1e308]]}, {"curve": [[1.0]]}, {"config": 5}],
 )
 def test_a_damaged_run_of_a_race_is_none(damaged: dict[str, object]) -> None:
-    known = race.decode_json(json.dumps(RUN))
+    known = race_run.decode_json(json.dumps(RUN))
     assert known
     assert known.curve == ((1.0, -5.0), (2.0, 7.0))
-    assert race.decode_json(json.dumps(RUN | damaged)) is None
+    assert race_run.decode_json(json.dumps(RUN | damaged)) is None
 
 
 def test_what_no_database_can_store_is_replaced() -> None:

@@ -4,9 +4,19 @@ from typing import Any
 
 import pytest
 
-from tuner.kept.names import COST, ERROR, FAILURE, INELIGIBLE, INELIGIBLE_BEFORE, MEASURED_ON, MEMORY, PROBE, RAN, WARM
-from tuner.kept.probe import KeptProbe
-from tuner.kept.trial import FAIL, MEMORY_SHARE, RUN_S, RUNNING, START_S, attributes, read
+from tuner.kept.optuna_tables import (
+    COST,
+    ERROR,
+    FAILURE,
+    INELIGIBLE,
+    INELIGIBLE_BEFORE,
+    MEASURED_ON,
+    MEMORY,
+    PROBE,
+    RAN,
+    WARM,
+)
+from tuner.kept.trial import FAIL, MEMORY_SHARE, RUN_S, RUNNING, START_S, KeptProbe, attributes, read
 
 RECORD = {"status": "ok", "warm": True, "ready_s": 30.0, "total_s": 70.0, "host": {"devices": "GPU-a"}}
 TOOK = {START_S: 30.0, RUN_S: 40.0, MEMORY_SHARE: 0.25}

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.probe.causes import SURVIVED_S, Causes
+from tuner.probe.evidence import SURVIVED_S, RootCauses
 from tuner.probe.kinds import FailureKind
-from tuner.probe.plan import LinePatterns
+from tuner.probe.probe_plan import LinePatterns
 from tuner.probe.result import Failure
-from tuner.testing.replay import replay
+from tuner.testing.replays import replay
 
 LOGS = Path(__file__).parents[1] / "data/failures"
 ITERATIONS = LinePatterns(patterns=(r"^iteration (?P<iteration>\d+)$",))
@@ -48,7 +48,7 @@ def test_a_launcher_does_not_hide_what_its_torch_lacks() -> None:
 
 
 def root(*lines: str, apart_s: float = 1.0) -> str | None:
-    causes = Causes()
+    causes = RootCauses()
     for place, line in enumerate(lines):
         causes.feed(line, place * apart_s)
     return causes.root and causes.root.text

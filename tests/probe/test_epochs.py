@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.probe.plan import LinePatterns
-from tuner.probe.protocols import Line
-from tuner.probe.reader import ProgressReader
+from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.progress_reader import ProgressReader
+from tuner.probe.protocols import OutputLine
 from tuner.trainers.presets import PRESETS
 
 PLAIN = r"step (?P<iteration>\d+)"
@@ -18,7 +18,7 @@ BAR = r"(?P<iteration>\d+)/\d+"
 
 def counted(pattern: str, lines: Iterable[tuple[float, str]]) -> list[int]:
     reader = ProgressReader(LinePatterns(patterns=(pattern,)), 0.0)
-    found = [reader.feed(Line(t_s=t_s, text=text)) for t_s, text in lines]
+    found = [reader.feed(OutputLine(t_s=t_s, text=text)) for t_s, text in lines]
     return [report.iteration for report in found if report]
 
 

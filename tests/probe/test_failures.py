@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.probe.evidence import Evidence
-from tuner.probe.failures import End, classify
+from tuner.probe.failing import ProbeEnd, classify
 from tuner.probe.kinds import BREACH, FailureKind
-from tuner.probe.plan import LinePatterns
-from tuner.probe.protocols import Line
-from tuner.probe.reader import ProgressReader
+from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.progress_reader import ProgressReader
+from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Failure
 from tuner.probe.watch import Watch
 from tuner.study.spec import ProbeSpec
@@ -25,7 +25,7 @@ GRACE_S = ProbeSpec().grace_seconds
 def named(
     *told: Mapping[str, object],
     lines: Sequence[str] = (),
-    end: End = End.FATAL,
+    end: ProbeEnd = ProbeEnd.FATAL,
     exit_code: int = 0,
     measured: bool = False,
     seen: int = 0,
@@ -68,9 +68,9 @@ def test_without_a_kind_the_rules_judge_the_report(kind: object) -> None:
     assert failure.overshoot_mib == 2048.0
 
 
-@pytest.mark.parametrize("end", [End.FATAL, End.EXITED, End.HANG, End.OUT_OF_TIME])
+@pytest.mark.parametrize("end", [ProbeEnd.FATAL, ProbeEnd.EXITED, ProbeEnd.HANG, ProbeEnd.OUT_OF_TIME])
 @pytest.mark.parametrize("measured", [False, True])
-def test_what_no_rule_knows_is_a_crash_in_the_trainer_s_own_words(end: End, measured: bool) -> None:
+def test_what_no_rule_knows_is_a_crash_in_the_trainer_s_own_words(end: ProbeEnd, measured: bool) -> None:
     told = {"detail": "Traceback:\nValueError: it exploded\n"}
     failure = named(told, lines=["KeyError: 'before'"], end=end, measured=measured)
     assert (failure.kind, failure.detail) == (FailureKind.CRASH, "ValueError: it exploded")
@@ -85,10 +85,10 @@ def test_any_report_is_a_failure(record: dict[str, object]) -> None:
     assert named(record).detail
 
 
-def over_s(*lines: tuple[float, str], progress: bool) -> tuple[End, float]:
+def over_s(*lines: tuple[float, str], progress: bool) -> tuple[ProbeEnd, float]:
     """Return when a watch of these lines or records ends the probe, and why."""
     watch = Watch(ProbeSpec(), ProgressReader(LinePatterns(), 0.0), 1)
-    waiting = [Line(t_s=t_s, text=text, stream="progress" if progress else "console") for t_s, text in lines]
+    waiting = [OutputLine(t_s=t_s, text=text, stream="progress" if progress else "console") for t_s, text in lines]
     for tick in range(10_000):
         now_s = tick / 10
         due = [line for line in waiting if line.t_s <= now_s]
@@ -101,26 +101,28 @@ def over_s(*lines: tuple[float, str], progress: bool) -> tuple[End, float]:
 
 def test_a_reported_failure_ends_the_probe_after_the_grace_time() -> None:
     failed = json.dumps({"type": "failed", "detail": "x"})
-    assert over_s((10.0, failed), progress=True) == (End.FATAL, pytest.approx(10.0 + GRACE_S))
+    assert over_s((10.0, failed), progress=True) == (ProbeEnd.FATAL, pytest.approx(10.0 + GRACE_S))
 
 
 def test_a_breach_ends_the_probe_when_nothing_follows() -> None:
-    assert over_s((10.0, f"{BREACH}x"), progress=False) == (End.FATAL, pytest.approx(10.0 + 3 * GRACE_S))
+    assert over_s((10.0, f"{BREACH}x"), progress=False) == (ProbeEnd.FATAL, pytest.approx(10.0 + 3 * GRACE_S))
 
 
 def test_breaches_that_follow_each_other_end_the_probe_while_they_go_on() -> None:
     breaches = [(10.0 + second, f"{BREACH}x") for second in range(1000)]
-    assert over_s(*breaches, progress=False) == (End.FATAL, pytest.approx(10.0 + 2 * GRACE_S))
+    assert over_s(*breaches, progress=False) == (ProbeEnd.FATAL, pytest.approx(10.0 + 2 * GRACE_S))
 
 
 @pytest.mark.parametrize(
     ("end", "over", "enough"),
     [
-        (End.EXITED, "the trainer ended with exit code 0,", FailureKind.NO_READING),
-        (End.OUT_OF_TIME, "the time limit came", FailureKind.TOO_SLOW),
+        (ProbeEnd.EXITED, "the trainer ended with exit code 0,", FailureKind.NO_READING),
+        (ProbeEnd.OUT_OF_TIME, "the time limit came", FailureKind.TOO_SLOW),
     ],
 )
-def test_a_probe_whose_progress_is_not_understood_shows_what_it_said(end: End, over: str, enough: FailureKind) -> None:
+def test_a_probe_whose_progress_is_not_understood_shows_what_it_said(
+    end: ProbeEnd, over: str, enough: FailureKind
+) -> None:
     assert named(lines=["step 1", "step 2"], end=end).detail == (
         f"{over} before an iteration was seen; the last line: step 2"
     )
@@ -133,12 +135,12 @@ def test_a_probe_whose_progress_is_not_understood_shows_what_it_said(end: End, o
 @pytest.mark.parametrize(
     ("end", "over", "slow"),
     [
-        (End.EXITED, "the trainer ended with exit code 0; it", ""),
-        (End.OUT_OF_TIME, "the trainer", "; its start may be slow"),
-        (End.HANG, "the trainer", "; its start may be slow"),
+        (ProbeEnd.EXITED, "the trainer ended with exit code 0; it", ""),
+        (ProbeEnd.OUT_OF_TIME, "the trainer", "; its start may be slow"),
+        (ProbeEnd.HANG, "the trainer", "; its start may be slow"),
     ],
 )
-def test_a_trainer_that_says_nothing_is_pointed_to_report(end: End, over: str, slow: str) -> None:
+def test_a_trainer_that_says_nothing_is_pointed_to_report(end: ProbeEnd, over: str, slow: str) -> None:
     failure = named(end=end, silent=True)
     assert (failure.kind, failure.rule) == (FailureKind.NO_PROGRESS, "silent")
     assert failure.detail.partition(", as")[0] == f"{over} printed nothing and nothing called report(){slow}"
@@ -146,12 +148,12 @@ def test_a_trainer_that_says_nothing_is_pointed_to_report(end: End, over: str, s
 
 
 def test_a_trainer_that_dies_without_a_word_has_crashed() -> None:
-    failure = named(end=End.EXITED, exit_code=3, silent=True)
+    failure = named(end=ProbeEnd.EXITED, exit_code=3, silent=True)
     assert (failure.kind, failure.detail) == (FailureKind.CRASH, "exit code 3: no output")
 
 
 def test_a_hang_shows_what_was_said_last() -> None:
-    assert named(lines=["iter 2"], end=End.HANG, seen=2).detail == "no new iteration; the last line: iter 2"
+    assert named(lines=["iter 2"], end=ProbeEnd.HANG, seen=2).detail == "no new iteration; the last line: iter 2"
 
 
 LONG = "9" * 5000

@@ -8,7 +8,7 @@ import pytest
 from tests.support.tests_faulty.scenarios import SCENARIOS
 from tests.support.tests_faulty.strikes import STRIKES
 from tests.support.tests_faulty.suite import probe
-from tuner.probe.console import Bounds
+from tuner.probe.output import Bounds
 
 SHOWN_ELSEWHERE = [
     *("killed_guard", "stopped_guard", "stopped_rank", "odd_sizes", "old_lines", "slow_first_iterations", "own_counts"),

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from tuner.probe.guard import NAMED_EVERY_S, SLOW_S, Descendants, descendants, end_all, named
-from tuner.testing.clock import FakeClock
+from tuner.testing.replays import FakeClock
 
 GRACE_S = 3.0
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tuner.probe.causes import Causes
-from tuner.probe.last_words import last_words
+from tuner.probe.evidence import RootCauses, last_words
 
 TRACEBACK = """\
 [rank1]: Traceback (most recent call last):
@@ -17,7 +16,7 @@ STATEMENT = "AssertionError in experience_buffer.py, line 112: assert(n <= self.
 
 
 def words_of(lines: list[str]) -> str:
-    causes = Causes()
+    causes = RootCauses()
     for line in lines:
         causes.feed(line)
     return last_words(causes, lines)

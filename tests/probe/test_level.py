@@ -10,10 +10,10 @@ import pytest
 from tests_probe import DEVICES, PATTERN, iterations, probe
 
 from tuner.probe.kinds import FailureKind
-from tuner.probe.level import change_point, last_level, student_tail
-from tuner.probe.plan import LinePatterns
+from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.protocols import Answer, Go
 from tuner.probe.result import DeviceSample, ProbeResult
-from tuner.probe.stop import Answer, Go
+from tuner.probe.steady import change_point, last_level, student_tail
 from tuner.search.verdict import settled
 from tuner.study.spec import ProbeSpec
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.probe.lines import MAX_LINE_BYTES, LineSplitter
-from tuner.probe.plan import LinePatterns
-from tuner.probe.protocols import Line
-from tuner.probe.reader import ProgressReader
+from tuner.probe.output import MAX_LINE_BYTES, LineSplitter
+from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.progress_reader import ProgressReader
+from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Score, Thin
 
 ROWS = LinePatterns(patterns=(r"Iteration \| (?P<iteration>\S+)", r"Samples \| (?P<samples>\S+)"))
@@ -16,10 +16,12 @@ ROWS = LinePatterns(patterns=(r"Iteration \| (?P<iteration>\S+)", r"Samples \| (
 
 def test_a_return_is_read_beside_the_marks_and_may_be_negative() -> None:
     reader = ProgressReader(LinePatterns(patterns=(r"it (?P<iteration>\d+)", r"return (?P<return>\S+)")), 0.0)
-    found = [reader.feed(Line(t_s=float(t), text=text)) for t, text in enumerate(["it 1", "return -2.5", "return no"])]
+    found = [
+        reader.feed(OutputLine(t_s=float(t), text=text)) for t, text in enumerate(["it 1", "return -2.5", "return no"])
+    ]
     assert [bool(one) for one in found] == [True, False, False]
     assert reader.score == Score(1.0, -2.5)
-    reader.feed(Line(t_s=4.0, text="return 1.2K"))
+    reader.feed(OutputLine(t_s=4.0, text="return 1.2K"))
     assert reader.score == Score(4.0, 1200.0)
 
 
@@ -27,8 +29,8 @@ def test_a_return_is_read_beside_the_marks_and_may_be_negative() -> None:
 @pytest.mark.parametrize("group", [r"(?P<return>\S+)", r"\[?(?P<return>-?[\d.e+-]+)"])
 def test_a_return_that_is_no_usable_number_takes_the_place_of_an_older_one(printed: str, group: str) -> None:
     reader = ProgressReader(LinePatterns(patterns=(r"it (?P<iteration>\d+)", f"return {group}")), 0.0)
-    reader.feed(Line(t_s=1.0, text="return 50"))
-    reader.feed(Line(t_s=2.0, text=f"return {printed}"))
+    reader.feed(OutputLine(t_s=1.0, text="return 50"))
+    reader.feed(OutputLine(t_s=2.0, text=f"return {printed}"))
     assert reader.score
     assert reader.score.t_s == 2.0
     assert math.isnan(reader.score.value)
@@ -38,7 +40,7 @@ def test_the_first_rank_reports_the_score() -> None:
     reader = ProgressReader(LinePatterns(), 0.0)
     for rank, score in enumerate([3.5, 9.0]):
         told = {"type": "iteration", "iteration": 0, "rank": rank, "score": score}
-        reader.feed(Line(t_s=1.0, text=json.dumps(told), stream="progress"))
+        reader.feed(OutputLine(t_s=1.0, text=json.dumps(told), stream="progress"))
     assert reader.score == Score(1.0, 3.5)
 
 
@@ -98,7 +100,7 @@ def test_what_ends_a_line_that_is_too_long_is_kept() -> None:
 
 
 def marks(reader: ProgressReader, *texts: str) -> list[tuple[int, int | None]]:
-    found = (reader.feed(Line(t_s=1.0, text=text)) for text in texts)
+    found = (reader.feed(OutputLine(t_s=1.0, text=text)) for text in texts)
     return [(mark.iteration, mark.samples) for mark in found if mark]
 
 
@@ -117,8 +119,8 @@ def test_progress_that_goes_backwards_is_no_mark() -> None:
     assert marks(ProgressReader(ROWS, 0.0), *texts) == [(5, 1)]
 
 
-def record(**fields: object) -> Line:
-    return Line(t_s=9.0, text=json.dumps(fields), stream="progress")
+def record(**fields: object) -> OutputLine:
+    return OutputLine(t_s=9.0, text=json.dumps(fields), stream="progress")
 
 
 def test_a_record_is_a_mark_at_its_own_time() -> None:
@@ -155,7 +157,7 @@ def test_a_count_that_falls_is_unknown() -> None:
     ids=range(10),
 )
 def test_garbage_in_the_progress_file_is_no_mark(text: str) -> None:
-    assert ProgressReader(LinePatterns(), 0.0).feed(Line(t_s=0.0, text=text, stream="progress")) is None
+    assert ProgressReader(LinePatterns(), 0.0).feed(OutputLine(t_s=0.0, text=text, stream="progress")) is None
 
 
 def test_ranks_count_for_themselves() -> None:
@@ -178,7 +180,7 @@ def test_ranks_count_for_themselves() -> None:
 def test_what_is_thin_lies_in_its_iteration(told: dict[str, float], thin: Thin | None) -> None:
     reader = ProgressReader(LinePatterns(), origin_s=100.0)
     messages = [{"iteration": 0, "t_s": 101.0}, {"iteration": 1, "t_s": 106.0, **told}]
-    lines = [Line(t_s=7.0, text=json.dumps(message), stream="progress") for message in messages]
+    lines = [OutputLine(t_s=7.0, text=json.dumps(message), stream="progress") for message in messages]
     assert [mark.thin for mark in map(reader.feed, lines) if mark] == [None, thin]
 
 
@@ -249,7 +251,7 @@ def test_a_line_that_repeats_its_samples_is_no_other_iteration() -> None:
 
 def test_ranks_count_their_own_lines() -> None:
     reader = counted(r"rank (?P<rank>\d) is done")
-    found = [reader.feed(Line(t_s=1.0, text=f"rank {rank} is done")) for rank in (0, 1, 1, 0)]
+    found = [reader.feed(OutputLine(t_s=1.0, text=f"rank {rank} is done")) for rank in (0, 1, 1, 0)]
     assert [(one.rank, one.iteration) for one in found if one] == [(0, 1), (1, 1), (1, 2), (0, 2)]
 
 
@@ -257,7 +259,7 @@ def test_ranks_count_their_own_lines() -> None:
     ("printed", "speed"), [("1234", 1234), ("3,012.5", 3012.5), ("1.2e4", 12_000), ("12.8K", 12_800)]
 )
 def test_a_printed_speed_is_read_as_people_print_it(printed: str, speed: float) -> None:
-    found = counted(r"SPS: (?P<samples_per_s>\S+)").feed(Line(t_s=1.0, text=f"SPS: {printed}"))
+    found = counted(r"SPS: (?P<samples_per_s>\S+)").feed(OutputLine(t_s=1.0, text=f"SPS: {printed}"))
     assert found is not None
     assert (found.iteration, found.samples_per_s) == (1, speed)
 

@@ -8,17 +8,15 @@ from pathlib import Path
 import pytest
 
 from tuner.probe.evidence import Evidence
-from tuner.probe.failures import End, classify
+from tuner.probe.failing import ProbeEnd, classify
 from tuner.probe.kinds import FailureKind
-from tuner.probe.plan import Device, LinePatterns, ProgressFile
-from tuner.probe.protocols import Line
+from tuner.probe.probe_plan import Device, LinePatterns, ProgressFile
+from tuner.probe.protocols import OutputLine, never
 from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
-from tuner.probe.stop import never
 from tuner.study.spec import ProbeSpec
-from tuner.testing.clock import FakeClock
-from tuner.testing.devices import Recording, ReplayedSource
-from tuner.testing.trainer import ReplayedRecorder, ScriptedTrainer, scripted_plan
+from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
+from tuner.testing.replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
 DEVICES = tuple(Device(name=f"cuda:{index}", model="x") for index in range(2))
 PATTERN = LinePatterns(patterns=(r"it (?P<iteration>\S+)",))
@@ -26,19 +24,19 @@ OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 TRACEBACK = "Traceback (most recent call last):"
 
 
-def said(t_s: float, text: str) -> Line:
-    return Line(t_s=t_s, text=text)
+def said(t_s: float, text: str) -> OutputLine:
+    return OutputLine(t_s=t_s, text=text)
 
 
-def marked(times_s: Sequence[float]) -> list[Line]:
+def marked(times_s: Sequence[float]) -> list[OutputLine]:
     """Return lines in which rank 0 reports for all ranks."""
     return [said(t_s, f"it {number}") for number, t_s in enumerate(times_s)]
 
 
-def reported(rank: int, times_s: Sequence[float], first: int = 0) -> list[Line]:
+def reported(rank: int, times_s: Sequence[float], first: int = 0) -> list[OutputLine]:
     """Return lines in which a rank reports only for itself."""
     return [
-        Line(
+        OutputLine(
             t_s=t_s, text=json.dumps({"iteration": first + number, "rank": rank, "samples": number}), stream="progress"
         )
         for number, t_s in enumerate(times_s)
@@ -50,10 +48,10 @@ def every(step_s: float, count: int, start_s: float = 30.0) -> list[float]:
 
 
 def probe(
-    lines: Sequence[Line], *, exit_at_s: float | None = None, file: ProgressFile | None = None, **limits: float
+    lines: Sequence[OutputLine], *, exit_at_s: float | None = None, file: ProgressFile | None = None, **limits: float
 ) -> ProbeResult:
     clock = FakeClock()
-    recording = Recording(devices=DEVICES, samples=(), marks_s=(), total_s=0.0, exit_code=0)
+    recording = RecordedProbe(devices=DEVICES, samples=(), marks_s=(), total_s=0.0, exit_code=0)
     return run(
         replace(scripted_plan(Path("out"), DEVICES, ProbeSpec.model_validate(limits), PATTERN), progress_file=file),
         launch=ScriptedTrainer(clock, lines, exit_at_s=exit_at_s),
@@ -174,7 +172,7 @@ def test_a_killed_rank_is_named_by_the_signal_or_by_the_memory_it_lacked() -> No
     evidence.feed("[tuner] process 7 was killed by SIGKILL", 1.0)
     evidence.feed("[rank0]: torch.distributed.DistBackendError: NCCL error", 2.0)
     for oom_kills, expected in ((0, FailureKind.CRASH), (1, FailureKind.HOST_OOM)):
-        failure = classify(evidence, End.FATAL, exit_code=None, missing=(), measured=True, oom_kills=oom_kills)
+        failure = classify(evidence, ProbeEnd.FATAL, exit_code=None, missing=(), measured=True, oom_kills=oom_kills)
         assert failure is not None
         assert failure.kind is expected
 
@@ -182,7 +180,7 @@ def test_a_killed_rank_is_named_by_the_signal_or_by_the_memory_it_lacked() -> No
 def test_a_kill_elsewhere_on_the_host_is_not_taken_for_ours() -> None:
     evidence = Evidence()
     evidence.feed(OOM, 1.0)
-    failure = classify(evidence, End.EXITED, exit_code=1, missing=(), measured=False, oom_kills=3)
+    failure = classify(evidence, ProbeEnd.EXITED, exit_code=1, missing=(), measured=False, oom_kills=3)
     assert failure is not None
     assert failure.kind is FailureKind.GPU_OOM
 
@@ -191,7 +189,7 @@ def test_an_abort_after_a_collective_s_time_out_is_nccl() -> None:
     evidence = Evidence()
     evidence.feed("[rank0]:[E1121] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)", 1.0)
     evidence.feed("[tuner] process 7 was killed by SIGABRT", 2.0)
-    failure = classify(evidence, End.FATAL, exit_code=None, missing=(), measured=False, oom_kills=0)
+    failure = classify(evidence, ProbeEnd.FATAL, exit_code=None, missing=(), measured=False, oom_kills=0)
     assert failure is not None
     assert failure.kind is FailureKind.NCCL
 
@@ -199,10 +197,10 @@ def test_an_abort_after_a_collective_s_time_out_is_nccl() -> None:
 EVENTS = ProgressFile(folder=Path("out"), pattern="events.*", format="tensorboard", columns={"iteration": "step"})
 
 
-def rows(seen_s: float, times_s: Sequence[float], first: int) -> list[Line]:
+def rows(seen_s: float, times_s: Sequence[float], first: int) -> list[OutputLine]:
     """Rows that appear together, each with its own time."""
     texts = [json.dumps({"iteration": first + number, "t_s": t_s}) for number, t_s in enumerate(times_s)]
-    return [Line(t_s=seen_s, text=text, stream="progress") for text in texts]
+    return [OutputLine(t_s=seen_s, text=text, stream="progress") for text in texts]
 
 
 def test_rows_that_appear_long_after_their_iterations_are_no_hang() -> None:
@@ -217,9 +215,9 @@ def test_a_trainer_whose_file_grows_no_more_hangs_in_the_end() -> None:
     assert (kind(result), result.total_s) == (FailureKind.HANG, pytest.approx(40.0 + 120.0, abs=0.2))
 
 
-def unread(detail: str, *, missing: bool) -> Line:
+def unread(detail: str, *, missing: bool) -> OutputLine:
     text = json.dumps({"type": "unread", "detail": f"progress_file m.csv: {detail}", "missing": missing})
-    return Line(t_s=1.0, text=text, stream="progress")
+    return OutputLine(t_s=1.0, text=text, stream="progress")
 
 
 @pytest.mark.parametrize(("missing", "wrong"), [(False, FailureKind.NO_PROGRESS), (True, FailureKind.TOO_SLOW)])
@@ -239,8 +237,8 @@ def test_what_a_file_lacked_at_first_does_not_matter_once_it_has_rows() -> None:
     assert probe([unread("it has not appeared", missing=True), *marked(every(3.0, 8))], file=EVENTS).ok
 
 
-def backlog(t_s: float, detail: str | None = "m.csv grows faster than it is read") -> Line:
-    return Line(t_s=t_s, text=json.dumps({"type": "backlog", "detail": detail}), stream="progress")
+def backlog(t_s: float, detail: str | None = "m.csv grows faster than it is read") -> OutputLine:
+    return OutputLine(t_s=t_s, text=json.dumps({"type": "backlog", "detail": detail}), stream="progress")
 
 
 @pytest.mark.parametrize("first", [0, 3], ids=["from the start", "later"])

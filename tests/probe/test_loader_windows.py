@@ -7,12 +7,11 @@ from statistics import fmean
 import pytest
 from tests_probe import probe
 
-from tuner.probe.marks import counted, marks
-from tuner.probe.plan import LinePatterns
-from tuner.probe.protocols import Line
-from tuner.probe.reader import ProgressReader
-from tuner.probe.summary import Measure, rate
-from tuner.probe.window import find_window
+from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.progress_reader import ProgressReader
+from tuner.probe.protocols import OutputLine
+from tuner.probe.summaries import Estimate, rate
+from tuner.probe.window import counted, find_window, marks
 from tuner.study.space import Config
 from tuner.trainers.command import loader_queue
 
@@ -50,12 +49,12 @@ def truth(seed: int) -> float:
     return BATCH * len(spans) * (EPOCH - 1 - QUEUE) / sum(spans)
 
 
-def told(seed: int) -> Measure:
+def told(seed: int) -> Estimate:
     """Return what a probe tells that ends once its error is below 3 %, or after two minutes."""
     patterns = LinePatterns(patterns=(BAR,), samples_per_iteration=BATCH)
-    reader, progress, found = ProgressReader(patterns, 0.0), [], Measure()
+    reader, progress, found = ProgressReader(patterns, 0.0), [], Estimate()
     for place, t_s in enumerate(batches(seed, count=3 * EPOCH)):
-        progress.append(reader.feed(Line(t_s=t_s, text=f"{place % EPOCH + 1}/{EPOCH}")))
+        progress.append(reader.feed(OutputLine(t_s=t_s, text=f"{place % EPOCH + 1}/{EPOCH}")))
         if place % 16 == 0 or t_s > 120:
             seen = counted(marks([one for one in progress if one], 1), BATCH)
             window = find_window(seen, warmup_iterations=1, ran_out=False, least_s=5.0, least_iterations=7, queue=QUEUE)

@@ -1,7 +1,7 @@
 """What a live view learns about the devices of a running probe."""
 
-from tuner.probe.metered import Metered
-from tuner.probe.plan import Device
+from tuner.probe.probe_plan import Device
+from tuner.probe.recorder import Metered
 from tuner.probe.result import DeviceSample
 
 

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from tuner.probe.plan import ProbePlan
+from tuner.probe.probe_plan import ProbePlan
 from tuner.study.spec import ProbeSpec
-from tuner.testing.trainer import scripted_plan
+from tuner.testing.replays import scripted_plan
 
 
 def planned(out_dir: Path, *words: str) -> ProbePlan:

@@ -4,12 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.probe.marks import Mark, marks
-from tuner.probe.plan import Device
-from tuner.probe.readings import NVML_PAST_S
+from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample, DeviceSummary, Progress, Thin
-from tuner.probe.summary import busy_shares, summarise
-from tuner.probe.window import Window, find_window
+from tuner.probe.summaries import NVML_PAST_S, busy_shares, summarise
+from tuner.probe.window import Mark, Window, find_window, marks
 
 
 def at(times_s: list[float]) -> list[Mark]:

@@ -15,12 +15,12 @@ import psutil
 import pytest
 
 from tuner.errors import LaunchError, OutputError, TrainerError
-from tuner.probe.clock import MonotonicClock
-from tuner.probe.console import Bounds
-from tuner.probe.plan import Device, ProbePlan
+from tuner.probe.output import Bounds
+from tuner.probe.probe_plan import Device, ProbePlan
 from tuner.probe.process import Process
+from tuner.probe.protocols import MonotonicClock
 from tuner.study.spec import ProbeSpec
-from tuner.testing.trainer import scripted_plan
+from tuner.testing.replays import scripted_plan
 
 CPU = [Device(name="cpu:0", model="x")]
 
@@ -199,11 +199,11 @@ def test_the_guard_reports_a_killed_process_that_nobody_collects(tmp_path: Path)
 TUNER = """
 import sys, dataclasses
 from pathlib import Path
-from tuner.probe.clock import MonotonicClock
-from tuner.probe.plan import Device
+from tuner.probe.protocols import MonotonicClock
+from tuner.probe.probe_plan import Device
 from tuner.probe.process import Process
 from tuner.study.spec import ProbeSpec
-from tuner.testing.trainer import scripted_plan
+from tuner.testing.replays import scripted_plan
 out = Path(sys.argv[1])
 plan = scripted_plan(out / "out", [Device(name="cpu:0", model="x")], ProbeSpec())
 process = Process(dataclasses.replace(plan, argv=(sys.executable, "-c", sys.argv[2]), cwd=out), MonotonicClock())

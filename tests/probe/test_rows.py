@@ -3,8 +3,8 @@ from typing import Literal
 
 import pytest
 
-from tuner.probe.plan import ProgressFile
-from tuner.probe.rows import open_rows
+from tuner.probe.probe_plan import ProgressFile
+from tuner.probe.progress_file import open_rows
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import pytest
 from tests_probe import PATTERN, READINGS, iterations, probe
 
 from tuner.probe.kinds import Blame, FailureKind
-from tuner.probe.plan import LinePatterns
+from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.protocols import Answer, Enough, Go, Interrupted, LastIteration, Pruned, Stop
 from tuner.probe.result import Failure, ProbeResult
-from tuner.probe.stop import Answer, Enough, Go, Interrupted, LastIteration, Pruned, Stop
-from tuner.testing.clock import FakeClock
+from tuner.testing.replays import FakeClock
 
 
 def kind(result: ProbeResult) -> FailureKind | None:

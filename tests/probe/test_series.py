@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.probe.marks import Mark
-from tuner.probe.plan import Device
+from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample
 from tuner.probe.series import FILE, MOST_ROWS, read_series, write_series
-from tuner.probe.window import Window
+from tuner.probe.window import Mark, Window
 
 CARDS = (Device(name="cuda:0", model="x"), Device(name="cuda:1", model="x"))
 MARKS = tuple(Mark(iteration=number, t_s=2.0 + number) for number in range(6))

@@ -14,20 +14,27 @@ from tests_session_peer import PEER
 
 from tuner.devices.cpu import CpuSource
 from tuner.errors import OutputError, TrainerError
-from tuner.probe.clock import MonotonicClock
-from tuner.probe.console import Bounds
 from tuner.probe.kinds import FailureKind
-from tuner.probe.plan import ProbePlan
+from tuner.probe.output import Bounds
+from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.process import Launcher, Process
-from tuner.probe.protocols import Line, RunningTrainer
+from tuner.probe.protocols import (
+    Answer,
+    Enough,
+    Go,
+    LastIteration,
+    MonotonicClock,
+    OutputLine,
+    Pruned,
+    RunningTrainer,
+    Stop,
+)
 from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
 from tuner.probe.session import STOP_S, Sessions
-from tuner.probe.stop import Answer, Enough, Go, LastIteration, Pruned, Stop
 from tuner.study.spec import ProbeSpec
-from tuner.testing.clock import FakeClock
-from tuner.testing.trainer import scripted_plan
+from tuner.testing.replays import FakeClock, scripted_plan
 from tuner.testing.waits import with_waits
 
 PATIENT = with_waits(ProbeSpec(iterations=6, window_seconds=0.02, max_seconds=60), grace_s=10)
@@ -292,7 +299,7 @@ def test_each_run_has_a_clock_of_its_own(bench: Bench) -> None:
     second = sessions(bench.plan("out_of_memory"))
     clock.advance(2.0)
     bench.tell(type="ready")
-    spoken: list[Line] = []
+    spoken: list[OutputLine] = []
     while not spoken:
         spoken = [line for line in second.lines(0.05) if line.stream == "console"]
     assert [line.t_s for line in spoken] == [2.0]

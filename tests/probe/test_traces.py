@@ -7,9 +7,9 @@ import pytest
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import value
 from tuner.study.spec import ProbeSpec
-from tuner.testing.devices import load_recording
-from tuner.testing.replay import replay
-from tuner.trainers.mimickit.trainer import PROGRESS
+from tuner.testing.fake_devices import load_recording
+from tuner.testing.replays import replay
+from tuner.trainers.mimickit.mimickit_trainer import PROGRESS
 
 DATA = Path(__file__).parents[1] / "data"
 RECORDINGS = DATA / "recordings"

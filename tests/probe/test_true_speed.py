@@ -9,9 +9,9 @@ from tests_probe import iterations, probe
 
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import SAMPLES_PER_S, with_sure_speed
-from tuner.probe.plan import LinePatterns
+from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.protocols import Answer, Go
 from tuner.probe.result import ProbeResult
-from tuner.probe.stop import Answer, Go
 from tuner.search.verdict import settled
 from tuner.study.spec import ProbeSpec
 from tuner.trainers.presets import PRESETS

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.probe.marks import Mark, counted, marks
 from tuner.probe.result import Progress, Thin
-from tuner.probe.window import Window, find_window
+from tuner.probe.window import Mark, Window, counted, find_window, marks
 
 times = st.lists(st.floats(9.0, 11.0), min_size=2, max_size=12).map(
     lambda steps: [sum(steps[: count + 1]) for count in range(len(steps))]

@@ -7,15 +7,15 @@ import pytest
 
 from tests.support.tests_loop import Quiet, bench, failed, measured, opened, spec
 from tuner.errors import StoreError, TrainerError
-from tuner.job import Job
-from tuner.kept.race import Claim, KeptRun, encode_claim
+from tuner.kept.race_run import Claim, KeptRun, encode_claim
 from tuner.probe.kinds import FailureKind
-from tuner.probe.plan import ProbePlan
+from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.protocols import Enough, Interrupted, Stop
 from tuner.probe.result import Failure, ProbeResult, Score
-from tuner.probe.stop import Enough, Interrupted, Stop
+from tuner.racing.contest import Place, Race
 from tuner.racing.entrants import Entrant
-from tuner.racing.race import Place, Race
-from tuner.racing.verdict import verdict
+from tuner.racing.race_verdict import verdict
+from tuner.running.job import Job
 from tuner.store.leases import Lease
 from tuner.store.races import RaceRuns
 from tuner.study.cases import Case

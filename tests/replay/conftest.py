@@ -5,7 +5,7 @@ import pytest
 from tests_table import KINDS, KINDS_TRAINER, MadeUp, recorded, study
 
 from tuner.probe.result import ProbeResult
-from tuner.replay.table import Table
+from tuner.replay.recorded import Table
 from tuner.study.spec import StudySpec
 
 

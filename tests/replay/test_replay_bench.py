@@ -13,17 +13,14 @@ from tests_table import KINDS, KINDS_TRAINER, TRAINER, readings
 from tuner.errors import StudyError
 from tuner.export.read import read_tables
 from tuner.export.write import export_study
-from tuner.job import Job
-from tuner.loop import optimise
-from tuner.outcome import CaseOutcome, Ending
-from tuner.purpose import RECOVER
-from tuner.replay.bench import TableSource, TableTrainer, replay_bench
-from tuner.replay.prober import ReplayedProber
-from tuner.replay.table import Table
-from tuner.running.events import ProbeEnded
-from tuner.testing.contracts import check_device_source
+from tuner.replay.recorded import Table
+from tuner.replay.replaying import ReplayedProber, TableSource, TableTrainer, replay_bench
+from tuner.running.events import CaseOutcome, Ending, ProbeEnded
+from tuner.running.job import RECOVER, Job
+from tuner.running.loop import optimise
+from tuner.running.workbench import Workbench
+from tuner.testing.fake_devices import check_device_source
 from tuner.testing.trainers import check_trainer
-from tuner.workbench import Workbench
 
 if TYPE_CHECKING:
     from conftest import Made

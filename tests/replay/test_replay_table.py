@@ -15,7 +15,7 @@ from tests_table import FITS, READY_S, study, workbench
 from tuner.errors import StudyError
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import measured
-from tuner.replay.table import Table
+from tuner.replay.recorded import Table
 
 if TYPE_CHECKING:
     from conftest import Made

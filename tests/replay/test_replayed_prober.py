@@ -13,11 +13,10 @@ from tests_table import COMMAND_S, FITS, READY_S, readings
 
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import error, value
-from tuner.probe.plan import ProbePlan, Slot
+from tuner.probe.probe_plan import ProbePlan, Slot
+from tuner.probe.protocols import Answer, Enough, Go, Interrupted, Pruned, Stop, never
 from tuner.probe.result import ProbeResult
-from tuner.probe.stop import Answer, Enough, Go, Interrupted, Pruned, Stop, never
-from tuner.replay.bench import TableTrainer
-from tuner.replay.prober import ReplayedProber
+from tuner.replay.replaying import ReplayedProber, TableTrainer
 from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec
 

@@ -8,8 +8,7 @@ import pytest
 from tests_docs import ROOT
 from tests_filled import FilledDatabase, filled
 
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
+from tuner.export.reader import StudyReader, connect
 from tuner.report.facts import CaseFacts, StudyFacts, gather
 
 DATABASE = ROOT / "benchmarks/results/pi_plus_auto_two_h200/study.db"

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.kept.probe import KeptProbe
-from tuner.kept.trial import KeptTrial
+from tuner.kept.trial import KeptProbe, KeptTrial
 from tuner.report.effects import Effect
 from tuner.report.effects import effects as effects_of
 from tuner.search.standing import Standing

@@ -11,17 +11,15 @@ import pytest
 from tests_filled import FilledDatabase
 
 from tuner.errors import StoreError
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
-from tuner.kept.names import PROBE
-from tuner.probe.marks import Mark
-from tuner.probe.plan import Device
+from tuner.export.reader import StudyReader, connect
+from tuner.kept.optuna_tables import PROBE
+from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample
 from tuner.probe.series import FILE, write_series
-from tuner.probe.window import Window
+from tuner.probe.window import Mark, Window
+from tuner.report.charts import pictures
 from tuner.report.facts import CaseFacts, StudyFacts, gather
 from tuner.report.page import render
-from tuner.report.pictures import pictures
 from tuner.report.words import verdict
 
 CARDS = (Device(name="cuda:0", model="x"), Device(name="cuda:1", model="x"))

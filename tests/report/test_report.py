@@ -11,12 +11,11 @@ import plotly.graph_objects as go
 import pytest
 
 from tuner.errors import EmptyStoreError
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
-from tuner.kept.race import KeptRun
+from tuner.export.reader import StudyReader, connect
+from tuner.kept.race_run import KeptRun
+from tuner.report.charts import pictures
 from tuner.report.facts import CaseFacts, StudyFacts, gather
 from tuner.report.page import render
-from tuner.report.pictures import pictures
 from tuner.report.words import explained, headline, limit, verdict, when_found
 
 

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.kept.probe import KeptProbe
-from tuner.kept.trial import KeptTrial
+from tuner.kept.trial import KeptProbe, KeptTrial
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure
-from tuner.report.spending import found_at, spent, steps, waited
+from tuner.report.facts import found_at, spent, steps, waited
 from tuner.search.standing import Standing
 from tuner.study.space import Config
 

@@ -10,11 +10,9 @@ from tests_scaling import FUSION, KnownProber, point, results
 from tuner.devices.cpu import CpuSource
 from tuner.errors import DeviceError, DeviceLostError, OutputError, TrainerError
 from tuner.probe.kinds import FailureKind
-from tuner.probe.plan import ProbePlan
+from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.result import STOPPED, Failure
-from tuner.scaling.campaign import begun, measure_all, missing
-from tuner.scaling.measuring import Measuring
-from tuner.scaling.planning import Wanted, scaling_runs, split_runs
+from tuner.scaling.campaign import Measuring, Wanted, begun, measure_all, missing, scaling_runs, split_runs
 from tuner.scaling.results import Results, read, write
 from tuner.scaling.subjects import built_in
 

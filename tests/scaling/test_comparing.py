@@ -9,12 +9,10 @@ import pytest
 from tests_scaling import point, results
 
 from tuner.errors import TunerError
-from tuner.scaling.comparing import Machine, lines, recommendation
-from tuner.scaling.laws import Measure
-from tuner.scaling.pictures import pictures
-from tuner.scaling.prices import Prices, read_prices
-from tuner.scaling.tabular import comparison_tsv
-from tuner.scaling.words import number
+from tuner.scaling.comparing import Machine, Prices, comparison_tsv, lines, read_prices, recommendation
+from tuner.scaling.laws import Quantity
+from tuner.scaling.scaling_pictures import pictures
+from tuner.scaling.sentences import number
 
 BOTH = (0, 1)
 PAIR = results(
@@ -39,7 +37,7 @@ def test_the_price_of_a_machine_comes_before_that_of_its_model() -> None:
 
 def test_samples_for_the_money() -> None:
     (one,) = lines(machines(lone=LONE), PRICES)
-    assert one.per_price == Measure(900.0 * 2000, 10.0 * 2000)
+    assert one.per_price == Quantity(900.0 * 2000, 10.0 * 2000)
     assert one.per_million == pytest.approx(1 / 1.8)
 
 
@@ -142,4 +140,4 @@ def test_missing_prices_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_the_error_decides_the_digits(value: float, error: float | None, said: str) -> None:
-    assert number(Measure(value, error)) == said
+    assert number(Quantity(value, error)) == said

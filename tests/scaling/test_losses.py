@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.scaling.laws import Measure
-from tuner.scaling.losses import (
+from tuner.scaling.laws import (
     BUBBLE,
     COMMUNICATION,
     CONTENTION,
@@ -14,13 +13,14 @@ from tuner.scaling.losses import (
     STAGES,
     SYNCHRONISATION,
     WAITING,
+    Quantity,
     Steps,
     fill_share,
     losses,
 )
 
 ms = st.floats(0.1, 1000.0)
-measures = st.builds(Measure, ms, st.none() | st.floats(0.0, 10.0))
+measures = st.builds(Quantity, ms, st.none() | st.floats(0.0, 10.0))
 
 
 @given(
@@ -41,11 +41,11 @@ def test_losses_add_up(steps: Steps) -> None:
 
 def test_each_loss_is_the_difference_of_its_two_measurements() -> None:
     steps = Steps(
-        joined=Measure(20.0, 0.3),
-        ideal=Measure(5.0, 0.1),
-        same_batch=Measure(6.0, 0.1),
-        beside=(Measure(7.0, 0.2), Measure(8.0, 0.2)),
-        apart=Measure(9.0, 0.4),
+        joined=Quantity(20.0, 0.3),
+        ideal=Quantity(5.0, 0.1),
+        same_batch=Quantity(6.0, 0.1),
+        beside=(Quantity(7.0, 0.2), Quantity(8.0, 0.2)),
+        apart=Quantity(9.0, 0.4),
     )
     assert {loss.name: loss.ms for loss in losses(steps)} == pytest.approx(
         {SERIAL: 1.0, CONTENTION: 1.5, IMBALANCE: 0.5, SYNCHRONISATION: 1.0, COMMUNICATION: 11.0}
@@ -54,7 +54,7 @@ def test_each_loss_is_the_difference_of_its_two_measurements() -> None:
 
 
 def test_a_trainer_that_always_exchanges_has_one_loss_for_both() -> None:
-    steps = Steps(joined=Measure(20.0), ideal=Measure(5.0), same_batch=Measure(5.0))
+    steps = Steps(joined=Quantity(20.0), ideal=Quantity(5.0), same_batch=Quantity(5.0))
     assert [(loss.name, loss.ms) for loss in losses(steps)] == [(WAITING, 15.0)]
 
 
@@ -62,6 +62,6 @@ def test_a_pipeline_fills_and_drains() -> None:
     assert fill_share(2, 8) == 1 / 8
     assert fill_share(8, 8) == 7 / 8
     steps = Steps(
-        joined=Measure(12.0), ideal=Measure(5.0), same_batch=Measure(5.0), apart=Measure(8.0), fill=fill_share(2, 8)
+        joined=Quantity(12.0), ideal=Quantity(5.0), same_batch=Quantity(5.0), apart=Quantity(8.0), fill=fill_share(2, 8)
     )
     assert [(loss.name, loss.ms) for loss in losses(steps)] == [(STAGES, 3.0), (BUBBLE, 1.0), (COMMUNICATION, 3.0)]

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from tests_scaling import point, results
 
-from tuner.devices.topology import Link
+from tuner.devices.found import Link
 from tuner.errors import TunerError
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import DeviceSummary
-from tuner.scaling.results import FORMAT, MOST_BYTES, VERSION, Point, Results, read, write
+from tuner.scaling.results import FORMAT, MOST_BYTES, VERSION, Measurement, Results, read, write
 
 FULL = Results(
     written_at="2026-11-23T10:00:00+00:00",
@@ -22,7 +22,7 @@ FULL = Results(
     subjects=results().subjects,
     points=(
         point("joined", 10.5, gpus=(0, 1), route="nvlink", error=0.5),
-        Point(
+        Measurement(
             workload="fusion",
             size=None,
             mode="single",

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from tests_scaling import FUSION, PIPELINE, point, results
 
-from tuner.scaling.losses import COMMUNICATION, CONTENTION, SERIAL
+from tuner.scaling.laws import COMMUNICATION, CONTENTION, SERIAL
 from tuner.scaling.results import Subject
-from tuner.scaling.rows import Row, ceilings, fits, link_table, table
+from tuner.scaling.scaling_table import ScalingRow, ceilings, fits, link_table, table
 
 BOTH = (0, 1)
 SPLIT = replace(FUSION, splits_model=True)
@@ -22,7 +22,7 @@ MEASURED = results(
 )
 
 
-def find(rows: list[Row], scaling: str, size: int) -> Row:
+def find(rows: list[ScalingRow], scaling: str, size: int) -> ScalingRow:
     (row,) = [row for row in rows if (row.scaling, row.size) == (scaling, size)]
     return row
 

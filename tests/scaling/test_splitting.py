@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests_scaling import point, results
 
-from tuner.scaling.laws import Measure
-from tuner.scaling.splitting import Division, divisions, placement
+from tuner.scaling.laws import Quantity
+from tuner.scaling.scaling_table import Division, divisions, placement
 
 rates = st.lists(st.floats(1.0, 1e6), min_size=2, max_size=8)
 
 
 def division(*speeds: float, name: str = "fusion") -> Division:
-    measured = tuple(Measure(one, one / 100) for one in speeds)
+    measured = tuple(Quantity(one, one / 100) for one in speeds)
     return Division(workload=name, size=64, alone=measured, first=measured, second=measured)
 
 
@@ -26,7 +26,7 @@ def test_all_cards_finish_together_where_speeds_stay(speeds: list[float]) -> Non
 
 
 def test_the_slowest_card_decides_when_a_speed_has_changed() -> None:
-    first, second = (Measure(300.0), Measure(100.0)), (Measure(300.0), Measure(80.0))
+    first, second = (Quantity(300.0), Quantity(100.0)), (Quantity(300.0), Quantity(80.0))
     one = Division(workload="fusion", size=64, alone=first, first=first, second=second)
     assert one.shares == (0.75, 0.25)
     assert one.throughput.value == pytest.approx(80 / 0.25)

@@ -5,14 +5,13 @@ from dataclasses import replace
 import pytest
 from tests_scaling import point, results
 
-from tuner.devices.topology import Link
+from tuner.devices.found import Link
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import DeviceSummary
-from tuner.scaling.laws import Measure
-from tuner.scaling.results import Point, Results
-from tuner.scaling.rows import fits, table
-from tuner.scaling.splitting import divisions
-from tuner.scaling.words import CPU_NOTE, scaling_sentences, short, split_sentences, topology
+from tuner.scaling.laws import Quantity
+from tuner.scaling.results import Measurement, Results
+from tuner.scaling.scaling_table import divisions, fits, table
+from tuner.scaling.sentences import CPU_NOTE, scaling_sentences, short, split_sentences, topology
 
 BOTH = (0, 1)
 
@@ -22,7 +21,7 @@ def said(measured: Results) -> list[str]:
     return list(scaling_sentences(measured, rows, fits(rows)))
 
 
-def shared(one: Point, others_pct: float) -> Point:
+def shared(one: Measurement, others_pct: float) -> Measurement:
     device = DeviceSummary(
         device="cpu:0", source="busy_share", window_s=2.0, util_mean_pct=50.0, others_mean_pct=others_pct
     )
@@ -107,4 +106,4 @@ def test_what_failed_is_said_at_the_end() -> None:
     ],
 )
 def test_large_numbers_are_shown_in_thousands_millions_and_billions(value: float, error: float, shown: str) -> None:
-    assert short(Measure(value, error)) == shown
+    assert short(Quantity(value, error)) == shown

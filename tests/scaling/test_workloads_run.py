@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests_sessions import Message, follow
 
-from tuner.probe.clock import MonotonicClock
-from tuner.probe.port import reserved_port
+from tuner.probe.process import reserved_port
+from tuner.probe.protocols import MonotonicClock
 from tuner.probe.session import Sessions
 from tuner.scaling.workloads.adapter import WorkloadTrainer
 from tuner.study.cases import Case

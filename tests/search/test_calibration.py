@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from tests_search import Searched
 
-from tuner.kept.names import COST, FAILURE, MEMORY, RETRY, RUNGS
+from tuner.kept.optuna_tables import COST, FAILURE, MEMORY, RETRY, RUNGS
 from tuner.kept.trial import MEMORY_SHARE, START_S
 from tuner.search.calibration import calibration_configs, of_ladder, rungs_after
-from tuner.search.searching import calibrating
+from tuner.search.strategies import calibrating
 from tuner.search.trials import distribution
 from tuner.study.parameter import AUTO, ParameterSpec
 from tuner.study.space import LADDER, VARIANT, Config, Parameter, Space

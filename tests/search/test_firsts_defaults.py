@@ -5,8 +5,8 @@ from optuna.trial import TrialState
 from tests_search import Searched
 from tests_space import USUAL
 
-from tuner.kept.names import MEMORY, RETRY
-from tuner.search.searching import defaults_first, in_order
+from tuner.kept.optuna_tables import MEMORY, RETRY
+from tuner.search.strategies import defaults_first, in_order
 from tuner.study.space import Config, Space
 
 

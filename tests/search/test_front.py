@@ -1,8 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.kept.probe import KeptProbe
-from tuner.kept.trial import KeptTrial
+from tuner.kept.trial import KeptProbe, KeptTrial
 from tuner.search.standing import Values, counting, dominates, front
 
 FEW = st.integers(0, 5).map(float)

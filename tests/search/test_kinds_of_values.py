@@ -10,13 +10,13 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from tests_search import Searched, given
 from tests_values import every_kind
 
-from tuner.kept.names import ERROR
+from tuner.kept.optuna_tables import ERROR
 from tuner.search.choosing import Strategy
 from tuner.search.design import spread
 from tuner.search.gain.chooser import Gain
 from tuner.search.gain.goal import Goal
 from tuner.search.gain.pool import Pool
-from tuner.search.searching import by_drawing, by_gain, in_order
+from tuner.search.strategies import by_drawing, by_gain, in_order
 from tuner.search.trials import distribution, suggest
 from tuner.study.space import Config, Space, config_digest
 from tuner.study.spec import SearchSpec

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from tuner.kept.names import FAILURE, RAN
-from tuner.kept.probe import KeptProbe
-from tuner.kept.trial import cost, mostly_ran
+from tuner.kept.optuna_tables import FAILURE, RAN
+from tuner.kept.trial import KeptProbe, cost, mostly_ran
 from tuner.search.observed import Observed
 from tuner.search.trials import distribution
 from tuner.study.space import Config, Parameter, Space

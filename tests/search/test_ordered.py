@@ -5,9 +5,8 @@ from optuna.trial import Trial
 from tests_search import given
 from tests_space import USUAL
 
-from tuner.search.choosing import Choice, Price
-from tuner.search.history import History
-from tuner.search.searching import in_order
+from tuner.search.choosing import Choice, History, Price
+from tuner.search.strategies import in_order
 from tuner.study.space import Config
 
 LISTED = [config for config in USUAL.configs() if config["pruner_patience"] == USUAL.values("pruner_patience")[0]]

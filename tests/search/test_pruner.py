@@ -11,9 +11,8 @@ from optuna.pruners import BasePruner, NopPruner
 from optuna.trial import FrozenTrial
 from tests_space import USUAL
 
-from tuner.search.pruner import GuardedPruner, build_pruner
-from tuner.search.sampler import StrategySampler
-from tuner.search.searching import by_drawing
+from tuner.search.samplers import StrategySampler
+from tuner.search.strategies import GuardedPruner, build_pruner, by_drawing
 from tuner.search.trials import suggest
 from tuner.study.space import PATIENCE, config_digest
 from tuner.study.spec import PrunerSpec, SearchSpec

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.kept.probe import KeptProbe
-from tuner.kept.trial import FAIL, PRUNED_STATE, KeptTrial
+from tuner.kept.trial import FAIL, PRUNED_STATE, KeptProbe, KeptTrial
 from tuner.probe.result import DeviceSummary
 from tuner.search.standing import (
     BROKEN_AFTER,

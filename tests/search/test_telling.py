@@ -2,8 +2,8 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from tuner.kept.names import INELIGIBLE, MEMORY
-from tuner.search.telling import tell
+from tuner.kept.optuna_tables import INELIGIBLE, MEMORY
+from tuner.search.trials import tell
 from tuner.search.verdict import State, Verdict
 
 

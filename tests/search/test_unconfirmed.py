@@ -7,8 +7,8 @@ import pytest
 from optuna.trial import TrialState
 from tests_search import given
 
-from tuner.kept.names import WARM
-from tuner.search.history import History
+from tuner.kept.optuna_tables import WARM
+from tuner.search.choosing import History
 from tuner.study.space import Config, Parameter, Space
 
 SPACE = Space((Parameter(name="num_envs", values=(8, 16, 32)),))

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from tests_store import CRASH, ask, case_study, ok, stored, tell
 
+from tuner.store.case_study import CaseStudy
 from tuner.store.database import Database
-from tuner.store.study import CaseStudy
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from sqlalchemy import create_engine
 from tests_store import NAME, ask, case_study, ok, opened, workers
 
 from tuner.errors import StoreError
-from tuner.kept.probe import KeptProbe
+from tuner.kept.trial import KeptProbe
+from tuner.store.connections import PatientConnection
 from tuner.store.database import Database
-from tuner.store.patience import PatientConnection
 
 
 def refusal(url: str) -> str:

@@ -15,15 +15,14 @@ from tests_space import USUAL
 from tests_store import NAME, OUT_OF_MEMORY, ask, case_study, identity, ok, opened, probe, stored, tell
 
 from tuner.errors import StoreError
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
-from tuner.kept.case import KeptCase
-from tuner.kept.names import LEASE, ORIGIN, PROBE, RETRY
-from tuner.kept.probe import KeptProbe
+from tuner.export.reader import StudyReader, connect
+from tuner.kept.case_record import KeptCase
+from tuner.kept.optuna_tables import LEASE, ORIGIN, PROBE, RETRY
 from tuner.kept.storable import UNREADABLE
+from tuner.kept.trial import KeptProbe
 from tuner.search.trials import all_kept
 from tuner.store.database import Database
-from tuner.store.siblings import siblings
+from tuner.store.neighbours import siblings
 from tuner.study.cases import Case
 from tuner.study.space import Config
 

@@ -10,10 +10,9 @@ from tests_postgresql import Server, stoppable_server
 from tests_store import RETRY, ask, case_study, ok, states, tell
 
 from tuner.errors import StoreError
-from tuner.store.asked import Asked
+from tuner.store.case_study import Asked, CaseStudy
+from tuner.store.connections import PAUSE_S, wait_while_away
 from tuner.store.database import Database
-from tuner.store.reconnect import PAUSE_S, wait_while_away
-from tuner.store.study import CaseStudy
 
 
 def test_each_new_connection_is_tried_until_the_database_answers_and_says_so_once(

@@ -13,13 +13,13 @@ from tests_search import given
 from tests_space import USUAL
 from tests_store import CASE, MANY, OUT_OF_MEMORY, ask, case_study, identity, ok, probe, repeats, stored, tell
 
-from tuner.kept.identity import RECORDED
-from tuner.kept.names import COST, INELIGIBLE, ORIGIN, WARM
-from tuner.search.searching import by_drawing
+from tuner.kept.case_record import RECORDED
+from tuner.kept.optuna_tables import COST, INELIGIBLE, ORIGIN, WARM
 from tuner.search.siblings import Sibling
+from tuner.search.strategies import by_drawing
+from tuner.store.case_study import CaseStudy
 from tuner.store.database import Database
-from tuner.store.siblings import sibling, siblings
-from tuner.store.study import CaseStudy
+from tuner.store.neighbours import sibling, siblings
 from tuner.study.cases import Case
 from tuner.study.described import described
 from tuner.study.launch import launched

@@ -30,14 +30,14 @@ from tests_store import (
 )
 
 from tuner.errors import StoreError
-from tuner.kept.case import decode as decode_case
-from tuner.kept.names import CASE as KEPT_CASE
-from tuner.kept.names import ENDED, LEASE
-from tuner.kept.probe import KeptProbe
+from tuner.kept.case_record import decode as decode_case
+from tuner.kept.optuna_tables import CASE as KEPT_CASE
+from tuner.kept.optuna_tables import ENDED, LEASE
+from tuner.kept.trial import KeptProbe
 from tuner.search.trials import kept as read
 from tuner.search.verdict import State, Verdict
+from tuner.store.case_study import CaseStudy
 from tuner.store.database import Database
-from tuner.store.study import CaseStudy
 from tuner.study.space import Config, Parameter, Space
 
 

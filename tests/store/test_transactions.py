@@ -11,11 +11,10 @@ from sqlalchemy.orm import scoped_session, sessionmaker
 from tests_store import ask, case_study, ok, opened, repeats, states, stored, tell
 
 from tuner.errors import StoreError
+from tuner.store.connections import ConnectionLostError, Transactions
 from tuner.store.database import Database
-from tuner.store.reconnect import ConnectionLostError
-from tuner.store.transactions import Transactions
 from tuner.study.space import Parameter, Space
-from tuner.testing.clock import FakeClock
+from tuner.testing.replays import FakeClock
 
 LARGE = Space((Parameter(name="num_envs", values=tuple(range(1, 201))),))
 STEP = 7

@@ -3,7 +3,7 @@ import math
 import pytest
 from pydantic import ValidationError
 
-from tuner.study.complaints import complaints
+from tuner.study.load import complaints
 from tuner.study.spec import StudySpec
 
 WHOLE = {"name": "demo", "trainer": {"name": "reference"}, "space": {"num_envs": {"ladder": [8]}}}

@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from tuner.study.environment import EnvironmentSpec
-from tuner.study.overrides import Match, Override
 from tuner.study.parameter import AtLeast, ParameterSpec
 from tuner.study.reference import reference
 from tuner.study.slurm import SlurmSpec
-from tuner.study.spec import ProbeSpec, PrunerSpec, SearchSpec, StudySpec, TrainerSpec
+from tuner.study.spec import EnvironmentSpec, Match, Override, ProbeSpec, PrunerSpec, SearchSpec, StudySpec, TrainerSpec
 
 PAGE = Path(__file__).parents[2] / "docs/study_file.md"
 

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 from tests_cli import study_file
 
-from tuner.cli.loaded import load_shown
-from tuner.kept.identity import as_of_now
+from tuner.cli.introduction import load_shown
+from tuner.kept.case_record import as_of_now
 from tuner.study.load import load, narrowed
-from tuner.study.retired import RETIRED, ignored
+from tuner.study.parameter import RETIRED, ignored
 from tuner.study.spec import ProbeSpec, PrunerSpec, SearchSpec
 
 OLD: dict[str, Any] = {

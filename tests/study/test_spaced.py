@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.study.spaced import count_spaced, spaced_values
+from tuner.study.parameter import count_spaced, spaced_values
 
 tenths = st.integers(-50, 50).map(lambda number: number / 10)
 above = st.integers(1, 50).map(lambda number: number / 10)

@@ -10,8 +10,8 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState
 from tests_database import no_power_cut
 
-from tuner.export.tsv import Sheet
-from tuner.kept.names import CASE, LEASE, PROBE, RETRY
+from tuner.export.tables import Sheet
+from tuner.kept.optuna_tables import CASE, LEASE, PROBE, RETRY
 from tuner.study.launch import launch_digest
 
 STATES = {"ok": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "gpu_oom": TrialState.PRUNED}

@@ -46,8 +46,7 @@ def forks(folder: Path) -> Iterator[Forks]:
 
 
 def _serve() -> None:
-    from tuner.cli.commands import Commands  # noqa: PLC0415 - what all forks share, with the commands' own files
-    from tuner.cli.main import main  # noqa: F401, PLC0415
+    from tuner.cli.main import Commands  # noqa: PLC0415 - what all forks share, with the commands' own files
 
     for command in Commands(name="tuner").commands.values():
         command.make_context(command.name, [], resilient_parsing=True)

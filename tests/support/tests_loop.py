@@ -8,13 +8,12 @@ from typing import TypeVar
 
 from tests_database import empty_database, no_power_cut
 
-from tuner.export.case import CaseView
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
+from tuner.export.case_view import CaseView
+from tuner.export.reader import StudyReader, connect
 from tuner.probe.kinds import FailureKind
-from tuner.probe.plan import Device, ProbePlan, Slot
+from tuner.probe.probe_plan import Device, ProbePlan, Slot
+from tuner.probe.protocols import Enough, Pruned, Stop
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
-from tuner.probe.stop import Enough, Pruned, Stop
 from tuner.running.events import (
     BatchFitted,
     CalibrationStarted,
@@ -24,15 +23,15 @@ from tuner.running.events import (
     ProbeEnded,
     ProbeStarted,
 )
+from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.store.database import Database
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
-from tuner.testing.devices import Recording, ReplayedSource
+from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
 from tuner.trainers.base import LadderEnd
 from tuner.trainers.command import CommandTrainer
-from tuner.workbench import Workbench
 
 DEVICES = tuple(Device(name=f"cuda:{index}", model="x") for index in range(2))
 CASE = Case(name="walk")
@@ -64,7 +63,7 @@ def spec(**changes: object) -> StudySpec:
 
 
 def bench(folder: Path, study: StudySpec) -> Workbench:
-    recording = Recording(devices=DEVICES, samples=(), marks_s=(), total_s=0.0, exit_code=0)
+    recording = RecordedProbe(devices=DEVICES, samples=(), marks_s=(), total_s=0.0, exit_code=0)
     return Workbench(
         spec=study,
         asked_for="demo",

@@ -4,15 +4,13 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from tuner.probe.plan import Device, LinePatterns
-from tuner.probe.protocols import Line
+from tuner.probe.probe_plan import Device, LinePatterns
+from tuner.probe.protocols import OutputLine, Stop, never
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.probe.run import run
-from tuner.probe.stop import Stop, never
 from tuner.study.spec import ProbeSpec
-from tuner.testing.clock import FakeClock
-from tuner.testing.devices import Recording, ReplayedSource
-from tuner.testing.trainer import ReplayedRecorder, ScriptedTrainer, scripted_plan
+from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
+from tuner.testing.replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
 DEVICES = tuple(Device(name=f"cuda:{index}", model="x", uuid=f"GPU-0000000{index}-1111") for index in range(2))
 CPU_RANKS = tuple(Device(name=f"cpu:{rank}", model="x") for rank in range(2))
@@ -40,9 +38,9 @@ def probe(
     """Probe a trainer that writes these lines; `on_cpu` runs it on two CPU ranks and reads the lines as reports."""
     clock = clock or FakeClock()
     devices = CPU_RANKS if on_cpu else DEVICES
-    recording = Recording(devices=devices, samples=READINGS, marks_s=(), total_s=600.0, exit_code=0)
+    recording = RecordedProbe(devices=devices, samples=READINGS, marks_s=(), total_s=600.0, exit_code=0)
     recorder = ReplayedRecorder(ReplayedSource(recording), readings, clock, lost_at_s)
-    script = [Line(t_s=t_s, text=text, stream="progress" if on_cpu else "console") for t_s, text in lines]
+    script = [OutputLine(t_s=t_s, text=text, stream="progress" if on_cpu else "console") for t_s, text in lines]
     trainer = ScriptedTrainer(clock, script, exit_at_s=exit_at_s, exit_code=exit_code)
     plan = scripted_plan(Path("out"), devices, ProbeSpec.model_validate(limits), patterns)
     return run(plan, launch=trainer, recorder=recorder, clock=clock, stop=stop), trainer

@@ -4,12 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.support.tests_loop import Quiet, bench, measured, opened, reader, spec
-from tuner.export.query import StudyReader
-from tuner.job import Job
-from tuner.loop import optimise
-from tuner.probe.plan import ProbePlan
+from tuner.export.reader import StudyReader
+from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
-from tuner.probe.stop import Stop
+from tuner.running.job import Job
+from tuner.running.loop import optimise
 from tuner.study.cases import Case
 
 WALK = Case(name="walk")

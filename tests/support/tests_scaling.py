@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from tuner.probe.plan import ProbePlan
+from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.protocols import Stop
 from tuner.probe.result import Failure, ProbeResult
-from tuner.probe.stop import Stop
-from tuner.scaling.results import Mode, Point, Results, Route, Subject
+from tuner.scaling.results import Measurement, Mode, Results, Route, Subject
 
 FUSION = Subject(name="fusion", text="trains a network", unit="samples per GPU and step")
 PIPELINE = Subject(name="pipeline", text="splits a model", unit="samples", splits_model=True, micro_batches=8)
@@ -22,9 +22,9 @@ def point(
     beside: int = 1,
     error: float | None = None,
     step: float | None = None,
-) -> Point:
+) -> Measurement:
     """Return a point; a step has `size` samples on each GPU unless `step` says otherwise."""
-    return Point(
+    return Measurement(
         workload=workload,
         size=size,
         mode=mode,
@@ -37,7 +37,9 @@ def point(
     )
 
 
-def results(*points: Point, subjects: tuple[Subject, ...] = (FUSION,), cards: int = 2, on_gpu: bool = True) -> Results:
+def results(
+    *points: Measurement, subjects: tuple[Subject, ...] = (FUSION,), cards: int = 2, on_gpu: bool = True
+) -> Results:
     """Return results of a machine with like cards."""
     return Results(
         written_at="2026-11-23T10:00:00+00:00",

@@ -4,10 +4,9 @@ import optuna
 from optuna.study import Study
 from optuna.trial import Trial
 
-from tuner.kept.names import ORIGIN
-from tuner.search.choosing import Choice, Done, Price, Strategy, free
-from tuner.search.history import History
-from tuner.search.sampler import ask_for
+from tuner.kept.optuna_tables import ORIGIN
+from tuner.search.choosing import Choice, Done, History, Price, Strategy, free
+from tuner.search.samplers import ask_for
 from tuner.search.trials import suggest
 from tuner.study.space import Config, Space
 

@@ -8,9 +8,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tuner.probe.clock import MonotonicClock
-from tuner.probe.port import reserved_port
-from tuner.probe.protocols import RunningTrainer
+from tuner.probe.process import reserved_port
+from tuner.probe.protocols import MonotonicClock, RunningTrainer
 from tuner.probe.session import Sessions
 from tuner.study.cases import Case
 from tuner.study.space import Config

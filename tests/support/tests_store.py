@@ -21,13 +21,12 @@ from optuna.pruners import BasePruner, NopPruner
 from optuna.trial import FrozenTrial
 from tests_space import USUAL
 
-from tuner.kept.case import KeptCase
-from tuner.kept.probe import KeptProbe
-from tuner.search.searching import by_drawing
+from tuner.kept.case_record import KeptCase
+from tuner.kept.trial import KeptProbe
+from tuner.search.strategies import by_drawing
 from tuner.search.verdict import State, Verdict
-from tuner.store.asked import Asked
+from tuner.store.case_study import Asked, CaseStudy
 from tuner.store.database import Database
-from tuner.store.study import CaseStudy
 from tuner.study.described import described
 from tuner.study.launch import launch_digest
 from tuner.study.space import Config, Space

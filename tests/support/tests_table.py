@@ -7,20 +7,20 @@ from pathlib import Path
 
 from tests_loop import CASE, Quiet, bench, opened, spec
 
-from tuner.export.table import export_tables
-from tuner.job import Job
-from tuner.outcome import CaseOutcome
+from tuner.export.recorded_table import export_tables
 from tuner.probe.kinds import FailureKind
-from tuner.probe.plan import ProbePlan
+from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.protocols import Enough, Interrupted, Pruned, Stop, remembering
 from tuner.probe.result import STOPPED, DeviceSummary, Failure, ProbeResult
 from tuner.probe.steady import Block, standard_error
-from tuner.probe.stop import Enough, Interrupted, Pruned, Stop, remembering
-from tuner.recording import plan_recording, record_cases, recording_bench
-from tuner.replay.table import Table
+from tuner.replay.recorded import Table
+from tuner.running.events import CaseOutcome
+from tuner.running.job import Job
+from tuner.running.recording import plan_recording, record_cases, recording_bench
+from tuner.running.workbench import Workbench
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 from tuner.trainers.command import CommandTrainer
-from tuner.workbench import Workbench
 
 READY_S, COMMAND_S, ITERATION_S, AFTER_S = 30.0, 40.0, 2.0, 0.5
 """The seconds that a session and a command take to start, that an iteration takes, and that the end of a run takes."""

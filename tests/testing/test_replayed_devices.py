@@ -3,14 +3,13 @@ from statistics import mean
 
 import pytest
 
-from tuner.testing.contracts import check_device_source
-from tuner.testing.devices import Recording, ReplayedSource, load_recording
+from tuner.testing.fake_devices import RecordedProbe, ReplayedSource, check_device_source, load_recording
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 NAMES = sorted(path.stem for path in RECORDINGS.glob("*.json"))
 
 
-def recording(name: str) -> Recording:
+def recording(name: str) -> RecordedProbe:
     return load_recording(RECORDINGS / f"{name}.json")
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.trainers.arithmetic import MOST_CHARS, Expression
+from tuner.trainers.template import MOST_CHARS, Expression
 
 VALUES = {"batch_size": 64, "ranks": 2, "rollout": 24.0, "variant": "hiutil", "amp": True}
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv}

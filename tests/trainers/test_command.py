@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.probe.plan import ProgressFile
+from tuner.probe.probe_plan import ProgressFile
 from tuner.study.space import Config
 from tuner.study.spec import TrainerSpec
 from tuner.testing.trainers import check_trainer, make_slot
 from tuner.trainers.command import CommandTrainer
-from tuner.trainers.command_options import LAUNCH_FACTS, Options
+from tuner.trainers.command_options import LAUNCH_FACTS, CommandOptions
 
 FILE = {"path": "{out_dir}/metrics.csv", "format": "csv"}
 COMMAND = "train --envs {num_envs} --workers {num_workers} --prefetch {prefetch_factor} --on {devices} --port {port}"
@@ -219,7 +219,7 @@ def test_all_errors_come_at_once_and_the_command_is_required():
 
 def test_the_documentation_names_every_option_and_placeholder():
     documented = (Path(__file__).parents[2] / "docs/command.md").read_text()
-    names = [*(f"`{name}`" for name in Options.model_fields), *(f"`{{{name}}}`" for name in LAUNCH_FACTS)]
+    names = [*(f"`{name}`" for name in CommandOptions.model_fields), *(f"`{{{name}}}`" for name in LAUNCH_FACTS)]
     assert [name for name in names if name not in documented] == []
 
 

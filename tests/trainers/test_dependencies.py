@@ -7,8 +7,8 @@ import pytest
 
 from tuner.errors import TrainerError
 from tuner.study.spec import TrainerSpec
-from tuner.trainers.dependencies import Dependencies, Imported, Limit, conflicts, import_all
-from tuner.trainers.mimickit import packages
+from tuner.trainers.base import Dependencies, Imported, Limit, conflicts, import_all
+from tuner.trainers.mimickit import checkout
 from tuner.trainers.registry import open_trainer
 
 MODULES = {
@@ -90,7 +90,7 @@ def test_a_python_that_is_not_there_is_named() -> None:
     ],
 )
 def test_newer_modules_that_break_the_simulator_are_named(versions: Mapping[str, str | None], complaints: int) -> None:
-    limits = packages.dependencies("python3", "newton_engine.yaml").limits
+    limits = checkout.dependencies("python3", "newton_engine.yaml").limits
     found = list(conflicts([Imported(module=name, version=version) for name, version in versions.items()], limits))
     assert len(found) == complaints
 

@@ -7,14 +7,14 @@ import pytest
 from ruamel.yaml import YAML
 
 from tuner.errors import TrainerError
-from tuner.probe.plan import LinePatterns
-from tuner.probe.protocols import Line
-from tuner.probe.reader import ProgressReader
+from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.progress_reader import ProgressReader
+from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Score
 from tuner.study.spec import ProbeSpec, TrainerSpec
 from tuner.testing.trainers import check_trainer, make_slot
-from tuner.trainers.mimickit import agent
-from tuner.trainers.mimickit.trainer import DRIVER, PROGRESS, MimicKitTrainer
+from tuner.trainers.mimickit.checkout import updates_per_iteration
+from tuner.trainers.mimickit.mimickit_trainer import DRIVER, PROGRESS, MimicKitTrainer
 
 ROOT = Path(__file__).parents[1] / "data" / "mimickit"
 CONFIG = {"num_envs": 64, "agent_variant": "hiutil"}
@@ -227,7 +227,7 @@ def test_a_race_has_its_seed_and_the_row_of_its_score(tmp_path):
     assert plan.argv[plan.argv.index("--rand_seed") + 1] == "7"
     reader = ProgressReader(plan.progress, 0.0)
     for row in ("|  Iteration | 1 |", "|  Test_Return | 21.6 |", "| Train_Return |  -10.4 |"):
-        reader.feed(Line(t_s=1.0, text=row))
+        reader.feed(OutputLine(t_s=1.0, text=row))
     assert reader.score == Score(1.0, -10.4)
 
 
@@ -236,10 +236,10 @@ def test_updates_are_counted_by_the_agent_file_of_the_config(tmp_path):
     toy = case("deepmimic_toy_ppo", source)
     plan = source.plan(toy, {"num_envs": 4, "update_epochs": 20, "batch_size": 2}, make_slot(tmp_path))
     changed = next(text for path, text in plan.files.items() if path.name == "agent.yaml")
-    assert source.updates_per_iteration(toy, plan.config) == agent.updates_per_iteration(changed, "toy")
-    assert agent.updates_per_iteration("steps_per_iter: 32\nupdate_epochs: 5\nbatch_size: 4", "toy") == 40
+    assert source.updates_per_iteration(toy, plan.config) == updates_per_iteration(changed, "toy")
+    assert updates_per_iteration("steps_per_iter: 32\nupdate_epochs: 5\nbatch_size: 4", "toy") == 40
     assert (
-        agent.updates_per_iteration("actor_epochs: 2\nactor_batch_size: 5\ncritic_epochs: 1\ncritic_batch_size: 32", "")
+        updates_per_iteration("actor_epochs: 2\nactor_batch_size: 5\ncritic_epochs: 1\ncritic_batch_size: 32", "")
         == 2 * 7 + 1
     )
 

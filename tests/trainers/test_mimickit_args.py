@@ -3,7 +3,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.trainers.mimickit.args import parse
+from tuner.trainers.mimickit.checkout import parse
 
 WORDS = st.text(st.characters(codec="ascii", categories=("L", "N", "P")), min_size=1, max_size=6)
 VALUES = WORDS.filter(lambda word: not word.startswith("#") and (not word.startswith("--") or word == "--"))

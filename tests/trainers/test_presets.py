@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import TrainerError
-from tuner.probe.lines import LineSplitter
-from tuner.probe.plan import LinePatterns
-from tuner.probe.protocols import Line
-from tuner.probe.reader import ProgressReader
+from tuner.probe.output import LineSplitter
+from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.progress_reader import ProgressReader
+from tuner.probe.protocols import OutputLine
 from tuner.study.spec import TrainerSpec
 from tuner.testing.trainers import make_slot
 from tuner.trainers.command import CommandTrainer
@@ -34,7 +34,7 @@ def test_a_preset_counts_what_its_trainer_really_prints(name: str) -> None:
     file, iterations, samples = RECORDED[name]
     lines = LineSplitter().feed((DATA / file).read_bytes())
     reader = ProgressReader(LinePatterns(patterns=PRESETS[name.partition(" ")[0]].progress), 0.0)
-    found = [report for text in lines if (report := reader.feed(Line(t_s=1.0, text=text)))]
+    found = [report for text in lines if (report := reader.feed(OutputLine(t_s=1.0, text=text)))]
     assert len(found) >= 3
     if iterations:
         assert [one.iteration for one in found] == iterations
@@ -48,7 +48,7 @@ def test_a_preset_counts_what_its_trainer_really_prints(name: str) -> None:
 def test_a_preset_reads_the_return_that_its_trainer_really_prints(name: str, score: float) -> None:
     reader = ProgressReader(LinePatterns(patterns=PRESETS[name].progress), 0.0)
     for text in LineSplitter().feed((DATA / RECORDED[name][0]).read_bytes()):
-        reader.feed(Line(t_s=1.0, text=text))
+        reader.feed(OutputLine(t_s=1.0, text=text))
     assert reader.score
     assert reader.score.value == score
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import TrainerError
-from tuner.probe.plan import Device, ProbePlan, Slot
+from tuner.probe.probe_plan import Device, ProbePlan, Slot
 from tuner.study.cases import Case, select
 from tuner.study.space import Value
 from tuner.study.spec import ProbeSpec, TrainerSpec
 from tuner.trainers.base import Trainer
-from tuner.trainers.reference.adapter import ReferenceTrainer
-from tuner.trainers.reference.agent import AgentSettings, agent_settings
+from tuner.trainers.reference.launch_settings import AgentSettings, agent_settings
+from tuner.trainers.reference.reference_trainer import ReferenceTrainer
 
 CPUS = (Device(name="cpu:0", model="cpu"), Device(name="cpu:1", model="cpu"))
 GPUS = (Device(name="cuda:0", model="gpu"), Device(name="cuda:1", model="gpu"))
@@ -55,7 +55,7 @@ def argument(plan: ProbePlan, name: str) -> str | None:
 
 
 def test_no_torch_is_imported() -> None:
-    code = "import sys, tuner.trainers.reference.adapter; sys.exit('torch' in sys.modules)"
+    code = "import sys, tuner.trainers.reference.reference_trainer; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

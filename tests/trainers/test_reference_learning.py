@@ -7,20 +7,28 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tuner.trainers.reference import robot
-from tuner.trainers.reference.agent import STEPS_PER_ITERATION, AgentSettings, Method
-from tuner.trainers.reference.busy import CpuBusyMeter, busy_meter
-from tuner.trainers.reference.discriminator import DifferenceDiscriminator, Discriminator
-from tuner.trainers.reference.env import OBSERVATION, TrackingEnv, frames_needed, tracking_reward
-from tuner.trainers.reference.kernels import Precision
-from tuner.trainers.reference.learner import Learner, Loss, Samples
-from tuner.trainers.reference.methods import Networks
-from tuner.trainers.reference.motions import ClipStream, MotionClips
-from tuner.trainers.reference.numerics import numerics
-from tuner.trainers.reference.players import BesidePlayer, PlainPlayer, Player
-from tuner.trainers.reference.ppo import PolicyLoss, clipped_loss
-from tuner.trainers.reference.rollout import DISCOUNT, TD_LAMBDA, collect, lambda_returns
-from tuner.trainers.reference.transfer import Transfer, brought
+from tuner.trainers.reference import world
+from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, AgentSettings, Method, Precision
+from tuner.trainers.reference.learner import Learner, NetworkLoss, Samples, Transfer, brought, numerics
+from tuner.trainers.reference.methods import DifferenceDiscriminator, Discriminator, Networks, PolicyLoss, clipped_loss
+from tuner.trainers.reference.rollout import (
+    DISCOUNT,
+    TD_LAMBDA,
+    BesidePlayer,
+    PlainPlayer,
+    Player,
+    collect,
+    lambda_returns,
+)
+from tuner.trainers.reference.team_ranks import CpuBusyMeter, busy_meter
+from tuner.trainers.reference.world import (
+    OBSERVATION,
+    ClipStream,
+    MotionClips,
+    TrackingEnv,
+    frames_needed,
+    tracking_reward,
+)
 
 CPU = torch.device("cpu")
 SMALL = AgentSettings(hidden_layers=2, hidden_units=64, update_epochs=5, batch_size=2)
@@ -48,13 +56,13 @@ def stream(num_envs: int, rank: int = 0, num_workers: int = 0) -> ClipStream:
     )
 
 
-def alone(loss: Loss) -> nn.Module:
+def alone(loss: NetworkLoss) -> nn.Module:
     return loss
 
 
 def test_robot_is_that_of_pi_plus() -> None:
-    assert robot.JOINTS == 22
-    assert torch.linalg.eigvalsh(robot.inertia()).min() > 0
+    assert world.JOINTS == 22
+    assert torch.linalg.eigvalsh(world.inertia()).min() > 0
 
 
 def test_a_clip_is_the_same_whenever_asked_for() -> None:
@@ -64,8 +72,8 @@ def test_a_clip_is_the_same_whenever_asked_for() -> None:
 
 
 def test_velocities_are_those_of_the_angles() -> None:
-    angles, velocities = MotionClips(frames=FRAMES)[3].split(robot.JOINTS, dim=-1)
-    torch.testing.assert_close(velocities[1:-1], (angles[2:] - angles[:-2]) * robot.CONTROL_HZ / 2, rtol=0, atol=1e-4)
+    angles, velocities = MotionClips(frames=FRAMES)[3].split(world.JOINTS, dim=-1)
+    torch.testing.assert_close(velocities[1:-1], (angles[2:] - angles[:-2]) * world.CONTROL_HZ / 2, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -75,12 +83,12 @@ def test_every_iteration_and_every_rank_gets_fresh_clips(num_workers: int) -> No
         clips = stream(300, rank, num_workers)
         taken += [clips.take(), clips.take()]
         clips.close()
-    assert all(batch.shape == (300, FRAMES, 2 * robot.JOINTS) for batch in taken)
+    assert all(batch.shape == (300, FRAMES, 2 * world.JOINTS) for batch in taken)
     assert len(torch.unique(torch.cat(taken).flatten(1), dim=0)) == 4 * 300
 
 
 def test_perfect_tracking_earns_1_and_less_the_further_away() -> None:
-    errors = torch.tensor([0.0, 0.1, 1.0])[:, None].expand(3, robot.JOINTS)
+    errors = torch.tensor([0.0, 0.1, 1.0])[:, None].expand(3, world.JOINTS)
     reward = tracking_reward(errors, errors)
     assert reward[0] == 1
     assert reward[0] > reward[1] > reward[2] > 0
@@ -88,18 +96,18 @@ def test_perfect_tracking_earns_1_and_less_the_further_away() -> None:
 
 def test_joints_go_where_they_are_driven() -> None:
     env = TrackingEnv(CPU)
-    env.follow(torch.zeros(5, FRAMES, 2 * robot.JOINTS))
-    target = torch.full((5, robot.JOINTS), 0.3)
+    env.follow(torch.zeros(5, FRAMES, 2 * world.JOINTS))
+    target = torch.full((5, world.JOINTS), 0.3)
     for _ in range(STEPS_PER_ITERATION):
         env.step(target)
-    angles = env.observe()[:, : robot.JOINTS].asin()
+    angles = env.observe()[:, : world.JOINTS].asin()
     torch.testing.assert_close(angles, target, rtol=0, atol=0.03)
 
 
 def test_an_environment_that_lost_its_pose_is_put_back() -> None:
     env = TrackingEnv(CPU)
     env.follow(stream(6).take())
-    target = torch.zeros(6, robot.JOINTS)
+    target = torch.zeros(6, world.JOINTS)
     target[0] = 100.0
     steps = [env.step(target) for _ in range(8)]
     first = next(index for index, step in enumerate(steps) if step.failed[0])
@@ -111,8 +119,8 @@ def test_observations_hold_the_pose_and_the_frames_ahead() -> None:
     env = TrackingEnv(CPU)
     clips = stream(4).take()
     env.follow(clips)
-    described = robot.features(*clips[:, :4].split(robot.JOINTS, dim=-1))
-    assert OBSERVATION == 4 * robot.FEATURES
+    described = world.features(*clips[:, :4].split(world.JOINTS, dim=-1))
+    assert OBSERVATION == 4 * world.FEATURES
     torch.testing.assert_close(env.observe(), described.flatten(1))
 
 
@@ -151,8 +159,8 @@ def test_a_discriminator_learns_to_distinguish_two_kinds(kind: type[Discriminato
 
 def test_the_difference_is_nothing_where_tracking_is_perfect() -> None:
     env = TrackingEnv(CPU)
-    env.follow(torch.zeros(3, FRAMES, 2 * robot.JOINTS))
-    shown, wanted = DifferenceDiscriminator(SMALL).evidence(env.step(torch.zeros(3, robot.JOINTS)))
+    env.follow(torch.zeros(3, FRAMES, 2 * world.JOINTS))
+    shown, wanted = DifferenceDiscriminator(SMALL).evidence(env.step(torch.zeros(3, world.JOINTS)))
     assert torch.equal(shown, wanted)
 
 
@@ -163,7 +171,7 @@ def test_one_iteration_of_every_method_in_every_precision(method: Method, precis
     samples = PlainPlayer(networks, formats).play(stream(8).take())
     assert {len(column) for column in samples.values()} == {8 * STEPS_PER_ITERATION}
     assert {column.dtype for column in samples.values()} == {torch.float32}
-    losses: list[Loss] = [PolicyLoss(networks.policy)]
+    losses: list[NetworkLoss] = [PolicyLoss(networks.policy)]
     if networks.discriminator is not None:
         losses.append(networks.discriminator)
     assert len(losses) == (1 if method == "deepmimic" else 2)
@@ -187,7 +195,7 @@ def test_layers_are_rounded_and_the_environment_is_not() -> None:
     assert 0 < (exact["target"] - rounded["target"])[first].abs().max() < 0.01
     env = TrackingEnv(CPU)
     env.follow(clips)
-    assert torch.equal(env.step(rounded["target"][first]).after, rounded["shown"][first, robot.FEATURES :])
+    assert torch.equal(env.step(rounded["target"][first]).after, rounded["shown"][first, world.FEATURES :])
 
 
 def test_a_rollout_beside_the_learner_plays_with_what_has_been_learnt() -> None:

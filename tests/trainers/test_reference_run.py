@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tuner.probe.plan import Device, Slot
-from tuner.probe.port import reserved_port
+from tuner.probe.probe_plan import Device, Slot
+from tuner.probe.process import reserved_port
 from tuner.study.cases import Case
 from tuner.study.spec import ProbeSpec, TrainerSpec
 from tuner.trainers.reference.__main__ import settings_from
-from tuner.trainers.reference.adapter import ReferenceTrainer
-from tuner.trainers.reference.settings import run_settings
+from tuner.trainers.reference.launch_settings import run_settings
+from tuner.trainers.reference.reference_trainer import ReferenceTrainer
 
 pytestmark = pytest.mark.early
 
@@ -36,7 +36,7 @@ class Ended:
 RUNS = """
 import json, sys
 from tuner.trainers.reference.__main__ import settings_from
-from tuner.trainers.reference.run import run
+from tuner.trainers.reference.training import run
 for words in map(json.loads, sys.argv[1:]):
     run(*settings_from(words))
 """

@@ -13,14 +13,14 @@ import pytest
 import torch
 from tests_sessions import Message, Served, follow, served
 
-from tuner.devices.base import open_devices
-from tuner.probe.port import reserved_port
+from tuner.devices.found import open_devices
+from tuner.probe.process import reserved_port
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import TrainerSpec
 from tuner.testing.trainers import make_slot
-from tuner.trainers.reference.adapter import ReferenceTrainer
-from tuner.trainers.reference.agent import STEPS_PER_ITERATION
+from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION
+from tuner.trainers.reference.reference_trainer import ReferenceTrainer
 
 pytestmark = pytest.mark.early
 

@@ -7,9 +7,8 @@ from tuner.study.cases import Case
 from tuner.study.spec import TrainerSpec
 from tuner.testing.trainers import check_trainer
 from tuner.trainers.base import LadderEnd
-from tuner.trainers.mimickit.trainer import MimicKitTrainer
-from tuner.trainers.parameters import split_parameters
-from tuner.trainers.registry import TRAINERS, open_trainer
+from tuner.trainers.mimickit.mimickit_trainer import MimicKitTrainer
+from tuner.trainers.registry import TRAINERS, open_trainer, split_parameters
 
 SPECS = {
     "mimickit": TrainerSpec(name="mimickit", root=str(Path(__file__).parents[1] / "data" / "mimickit")),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import StudyError
-from tuner.workers.groups import device_groups
+from tuner.running.workers import device_groups
 
 
 @pytest.mark.parametrize(

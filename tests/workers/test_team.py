@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tuner.workers.team import RESTARTS, Exit, Line, Team, WorkerPlan
+from tuner.running.workers import RESTARTS, Exit, Line, WorkerPlan, WorkerTeam
 
 
 def script(name: str, code: str, **env: str) -> WorkerPlan:
@@ -16,7 +16,7 @@ def script(name: str, code: str, **env: str) -> WorkerPlan:
 def run(*plans: WorkerPlan) -> tuple[list[int], list[tuple[str, Line]], list[tuple[str, Exit]]]:
     events: list[tuple[str, Line]] = []
     ends: list[tuple[str, Exit]] = []
-    team = Team(plans)
+    team = WorkerTeam(plans)
     codes = team.run(lambda name, event: events.append((name, event)), lambda name, end: ends.append((name, end)))
     team.close()
     return codes, events, ends
@@ -55,7 +55,7 @@ def test_a_worker_that_keeps_dying_is_given_up() -> None:
 def test_workers_end_when_they_are_asked_to() -> None:
     waits = """import sys; print('{"now": "waiting"}', flush=True); sys.stdin.read(); raise SystemExit(130)"""
     seen: list[Line] = []
-    team = Team([script("one", waits), script("two", waits)])
+    team = WorkerTeam([script("one", waits), script("two", waits)])
     codes = team.run(lambda _, event: seen.append(event), lambda *_: None, lambda: len(seen) == 2)
     assert codes == [130, 130]
 
@@ -67,7 +67,7 @@ def test_a_worker_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     waits = f"import sys; print(1, flush=True); sys.stdin.read(); open({str(pipe)!r}, 'w').write('ended')"
     parent = f"""
 import os, signal, sys
-from tuner.workers.team import Team, WorkerPlan
+from tuner.running.workers import Team, WorkerPlan
 team = Team([WorkerPlan(name="one", argv=[sys.executable, "-I", "-S", "-c", {waits!r}])])
 team.run(lambda *_: os.kill(os.getpid(), signal.SIGKILL), lambda *_: None)
 """

@@ -1,36 +1,99 @@
 """`tuner try`: one probe outside of the study's database, and what it shows about the study file."""
 
 import shlex
+from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from tuner.cli.advice import advice, matched
 from tuner.cli.chosen import chosen_cases
 from tuner.cli.console import open_console
-from tuner.cli.introduction import cut_ladders
-from tuner.cli.loaded import exposed, stand_in
+from tuner.cli.introduction import cut_ladders, exposed, stand_in
 from tuner.cli.options import RUNS, Devices, Runs, Study
 from tuner.cli.plan import Settings, first_config
 from tuner.cli.work import EXIT_INTERRUPTED, interruptible
-from tuner.devices.base import open_devices
+from tuner.devices.found import open_devices
 from tuner.errors import TunerError
-from tuner.export.words import in_words, with_error
+from tuner.export.wording import in_words, with_error
 from tuner.probe.kinds import FailureKind
-from tuner.probe.metrics import error, value
-from tuner.probe.plan import ProbePlan
+from tuner.probe.metrics import error, target_error, value
+from tuner.probe.output import LineSplitter
+from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.progress_reader import ProgressReader
+from tuner.probe.protocols import Go, Interrupted, OutputLine
 from tuner.probe.result import ProbeResult
-from tuner.probe.stop import Go, Interrupted
-from tuner.prober import open_prober
-from tuner.running.launching import run_in
+from tuner.probe.summaries import NO_RATE
+from tuner.probe.units import duration
+from tuner.running.prober import open_prober, run_in
+from tuner.running.workbench import Workbench, open_workbench
 from tuner.study.cases import Case
 from tuner.study.space import Config
+from tuner.study.spec import StudySpec
 from tuner.study.variables import shell_join
-from tuner.units import duration
-from tuner.workbench import Workbench, open_workbench
+
+SHOWN = 3
+_WIDTH = 140
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matched:
+    """The lines of a probe's output, and those that matched a pattern of `progress`."""
+
+    printed: int
+    matched: int
+    shown: tuple[str, ...]
+    """The last lines that matched, or the last lines of all where none matched."""
+
+
+def matched(plan: ProbePlan) -> Matched:
+    """Read the output of a probe that has ended, and compare it with the patterns of its plan."""
+    try:
+        output = plan.slot.console.read_bytes()
+    except OSError:
+        output = b""
+    splitter = LineSplitter()
+    texts = [*splitter.feed(output), *splitter.close()]
+    reader = ProgressReader(plan.progress, 0.0)
+    hits: list[str] = []
+    for text in texts:
+        before = reader.matched
+        reader.feed(OutputLine(t_s=0.0, text=text))
+        if reader.matched > before:
+            hits.append(text)
+    shown = (hits or texts)[-SHOWN:]
+    return Matched(printed=len(texts), matched=len(hits), shown=tuple(text.strip()[-_WIDTH:] for text in shown))
+
+
+def _place(plan: ProbePlan) -> str:
+    """Return where a study says how the trainer counts its samples."""
+    return "the key `samples` to `progress_file`" if plan.progress_file else "the group (?P<samples>…) to `progress`"
+
+
+def advice(spec: StudySpec, plan: ProbePlan, result: ProbeResult, cards: int) -> Iterator[str]:
+    """Yield what to change in a study file whose probe ran, on a machine with so many cards."""
+    limits = spec.probe
+    if result.samples_per_s is None and not any(NO_RATE in note for note in result.notes):
+        yield (
+            f"no samples were counted, so samples/s are unknown: add {_place(plan)}, or `samples_per_iteration` to the "
+            "options"
+        )
+    if len(plan.slot.devices) == 1 < cards:
+        yield f"1 of {cards} cards was used: if the command can start more ranks, name `devices` and use {{ranks}}"
+    for name in spec.objectives:
+        number, known = value(result, name), error(result, name)
+        if number is None:
+            yield f"{name} was not measured: name another `objective`"
+        elif known is None:
+            yield f"{name} has no error: raise probe.window_seconds above {limits.window_seconds:g}"
+        elif known > 2 * target_error(result, name, limits.target_error_pct):
+            yield f"the error of {name} is large: raise probe.iterations or probe.window_seconds"
+    if result.start_up_s is not None and result.start_up_s > limits.max_seconds / 2:
+        yield f"the start takes {result.start_up_s:.0f} s of probe.max_seconds {limits.max_seconds:g}: raise it"
+
 
 OneCase = Annotated[str | None, typer.Option("--case", help="The case to probe; default: the study's first.")]
 

@@ -1,17 +1,21 @@
-"""The option `--cases`: which cases of a study a command works on."""
+"""Which cases of a study a command works on, and what the study has fixed for `auto`."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Annotated
 
 import typer
+from sqlalchemy import Engine
 
 from tuner.cli.options import not_empty
-from tuner.errors import TunerError
+from tuner.errors import EmptyStoreError, TunerError
+from tuner.export.reader import StudyReader
+from tuner.running.workbench import Workbench
 from tuner.search.siblings import lending_order
 from tuner.study.cases import Case, select
 from tuner.study.load import load
 from tuner.trainers.registry import open_trainer
-from tuner.workbench import Workbench
 
 
 def completed(context: typer.Context, incomplete: str) -> list[str]:
@@ -50,3 +54,13 @@ def cases_to_search(bench: Workbench, cases: Sequence[str] | None) -> list[Case]
     """Return the chosen cases in the order of the search. If a study asks for all, those that lend most come first."""
     chosen = chosen_cases(bench, cases)
     return lending_order(chosen) if not cases and bench.spec.cases == ("*",) else chosen
+
+
+def with_fixed_values(bench: Workbench, engine: Engine) -> Workbench:
+    """Return the bench with the rungs and the batch sizes that the database has for `auto`, if it has the study."""
+    rungs, batches = dict(bench.rungs), dict(bench.batches)
+    with suppress(EmptyStoreError):
+        for case in StudyReader(engine, bench.spec.name).cases:
+            rungs |= {case.name: case.facts.rungs} if case.facts.rungs else {}
+            batches |= {case.name: case.facts.batch} if case.facts.batch else {}
+    return replace(bench, rungs=rungs, batches=batches)

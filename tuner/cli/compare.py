@@ -13,13 +13,11 @@ from tuner.cli.report import NEEDED
 from tuner.cli.scale_tables import show_comparison
 from tuner.errors import TunerError, installs
 from tuner.export.write import write_files
-from tuner.scaling.comparing import Machine, lines, recommendation
-from tuner.scaling.prices import read_prices
+from tuner.scaling.comparing import Machine, comparison_tsv, lines, read_prices, recommendation
 from tuner.scaling.results import read
-from tuner.scaling.rows import link_table
+from tuner.scaling.scaling_table import link_table
+from tuner.scaling.sentences import number, sized, topology
 from tuner.scaling.subjects import LINKS
-from tuner.scaling.tabular import comparison_tsv
-from tuner.scaling.words import number, sized, topology
 
 Files = Annotated[list[Path], typer.Argument(dir_okay=False, help="Files that `tuner scale --out` has written.")]
 PricesFile = Annotated[
@@ -48,7 +46,7 @@ def compare(files: Files, prices: PricesFile = None, out: Out = RUNS / "compare"
     for line in sentences:
         console.print(line)
     from tuner.report.page import filled  # noqa: PLC0415 - the extra `report` brings plotly and jinja2
-    from tuner.scaling.pictures import pictures  # noqa: PLC0415 - likewise
+    from tuner.scaling.scaling_pictures import pictures  # noqa: PLC0415 - likewise
 
     page = filled(
         "comparison.html",

@@ -7,13 +7,11 @@ import typer
 from rich.console import Console
 
 from tuner.cli.console import open_console
-from tuner.cli.loaded import load_shown
+from tuner.cli.introduction import load_shown
 from tuner.cli.options import RUNS, Runs, Storage, Study, storage_url
-from tuner.export.copied import ARTIFACTS, DATABASE, copy_study
-from tuner.export.dashboard import serve
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
-from tuner.export.served import LOOPBACK, READ_ONLY, WRITABLE
+from tuner.export.dashboard_copy import ARTIFACTS, DATABASE, copy_study
+from tuner.export.reader import StudyReader, connect
+from tuner.export.served import LOOPBACK, READ_ONLY, WRITABLE, serve
 from tuner.report.facts import gather
 from tuner.report.words import note
 

@@ -8,19 +8,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tuner.cli.case_tables import print_tables
 from tuner.cli.console import open_console
-from tuner.cli.document import Json, plain, print_document
-from tuner.cli.loaded import load_shown
-from tuner.cli.options import RUNS, Runs, Storage, storage_url, studies
-from tuner.cli.tables import print_tables
-from tuner.diagnosis.diagnose import Diagnosis, studies_in
-from tuner.diagnosis.diagnose import diagnose as diagnosed
-from tuner.diagnosis.record import Known, Setup
-from tuner.diagnosis.words import OPTIONS, rows, sentences, unknown
+from tuner.cli.introduction import load_shown
+from tuner.cli.options import RUNS, Json, Runs, Storage, plain, print_document, storage_url, studies
+from tuner.diagnosis.diagnosing import OPTIONS, Diagnosis, rows, sentences, studies_in, unknown
+from tuner.diagnosis.diagnosing import diagnose as diagnosed
+from tuner.diagnosis.study_times import Known, Setup
 from tuner.errors import StudyError
-from tuner.export.database import connect
+from tuner.export.reader import connect
+from tuner.kept.urls import checked_url, shown
 from tuner.study.spec import StudySpec
-from tuner.urls import checked_url, shown
 
 Fact = TypeVar("Fact")
 

@@ -6,15 +6,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tuner.checkup.check_up import check_up
-from tuner.checkup.finding import Finding, Level
+from tuner.checkup.check_up import Finding, Severity, check_up
 from tuner.cli.console import open_console
-from tuner.cli.document import Json, print_document
-from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, storage_url
+from tuner.cli.options import RUNS, Devices, Json, Runs, Storage, Study, print_document, storage_url
 from tuner.errors import TunerError
 from tuner.study.load import load
 
-STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
+STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "bold red"}
 
 
 def doctor(
@@ -30,7 +28,7 @@ def doctor(
         print_document({"study": spec.name, "findings": findings})
     else:
         findings = _show_table(console, found) if console.is_terminal else _show_lines(console, found)
-    if problems := [f"{one.subject}: {one.text}" for one in findings if one.level is Level.PROBLEM]:
+    if problems := [f"{one.subject}: {one.text}" for one in findings if one.level is Severity.PROBLEM]:
         raise TunerError("\n  ".join([f"{len(problems)} problem(s) with study {spec.name}", *problems]))
 
 

@@ -5,13 +5,23 @@ from typing import Annotated
 import typer
 
 from tuner.cli.console import open_console
-from tuner.cli.document import Json, print_document
 from tuner.cli.hints import written
-from tuner.cli.loaded import load_shown
-from tuner.cli.options import RECORDED, RUNS, TABLES, Runs, Storage, Study, database_url, storage_url
+from tuner.cli.introduction import load_shown
+from tuner.cli.options import (
+    RECORDED,
+    RUNS,
+    TABLES,
+    Json,
+    Runs,
+    Storage,
+    Study,
+    database_url,
+    print_document,
+    storage_url,
+)
 from tuner.errors import StoreError
 from tuner.export.write import export_study
-from tuner.urls import shown
+from tuner.kept.urls import shown
 
 Recorded = Annotated[
     bool, typer.Option("--recorded", help="Write the tables of `tuner record` so far, instead of the study's.")
@@ -26,7 +36,7 @@ def export(
     spec = load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
     if recorded:
-        from tuner.export.table import export_tables  # noqa: PLC0415 - pyarrow, which only recorded tables need
+        from tuner.export.recorded_table import export_tables  # noqa: PLC0415 - pyarrow, which only recorded tables need
 
         paths = export_tables(url := database_url(storage, folder, RECORDED), spec.name, folder / TABLES)
         if not paths:

@@ -9,23 +9,24 @@ from rich.console import Console
 
 from tuner.cli.options import RUNS, as_words
 from tuner.export.bound import advice
-from tuner.export.case import NO_TRIALS, CaseSummary, CaseView
-from tuner.export.query import StudyReader
+from tuner.export.case_view import NO_TRIALS, CaseSummary, CaseView
+from tuner.export.reader import StudyReader
 from tuner.export.tables import ladder_of_study, safe_rung
-from tuner.export.words import doubts, of_default, with_error
-from tuner.kept.probe import INTERRUPTED
-from tuner.outcome import CaseOutcome, Ending
+from tuner.export.wording import doubts, of_default, with_error
+from tuner.kept.trial import INTERRUPTED
+from tuner.kept.urls import shown
 from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.metrics import SAMPLES_PER_S
+from tuner.probe.units import duration
+from tuner.running.events import CaseOutcome, Ending
 from tuner.study.cases import Case
 from tuner.study.space import LADDER, PATIENCE, Config, Parameter, Value
-from tuner.units import duration
-from tuner.urls import shown
 
 if TYPE_CHECKING:
-    from tuner.budget import Budget
-    from tuner.replay.table import Table as RecordedTable
-    from tuner.workbench import Workbench
+    from tuner.replay.recorded import Table as RecordedTable
+    from tuner.running.job import Budget
+    from tuner.running.workbench import Workbench
+
 
 RECOVER = "`tuner recover` searches for a config that runs"
 
@@ -257,3 +258,25 @@ def written(console: Console, paths: Sequence[Path]) -> None:
     here = Path.cwd()
     named = [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
     console.print(f"wrote {', '.join(map(str, named))}")
+
+
+ENDED = {Ending.ALREADY, Ending.TARGET, Ending.EXHAUSTED}
+"""How a case ends that needs no more probes."""
+
+
+def of_all(cases: Sequence[Case], outcomes: Sequence[CaseOutcome], rows: Sequence[CaseSummary], devices: int) -> str:
+    """Return a line that says what the probes of several cases took, and which of the cases still need probes.
+
+    `rows` have what all runs of the study took, this one included. The line is empty for a single case.
+    """
+    if len(cases) < 2:
+        return ""
+    wanted, ended = {case.name for case in cases}, {one.case.name for one in outcomes if one.ending in ENDED}
+    begun = [row for row in rows if row.case in wanted]
+    taken_s = sum(row.probe_s for row in begun)
+    left = [case.name for case in cases if case.name not in ended]
+    return (
+        f"the probes of {len(begun)} of {len(cases)} cases took {duration(taken_s)}, {taken_s * devices:,.0f} "
+        f"device-seconds, {taken_s * devices / max(len(begun), 1):,.0f} per case; "
+        + (f"{len(left)} left: {', '.join(left)}" if left else "none is left")
+    )

@@ -11,16 +11,14 @@ from rich.console import Console
 
 from tuner.cli.console import open_console, say
 from tuner.cli.options import RUNS, Runs, not_empty
-from tuner.drafting.asking import ask_searches
-from tuner.drafting.draft import Ask, Draft, Used, draft, narrowed, study_name, used
-from tuner.drafting.first_run import FirstRun, first_run
-from tuner.drafting.samples import samples_said
-from tuner.drafting.writing import preset_text, study_text
+from tuner.drafting.draft import Ask, Draft, FirstRun, Used, draft, first_run, narrowed, study_name, used
+from tuner.drafting.searches import ask_searches
+from tuner.drafting.writing import preset_text, samples_said, study_text
 from tuner.errors import OutputError, StudyError
+from tuner.probe.units import duration
 from tuner.study.load import load
 from tuner.study.space import LADDER
 from tuner.trainers.presets import PRESETS
-from tuner.units import duration
 
 STUDIES = Path("studies")
 

@@ -1,7 +1,6 @@
 """Opens a study's database to read it."""
 
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
+from tuner.export.reader import StudyReader, connect
 from tuner.store.leases import is_held
 
 

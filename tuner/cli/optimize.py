@@ -8,28 +8,24 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.budget import Budget
+from tuner.cli.case_tables import front_tables, print_tables, summary_table
 from tuner.cli.chosen import Cases
 from tuner.cli.console import open_console
-from tuner.cli.document import plain
-from tuner.cli.front import front_tables
-from tuner.cli.hints import at_the_top, notes, out_of_time, script_of_best, written
+from tuner.cli.hints import at_the_top, notes, of_all, out_of_time, script_of_best, written
 from tuner.cli.opened import open_reader
-from tuner.cli.options import RUNS, Devices, Hours, Launcher, Runs, Storage, Study, database_url
+from tuner.cli.options import RUNS, Devices, Hours, Launcher, Runs, Storage, Study, database_url, plain
 from tuner.cli.report import report_at_the_end, training_command
 from tuner.cli.screen import JsonScreen, Screen
-from tuner.cli.search import Replay, Trials, open_search
 from tuner.cli.slurm import submit_workers
-from tuner.cli.tables import print_tables, summary_table
-from tuner.cli.team import divided, run_team
-from tuner.cli.whole import of_all
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
-from tuner.export.case import CaseSummary
+from tuner.cli.worker import Replay, Trials, divided, open_search, run_team
+from tuner.export.case_view import CaseSummary
 from tuner.export.write import export_study
-from tuner.probe.clock import MonotonicClock
+from tuner.probe.protocols import MonotonicClock
 from tuner.running.events import StudyEnded
+from tuner.running.job import Budget
+from tuner.running.workbench import Workbench
 from tuner.study.cases import Case
-from tuner.workbench import Workbench
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the final table.")]
 JsonLines = Annotated[

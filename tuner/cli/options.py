@@ -1,10 +1,12 @@
-"""The options that several commands share, and the values that follow from them."""
+"""The options that several commands share, `--json` among them, and the values that follow from them."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
+from pydantic_core import to_jsonable_python
 from sqlalchemy import URL
 
 from tuner.errors import StoreError
@@ -98,3 +100,16 @@ def as_words(options: Mapping[str, object]) -> list[str]:
         if one not in {None, ""}
         for word in (f"--{name}", str(one))
     ]
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for scripts; other text goes to stderr.")]
+
+
+def plain(value: object) -> Any:
+    """Return a value, its dataclasses, paths and enums as values of JSON; infinity and NaN become None."""
+    return to_jsonable_python(value, inf_nan_mode="null")
+
+
+def print_document(document: object) -> None:
+    """Print a document, in ASCII: every encoding of stdout has those characters."""
+    typer.echo(json.dumps(plain(document), indent=2))

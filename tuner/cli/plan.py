@@ -1,34 +1,50 @@
 """`tuner plan`, which prints a shell script with the files, environment and command of a config for each case."""
 
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tuner.cli.chosen import Cases, chosen_cases
+from tuner.cli.chosen import Cases, chosen_cases, with_fixed_values
 from tuner.cli.console import say
-from tuner.cli.fixed import with_fixed_values
-from tuner.cli.introduction import cut_ladders
-from tuner.cli.loaded import stand_in, to_be_fitted, to_be_made
+from tuner.cli.introduction import cut_ladders, stand_in, to_be_fitted, to_be_made
 from tuner.cli.options import DATABASE, RUNS, Devices, Launcher, Runs, Storage, Study, database_url
-from tuner.cli.script import script
 from tuner.cli.slurm import JobDevices, batch_lines, job_bench
+from tuner.devices.found import VISIBLE_CARDS
 from tuner.errors import EmptyStoreError, StoreError, StudyError
-from tuner.export.case import CaseView, summary
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
-from tuner.export.words import doubts, in_words, with_error
+from tuner.export.case_view import CaseView, summary
+from tuner.export.reader import StudyReader, connect
+from tuner.export.wording import doubts, in_words, with_error
 from tuner.kept.trial import pooled
-from tuner.probe.plan import Slot
-from tuner.probe.port import reserved_port
+from tuner.probe.probe_plan import ProbePlan, Slot
+from tuner.probe.process import reserved_port
+from tuner.running.workbench import Workbench, open_workbench
 from tuner.search.calibration import calibrated_at, calibration_configs
 from tuner.search.standing import Standing
 from tuner.study.cases import Case
 from tuner.study.space import Config, Parameter, Space, Value, written
-from tuner.workbench import Workbench, open_workbench
+from tuner.study.variables import shell_join, shell_word
+
+
+def script(plan: ProbePlan, *, left_to_slurm: bool = False) -> str:
+    """Return shell commands that do what a probe with this plan does. SLURM itself says which cards a job sees."""
+    lines = [f"mkdir -p {shlex.quote(str(plan.slot.out_dir))}"]
+    for path, text in plan.files.items():
+        lines += [f"mkdir -p {shlex.quote(str(path.parent))}", f"cat > {shlex.quote(str(path))} <<'END_OF_FILE'"]
+        lines += [text.rstrip("\n"), "END_OF_FILE"]
+    lines += [f"cd {shlex.quote(str(Path(plan.cwd)))}"]
+    env = {name: value for name, value in plan.env.items() if not (left_to_slurm and name == VISIBLE_CARDS)}
+    variables = [f"{name}={shell_word(value)}" for name, value in env.items()]
+    if plan.programs and "PATH" not in env:
+        variables.insert(0, f'PATH={shlex.quote(str(plan.programs))}:"$PATH"')
+    lines += [" ".join([*variables, shell_join(plan.argv)])]
+    return "\n".join(lines) + "\n"
+
 
 Settings = Annotated[
     list[str] | None,

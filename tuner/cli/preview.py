@@ -7,11 +7,10 @@ from typing import Annotated, Literal
 import typer
 from rich.table import Table
 
+from tuner.cli.case_tables import fits, print_tables
 from tuner.cli.console import open_console
-from tuner.cli.document import Json, print_document
-from tuner.cli.loaded import load_shown
-from tuner.cli.options import Study
-from tuner.cli.tables import fits, print_tables
+from tuner.cli.introduction import load_shown
+from tuner.cli.options import Json, Study, print_document
 from tuner.study.cases import Case, select
 from tuner.study.reference import reference
 from tuner.study.spec import StudySpec

@@ -11,29 +11,27 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tuner.budget import Budget, within
+from tuner.cli.case_tables import CONFIG, print_tables
 from tuner.cli.chosen import chosen_cases, completed
 from tuner.cli.console import open_console
 from tuner.cli.hints import out_of_time
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url
-from tuner.cli.search import LOOK_S
-from tuner.cli.tables import CONFIG, print_tables
 from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work
+from tuner.cli.worker import LOOK_S
 from tuner.errors import StudyError
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
-from tuner.export.words import figure, in_words
-from tuner.kept.race import KeptRun
-from tuner.probe.clock import MonotonicClock
-from tuner.prober import open_prober
-from tuner.racing.entrants import Entrant, entrants
-from tuner.racing.race import Place, Race
-from tuner.racing.rounds import Round, rounds
-from tuner.racing.verdict import forecasts, verdict
+from tuner.export.reader import StudyReader, connect
+from tuner.export.wording import figure, in_words
+from tuner.kept.race_run import KeptRun
+from tuner.probe.protocols import MonotonicClock
+from tuner.probe.units import HOUR_S
+from tuner.racing.contest import Place, Race
+from tuner.racing.entrants import Entrant, Round, entrants, rounds
+from tuner.racing.race_verdict import forecasts, verdict
+from tuner.running.job import Budget, within
+from tuner.running.prober import open_prober
+from tuner.running.workbench import Workbench, open_workbench
 from tuner.store.races import RaceRuns
 from tuner.study.cases import Case
-from tuner.units import HOUR_S
-from tuner.workbench import Workbench, open_workbench
 
 OneCase = Annotated[
     str | None, typer.Option(autocompletion=completed, help="The case; needed where the study has several.")

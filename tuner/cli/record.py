@@ -8,22 +8,21 @@ from typing import Annotated
 
 import typer
 
-from tuner.budget import Budget, within
-from tuner.cli.chosen import Cases, chosen_cases
+from tuner.cli.chosen import Cases, chosen_cases, with_fixed_values
 from tuner.cli.console import open_console
-from tuner.cli.fixed import with_fixed_values
 from tuner.cli.hints import out_of_time, recorded, written
 from tuner.cli.options import RECORDED, RUNS, TABLES, Devices, Hours, Out, Runs, Storage, Study, database_url
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.errors import EmptyStoreError, StudyError
-from tuner.export.database import connect
-from tuner.export.table import TABLE_SUFFIX, export_tables
+from tuner.export.reader import connect
+from tuner.export.recorded_table import TABLE_SUFFIX, export_tables
 from tuner.export.write import prepare_folder
-from tuner.probe.clock import MonotonicClock
-from tuner.prober import open_prober
-from tuner.recording import plan_recording, record_cases, recording_bench
-from tuner.replay.table import Table
-from tuner.workbench import open_workbench
+from tuner.probe.protocols import MonotonicClock
+from tuner.replay.recorded import Table
+from tuner.running.job import Budget, within
+from tuner.running.prober import open_prober
+from tuner.running.recording import plan_recording, record_cases, recording_bench
+from tuner.running.workbench import open_workbench
 
 Grid = Annotated[bool, typer.Option("--grid", help="Record every config of the space; the default.")]
 Count = Annotated[

@@ -6,19 +6,19 @@ from functools import partial
 import typer
 from rich.console import Console
 
+from tuner.cli.case_tables import print_tables, summary_table
 from tuner.cli.chosen import Cases, chosen_cases
 from tuner.cli.console import open_console
 from tuner.cli.hints import safe_rungs, written
 from tuner.cli.opened import open_reader
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url
-from tuner.cli.tables import print_tables, summary_table
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
-from tuner.export.case import CaseSummary
+from tuner.export.case_view import CaseSummary
 from tuner.export.write import export_study
-from tuner.loop import optimise
-from tuner.prober import open_prober
-from tuner.purpose import RECOVER
-from tuner.workbench import Workbench, open_workbench
+from tuner.running.job import RECOVER
+from tuner.running.loop import optimise
+from tuner.running.prober import open_prober
+from tuner.running.workbench import Workbench, open_workbench
 
 
 def recover(

@@ -12,17 +12,16 @@ from rich.console import Console
 from tuner.cli.chosen import chosen_cases
 from tuner.cli.console import open_console
 from tuner.cli.hints import plan_best, written
-from tuner.cli.loaded import load_shown
+from tuner.cli.introduction import load_shown
 from tuner.cli.options import RUNS, Runs, Storage, Study, storage_url
 from tuner.errors import TunerError, installs
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
+from tuner.export.reader import StudyReader, connect
 from tuner.export.write import write_files
 from tuner.report.facts import gather
+from tuner.running.workbench import Workbench
 from tuner.study.cases import select
 from tuner.study.spec import StudySpec
 from tuner.trainers.registry import open_trainer
-from tuner.workbench import Workbench
 
 Format = Annotated[Literal["html", "md"], typer.Option("--format", help="html: one file with pictures; md: Markdown.")]
 Out = Annotated[Path | None, typer.Option(dir_okay=False, help="The file; default: runs/STUDY/report.html or .md.")]

@@ -15,17 +15,14 @@ from tuner.cli.options import RUNS, Runs, not_empty
 from tuner.cli.plan import Settings, first_config
 from tuner.cli.scale_tables import introduce, show_scaling, show_split, tell
 from tuner.cli.work import EXIT_INTERRUPTED, interruptible
-from tuner.devices.base import describe_machine, open_devices
-from tuner.devices.topology import links
+from tuner.devices.found import describe_machine, links, open_devices
 from tuner.errors import DeviceError, StudyError
 from tuner.probe.protocols import DeviceSource
-from tuner.prober import prober_on
-from tuner.scaling.campaign import begun, measure_all, missing
-from tuner.scaling.measuring import Measuring
-from tuner.scaling.planning import counts, routes, scaling_runs, split_runs
+from tuner.running.prober import prober_on
+from tuner.running.workbench import open_workbench
+from tuner.scaling.campaign import Measuring, begun, counts, measure_all, missing, routes, scaling_runs, split_runs
 from tuner.scaling.results import Results
 from tuner.scaling.subjects import NAMES, Scaled, built_in, of_study
-from tuner.workbench import open_workbench
 
 Workloads = Annotated[
     list[str] | None, typer.Argument(help=f"Built-in workloads: {', '.join(NAMES)}; default: all of them.")

@@ -6,15 +6,24 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tuner.cli.tables import print_tables
-from tuner.scaling.comparing import Line
-from tuner.scaling.planning import Run
-from tuner.scaling.results import Point, Results
-from tuner.scaling.rows import LinkRow, Row, fits, link_table, mean_pct, rate, table
-from tuner.scaling.splitting import Division, divisions
+from tuner.cli.case_tables import print_tables
+from tuner.probe.units import MIB_PER_GIB
+from tuner.scaling.campaign import Run
+from tuner.scaling.comparing import PricedRow
+from tuner.scaling.results import Measurement, Results
+from tuner.scaling.scaling_table import (
+    Division,
+    LinkRow,
+    ScalingRow,
+    divisions,
+    fits,
+    link_table,
+    mean_pct,
+    rate,
+    table,
+)
+from tuner.scaling.sentences import MODES, about, number, scaling_sentences, short, sized, split_sentences, topology
 from tuner.scaling.subjects import LINKS
-from tuner.scaling.words import MODES, about, number, scaling_sentences, short, sized, split_sentences, topology
-from tuner.units import MIB_PER_GIB
 
 
 def introduce(console: Console, results: Results, planned: Sequence[Run], left: int) -> None:
@@ -30,7 +39,7 @@ def introduce(console: Console, results: Results, planned: Sequence[Run], left: 
             console.print(f"{mode}: {meaning}")
 
 
-def tell(console: Console, run: Run, points: Sequence[Point]) -> None:
+def tell(console: Console, run: Run, points: Sequence[Measurement]) -> None:
     """Print a line about a run that has just been measured."""
     size = "" if run.size is None else f" {run.size:,}"
     route = run.teams[0].route
@@ -69,7 +78,7 @@ def show_split(console: Console, results: Results) -> None:
         console.print(line)
 
 
-def show_comparison(console: Console, lines: Sequence[Line], currency: str | None) -> None:
+def show_comparison(console: Console, lines: Sequence[PricedRow], currency: str | None) -> None:
     """Print a table for each workload, with the rows of all machines; with a currency also what samples cost."""
     console.print("k, M and G stand for a thousand, a million and a billion.")
     for (workload, unit), own in _by_workload(lines).items():
@@ -80,14 +89,14 @@ def show_comparison(console: Console, lines: Sequence[Line], currency: str | Non
         print_tables(console, shown, *([_costs(own, currency)] if currency else []))
 
 
-def _by_workload(lines: Sequence[Line]) -> Mapping[tuple[str, str], Sequence[Line]]:
-    found: dict[tuple[str, str], list[Line]] = {}
+def _by_workload(lines: Sequence[PricedRow]) -> Mapping[tuple[str, str], Sequence[PricedRow]]:
+    found: dict[tuple[str, str], list[PricedRow]] = {}
     for line in lines:
         found.setdefault((line.row.workload, line.row.unit), []).append(line)
     return found
 
 
-def _costs(lines: Iterable[Line], currency: str) -> Table:
+def _costs(lines: Iterable[PricedRow], currency: str) -> Table:
     shown = Table("machine", *_WHAT, f"samples per {currency}", f"{currency} per million", box=box.SIMPLE)
     for line in lines:
         if per_price := line.per_price:
@@ -98,11 +107,11 @@ def _costs(lines: Iterable[Line], currency: str) -> Table:
 _WHAT = ("size", "scaling", "GPUs", "route")
 
 
-def _what(row: Row) -> tuple[str, ...]:
+def _what(row: ScalingRow) -> tuple[str, ...]:
     return ("" if row.size is None else f"{row.size:,}", row.scaling, str(row.gpus), row.route or "")
 
 
-def _speeds(rows: Iterable[Row]) -> Table:
+def _speeds(rows: Iterable[ScalingRow]) -> Table:
     shown = Table(*_WHAT, "samples/s", "speed-up", "efficiency", box=box.SIMPLE)
     for row in rows:
         gained = (number(row.speed_up), f"{row.efficiency_pct.value:.0f} %") if row.scaling != "single" else ()
@@ -110,7 +119,7 @@ def _speeds(rows: Iterable[Row]) -> Table:
     return shown
 
 
-def _steps(rows: Iterable[Row]) -> Table:
+def _steps(rows: Iterable[ScalingRow]) -> Table:
     shown = Table(*_WHAT, "ms per step", "util %", "SM %", "GiB", box=box.SIMPLE)
     for row in rows:
         peaks = [device.mem_peak_mib for device in row.devices if device.mem_peak_mib is not None]
@@ -120,7 +129,7 @@ def _steps(rows: Iterable[Row]) -> Table:
     return shown
 
 
-def _losses(rows: Iterable[Row]) -> Table:
+def _losses(rows: Iterable[ScalingRow]) -> Table:
     shown = Table(*_WHAT, "lost of a step, ms", box=box.SIMPLE)
     for row in rows:
         shown.add_row(*_what(row), ", ".join(f"{loss.name} {loss.ms:.3g}" for loss in row.losses))

@@ -11,8 +11,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.live import Live
 
-from tuner.cli.board import Board
-from tuner.cli.lines import line
+from tuner.cli.board import Board, line
 from tuner.running.events import Event, to_json
 
 FRAME_S = 0.5

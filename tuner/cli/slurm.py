@@ -13,20 +13,20 @@ from types import FrameType
 from rich.console import Console
 from sqlalchemy import make_url
 
-from tuner.cli.loaded import load_shown
+from tuner.cli.introduction import load_shown
 from tuner.cli.options import STORAGE_VARIABLE, as_words, database_url
-from tuner.devices.topology import nccl_variables
+from tuner.devices.found import nccl_variables
 from tuner.errors import StoreError, StudyError, TunerError, installs
 from tuner.export.write import prepare_folder
-from tuner.probe.plan import Device
+from tuner.kept.urls import shown
+from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import DeviceSource
 from tuner.probe.result import DeviceSample
+from tuner.probe.units import MINUTE_S
+from tuner.running.workbench import Workbench, open_workbench
 from tuner.store.database import Database
 from tuner.study.slurm import SlurmSpec
 from tuner.study.spec import StudySpec
-from tuner.units import MINUTE_S
-from tuner.urls import shown
-from tuner.workbench import Workbench, open_workbench
 
 WARNING_S = 90
 """The seconds before a job's time limit at which its worker ends the running probe and reports the trial.

@@ -1,13 +1,11 @@
 """`tuner status`, which shows where a study stands."""
 
+from tuner.cli.case_tables import front_rows, front_tables, print_tables, summary_table
 from tuner.cli.console import open_console
-from tuner.cli.document import Json, plain, print_document
-from tuner.cli.front import front_rows, front_tables
 from tuner.cli.hints import at_its_end, notes
-from tuner.cli.loaded import fitted, ladder, load_shown
+from tuner.cli.introduction import fitted, ladder, load_shown
 from tuner.cli.opened import open_reader
-from tuner.cli.options import RUNS, Runs, Storage, Study, storage_url
-from tuner.cli.tables import print_tables, summary_table
+from tuner.cli.options import RUNS, Json, Runs, Storage, Study, plain, print_document, storage_url
 
 
 def status(study: Study, storage: Storage = None, runs: Runs = RUNS, as_json: Json = False) -> None:

@@ -16,16 +16,14 @@ from tuner.cli.hints import complaint, without_success
 from tuner.cli.introduction import introduction
 from tuner.cli.screen import Screen, open_screen
 from tuner.errors import TunerError
-from tuner.export.case import CaseSummary
+from tuner.export.case_view import CaseSummary
 from tuner.export.write import prepare_folder
-from tuner.job import Job, Pulse
-from tuner.outcome import CaseOutcome
-from tuner.probe.clock import MonotonicClock
-from tuner.probe.protocols import Prober
-from tuner.running.events import Event, ProbeEnded, StudyStarted
+from tuner.probe.protocols import MonotonicClock, Prober
+from tuner.running.events import CaseOutcome, Event, ProbeEnded, StudyStarted
+from tuner.running.job import Job, Pulse
+from tuner.running.workbench import Workbench
 from tuner.store.database import Database
 from tuner.study.cases import Case
-from tuner.workbench import Workbench
 
 EXIT_WITHOUT_BEST = 1
 """The exit code of a command that has found no best config for any of its cases."""

@@ -1,20 +1,217 @@
-"""`tuner worker`: probe for a study that several workers share."""
+"""A study opened for a search, `tuner worker`, and the team of workers of `tuner optimize --workers`."""
 
 import os
 import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from tuner.budget import Budget
-from tuner.cli.chosen import Cases
+from tuner.cli.chosen import Cases, cases_to_search
 from tuner.cli.console import open_console
-from tuner.cli.hints import out_of_time
-from tuner.cli.options import RUNS, Devices, Hours, Runs, Storage, Study, database_url
-from tuner.cli.screen import JsonScreen
-from tuner.cli.search import Replay, Trials, open_search
-from tuner.cli.work import at_work, conclude
-from tuner.probe.clock import MonotonicClock
+from tuner.cli.hints import out_of_time, replayed
+from tuner.cli.introduction import introduction, replaying
+from tuner.cli.options import RUNS, STORAGE_VARIABLE, Devices, Hours, Runs, Storage, Study, as_words, database_url
+from tuner.cli.screen import JsonScreen, Screen, open_screen
+from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work, conclude, interruptible
+from tuner.devices.cards import near_cores, share_cores
+from tuner.devices.found import open_devices
+from tuner.devices.nvml import Nvml
+from tuner.errors import StudyError, TunerError
+from tuner.export.case_view import CaseSummary
+from tuner.export.write import prepare_folder
+from tuner.probe.protocols import MonotonicClock, Prober
+from tuner.replay.recorded import Table
+from tuner.replay.replaying import ReplayedProber, replay_bench
+from tuner.running.events import CaseOutcome, from_json
+from tuner.running.job import Budget, Job, within
+from tuner.running.loop import optimise
+from tuner.running.prober import open_prober
+from tuner.running.workbench import Workbench, open_workbench
+from tuner.running.workers import Exit, Line, WorkerPlan, WorkerTeam, device_groups
+from tuner.store.database import Database
+from tuner.study.cases import Case
+from tuner.study.load import load
+
+LOOK_S = 1.0
+"""The seconds between two looks at what other workers do."""
+
+Trials = Annotated[
+    int | None, typer.Option("--n-trials", min=1, help="Finished trials per case; default: the study's.")
+]
+Replay = Annotated[
+    Path | None,
+    typer.Option(dir_okay=False, help="Probe a table of `tuner record` (.parquet), in simulated time."),
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadySearch:
+    """A study that is ready to be searched."""
+
+    bench: Workbench
+    prober: Prober
+    cases: Sequence[Case]
+    simulated_cost: Callable[[], str] | None = None
+    """Returns what the probes so far would have cost, where a recorded table stands in for trainer and devices."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether a recorded table stands in for trainer and devices."""
+        return self.simulated_cost is not None
+
+    def run(self, job: Job, budget: Budget, trials: int | None) -> list[CaseOutcome]:
+        """Search each case until the budget or the number of finished trials is used up; see `loop.optimise`.
+
+        It waits for the last probes of other workers, and for probes beside which nothing is confirmed.
+        """
+        looking = replace(job, simulated=self.simulated, trials=trials, wait=partial(time.sleep, LOOK_S))
+        limited = within(looking, budget)
+        return optimise(limited, self.cases)
+
+
+def open_search(
+    console: Console,
+    study: str,
+    *,
+    cases: Sequence[str] | None,
+    devices: str | None,
+    replay: Path | None,
+    runs: Path,
+) -> ReadySearch:
+    """Open a study on its devices, or on the table `replay`.
+
+    Raises StudyError, TrainerError or DeviceError where the study, a case or a device cannot be used.
+    """
+    if replay is None:
+        bench = open_workbench(study, devices=devices, runs=runs)
+        return ReadySearch(bench=bench, prober=open_prober(bench, console.print), cases=cases_to_search(bench, cases))
+    if cases or devices:
+        raise StudyError("--replay takes case and devices from the table; leave out --cases and --devices")
+    table = Table.load(replay)
+    bench = replay_bench(table, study, runs=runs)
+    prober = ReplayedProber(table, *bench.spec.objectives)
+    console.print(replaying(table, replay))
+    return ReadySearch(
+        bench=bench,
+        prober=prober,
+        cases=cases_to_search(bench, cases),
+        simulated_cost=lambda: replayed(bench, prober.spent_s),
+    )
+
+
+def divided(
+    study: str, devices: str | None, *, replay: Path | None, workers: int | None, per_trial: int | None
+) -> list[str]:
+    """Return the devices of each worker; empty where neither `workers` nor `per_trial` is given.
+
+    Raises StudyError or DeviceError where there are too few cards, or a study or a card cannot be used.
+    """
+    if workers is None and per_trial is None:
+        return []
+    if replay:
+        return [""] * (workers or 1)
+    asked = devices or load(study).devices
+    cards = [device for device in open_devices(asked).devices if device.is_gpu]
+    return device_groups(asked, len(cards), workers=workers, per_trial=per_trial)
+
+
+def run_team(
+    console: Console,
+    search: ReadySearch,
+    url: str,
+    groups: Sequence[str],
+    *,
+    screen: Screen | None,
+    options: Mapping[str, object],
+    show: Callable[[], list[CaseSummary]],
+) -> None:
+    """Run one worker for each group of devices until all have ended; then show the study and end the command.
+
+    What the workers do appears on `screen`, by default the console. `options` are passed on to each worker.
+    Raises TunerError with the errors of workers that the user can fix.
+    """
+    bench = search.bench
+    prepare_folder(bench.folder)
+    with closing(Database(url)) as database:  # makes the schema, before several workers ask for it
+        introduction(console, bench, search.cases, database.shown_url)
+    search.prober.close()
+    plans = _plans(url, groups, options, pin=bench.kind == "gpu" and not search.simulated)
+    screen = screen or open_screen(console)
+    view = _TeamView(screen)
+    with interruptible(console) as interrupted:
+        team = WorkerTeam(plans)
+        try:
+            team.run(view.show, view.ended, interrupted.is_set)
+        finally:
+            screen.close()
+            team.close()
+    rows = [row for row in show() if row.case in {case.name for case in search.cases}]
+    if interrupted.is_set():
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if view.complaints:
+        raise TunerError("\n".join(view.complaints))
+    if not any(row.best for row in rows):
+        raise typer.Exit(EXIT_WITHOUT_BEST)
+
+
+def _plans(url: str, groups: Sequence[str], options: Mapping[str, object], *, pin: bool) -> list[WorkerPlan]:
+    pinned = _cores(groups) if pin else [[] for _ in groups]
+    plans: list[WorkerPlan] = []
+    for number, (group, cores) in enumerate(zip(groups, pinned, strict=True), start=1):
+        words = as_words({**options, "devices": group, "cores": ",".join(map(str, cores))})
+        plans.append(
+            WorkerPlan(
+                name=f"worker {number}" + (f" ({group})" if group else ""),
+                argv=[sys.executable, "-P", "-m", "tuner", "worker", "--led", *words],
+                env={STORAGE_VARIABLE: url},
+            )
+        )
+    return plans
+
+
+def _cores(groups: Sequence[str]) -> list[list[int]]:
+    """Return the cores of each worker, near its cards. Raises DeviceError when a card does not answer."""
+    nvml = Nvml()
+    cards = [[device.uuid for device in open_devices(group).devices if device.uuid] for group in groups]
+    return share_cores([near_cores(nvml, uuids) for uuids in cards], os.sched_getaffinity(0))
+
+
+class _TeamView:
+    """Shows the events of all workers on one screen, and says how workers end."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._errors: dict[str, list[str]] = {}
+        self.complaints: list[str] = []
+        """The errors of workers that the user can fix, each text once."""
+
+    def show(self, worker: str, line: Line) -> None:
+        """Show what a worker has written."""
+        if event := from_json(line):
+            self._screen.show(event, worker)
+        elif text := line.get("complaint"):
+            self._errors.setdefault(worker, []).append(text)
+
+    def ended(self, worker: str, end: Exit) -> None:
+        """Say how a worker ended, if it died."""
+        self._screen.forget(worker)
+        said = "\n".join(self._errors.pop(worker, []))
+        if end.died:
+            how = f"was ended by signal {-end.code}" if end.code < 0 else f"ended with code {end.code}"
+            then = "it is started again and repeats its trial" if end.again else "the next run repeats its trial"
+            self._screen.say(f"{worker} {how}; {then}", style="red")
+            if said:
+                self._screen.say(said)
+        elif end.code == 2 and (text := said.removeprefix("tuner: ")) not in self.complaints:
+            self.complaints.append(text)
+
 
 Cores = Annotated[str | None, typer.Option(help="CPU cores for this worker and its probes, such as 0,1,2.")]
 Led = Annotated[

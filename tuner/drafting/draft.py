@@ -1,4 +1,4 @@
-"""Makes a study from a command line: what is searched, what the command uses, and what its lines show."""
+"""Makes a study from a command line, and runs the command once to watch it."""
 
 import os
 import re
@@ -6,22 +6,39 @@ import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tuner.devices.base import open_devices
-from tuner.devices.cgroups import usable_cores
-from tuner.drafting.commands import Template, as_parameter, literal_text, ranks, script, settings, template, variables
-from tuner.drafting.searches import BATCHES, ENVIRONMENTS, NEEDS_WORKERS, WORKERS, Search, searches
-from tuner.drafting.shell import deaf_script
-from tuner.drafting.watching import Watched
-from tuner.errors import StudyError
-from tuner.probe.failures import IDLE_PCT
-from tuner.probe.plan import Device
+from tuner.devices.cpu import usable_cores
+from tuner.devices.found import open_devices
+from tuner.drafting.command_lines import (
+    Template,
+    as_parameter,
+    deaf_script,
+    literal_text,
+    ranks,
+    script,
+    settings,
+    template,
+    variables,
+)
+from tuner.drafting.searches import BATCHES, ENVIRONMENTS, NEEDS_WORKERS, WORKERS, SearchedFlag, searches
+from tuner.drafting.watching import Watched, watch
+from tuner.errors import StudyError, TrainerError
+from tuner.probe.failing import IDLE_PCT
+from tuner.probe.probe_plan import Device, Slot
+from tuner.probe.process import Launcher
+from tuner.probe.protocols import MonotonicClock
+from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import DeviceSample
+from tuner.running.prober import run_in
+from tuner.running.workbench import launch_variables
 from tuner.study.space import Config, Value
+from tuner.study.spec import StudySpec
+from tuner.trainers.command import CommandTrainer
 from tuner.trainers.presets import INTERACTIVE, PRESETS, Preset
 
 Ask = Callable[[Sequence[str], int], Sequence[str]]
@@ -48,7 +65,7 @@ class Draft:
     """The command as typed, without variables before it."""
     env: Mapping[str, str]
     template: Template
-    searches: tuple[Search, ...]
+    searches: tuple[SearchedFlag, ...]
     devices: str
     """The devices to watch, as a study names them."""
     likely: tuple[str, ...]
@@ -77,7 +94,7 @@ class Draft:
         """Return the study's space."""
         return {search.parameter: self._values(search) for search in self.searches}
 
-    def _values(self, search: Search) -> dict[str, Any]:
+    def _values(self, search: SearchedFlag) -> dict[str, Any]:
         if search.auto:
             return {"ladder": "auto", "min": search.values[0], "max": search.values[-1]}
         if search.parameter == "num_envs":
@@ -231,3 +248,38 @@ def study_name(words: Sequence[str]) -> str:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int) or (isinstance(value, str) and value.isdecimal())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstRun:
+    """What a watched command showed, and on which devices."""
+
+    watched: Watched
+    devices: tuple[Device, ...]
+
+
+def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> FirstRun:
+    """Run a draft's command with its own values and watch it; its files go to `folder`.
+
+    Raises TrainerError where the command cannot be understood, DeviceError where devices cannot be read.
+    """
+    spec = StudySpec.model_validate({"name": name, "trainer": draft.trainer, "space": draft.space()})
+    trainer, source, clock = CommandTrainer(spec.trainer), open_devices(draft.devices), MonotonicClock()
+    if program := trainer.missing_program():
+        raise TrainerError(
+            f"no program {program} is found; activate the environment that has it, or name its Python by --python"
+        )
+    variables = launch_variables(spec, source)
+    watched = run_in(
+        Slot(devices=source.devices, out_dir=folder.resolve(), limits=spec.probe, variables=variables),
+        partial(trainer.plan, trainer.cases()[0], draft.config),
+        partial(
+            watch,
+            launch=Launcher(clock),
+            recorder=SamplingRecorder(source, clock, spec.probe.sample_seconds),
+            clock=clock,
+            limit_s=limit_s,
+            likely=draft.likely,
+        ),
+    )
+    return FirstRun(watched=watched, devices=source.devices)

@@ -1,10 +1,10 @@
-"""Which flags of a command are searched, and over which values. Pure."""
+"""Which flags of a command are searched, over which values; asks a person where no option says so."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.drafting.commands import Setting, as_parameter, settings
+from tuner.drafting.command_lines import Setting, as_parameter, settings
 from tuner.errors import StudyError
 from tuner.study.space import LADDER, Value
 
@@ -33,7 +33,7 @@ _BOUNDS = re.compile(r"(\d{1,15})\.\.(\d{1,15})")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Search:
+class SearchedFlag:
     """One flag that is searched."""
 
     flag: str
@@ -72,7 +72,7 @@ class Search:
         return self.parameter in BATCHES or bool(_LEARNING.search(self.parameter))
 
 
-def searches(words: Sequence[str], asked: Sequence[str], cores_per_rank: int) -> tuple[Search, ...]:
+def searches(words: Sequence[str], asked: Sequence[str], cores_per_rank: int) -> tuple[SearchedFlag, ...]:
     """Return what the options ask for, or else the usual flags that the command has.
 
     Raises StudyError for an option of another form, and where there is nothing to search.
@@ -105,7 +105,7 @@ def _nothing_known(typed: Sequence[Setting]) -> str:
     return f'{said}; values in {file}: see "A config file" in docs/trainers.md' if file else said
 
 
-def _asked(text: str, words: Sequence[str], typed: Mapping[str, Setting], cores_per_rank: int) -> Search:
+def _asked(text: str, words: Sequence[str], typed: Mapping[str, Setting], cores_per_rank: int) -> SearchedFlag:
     """Read `num_envs=256..65536`, `num_workers=0,2,4`, `batch_size` or, of a flag without a value, `amp=true,false`."""
     flag, equals, values = text.partition("=")
     flag = flag.lstrip("-")
@@ -119,7 +119,7 @@ def _asked(text: str, words: Sequence[str], typed: Mapping[str, Setting], cores_
             )
         return _usual(setting, cores_per_rank)
     if setting is None and {value.strip().lower() for value in values.split(",")} <= _SWITCHED:
-        return Search(flag=flag, values=(False, True), typed=f"--{flag}" in words, is_switch=True)
+        return SearchedFlag(flag=flag, values=(False, True), typed=f"--{flag}" in words, is_switch=True)
     known = _value(setting.value) if setting and setting.value != f"{{{setting.parameter}}}" else None
     bounds = _BOUNDS.fullmatch(values)
     if bounds:
@@ -127,14 +127,14 @@ def _asked(text: str, words: Sequence[str], typed: Mapping[str, Setting], cores_
         if not 0 < first < last:
             raise StudyError(f"--search {text}: write the smaller bound first, and at least 1")
         auto = as_parameter(flag) == LADDER
-        return Search(flag=flag, values=_doublings(first, last), typed=known, auto=auto)
+        return SearchedFlag(flag=flag, values=_doublings(first, last), typed=known, auto=auto)
     if ".." in values:
         raise StudyError(f"--search {text}: both bounds of FLAG=8..1024 are whole numbers; or list values, as 0.1,0.2")
     listed = tuple(dict.fromkeys(_value(value.strip()) for value in values.split(",") if value.strip()))
-    return Search(flag=flag, values=listed, typed=known)
+    return SearchedFlag(flag=flag, values=listed, typed=known)
 
 
-def _usual(setting: Setting, cores_per_rank: int) -> Search:
+def _usual(setting: Setting, cores_per_rank: int) -> SearchedFlag:
     """Return usual values around the typed value."""
     typed = int(setting.value)
     if setting.parameter in WORKERS:
@@ -144,7 +144,7 @@ def _usual(setting: Setting, cores_per_rank: int) -> Search:
         values = [max(1, typed // 4), max(1, typed // 2), *(typed * factor for factor in (1, 2, 4, 8, 16))]
     else:
         values = [max(1, typed // 2), *(typed * factor for factor in (1, 2, 4, 8))]
-    return Search(flag=setting.name, values=tuple(dict.fromkeys(values)), typed=typed)
+    return SearchedFlag(flag=setting.name, values=tuple(dict.fromkeys(values)), typed=typed)
 
 
 def _doublings(first: int, last: int) -> tuple[int, ...]:
@@ -161,3 +161,42 @@ def _value(text: str) -> Value:
         except ValueError:
             continue
     return text
+
+
+MOST_ANSWERS = 3
+"""How many answers that cannot be used are asked again."""
+_SHOWN = 6
+
+
+def ask_searches(
+    words: Sequence[str], cores_per_rank: int, *, say: Callable[[str], None], answer: Callable[[str], str]
+) -> tuple[str, ...]:
+    """Return what to search, as `searches` reads it; nothing where the person takes what is proposed.
+
+    `answer` shows a prompt and returns the line that the person types. Raises StudyError after three answers that
+    cannot be used.
+    """
+    numbers = [one for one in settings(words) if one.value.isdecimal()]
+    say(f"numbers in the command: {', '.join(f'{one.name}={one.value}' for one in numbers) or 'none'}")
+    proposed = _proposed(words, cores_per_rank)
+    hint = f"Enter takes {proposed}" if proposed else "for example batch_size=32,64 num_envs=256..65536"
+    for left in range(MOST_ANSWERS, 0, -1):
+        asked = tuple(answer(f"Which flags shall be searched, over which values? ({hint}) ").split())
+        try:
+            searches(words, asked, cores_per_rank)
+        except StudyError as error:
+            if left == 1:
+                raise
+            say(str(error))
+        else:
+            return asked
+    raise AssertionError("the last answer returns or raises")
+
+
+def _proposed(words: Sequence[str], cores_per_rank: int) -> str:
+    """Return the usual flags of the command with their values; empty where it has none."""
+    try:
+        usual = searches(words, (), cores_per_rank)
+    except StudyError:
+        return ""
+    return " ".join(f"{one.flag}={','.join(map(str, one.values[:_SHOWN]))}" for one in usual)

@@ -6,15 +6,14 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import PurePath
 
-from tuner.drafting.files import WrittenProgress, elsewhere
-from tuner.drafting.progress import Found, find_progress
+from tuner.drafting.progress_found import Found, WrittenProgress, elsewhere, find_progress
 from tuner.errors import TrainerError
 from tuner.probe.evidence import Evidence
 from tuner.probe.kinds import FailureKind
-from tuner.probe.plan import ProbePlan
-from tuner.probe.protocols import Clock, Launch, Line, Recorder, RunningTrainer
+from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.protocols import Clock, Launch, OutputLine, Recorder, RunningTrainer
 from tuner.probe.result import DeviceSample
-from tuner.units import duration
+from tuner.probe.units import duration
 
 POLL_S = 0.1
 LOOK_S, LOOK_SHARE = 1.0, 4.0
@@ -55,7 +54,7 @@ def watch(
     """
     origin_s = clock.now()
     trainer = launch(plan)
-    lines: list[Line] = []
+    lines: list[OutputLine] = []
     written = WrittenProgress(plan.slot.out_dir, (plan.slot.console, plan.slot.progress), clock, origin_s)
 
     def understood(last: bool) -> Found | None:
@@ -76,7 +75,7 @@ def watch(
 
 def _follow(
     trainer: RunningTrainer,
-    lines: list[Line],
+    lines: list[OutputLine],
     now: Callable[[], float],
     limit_s: float,
     understood: Callable[[bool], Found | None],
@@ -97,13 +96,13 @@ def _follow(
         look_s = now() + max(LOOK_S, LOOK_SHARE * (now() - now_s))
 
 
-def _shortened(line: Line) -> Line:
+def _shortened(line: OutputLine) -> OutputLine:
     if line.stream != "console" or len(line.text) <= BEGIN_CHARACTERS + END_CHARACTERS:
         return line
     return replace(line, text=f"{line.text[:BEGIN_CHARACTERS]} … {line.text[-END_CHARACTERS:]}")
 
 
-def _kept(lines: Sequence[Line]) -> int:
+def _kept(lines: Sequence[OutputLine]) -> int:
     """Return how many of the last lines are kept; at least one."""
     characters = accumulate(len(line.text) for line in reversed(lines[-MOST_LINES:]))
     return max(1, sum(count <= MOST_CHARACTERS for count in characters))
@@ -115,7 +114,7 @@ def _is_enough(found: Found) -> bool:
 
 
 def _complaint(
-    lines: Sequence[Line], exit_code: int | None, seconds: float, plan: ProbePlan, unclear: str | None
+    lines: Sequence[OutputLine], exit_code: int | None, seconds: float, plan: ProbePlan, unclear: str | None
 ) -> str:
     """Return why a command cannot be understood, and what the user can do."""
     texts = [line.text for line in lines if line.stream == "console"]

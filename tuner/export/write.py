@@ -12,10 +12,8 @@ from typing import BinaryIO
 from uuid import uuid4
 
 from tuner.errors import OutputError
-from tuner.export.database import connect
-from tuner.export.query import StudyReader
-from tuner.export.tables import all_trials, best_by_case, case_manifest, method_summary, pareto
-from tuner.export.tsv import tsv
+from tuner.export.reader import StudyReader, connect
+from tuner.export.tables import all_trials, best_by_case, case_manifest, method_summary, pareto, tsv
 
 Exporter = Callable[[StudyReader], Iterable[str]]
 """Returns a file's text, in pieces."""

@@ -7,9 +7,9 @@ from math import inf
 from statistics import fmean
 
 from tuner.errors import StudyError
-from tuner.probe.notes import NO_RATE
 from tuner.probe.result import DeviceSummary, ProbeResult
 from tuner.probe.steady import FULL_PCT
+from tuner.probe.summaries import NO_RATE
 from tuner.study.spec import StudySpec
 
 

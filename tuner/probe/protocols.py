@@ -1,12 +1,74 @@
-"""The interfaces of the parts that a probe works with: devices, a started process, a clock."""
+"""The interfaces of the parts that a probe works with: devices, processes, the clock, and what stops a probe."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from tuner.probe.plan import Device, ProbePlan
+from tuner.probe.probe_plan import Device, ProbePlan
 from tuner.probe.result import DeviceSample, ProbeResult
-from tuner.probe.stop import Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """The probe goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class More:
+    """The value is far from known: the probe goes on beyond its usual iterations, as long as it has time."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastIteration:
+    """The value will be known well enough after the iteration that runs now; a session need not start another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enough:
+    """The value is known well enough: the probe ends and its value counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """The probe cannot win and ends."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The user wants to stop, or the time is over: the probe ends and its value does not count."""
+
+
+Answer = Go | More | LastIteration | Enough | Pruned | Interrupted
+Stop = Callable[[ProbeResult | None], Answer]
+"""A probe calls this function after every iteration with the result so far, and with None at every other poll."""
+
+
+def never(_: ProbeResult | None) -> Go:
+    """Let the probe run to its end; a `stop` for callers who never end a probe early."""
+    return Go()
+
+
+def remembering(stop: Stop) -> Stop:
+    """Return a `stop` that answers `Enough` one iteration after `stop` has answered `LastIteration`.
+
+    `Pruned`, `Enough` and `Interrupted` pass unchanged.
+    """
+    announced = False
+
+    def answer(so_far: ProbeResult | None) -> Answer:
+        nonlocal announced
+        given = stop(so_far)
+        if so_far is None:
+            return given
+        if announced and isinstance(given, Go | More | LastIteration):
+            return Enough()
+        announced = isinstance(given, LastIteration)
+        return given
+
+    return answer
 
 
 class DeviceSource(Protocol):
@@ -43,7 +105,7 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class OutputLine:
     """One line that the trainer wrote."""
 
     t_s: float
@@ -60,7 +122,7 @@ class RunningTrainer(Protocol):
         """The root process."""
         ...
 
-    def lines(self, timeout_s: float) -> list[Line]:
+    def lines(self, timeout_s: float) -> list[OutputLine]:
         """Return the lines since the last call; wait up to `timeout_s` seconds for the first line."""
         ...
 
@@ -166,3 +228,11 @@ class Recorder(Protocol):
     def stop(self) -> None:
         """End the recording."""
         ...
+
+
+class MonotonicClock:
+    """The system's monotonic clock. Trainers use the same clock for the times in their reports."""
+
+    def now(self) -> float:
+        """Return the seconds since an arbitrary point in time. The value never decreases."""
+        return time.monotonic()

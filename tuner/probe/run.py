@@ -5,21 +5,32 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tuner.probe.failures import End, classify, idle_device
-from tuner.probe.notes import doubtful, notes
-from tuner.probe.plan import ProbePlan
-from tuner.probe.protocols import Clock, Launch, Recorder, RunningTrainer
-from tuner.probe.reader import ProgressReader
+from tuner.probe.failing import ProbeEnd, classify, idle_device
+from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.progress_reader import ProgressReader
+from tuner.probe.protocols import (
+    Answer,
+    Clock,
+    Enough,
+    Interrupted,
+    LastIteration,
+    Launch,
+    More,
+    Pruned,
+    Recorder,
+    RunningTrainer,
+    Stop,
+    remembering,
+)
 from tuner.probe.result import DeviceSummary, ProbeResult
 from tuner.probe.series import write_series
-from tuner.probe.stop import Answer, Enough, Interrupted, LastIteration, More, Pruned, Stop, remembering
-from tuner.probe.summary import Measure, busy_shares, rate, summarise
+from tuner.probe.summaries import Estimate, busy_shares, doubtful, notes, rate, summarise
 from tuner.probe.watch import Watch
 from tuner.probe.window import Window, find_window
 
 POLL_S = 0.05
 """A probe waits at most this many seconds for a line before it asks again whether to go on."""
-_HEALTHY = {End.ENOUGH, End.STOPPED, End.EXITED}
+_HEALTHY = {ProbeEnd.ENOUGH, ProbeEnd.STOPPED, ProbeEnd.EXITED}
 """After these ends the session that served the probe may serve another probe."""
 
 
@@ -75,9 +86,9 @@ class _Probe:
             raise
         finally:
             self._recorder.stop()
-        result = self._measured(ran_out=end is End.EXITED, ended=True)
+        result = self._measured(ran_out=end is ProbeEnd.EXITED, ended=True)
         samples, cards = self._recorder.samples(), self._recorder.source.devices
-        window = self._window(ran_out=end is End.EXITED)
+        window = self._window(ran_out=end is ProbeEnd.EXITED)
         write_series(self._plan.slot.out_dir, samples, cards, marks=self._watch.marks, window=window)
         failure = classify(
             self._watch.evidence,
@@ -100,7 +111,7 @@ class _Probe:
     def _now_s(self) -> float:
         return self._clock.now() - self._origin_s
 
-    def _follow(self, trainer: RunningTrainer, stop: Stop) -> tuple[End, str | None]:
+    def _follow(self, trainer: RunningTrainer, stop: Stop) -> tuple[ProbeEnd, str | None]:
         """Read until the probe is over; return how it ended and, where it was pruned, why."""
         while True:
             exited = trainer.exit_code() is not None  # first, so that the last lines before the exit are read below
@@ -111,15 +122,15 @@ class _Probe:
             if ended := _ended_by(answer):
                 return ended
             if advanced and self._watch.has_enough and answer != More():
-                return End.ENOUGH, None
+                return ProbeEnd.ENOUGH, None
             if over := self._watch.over(now_s):
                 return over, None
             if self._recorder.lost is not None:
-                return End.LOST, None
+                return ProbeEnd.LOST, None
             if answer == LastIteration() or (advanced and self._watch.next_is_last(more=answer == More())):
                 trainer.last_iteration(self._watch.marks[-1].iteration + 1)
             if exited:
-                return End.EXITED, None
+                return ProbeEnd.EXITED, None
 
     def _measured(self, *, ran_out: bool, ended: bool = False) -> ProbeResult:
         """Return the result as far as the marks and samples so far show it."""
@@ -138,7 +149,7 @@ class _Probe:
             return known
         shares = busy_shares(self._watch.progress, window, len(self._plan.slot.devices))
         doubt = self._watch.doubt or doubtful(window)
-        speed, devices = Measure() if doubt else rate(window), self._summaries(window, shares)
+        speed, devices = Estimate() if doubt else rate(window), self._summaries(window, shares)
         return replace(
             known,
             window_s=window.seconds,
@@ -164,7 +175,7 @@ class _Probe:
             queue=self._plan.progress.queue,
         )
 
-    def _summaries(self, window: Window, shares: list[Measure] | None) -> tuple[DeviceSummary, ...]:
+    def _summaries(self, window: Window, shares: list[Estimate] | None) -> tuple[DeviceSummary, ...]:
         """Summarise the devices.
 
         On the CPU the busy share that a rank reports replaces the measured utilisation of its process. Utilisation is
@@ -175,7 +186,7 @@ class _Probe:
         reported = any(one.busy_s is not None for one in self._watch.progress)
         if not reported or any(device.is_gpu for device in source.devices):
             return summaries
-        known = shares or [Measure()] * len(summaries)
+        known = shares or [Estimate()] * len(summaries)
         return tuple(
             replace(
                 summary,
@@ -193,15 +204,15 @@ class _Probe:
         return sum(latest.values()) if latest else None
 
 
-def _ended_by(answer: Answer) -> tuple[End, str | None] | None:
+def _ended_by(answer: Answer) -> tuple[ProbeEnd, str | None] | None:
     """Return how an answer ends the probe and, where it was pruned, why; None where the probe goes on."""
     match answer:
         case Interrupted():
-            return End.INTERRUPTED, None
+            return ProbeEnd.INTERRUPTED, None
         case Enough():
-            return End.ENOUGH, None
+            return ProbeEnd.ENOUGH, None
         case Pruned(why):
-            return End.STOPPED, why
+            return ProbeEnd.STOPPED, why
     return None
 
 
@@ -213,7 +224,7 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _spread(shares: list[Measure]) -> float | None:
+def _spread(shares: list[Estimate]) -> float | None:
     known = [share.mean for share in shares if share.mean is not None]
     return max(known) - min(known) if known else None
 

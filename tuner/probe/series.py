@@ -10,10 +10,9 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
-from tuner.probe.marks import Mark
-from tuner.probe.plan import Device
+from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample
-from tuner.probe.window import Window
+from tuner.probe.window import Mark, Window
 
 FILE = "devices.csv"
 """The name of the file in a probe's folder."""
@@ -28,7 +27,7 @@ _PLACE = ("t_s", "device", "iterations", "window")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reading:
+class SeriesRow:
     """What one device showed at one moment; a number that nobody measured is missing from `measured`."""
 
     t_s: float
@@ -41,10 +40,10 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Series:
+class DeviceSeries:
     """The readings of a probe, sorted by time."""
 
-    readings: tuple[Reading, ...]
+    readings: tuple[SeriesRow, ...]
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -95,20 +94,20 @@ def write_series(
         table.writerows([t_s, devices[position].name, *rest] for t_s, position, rest in rows)
 
 
-def read_series(folder: Path) -> Series | None:
+def read_series(folder: Path) -> DeviceSeries | None:
     """Return the series in a probe's folder; None where there is none. Lines that are not whole are left out."""
     try:
         text = (folder / FILE).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
     readings = tuple(_readings(csv.DictReader(text.replace("\0", "").splitlines())))
-    return Series(readings=readings) if readings else None
+    return DeviceSeries(readings=readings) if readings else None
 
 
-def _readings(rows: Iterable[dict[str, str]]) -> Iterator[Reading]:
+def _readings(rows: Iterable[dict[str, str]]) -> Iterator[SeriesRow]:
     for row in rows:
         with suppress(KeyError, TypeError, ValueError, AttributeError):
-            yield Reading(
+            yield SeriesRow(
                 t_s=_finite(row["t_s"]),
                 device=row["device"],
                 iterations=int(row["iterations"]),

@@ -1,18 +1,59 @@
 """Sessions: one started trainer serves one probe after another. `tuner.progress` describes the protocol."""
 
+import json
 import math
 import os
 from dataclasses import replace
+from io import FileIO
+from pathlib import Path
+from typing import Any
 
-from tuner.probe.console import Log
+from tuner.errors import OutputError
 from tuner.probe.kinds import BREACH
 from tuner.probe.out_dir import unwritable
-from tuner.probe.plan import ProbePlan
+from tuner.probe.output import Log
+from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.process import Launcher, prepare
-from tuner.probe.protocols import Clock, Line, RunningTrainer, StartedProcess, StartProcess
-from tuner.probe.reader import record
-from tuner.probe.requests import Requests
+from tuner.probe.progress_reader import record
+from tuner.probe.protocols import Clock, OutputLine, RunningTrainer, StartedProcess, StartProcess
 from tuner.progress import PROGRESS, REQUESTS
+
+_REMEDY = "keep runs on a file system of this machine, or set probe.warm: false"
+
+
+class Requests:
+    """Writes JSON lines into a named pipe. Data that does not fit yet waits in a buffer, so that no write blocks."""
+
+    def __init__(self, path: Path) -> None:
+        """Create the pipe at `path`. Raises OutputError when it cannot be created."""
+        self.path = path
+        self._waiting = b""
+        try:
+            os.mkfifo(path)
+            self._pipe = FileIO(path, "r+", opener=_non_blocking)  # "r+": opening for writing only needs a reader
+        except OSError as error:
+            raise OutputError(f"cannot create the named pipe {path}: {error.strerror}; {_REMEDY}") from error
+
+    def send(self, what: str, **fields: Any) -> None:
+        """Send a message with `what` as its type."""
+        self._waiting += json.dumps({"type": what, **fields}).encode() + b"\n"
+        self.flush()
+
+    def flush(self) -> None:
+        """Write as much of the buffer as the pipe has room for."""
+        while self._waiting and (written := self._pipe.write(self._waiting)):
+            self._waiting = self._waiting[written:]
+
+    def close(self) -> None:
+        """Close and remove the pipe, which its reader sees as the end of the file. A second call does nothing."""
+        self._waiting = b""
+        self._pipe.close()
+        self.path.unlink(missing_ok=True)
+
+
+def _non_blocking(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
 
 STOP_S = 10.0
 """A trainer has at least this many seconds to end its run after a `stop` request."""
@@ -111,7 +152,7 @@ class SessionRun:
             raise unwritable(plan.slot.console, error) from error
         session.requests.send("run", **(plan.request or {}))
 
-    def lines(self, timeout_s: float) -> list[Line]:
+    def lines(self, timeout_s: float) -> list[OutputLine]:
         """Return new console lines and progress records; a breach of the protocol appears as a console line."""
         left = self._session.process.exit_code() == 0  # asked first, because `done` may be the last line before exit
         later_s = self._session.origin_s - self._origin_s
@@ -159,7 +200,7 @@ class SessionRun:
     def _under_way(self) -> bool:
         return not self._done and self._session.healthy
 
-    def _heard(self, line: Line) -> Line:
+    def _heard(self, line: OutputLine) -> OutputLine:
         if line.stream == "console":
             return line
         match record(line.text).get("type"):
@@ -179,8 +220,8 @@ class SessionRun:
                 return self._breach(f"no message: {line.text[:SHOWN_CHARS]}")
         return line
 
-    def _breach(self, what: str) -> Line:
-        return Line(t_s=self._clock.now() - self._origin_s, text=BREACH + what)
+    def _breach(self, what: str) -> OutputLine:
+        return OutputLine(t_s=self._clock.now() - self._origin_s, text=BREACH + what)
 
 
 class _Session:
@@ -205,7 +246,7 @@ class _Session:
     def healthy(self) -> bool:
         return not (self.failed or self._ended) and self.process.exit_code() is None
 
-    def lines(self, timeout_s: float) -> list[Line]:
+    def lines(self, timeout_s: float) -> list[OutputLine]:
         self.requests.flush()
         return self.process.lines(timeout_s)
 

@@ -9,14 +9,11 @@ from statistics import median
 from typing import Any
 
 from tuner.probe.evidence import Evidence
-from tuner.probe.failures import End
-from tuner.probe.marks import Mark, counted, marks
-from tuner.probe.protocols import Line
-from tuner.probe.ranks import Laggard, laggard
-from tuner.probe.reader import ProgressReader, record
+from tuner.probe.failing import Laggard, ProbeEnd, laggard
+from tuner.probe.progress_reader import ProgressReader, Unmatched, record
+from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Progress, Score
-from tuner.probe.unmatched import Unmatched
-from tuner.probe.window import first_mark
+from tuner.probe.window import Mark, counted, first_mark, marks
 from tuner.study.spec import ProbeSpec
 
 STALL_FACTOR = 20
@@ -83,7 +80,7 @@ class Watch:
         """The newest score that the trainer has printed or reported."""
         return self._reader.score
 
-    def feed(self, lines: Sequence[Line], now_s: float) -> bool:
+    def feed(self, lines: Sequence[OutputLine], now_s: float) -> bool:
         """Take lines and the time into account; return whether all ranks have completed another iteration."""
         before, latest = len(self.marks), self.progress[-1:]
         for line in lines:
@@ -130,17 +127,17 @@ class Watch:
         """Whether the window is long enough and has all iterations of a usual probe."""
         return self._is_long and self._inside + self._limits.warmup_iterations > self._limits.iterations
 
-    def over(self, now_s: float) -> End | None:
+    def over(self, now_s: float) -> ProbeEnd | None:
         """Return why the probe is over at `now_s`, whatever it measures; None while it may go on."""
         if self._rank_is_dead(now_s):
-            return End.FATAL
+            return ProbeEnd.FATAL
         if now_s >= self._limits.longest_start_s and (self.unmatched or (self.backlog and not self.progress)):
-            return End.UNMATCHED
+            return ProbeEnd.UNMATCHED
         if now_s >= self._limits.max_seconds:
-            return End.HANG if self._stalled(now_s, HICCUP_FACTOR) else End.OUT_OF_TIME
+            return ProbeEnd.HANG if self._stalled(now_s, HICCUP_FACTOR) else ProbeEnd.OUT_OF_TIME
         if self._is_long and self.evidence.fatal_t_s is None and not self._time_for(1):
-            return End.ENOUGH
-        return End.HANG if self._stalled(now_s, STALL_FACTOR) else None
+            return ProbeEnd.ENOUGH
+        return ProbeEnd.HANG if self._stalled(now_s, STALL_FACTOR) else None
 
     def next_is_last(self, *, more: bool = False) -> bool:
         """Return whether the iteration that runs now is the last that the probe needs or has time for.

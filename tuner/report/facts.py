@@ -1,22 +1,224 @@
-"""What a report says about a study, gathered from the database and from the probes' folders."""
+"""What a report says about a study: the best, failures with excerpts, memory along the ladder, and device-seconds."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.export.case import CaseSummary, CaseView, summary
-from tuner.export.query import StudyReader
-from tuner.kept.race import KeptRun
-from tuner.kept.trial import KeptTrial, pooled
+from tuner.export.case_view import CaseSummary, CaseView, summary
+from tuner.export.reader import StudyReader
+from tuner.kept.race_run import KeptRun
+from tuner.kept.trial import INTERRUPTED, OK, PRUNED, KeptTrial, pooled
 from tuner.probe.kinds import FailureKind
 from tuner.probe.out_dir import folder_of
-from tuner.probe.series import Series, read_series
+from tuner.probe.series import DeviceSeries, read_series
 from tuner.report.effects import Effect, effects
-from tuner.report.failures import Failed, failures
-from tuner.report.memory import MemoryLine, memory_line
-from tuner.report.spending import Spent, Step, found_at, spent, steps, waited
+from tuner.search.growth import Growth
 from tuner.search.standing import Standing, of_both
-from tuner.study.space import rung_of
+from tuner.study.launch import launched
+from tuner.study.space import LADDER, VARIANT, Config, Parameter, Space, rung_of
+
+BEFORE, AFTER = 4, 7
+"""The lines of an excerpt before and after the line that shows the failure."""
+MOST_BYTES = 2_000_000
+"""The end of a console log that is searched for that line."""
+MOST_CHARACTERS = 300
+"""A longer line of an excerpt is cut off."""
+LEAST_WORDS = 12
+"""The first characters of a failure's detail by which its line is found in the log."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failed:
+    """The failures of one kind in a case."""
+
+    kind: str
+    trials: int
+    example: int
+    """The trial of the excerpt."""
+    detail: str
+    excerpt: str | None
+    """Some lines of one console log; None where no log can be read."""
+
+
+def failures(trials: Sequence[KeptTrial], folder: Path) -> Iterator[Failed]:
+    """Yield the failures by kind, the commonest first. `folder` is the study's folder, with the probes' folders."""
+    kinds = {kind.value for kind in FailureKind} - {INTERRUPTED}
+    failed = [trial for trial in trials if trial.status in kinds and trial.probe.failure]
+    for kind, count in Counter(trial.status for trial in failed).most_common():
+        same = [trial for trial in reversed(failed) if trial.status == kind]
+        known = ((trial, _excerpt(folder, trial)) for trial in same)
+        example, excerpt = next((one for one in known if one[1]), (same[0], None))
+        yield Failed(kind=str(kind), trials=count, example=example.number, detail=_detail(example), excerpt=excerpt)
+
+
+def _detail(trial: KeptTrial) -> str:
+    return trial.probe.failure.detail if trial.probe.failure else ""
+
+
+def _excerpt(folder: Path, trial: KeptTrial) -> str | None:
+    """Return the lines around the one that shows the failure, or the last lines; None where nothing can be read."""
+    probe = folder_of(folder, trial.probe.out_dir)
+    if probe is None:
+        return None
+    try:
+        with (probe / "console.log").open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - MOST_BYTES))
+            lines = file.read(MOST_BYTES).decode(errors="replace").splitlines()
+    except OSError:
+        return None
+    sought = _detail(trial).strip()
+    place = next((at for at, line in enumerate(lines) if len(sought) >= LEAST_WORDS and sought in line), len(lines))
+    shown = lines[max(0, place - BEFORE) : place + AFTER + 1] if place < len(lines) else lines[-BEFORE - AFTER - 1 :]
+    return "\n".join(line[:MOST_CHARACTERS] for line in shown).strip("\n") or None
+
+
+READING_ERROR, VARIANTS = 0.02, 0.1
+"""How much a measured peak and the peaks of two variants usually differ, as shares; those of the calibration."""
+FULL_PCT = 100.0
+BEYOND = 1.15
+"""The line ends at this multiple of the largest measured rung, or where memory ends."""
+PARTS = 24
+"""The line is drawn in so many parts, because the axis of the rungs is logarithmic and bends it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryLine:
+    """The predicted share of a device's memory in use, in percent, for the variant of the best."""
+
+    rungs: tuple[float, ...]
+    shares: tuple[float, ...]
+    end: float | None
+    """The rung at which memory ends; None where memory does not grow."""
+
+
+def memory_line(points: Sequence[Standing], best: Standing | None, ladder: str | None = LADDER) -> MemoryLine | None:
+    """Return the straight line through the measured peaks; None where fewer than two rungs have been measured."""
+    at_rung = [(one, rung_of(one.config, ladder)) for one in points if one.memory_share_pct is not None]
+    known = [one for one, rung in at_rung if rung is not None]
+    rungs = sorted({rung for _, rung in at_rung if rung is not None})
+    if ladder is None or len(rungs) < 2:
+        return None
+    variants = tuple(dict.fromkeys(one.config[VARIANT] for one in known if VARIANT in one.config))
+    agents = (Parameter(name=VARIANT, values=variants),) if variants else ()
+    space = Space((Parameter(name=ladder, values=tuple(rungs), is_ladder=True), *agents))
+    shares = [one.memory_share_pct or 0.0 for one in known]
+    line = Growth(space, [one.config for one in known], shares, error=READING_ERROR, variants=VARIANTS)
+    drawn_for = best if best in known else known[0]
+
+    def at(*wanted: float) -> tuple[float, ...]:
+        return tuple(float(one) for one in line.expect([{**drawn_for.config, ladder: rung} for rung in wanted])[0])
+
+    low, high = at(rungs[0], rungs[-1])
+    slope = (high - low) / (rungs[-1] - rungs[0])
+    end = rungs[0] + (FULL_PCT - low) / slope if slope > 0.0 else None
+    last = rungs[-1] * BEYOND if end is None else min(max(rungs[-1] * BEYOND, 1.0), max(end, rungs[-1]))
+    drawn = tuple(rungs[0] * (last / rungs[0]) ** (part / PARTS) for part in range(PARTS + 1))
+    return MemoryLine(rungs=drawn, shares=at(*drawn), end=end)
+
+
+WAITING = "waiting"
+"""What a trial takes beside its probe: until the cards are idle, and until its result is stored."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spent:
+    """The device-seconds that were spent on one thing."""
+
+    what: str
+    until_found_s: float
+    """Those up to the end of the trial that first measured the best."""
+    after_s: float
+    """The later ones: they made sure that no other config is better."""
+
+    @property
+    def whole_s(self) -> float:
+        """All of them."""
+        return self.until_found_s + self.after_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchStep:
+    """One trial that gave a number, as a step of the search."""
+
+    trial: int
+    config: Config
+    value: float
+    error: float | None
+    ended_s: float
+    """The device-seconds that all trials up to this one took."""
+
+
+def found_at(trials: Iterable[KeptTrial], best: Standing | None) -> int | None:
+    """Return the first trial that measured the best config; None without a best."""
+    measured = (one for one in trials if one.status == OK)
+    return next((one.number for one in measured if best and one.launch == best.launch), None)
+
+
+def spent(trials: Sequence[KeptTrial], devices: int, found: int | None) -> list[Spent]:
+    """Return what the device-seconds of the probes were spent on, the largest first.
+
+    `found` is the trial that first measured the best.
+    """
+    until: defaultdict[str, float] = defaultdict(float)
+    after: defaultdict[str, float] = defaultdict(float)
+    for trial in trials:
+        counted = until if found is None or trial.number <= found else after
+        for what, seconds in _parts(trial).items():
+            counted[what] += devices * seconds
+    whole = [Spent(what=what, until_found_s=until[what], after_s=after[what]) for what in until.keys() | after.keys()]
+    return sorted((one for one in whole if one.whole_s > 0.0), key=lambda one: (-one.whole_s, one.what))
+
+
+def _parts(trial: KeptTrial) -> dict[str, float]:
+    """Return the seconds of one probe by what they were spent on. They add up to the whole probe."""
+    probe = trial.probe
+    whole = probe.total_s or 0.0
+    if trial.status not in {OK, PRUNED}:
+        return {_in_words(trial.status): whole}
+    start_up = min(probe.start_up_s or 0.0, whole)
+    window = min(probe.window_s or 0.0, whole - start_up)
+    name = "window" if trial.status == OK else "window of pruned probes"
+    return {"start-up": start_up, name: window, "warm-up and end": whole - start_up - window}
+
+
+def _in_words(status: str | None) -> str:
+    if status is None:
+        return "still running"
+    return {"gpu_oom": "out of memory", "host_oom": "out of the host's memory"}.get(status, status.replace("_", " "))
+
+
+def waited(trials: Iterable[KeptTrial], devices: int) -> Spent:
+    """Return the device-seconds that passed within trials and outside of their probes.
+
+    A replayed probe takes no real time, and a killed one is ended much later; neither waits.
+    """
+    seconds = 0.0
+    for trial in trials:
+        if trial.started and trial.completed and trial.status != INTERRUPTED:
+            whole = (trial.completed - trial.started).total_seconds()
+            seconds += max(0.0, whole - (trial.probe.total_s or 0.0))
+    return Spent(what=WAITING, until_found_s=devices * seconds, after_s=0.0)
+
+
+def steps(trials: Sequence[KeptTrial], devices: int) -> tuple[SearchStep, ...]:
+    """Return the trials that gave a number, in their order, with the device-seconds that had passed."""
+    so_far, made = 0.0, list[SearchStep]()
+    for trial in trials:
+        so_far += (trial.probe.total_s or 0.0) * devices
+        if trial.status == OK and trial.value is not None:
+            made.append(
+                SearchStep(
+                    trial=trial.number,
+                    config=launched(trial.config),
+                    value=trial.value,
+                    error=trial.error,
+                    ended_s=so_far,
+                )
+            )
+    return tuple(made)
+
 
 _NAME = "name"
 """The key of a probe's host that names the machine itself."""
@@ -40,17 +242,17 @@ class CaseFacts:
     """The measured configs, the best objective first."""
     front: frozenset[str]
     """The eligible configs that no other one beats in both the objective and samples/s, by `Standing.launch`."""
-    steps: tuple[Step, ...]
+    steps: tuple[SearchStep, ...]
     out_of_memory: tuple[int, ...]
     """The rungs that ran out of device memory."""
     memory: MemoryLine | None
     effects: tuple[Effect, ...]
-    found: Step | None
+    found: SearchStep | None
     """The step that first measured the best."""
     spent: tuple[Spent, ...]
     waited: Spent
     failures: tuple[Failed, ...]
-    series: Series | None
+    series: DeviceSeries | None
     """What the devices of the best's newest probe showed over time."""
     race: tuple[KeptRun, ...]
     """The runs of the case's race."""
@@ -131,7 +333,7 @@ def _case(view: CaseView, folder: Path) -> CaseFacts:
     )
 
 
-def _series(best: KeptTrial | None, folder: Path) -> Series | None:
+def _series(best: KeptTrial | None, folder: Path) -> DeviceSeries | None:
     probe = folder_of(folder, best.probe.out_dir) if best else None
     return read_series(probe) if probe else None
 
@@ -142,7 +344,7 @@ def _out_of_memory(trials: Iterable[KeptTrial], ladder: str | None) -> tuple[int
 
 
 def _missing(
-    best: KeptTrial | None, series: Series | None, failed: Iterable[Failed], measured: Sequence[Standing]
+    best: KeptTrial | None, series: DeviceSeries | None, failed: Iterable[Failed], measured: Sequence[Standing]
 ) -> Iterable[str]:
     if not measured:
         yield "no trial has given a number yet"

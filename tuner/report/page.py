@@ -11,12 +11,11 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from tuner.export.harmless import code, fenced, markdown
-from tuner.export.words import in_words, with_error
+from tuner.export.wording import in_words, with_error
 from tuner.report import words
-from tuner.report.drawing import Picture
+from tuner.report.charts import pictures, winner
 from tuner.report.facts import CaseFacts, StudyFacts
-from tuner.report.pictures import pictures
-from tuner.report.raced import winner
+from tuner.report.figures import Picture
 
 _BEST_FIRST = 5
 """The number of best configs, and of worst configs, that are listed for each case."""

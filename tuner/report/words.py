@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 from tuner.export.bound import advice
 from tuner.export.harmless import code, markdown
-from tuner.export.words import doubts, in_words, of_default, with_error
+from tuner.export.wording import doubts, in_words, of_default, with_error
 from tuner.probe.metrics import SAMPLES_PER_S
+from tuner.probe.units import MIB_PER_GIB, duration
 from tuner.report.facts import CaseFacts, StudyFacts
 from tuner.study.space import rung_of
-from tuner.units import MIB_PER_GIB, duration
 
 OBJECTIVES = {
     "min_avg_util": "the mean utilisation of the least busy device, in percent",

@@ -1,26 +1,278 @@
-"""Measures all planned runs, and keeps the results after each of them."""
+"""Plans the runs of `tuner scale`, measures them, and keeps the results after each of them."""
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tuner.devices.found import Link, device_variables, nccl_variables, part_of
 from tuner.errors import DeviceError, OutputError, TrainerError, TunerError
 from tuner.probe.kinds import Blame, FailureKind
-from tuner.scaling.measuring import Measured, Measuring
-from tuner.scaling.planning import Run
-from tuner.scaling.results import Point, Results, read, write
+from tuner.probe.probe_plan import ProbePlan, Slot
+from tuner.probe.protocols import Answer, DeviceSource, Go, Interrupted, More, Prober, Stop
+from tuner.probe.result import ProbeResult
+from tuner.running.prober import run_in
+from tuner.scaling.results import Measurement, Mode, Results, Route, read, write
+from tuner.study.cases import Case
+from tuner.study.space import Config
+from tuner.study.spec import ProbeSpec
+from tuner.trainers.base import Trainer
+
+COUNTS = (1, 2, 4, 8)
+"""The numbers of GPUs that are measured, as far as the machine has them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankTeam:
+    """The ranks of one program."""
+
+    gpus: tuple[int, ...]
+    """Positions in the list of the machine's devices."""
+    route: Route | None = None
+    """How the ranks exchange data; None for a single rank."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """What is to be measured of one subject."""
+
+    name: str
+    sizes: tuple[int | None, ...]
+    splits_model: bool = False
+    can_stay_apart: bool = False
+    """Whether its ranks can work without exchanging anything."""
+    only_links: bool = False
+    """Whether it measures the links alone, so that a single rank has nothing to do."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """One measurement of a subject. Several teams run at the same time."""
+
+    subject: str
+    size: int | None
+    mode: Mode
+    teams: tuple[RankTeam, ...]
+
+
+def counts(asked: Sequence[int] | None, visible: int) -> tuple[int, ...]:
+    """Return the numbers of GPUs to measure, in order; 1 is always among them, because it is the baseline."""
+    return tuple(sorted({1, *(asked or [count for count in COUNTS if count <= visible])}))
+
+
+def routes(links: Sequence[Link], *, on_gpu: bool, p2p: bool = True) -> tuple[Route, ...]:
+    """Return the routes between the ranks of a machine, the fastest first; without `p2p` only the host's memory."""
+    if not on_gpu:
+        return ("gloo",)
+    if not p2p or any(link.p2p is False for link in links):
+        return ("host",)
+    return ("nvlink" if links and all(link.nvlink for link in links) else "p2p", "host")
+
+
+def scaling_runs(subjects: Sequence[Wanted], counts: Sequence[int], routes: Sequence[Route]) -> Iterator[Run]:
+    """Yield the measurements of weak and strong scaling. `counts` begin with 1.
+
+    All runs of one team come together, because each other team needs new programs. For strong scaling, the largest
+    batch is also divided by each number of GPUs.
+    """
+    sizes = {one.name: _sizes(one, counts) for one in subjects}
+
+    def runs(mode: Mode, *teams: RankTeam) -> Iterator[Run]:
+        for one in subjects:
+            if mode == "joined" or not (one.only_links or (mode == "apart" and not one.can_stay_apart)):
+                yield from (Run(subject=one.name, size=size, mode=mode, teams=teams) for size in sizes[one.name])
+
+    yield from runs("single", RankTeam(gpus=(0,)))
+    for count in counts[1:]:
+        yield from runs("beside", *(RankTeam(gpus=(card,)) for card in range(count)))
+        for position, route in enumerate(routes):
+            team = RankTeam(gpus=tuple(range(count)), route=route)
+            if position == 0:
+                yield from runs("apart", team)
+            yield from runs("joined", team)
+
+
+def split_runs(subjects: Sequence[Wanted], cards: int) -> Iterator[Run]:
+    """Yield the measurements of each card by itself, then of all cards at the same time, each with its own program.
+
+    All cards are measured twice: the first time decides how the work is divided, the second time checks the division.
+    """
+    teams = [RankTeam(gpus=(card,)) for card in range(cards)]
+    useful = [one for one in subjects if not one.only_links]
+    for team in teams:
+        for one in useful:
+            yield from (Run(subject=one.name, size=size, mode="single", teams=(team,)) for size in one.sizes)
+    for one in useful:
+        for size in one.sizes:
+            yield from [Run(subject=one.name, size=size, mode="beside", teams=tuple(teams))] * 2
+
+
+def _sizes(one: Wanted, counts: Sequence[int]) -> Sequence[int | None]:
+    known = {size for size in one.sizes if size is not None}
+    if not known:
+        return [None]
+    if not (one.splits_model or one.only_links):
+        known |= {max(known) // count for count in counts if max(known) >= count}
+    return sorted(known)
+
+
+OpenProber = Callable[[DeviceSource], Prober]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredSubject:
+    """A subject as it is launched."""
+
+    trainer: Trainer
+    case: Case
+    limits: ProbeSpec
+    config: Callable[[int | None, bool], Config]
+    """Returns the config for a size. The flag says whether the ranks exchange data."""
+    step_samples: Callable[[int, int], float] | None = None
+    """Returns the samples of a step by size and number of ranks; None where only a probe can tell."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+class Measuring:
+    """Measures runs, one after another. `close` ends all started programs."""
+
+    def __init__(
+        self,
+        source: DeviceSource,
+        *,
+        open_prober: OpenProber,
+        folder: Path,
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`source` has all devices of the machine; `folder` takes the files of the probes."""
+        self._source = source
+        self._open_prober = open_prober
+        self._folder = folder
+        self._interrupted = interrupted
+        self._open: dict[RankTeam, tuple[DeviceSource, Prober]] = {}
+
+    def measure(self, run: Run, subject: MeasuredSubject) -> list[Measurement]:
+        """Measure a run and return a point for each of its teams.
+
+        Raises DeviceError when a card does not answer, TrainerError where the trainer cannot be launched or counts no
+        samples, and OutputError when a file cannot be written.
+        """
+        if self._open.keys() != set(run.teams):
+            self.close()
+            for team in run.teams:
+                part = part_of(self._source, team.gpus)
+                self._open[team] = part, self._open_prober(part)
+        together = _Together(len(run.teams), subject.limits.window_seconds, self._interrupted)
+        with ThreadPoolExecutor(len(run.teams)) as pool:
+            waiting = [
+                pool.submit(self._probe, run, subject, team, together, place) for place, team in enumerate(run.teams)
+            ]
+        results = [one.result() for one in waiting]
+        return [_point(run, subject, team, result) for team, result in zip(run.teams, results, strict=True)]
+
+    def close(self) -> None:
+        """End all started programs and wait for them."""
+        for _, prober in self._open.values():
+            prober.close()
+        self._open = {}
+
+    def _probe(
+        self, run: Run, subject: MeasuredSubject, team: RankTeam, together: "_Together", place: int
+    ) -> ProbeResult:
+        config = subject.config(run.size, run.mode != "apart")
+        source, prober = self._open[team]
+        wanted = self._folder / "-".join(map(str, filter(None, (run.subject, run.size, run.mode, team.route))))
+        variables = {
+            **device_variables(source.devices),
+            **nccl_variables("off" if team.route == "host" else "on", ()),
+            **subject.variables,
+        }
+
+        def plan(slot: Slot) -> ProbePlan:
+            warm = subject.trainer.warm_plan(subject.case, config, slot) if subject.limits.warm else None
+            return warm or subject.trainer.plan(subject.case, config, slot)
+
+        slot = Slot(devices=source.devices, out_dir=wanted, limits=subject.limits, variables=variables)
+        try:
+            return run_in(slot, plan, lambda planned: prober(planned, together.stop(place)))
+        finally:
+            together.ended(place)
+
+
+class _Together:
+    """Keeps probes that began together going until each has a long window, so that none works alone for long."""
+
+    def __init__(self, probes: int, window_s: float, interrupted: Callable[[], bool]) -> None:
+        self._windows_s = [0.0] * probes
+        self._window_s = window_s
+        self._interrupted = interrupted
+
+    def ended(self, place: int) -> None:
+        """Note that the probe at this place is over, so that no other probe waits for it."""
+        self._windows_s[place] = math.inf
+
+    def stop(self, place: int) -> Stop:
+        """Return the `stop` of the probe at this place."""
+
+        def answer(so_far: ProbeResult | None) -> Answer:
+            if self._interrupted():
+                return Interrupted()
+            if so_far is None:
+                return Go()
+            self._windows_s[place] = so_far.window_s or 0.0
+            return Go() if min(self._windows_s) >= self._window_s else More()
+
+        return answer if len(self._windows_s) > 1 else self._alone
+
+    def _alone(self, _: ProbeResult | None) -> Answer:
+        return Interrupted() if self._interrupted() else Go()
+
+
+def _point(run: Run, subject: MeasuredSubject, team: RankTeam, result: ProbeResult) -> Measurement:
+    point = Measurement(
+        workload=run.subject,
+        size=run.size,
+        mode=run.mode,
+        gpus=team.gpus,
+        route=team.route,
+        beside=len(run.teams),
+        window_s=result.window_s,
+        devices=result.devices,
+    )
+    if result.failure:
+        return replace(point, failure=result.failure.kind, detail=result.failure.detail)
+    if not result.samples_per_s:
+        raise TrainerError(
+            f"{run.subject}: the trainer counts no samples, so nothing can be compared; let its progress report samples"
+        )
+    return replace(
+        point,
+        samples_per_s=result.samples_per_s,
+        samples_per_s_se=result.samples_per_s_se,
+        samples_per_step=_step_samples(run, subject, team, result),
+    )
+
+
+def _step_samples(run: Run, subject: MeasuredSubject, team: RankTeam, result: ProbeResult) -> float | None:
+    if subject.step_samples is not None and run.size is not None:
+        return subject.step_samples(run.size, len(team.gpus))
+    if not result.samples_per_s or not result.trained_s or not result.iterations:
+        return None
+    return result.samples_per_s * result.trained_s / result.iterations
+
 
 MOST_FAILURES = 3
 """After this many failed runs without a measurement before, no other run is tried."""
 
-Tell = Callable[[Run, list[Point]], None]
+Tell = Callable[[Run, list[Measurement]], None]
 
 
 def measure_all(
     measuring: Measuring,
     runs: Iterable[Run],
-    subjects: Mapping[str, Measured],
+    subjects: Mapping[str, MeasuredSubject],
     results: Results,
     *,
     path: Path,
@@ -82,7 +334,7 @@ def begun(path: Path, blank: Results) -> Results:
     )
 
 
-def _run_of(point: Point) -> tuple[object, ...]:
+def _run_of(point: Measurement) -> tuple[object, ...]:
     return (point.workload, point.size, point.mode, point.route, point.beside)
 
 
@@ -98,7 +350,7 @@ def missing(runs: Iterable[Run], results: Results) -> list[Run]:
     return left
 
 
-def _check(points: list[Point], results: Results) -> None:
+def _check(points: list[Measurement], results: Results) -> None:
     """Raise an error where a failure leaves no hope for other runs: a card is not there, or nothing has ever run."""
     nothing_ran = not any(one.samples_per_s for one in results.points)
     for one in points:

@@ -1,14 +1,56 @@
-"""Results of several machines side by side: speed-up, cost, and what to choose. Pure."""
+"""Results of several machines side by side: prices, speed-up, cost, what to choose, and a table of it."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
 
-from tuner.scaling.laws import Measure, difference
-from tuner.scaling.prices import Prices
+from pydantic import Field, ValidationError
+
+from tuner.errors import StudyError, TunerError
+from tuner.export.tables import Sheet, tsv
+from tuner.probe.units import HOUR_S
+from tuner.scaling.laws import LOSSES, Quantity, difference
 from tuner.scaling.results import Results
-from tuner.scaling.rows import Row, table
-from tuner.scaling.words import CERTAIN, CPU_NOTE, ROUTES, busy_with_others, ceiling_sentences, number, sized
-from tuner.units import HOUR_S
+from tuner.scaling.scaling_table import ScalingRow, mean_pct, table
+from tuner.scaling.sentences import CERTAIN, CPU_NOTE, ROUTES, busy_with_others, ceiling_sentences, number, sized
+from tuner.study.load import complaints, read_mapping
+from tuner.study.parameter import Number, Strict
+
+EXAMPLE = "currency: USD\nper_hour:\n  NVIDIA H200: 3.50\n"
+"""What a file of prices looks like."""
+
+
+class Prices(Strict):
+    """The prices of one device for one hour."""
+
+    currency: str = "USD"
+    per_hour: dict[str, Annotated[Number, Field(gt=0)]] = Field(min_length=1)
+    """The name of a result file without its ending, or the model of a device, and its price."""
+
+    def of(self, machine: str, model: str) -> float | None:
+        """Return the price of a device; that of the machine comes before that of the model. None where neither is."""
+        return self.per_hour.get(machine, self.per_hour.get(model))
+
+
+def read_prices(path: Path, needed: Sequence[tuple[str, str]]) -> Prices:
+    """Read prices for the machines and models that are `needed`.
+
+    Raises TunerError for a file that cannot be used, and for one that lacks a price.
+    """
+    try:
+        prices = Prices.model_validate(read_mapping(path, what="file of prices", starts="currency:"))
+    except StudyError as error:
+        raise TunerError(f"{error}\na file of prices looks like this:\n{EXAMPLE}") from error
+    except ValidationError as error:
+        wrong = "\n  ".join(complaints(error, Prices))
+        raise TunerError(f"{path} is no file of prices:\n  {wrong}\nit looks like this:\n{EXAMPLE}") from error
+    missing = [(machine, model) for machine, model in needed if prices.of(machine, model) is None]
+    if missing:
+        models = ", ".join(dict.fromkeys(f"{model!r} (of {machine})" for machine, model in missing))
+        raise TunerError(f"{path} has no price of {models}; add a line `{missing[0][1]}: PRICE` below `per_hour:`")
+    return prices
+
 
 WORTH_PCT, DEAR_PCT = 90.0, 70.0
 """From this efficiency on, more GPUs are worth it; and from this one on, where time counts more than money."""
@@ -26,23 +68,23 @@ class Machine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class PricedRow:
     """One row of one machine, and what it costs."""
 
     machine: str
     model: str
     on_gpu: bool
-    row: Row
+    row: ScalingRow
     per_hour: float | None
     """The price of all devices of the row for one hour; None without prices."""
 
     @property
-    def per_price(self) -> Measure | None:
+    def per_price(self) -> Quantity | None:
         """The samples for one unit of the currency; None without prices."""
         if self.per_hour is None:
             return None
         speed, factor = self.row.samples_per_s, HOUR_S / self.per_hour
-        return Measure(speed.value * factor, None if speed.error is None else speed.error * factor)
+        return Quantity(speed.value * factor, None if speed.error is None else speed.error * factor)
 
     @property
     def per_million(self) -> float | None:
@@ -50,10 +92,10 @@ class Line:
         return None if self.per_price is None else MILLION / self.per_price.value
 
 
-def lines(machines: Iterable[Machine], prices: Prices | None) -> list[Line]:
+def lines(machines: Iterable[Machine], prices: Prices | None) -> list[PricedRow]:
     """Return all rows of all machines, with their prices where `prices` are given."""
     return [
-        Line(
+        PricedRow(
             machine=one.name,
             model=one.results.devices[0],
             on_gpu=one.results.on_gpu,
@@ -65,7 +107,7 @@ def lines(machines: Iterable[Machine], prices: Prices | None) -> list[Line]:
     ]
 
 
-def recommendation(lines: Sequence[Line], currency: str) -> Iterator[str]:
+def recommendation(lines: Sequence[PricedRow], currency: str) -> Iterator[str]:
     """Yield what to choose: for each machine whether more GPUs are worth it, then which machine suits a workload."""
     if any(not line.on_gpu for line in lines):
         yield f"{CPU_NOTE} The workloads are smaller there, so that only speed-ups can be compared with GPUs."
@@ -81,7 +123,7 @@ def recommendation(lines: Sequence[Line], currency: str) -> Iterator[str]:
     yield from _across(lines, currency)
 
 
-def _worth(line: Line) -> str:
+def _worth(line: PricedRow) -> str:
     row, efficiency = line.row, line.row.efficiency_pct.value
     if (row.efficiency_pct.error or 0.0) > VAGUE_PCT:
         answer = "the error is too large to say whether they are worth it"
@@ -100,12 +142,12 @@ def _worth(line: Line) -> str:
     )
 
 
-def _across(lines: Sequence[Line], currency: str) -> Iterator[str]:
+def _across(lines: Sequence[PricedRow], currency: str) -> Iterator[str]:
     """Yield which machine makes most of each workload, and which makes most for the money.
 
     Only the same workload, of the same size per GPU, on the same kind of device is compared.
     """
-    alike: dict[tuple[str, int | None, bool], list[Line]] = {}
+    alike: dict[tuple[str, int | None, bool], list[PricedRow]] = {}
     for line in lines:
         if line.row.scaling != "strong" or line.row.splits_model:
             alike.setdefault((line.row.workload, line.row.size, line.on_gpu), []).append(line)
@@ -124,7 +166,7 @@ def _across(lines: Sequence[Line], currency: str) -> Iterator[str]:
         yield said
 
 
-def _rivals(fastest: Line, group: Sequence[Line]) -> str:
+def _rivals(fastest: PricedRow, group: Sequence[PricedRow]) -> str:
     """Return the other machines whose best line may be as fast, as far as the errors say."""
     alike: dict[str, None] = {}
     for line in group:
@@ -134,14 +176,14 @@ def _rivals(fastest: Line, group: Sequence[Line]) -> str:
     return f" ({', '.join(alike)} may be as fast)" if alike else ""
 
 
-def _where(line: Line) -> str:
+def _where(line: PricedRow) -> str:
     route = f" over {ROUTES[line.row.route]}" if line.row.route else ""
     return f"{line.machine} with {line.row.gpus} x {line.model}{route}"
 
 
-def _largest(lines: Sequence[Line]) -> list[Line]:
+def _largest(lines: Sequence[PricedRow]) -> list[PricedRow]:
     """Return the lines of the largest size and the largest number of GPUs, for each workload, route and scaling."""
-    best: dict[tuple[object, ...], Line] = {}
+    best: dict[tuple[object, ...], PricedRow] = {}
     for line in lines:
         row = line.row
         key = (row.workload, row.route, row.scaling)
@@ -151,6 +193,57 @@ def _largest(lines: Sequence[Line]) -> list[Line]:
     return list(best.values())
 
 
-def _price(machine: Machine, row: Row, prices: Prices | None) -> float | None:
+def _price(machine: Machine, row: ScalingRow, prices: Prices | None) -> float | None:
     price = prices.of(machine.name, machine.results.devices[0]) if prices else None
     return None if price is None else price * row.gpus
+
+
+def comparison_tsv(lines: Sequence[PricedRow], currency: str | None) -> str:
+    """Return the lines as text with one column per number; a number that is not known is empty.
+
+    Columns of prices exist only where there is a `currency`.
+    """
+    rows = [_columns(line, currency) for line in lines]
+    return "".join(tsv(Sheet(list(rows[0]) if rows else [], rows)))
+
+
+def _columns(line: PricedRow, currency: str | None) -> dict[str, object]:
+    row = line.row
+    lost = {loss.name: loss for loss in row.losses}
+    columns: dict[str, object] = {
+        "machine": line.machine,
+        "device": line.model,
+        "workload": row.workload,
+        "size": row.size,
+        "unit": row.unit,
+        "scaling": row.scaling,
+        "devices": row.gpus,
+        "route": row.route,
+        **_measured("samples_per_s", row.samples_per_s),
+        **_measured("ms_per_step", row.step_ms),
+        **_measured("speed_up", row.speed_up),
+        **_measured("efficiency_pct", row.efficiency_pct),
+    }
+    for name in LOSSES:
+        loss = lost.get(name)
+        columns |= _measured(f"{name.replace(' ', '_')}_ms", loss and Quantity(loss.ms, loss.error_ms))
+    columns |= {
+        "util_pct": _rounded(mean_pct(row.devices, "util_mean_pct")),
+        "sm_pct": _rounded(mean_pct(row.devices, "sm_mean_pct")),
+        "mem_peak_mib": max((one.mem_peak_mib for one in row.devices if one.mem_peak_mib is not None), default=None),
+    }
+    if currency:
+        columns |= {
+            f"{currency}_per_hour": line.per_hour,
+            **_measured(f"samples_per_{currency}", line.per_price),
+            f"{currency}_per_million_samples": _rounded(line.per_million),
+        }
+    return columns
+
+
+def _measured(name: str, one: Quantity | None) -> dict[str, float | None]:
+    return {name: one and _rounded(one.value), f"{name}_se": one and _rounded(one.error)}
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.6g}")

@@ -1,12 +1,13 @@
-"""The laws of scaling, fitted to measured rates. Pure."""
+"""The laws of scaling fitted to measured rates, and where the time of a step is lost. Pure."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class Quantity:
     """A number and its standard error; None where the error is unknown."""
 
     value: float
@@ -24,21 +25,21 @@ class SerialPart:
     """The root of the reduced chi-square. Above 2, the law does not describe the measurements; None from one point."""
 
 
-def ratio(above: Measure, below: Measure) -> Measure:
+def ratio(above: Quantity, below: Quantity) -> Quantity:
     """Return a quotient; the errors of both numbers are independent."""
     value = above.value / below.value
     if above.error is None or below.error is None:
-        return Measure(value)
-    return Measure(value, abs(value) * math.hypot(above.error / above.value, below.error / below.value))
+        return Quantity(value)
+    return Quantity(value, abs(value) * math.hypot(above.error / above.value, below.error / below.value))
 
 
-def difference(one: Measure, other: Measure) -> Measure:
+def difference(one: Quantity, other: Quantity) -> Quantity:
     """Return a difference; the errors of both numbers are independent."""
     known = one.error is not None and other.error is not None
-    return Measure(one.value - other.value, math.hypot(one.error or 0.0, other.error or 0.0) if known else None)
+    return Quantity(one.value - other.value, math.hypot(one.error or 0.0, other.error or 0.0) if known else None)
 
 
-def strong_serial_part(single: Measure, several: Sequence[tuple[int, Measure]]) -> SerialPart:
+def strong_serial_part(single: Quantity, several: Sequence[tuple[int, Quantity]]) -> SerialPart:
     """Fit Amdahl's law to rates of the same whole batch on one GPU and on several.
 
     The time on n GPUs is T(n) = T(1) (s + (1 - s) / n) (Amdahl, 1967). From one number of GPUs, s is the metric of Karp
@@ -56,7 +57,7 @@ def strong_serial_part(single: Measure, several: Sequence[tuple[int, Measure]]) 
     return _fitted(points, single.error)
 
 
-def weak_serial_part(single: Measure, several: Sequence[tuple[int, Measure]]) -> SerialPart:
+def weak_serial_part(single: Quantity, several: Sequence[tuple[int, Quantity]]) -> SerialPart:
     """Fit Gustafson's law to rates of the same batch per GPU on one GPU and on several.
 
     The scaled speed-up of n GPUs is S(n) = n - s (n - 1) (Gustafson, Communications of the ACM 31, 1988).
@@ -103,3 +104,78 @@ def _fitted(points: Sequence[_Point], single_error: float | None) -> SerialPart:
     slope = sum(weight * point.x * point.common for weight, point in zip(weights, points, strict=True)) / norm
     own = max(1.0, misfit or 1.0) / math.sqrt(norm)
     return SerialPart(share=share, error=math.hypot(own, slope * (single_error or 0.0)), misfit=misfit)
+
+
+SERIAL, CONTENTION, IMBALANCE = "serial", "contention", "imbalance"
+SYNCHRONISATION, STAGES, BUBBLE, COMMUNICATION = "synchronisation", "stages", "bubble", "communication"
+WAITING = "communication and synchronisation"
+"""Both in one number, where a trainer cannot run without exchanging anything."""
+LOSSES = (SERIAL, CONTENTION, IMBALANCE, SYNCHRONISATION, STAGES, BUBBLE, COMMUNICATION, WAITING)
+"""All losses, in the order in which they add up."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LostTime:
+    """One part of a step's time beyond the ideal."""
+
+    name: str
+    ms: float
+    error_ms: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Steps:
+    """The measured times of a step, in ms; None where a time was not measured."""
+
+    joined: Quantity
+    """Of all ranks together, exchanging results."""
+    ideal: Quantity
+    """That n GPUs would need without any loss."""
+    same_batch: Quantity
+    """Of one GPU, alone on the machine, with the work that each rank has."""
+    beside: tuple[Quantity, ...] = ()
+    """Of each GPU with that work, all at the same time in programs of their own."""
+    apart: Quantity | None = None
+    """Of all ranks together, waiting for each other and exchanging nothing."""
+    fill: float = 0.0
+    """The share of the `apart` step in which a pipeline fills and drains."""
+
+
+def losses(steps: Steps) -> tuple[LostTime, ...]:
+    """Return the losses of a step. They add up to the step's time minus the ideal.
+
+    A loss may be negative within its error. Neighbouring losses share a measurement, so their errors are correlated.
+    """
+    found = [_loss(SERIAL, steps.same_batch, steps.ideal)] if steps.same_batch != steps.ideal else []
+    before = steps.same_batch
+    if steps.beside:
+        mean, slowest = _mean(steps.beside), max(steps.beside, key=lambda one: one.value)
+        found += [_loss(CONTENTION, mean, before), _loss(IMBALANCE, slowest, mean)]
+        before = slowest
+    if steps.apart is None:
+        return (*found, _loss(WAITING, steps.joined, before))
+    found.append(_loss(STAGES if steps.fill else SYNCHRONISATION, steps.apart, before))
+    filled = Quantity(steps.apart.value * (1 + steps.fill), steps.apart.error)
+    if steps.fill:
+        found.append(LostTime(name=BUBBLE, ms=filled.value - steps.apart.value))
+    return (*found, _loss(COMMUNICATION, steps.joined, filled))
+
+
+def fill_share(stages: int, micro_batches: int) -> float:
+    """Return the time in which a pipeline fills and drains, as a share of its busy time.
+
+    Of m + n - 1 turns of n stages, n - 1 are idle (GPipe: Huang et al., 2019, section 2.3).
+    """
+    return (stages - 1) / micro_batches
+
+
+def _loss(name: str, longer: Quantity, shorter: Quantity) -> LostTime:
+    between = difference(longer, shorter)
+    return LostTime(name=name, ms=between.value, error_ms=between.error)
+
+
+def _mean(times: Sequence[Quantity]) -> Quantity:
+    errors = [one.error for one in times if one.error is not None]
+    known = len(errors) == len(times)
+    error = sum(one**2 for one in errors) ** 0.5 / len(times) if known else None
+    return Quantity(fmean(one.value for one in times), error)

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
-from tuner.devices.topology import Link as PairLink
+from tuner.devices.found import Link as PairLink
 from tuner.errors import TunerError
 from tuner.export.write import write_files
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import DeviceSummary
-from tuner.study.reading import regular_content
+from tuner.study.load import regular_content
 
 FORMAT = "tuner_scale"
 VERSION = 1
@@ -34,7 +34,7 @@ Amount = Annotated[float, Field(gt=1e-12, lt=1e18)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Point:
+class Measurement:
     """One measurement."""
 
     workload: str
@@ -92,9 +92,9 @@ class Results:
     links: tuple[PairLink, ...] = ()
     """How each pair of cards is connected, as the driver says."""
     subjects: tuple[Subject, ...] = ()
-    points: tuple[Point, ...] = ()
+    points: tuple[Measurement, ...] = ()
 
-    def with_points(self, *points: Point) -> "Results":
+    def with_points(self, *points: Measurement) -> "Results":
         """Return the results with more points."""
         return replace(self, points=(*self.points, *points))
 

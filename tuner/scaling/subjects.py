@@ -4,18 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tuner.errors import StudyError
-from tuner.export.words import in_words
-from tuner.scaling.measuring import Measured
-from tuner.scaling.planning import Wanted
+from tuner.export.wording import in_words
+from tuner.running.workbench import Workbench
+from tuner.scaling.campaign import MeasuredSubject, Wanted
 from tuner.scaling.results import Subject
 from tuner.scaling.workloads.adapter import WorkloadTrainer
-from tuner.scaling.workloads.catalogue import CATALOGUE, MICRO_BATCHES, Entry
-from tuner.scaling.workloads.settings import EXCHANGE, SIZE
+from tuner.scaling.workloads.catalogue import CATALOGUE, EXCHANGE, MICRO_BATCHES, SIZE, Entry
 from tuner.study.cases import Case
 from tuner.study.space import LADDER, Config
 from tuner.study.spec import ProbeSpec, TrainerSpec
-from tuner.trainers.reference.adapter import ReferenceTrainer
-from tuner.workbench import Workbench
+from tuner.trainers.reference.reference_trainer import ReferenceTrainer
 
 PPO = "ppo"
 PPO_CASE = "deepmimic_pi_plus_ppo"
@@ -31,7 +29,7 @@ class Scaled:
 
     subject: Subject
     wanted: Wanted
-    measured: Measured
+    measured: MeasuredSubject
 
 
 def limits(window_s: float) -> ProbeSpec:
@@ -61,7 +59,7 @@ def built_in(name: str, *, gpu: bool, window_s: float, sizes: tuple[int, ...] | 
             can_stay_apart=name != LINKS,
             only_links=name == LINKS,
         ),
-        measured=Measured(
+        measured=MeasuredSubject(
             trainer=WorkloadTrainer(TrainerSpec(name="workload")),
             case=Case(name=name),
             limits=limits(window_s),
@@ -91,7 +89,7 @@ def of_study(bench: Workbench, case: Case, config: Config, sizes: tuple[int, ...
             unit="environments per GPU" if has_sizes else "",
         ),
         wanted=Wanted(name=case.name, sizes=sizes or ((own,) if isinstance(own, int) else (None,))),
-        measured=Measured(
+        measured=MeasuredSubject(
             trainer=bench.trainer,
             case=case,
             limits=bench.spec_for(case).probe,
@@ -113,7 +111,7 @@ def _ppo(sizes: tuple[int, ...], window_s: float) -> Scaled:
             name=PPO, text="trains a controller with PPO: the reference trainer", unit="environments per GPU"
         ),
         wanted=Wanted(name=PPO, sizes=sizes),
-        measured=Measured(
+        measured=MeasuredSubject(
             trainer=ReferenceTrainer(TrainerSpec(name="reference")),
             case=Case(name=PPO_CASE),
             limits=limits(window_s),

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.kept.study import KeptStudy
+from tuner.kept.case_record import KeptStudy
 from tuner.kept.trial import MEMORY_SHARE, START_S
 from tuner.probe.kinds import FailureKind
-from tuner.search.choosing import ALL_PROBED, Choice, Done, Price, Why
+from tuner.search.choosing import ALL_PROBED, Choice, Done, History, Price, Why
 from tuner.search.growth import inherited
-from tuner.search.history import History
 from tuner.search.observed import Observed
 from tuner.search.rungs import calibration_rungs, make_rungs
 from tuner.search.trials import kept

@@ -1,11 +1,117 @@
-"""Decides what a search probes next: the search asks its choosers in order and takes the first answer."""
+"""Decides what a search probes next: choosers, asked in order, read what the study has probed so far."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 
-from tuner.search.history import History
-from tuner.study.space import Config
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial
+
+from tuner.kept.trial import KeptTrial
+from tuner.search.frontier import Frontier
+from tuner.search.standing import ended, front, is_failure, leader, ways
+from tuner.search.trials import frontier, kept, meaningful, since_mended
+from tuner.study.launch import launch_digest, same_launch
+from tuner.study.space import Config, Space
+
+
+class History:
+    """What a study has probed so far; the trials are read once.
+
+    A trial that ended before it had a whole config does not count.
+    """
+
+    def __init__(self, study: Study, space: Space, *, asked: int | None = None) -> None:
+        """`asked`: the number of the trial that is being asked for, if it has begun; the history leaves it out."""
+        self.study = study
+        self._space = space
+        self._asked = asked
+
+    @cached_property
+    def trials(self) -> list[FrozenTrial]:
+        """All trials of the study since its set-up was mended, if it was."""
+        return [one for one in since_mended(self.study) if one.number != self._asked]
+
+    @property
+    def number(self) -> int:
+        """The number that the next trial has."""
+        return len(self.study.get_trials(deepcopy=False)) if self._asked is None else self._asked
+
+    @property
+    def signs(self) -> tuple[float, ...]:
+        """1 for each objective that is maximised, -1 for each that is minimised."""
+        return tuple(-1.0 if one == StudyDirection.MINIMIZE else 1.0 for one in self.study.directions)
+
+    @cached_property
+    def meaningful(self) -> list[FrozenTrial]:
+        """All trials but the failures of a trainer that was broken at first."""
+        return meaningful(self.trials)
+
+    @cached_property
+    def _trials(self) -> list[FrozenTrial]:
+        """The trials with a whole config."""
+        return [one for one in self.meaningful if one.params and (not kept(one).retry or one.params in self._space)]
+
+    @cached_property
+    def _kept(self) -> list[KeptTrial]:
+        return list(map(kept, self._trials))
+
+    @cached_property
+    def _probed(self) -> set[str]:
+        return {one.launch for one in self._kept}
+
+    @cached_property
+    def _frontier(self) -> Frontier:
+        return frontier(self._trials, self._space.ladder)
+
+    @cached_property
+    def _ended(self) -> list[KeptTrial]:
+        """All trials that have ended, with values that are better the larger they are."""
+        return [
+            replace(one, values=tuple(value * sign for value, sign in zip(one.values, self.signs, strict=False)))
+            for one in ended(self._kept)
+        ]
+
+    def is_new(self, config: Config) -> bool:
+        """Check whether a config of the space has never been launched and may fit into memory."""
+        known = launch_digest(config) in self._probed
+        return not known and self._frontier.beyond(config) is None and config in self._space
+
+    def is_over(self, config: Config) -> bool:
+        """Check whether the config has been probed and needs no retry, or cannot fit into memory."""
+        over = any(not one.retry and same_launch(one.config, config) for one in self._ended)
+        return over or self._frontier.beyond(config) is not None
+
+    def due(self) -> KeptTrial | None:
+        """Return the first failed trial that is marked for retry and has not been repeated."""
+        for position, trial in enumerate(self._kept):
+            later = self._kept[position + 1 :] if trial.retry else ()
+            if trial.retry and not any(same_launch(one.config, trial.config) for one in later):
+                return trial
+        return None
+
+    def failed_before(self, config: Config) -> bool:
+        """Check whether a probe of the config failed by itself and was marked for retry."""
+        same = (kept(one) for one in self.trials if same_launch(one.params, config))
+        return any(one.retry and is_failure(one.failure) for one in same)
+
+    def unconfirmed(self) -> Config | None:
+        """Return the config to confirm; None where the best is confirmed. See `standing.leader`.
+
+        With several objectives, this is a member of the Pareto front that only sessions have measured.
+        """
+        if len(self.signs) > 1:
+            return next((dict(one.trials[-1].config) for one in front(self._ended) if one.is_warm), None)
+        found = leader(self._ended)
+        return dict(found.unconfirmed.trials[-1].config) if found and found.unconfirmed else None
+
+    def confirmed(self) -> list[Config]:
+        """Return the configs that may be the best according to their cold trials, the best one first."""
+        cold, _ = ways(self._ended)
+        ranked = sorted(cold.values(), key=lambda one: one.value, reverse=True)
+        return [dict(one.trials[-1].config) for one in ranked]
+
 
 Price = Callable[[Config], float]
 """Returns how many trainer starts a probe of a config takes now: 0 in an open session, otherwise 1."""

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tuner.probe.result import Failure
+from tuner.probe.units import MIB_PER_GIB
 from tuner.study.space import LADDER, PATIENCE, Config, Value
-from tuner.units import MIB_PER_GIB
 
 GROWING = (LADDER, "batch_size")
 """Larger values of these parameters need more device memory: environments, and environments per minibatch.

@@ -7,7 +7,7 @@ from math import inf, sqrt
 from statistics import fmean, variance
 from typing import Generic, TypeVar
 
-from tuner.kept.race import KeptRun
+from tuner.kept.race_run import KeptRun
 
 RECENT = 0.25
 """The last part of the time whose scores count: one score alone is noisy."""
@@ -59,7 +59,7 @@ def score_at(curve: Curve, seconds: float) -> float | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Standing(Generic[Key]):
+class RaceStanding(Generic[Key]):
     """Where a config stands in a race."""
 
     config: Key
@@ -81,12 +81,12 @@ def counted(runs: Iterable[KeptRun]) -> list[KeptRun]:
     return list(longest.values())
 
 
-def standings(runs: Mapping[Key, Sequence[KeptRun]]) -> list[Standing[Key]]:
+def standings(runs: Mapping[Key, Sequence[KeptRun]]) -> list[RaceStanding[Key]]:
     """Return where each config of a race stands: those that trained longest first, then by score."""
     longest = {config: max((run.seconds for run in counted(made)), default=0.0) for config, made in runs.items()}
     scores = {seconds: means(runs, seconds) for seconds in set(longest.values()) if seconds}
     found = [
-        Standing(config=config, seconds=seconds, mean=scores.get(seconds, {}).get(config))
+        RaceStanding(config=config, seconds=seconds, mean=scores.get(seconds, {}).get(config))
         for config, seconds in longest.items()
     ]
     return sorted(found, key=lambda one: (-one.seconds, -(one.mean.value if one.mean else -inf)))

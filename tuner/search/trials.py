@@ -1,4 +1,4 @@
-"""What the search reads of a study's trials: configs, failures, measurements, and where memory ends."""
+"""What the search reads of a study's trials and tells to them: configs, failures, measurements, where memory ends."""
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
@@ -8,11 +8,12 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from tuner.kept.study import KeptStudy
+from tuner.kept.case_record import KeptStudy
+from tuner.kept.optuna_tables import INELIGIBLE, MEMORY
 from tuner.kept.trial import KeptTrial, read
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.standing import broken, is_failure
-from tuner.search.verdict import SAYS_NOTHING
+from tuner.search.verdict import SAYS_NOTHING, State, Verdict
 from tuner.study.launch import same_launch
 from tuner.study.space import LADDER, Config, Parameter, Space, Value
 
@@ -117,3 +118,17 @@ def failures_in_a_row(trials: Sequence[FrozenTrial], config: Config) -> int:
     ended = [one for one in trials if one.state.is_finished() and same_launch(one.params, config)]
     failed = takewhile(lambda one: one.state == TrialState.FAIL, reversed(ended))
     return sum(has_failed(one) and kept(one).failure not in SAYS_NOTHING for one in failed)
+
+
+_STATES = {State.COMPLETE: TrialState.COMPLETE, State.PRUNED: TrialState.PRUNED, State.FAIL: TrialState.FAIL}
+
+
+def tell(study: Study, trial: Trial, verdict: Verdict) -> None:
+    """End a trial as its verdict says. Missing memory and missed bounds become Optuna constraints."""
+    if verdict.constraint is not None:
+        trial.set_constraint(MEMORY, verdict.constraint)
+    if verdict.ineligible:
+        trial.set_constraint(INELIGIBLE, 1.0)
+    for metric, share in verdict.missed.items():
+        trial.set_constraint(metric, share)
+    study.tell(trial, verdict.values, state=_STATES[verdict.state])

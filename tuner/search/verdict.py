@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
-from tuner.kept.probe import NO_READING, OK, PRUNED
+from tuner.kept.trial import NO_READING, OK, PRUNED
 from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.metrics import edge_error, error, measured, target_error, value
+from tuner.probe.protocols import Enough, Go, LastIteration, More
 from tuner.probe.result import Failure, ProbeResult
 from tuner.probe.steady import known_well_enough
-from tuner.probe.stop import Enough, Go, LastIteration, More
 from tuner.search.frontier import Frontier, out_of_memory
-from tuner.study.constraints import Constraint
+from tuner.study.goals import Constraint
 from tuner.study.space import Config, written
 from tuner.study.spec import ProbeSpec
 

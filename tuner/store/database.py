@@ -1,4 +1,4 @@
-"""The database behind a study: opened once, with its schema made under a lock."""
+"""The database behind a study: opened once, with its schema made and its trials handed out under one lock."""
 
 import sqlite3
 import time
@@ -8,18 +8,52 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import optuna
+from filelock import FileLock, Timeout
 from optuna.storages import RDBStorage
-from sqlalchemy import URL, Connection, Engine, create_engine, inspect
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy import URL, Connection, Engine, create_engine, func, inspect, select
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from tuner.errors import StoreError
+from tuner.kept.urls import checked_url, remedy, shown
 from tuner.probe.out_dir import make_private
-from tuner.store.locks import LOCK_S, file_lock, take_advisory_lock
-from tuner.store.patience import PatientConnection
-from tuner.store.reconnect import AWAY_S, ConnectionLostError, RolledBackError, wait_while_away
+from tuner.store.connections import (
+    AWAY_S,
+    ConnectionLostError,
+    PatientConnection,
+    RolledBackError,
+    Transactions,
+    wait_while_away,
+)
 from tuner.store.storage import NO_RECORD, TrialStorage
-from tuner.store.transactions import Transactions
-from tuner.urls import checked_url, remedy, shown
+
+LOCK_S = 120.0
+"""How long a worker waits for the lock. A worker needs the lock for seconds; one that holds it longer hangs."""
+_ADVISORY_LOCK = 0x74756E65  # "tune": one lock for all studies of a PostgreSQL database
+_LOCK_NOT_AVAILABLE = "55P03"
+"""PostgreSQL's error code when `lock_timeout` has passed."""
+
+Held = Callable[[str], StoreError]
+"""Returns the error that says who holds the lock."""
+
+
+def file_lock(file: str, lock_s: float, held: Held) -> AbstractContextManager[object]:
+    """Return the held lock of a file. Raises the error of `held` where another process keeps it."""
+    try:
+        return FileLock(file).acquire(timeout=lock_s)
+    except Timeout as error:
+        raise held(f"`fuser {file}` names the processes that have the lock file open") from error
+
+
+def take_advisory_lock(connection: Connection, lock_s: float, held: Held) -> None:
+    """Take the lock until the connection's transaction ends. Raises the error of `held` where another keeps it."""
+    try:
+        connection.execute(select(func.set_config("lock_timeout", f"{1000 * lock_s:.0f}", True)))
+        connection.execute(select(func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+    except OperationalError as error:
+        if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+            raise
+        raise held("the server's pg_locks and pg_stat_activity name the process (locktype advisory)") from error
+
 
 Answer = TypeVar("Answer")
 _BUSY_S = 60

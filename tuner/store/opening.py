@@ -1,20 +1,19 @@
-"""Begins the study of a case in the database, or resumes it with unchanged settings."""
+"""Begins the study of a case in the database, or resumes it with unchanged settings and fixed values."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import optuna
 from optuna.pruners import BasePruner
 from optuna.samplers import RandomSampler
-from optuna.study import StudyDirection
+from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import StoreError
-from tuner.kept.identity import as_of_now
-from tuner.kept.names import IDENTITY, MENDED
+from tuner.kept.case_record import KeptStudy, as_of_now
+from tuner.kept.optuna_tables import IDENTITY, MENDED
 from tuner.kept.storable import storable
-from tuner.kept.study import KeptStudy
 from tuner.search.trials import kept
 from tuner.store.database import Database
 from tuner.store.leases import Lease
@@ -135,3 +134,24 @@ def _changes(known: object, now: object, where: str = "") -> Iterator[str]:
         yield f"  {where}: was another text, is {now!r}"
     else:
         yield f"  {where}: was {known!r}, is {now!r}"
+
+
+Made = TypeVar("Made")
+
+
+def fixed(
+    study: Study,
+    name: str,
+    known: Callable[[KeptStudy], Made | None],
+    make: Callable[[], Made],
+    form: Callable[..., object],
+) -> Made:
+    """Return what a study keeps as the attribute `name`. If it keeps nothing, `make` makes it, and it keeps its `form`.
+
+    Nothing is kept if `make` returns None.
+    """
+    if (kept := known(KeptStudy(study.user_attrs))) is not None:
+        return kept
+    if (made := make()) is not None:
+        study.set_user_attr(name, form(made))
+    return made

@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from tuner.errors import StoreError
-from tuner.kept.names import RACE
-from tuner.kept.race import Claim, KeptRun, decode_claim, encode, encode_claim, place
-from tuner.kept.study import KeptStudy
+from tuner.kept.case_record import KeptStudy
+from tuner.kept.optuna_tables import RACE
+from tuner.kept.race_run import Claim, KeptRun, decode_claim, encode, encode_claim, place
 from tuner.store.database import Database
 from tuner.store.leases import BEAT_S, Lease
 from tuner.study.launch import same_launch

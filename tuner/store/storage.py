@@ -14,16 +14,14 @@ from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import ColumnElement, Integer, Row, bindparam, func, or_, select
 
-from tuner.kept.names import PROBE
-from tuner.kept.probe import decode_json
-from tuner.kept.storable import read_json, storable
-from tuner.kept.study import KeptStudy
-from tuner.kept.tables import (
+from tuner.kept.case_record import KeptStudy
+from tuner.kept.optuna_tables import (
     ATTRIBUTES,
     CONSTRAINTS,
     DIRECTIONS,
     FACTS,
     PARAMETERS,
+    PROBE,
     STATE,
     STEPS,
     STUDIES,
@@ -33,7 +31,8 @@ from tuner.kept.tables import (
     Rows,
     of_study,
 )
-from tuner.kept.trial import is_kept
+from tuner.kept.storable import read_json, storable
+from tuner.kept.trial import decode_json, is_kept
 
 NO_RECORD = "Record does not exist."
 """The text of Optuna's KeyError for a study or a trial that is gone."""

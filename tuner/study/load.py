@@ -1,22 +1,182 @@
-"""Loads a study by its name: finds the file, expands `${VAR}`, checks it, and reports all errors at once."""
+"""Loads a study by its name: finds the file, reads it within bounds, and reports all its errors at once."""
 
+import errno
 import os
 import re
-from collections.abc import Iterable, Mapping
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 from tuner.errors import StudyError
-from tuner.study.complaints import complaints
-from tuner.study.overrides import Override
-from tuner.study.reading import read_mapping
-from tuner.study.retired import ignored
-from tuner.study.spec import StudySpec
+from tuner.study.parameter import IN_WORDS, ignored
+from tuner.study.spec import Override, StudySpec
 from tuner.study.variables import expanded
+
+MOST_BYTES = 256 * 1024
+MOST_VALUES = 20_000
+"""The most keys and values of a file, each alias counted as all that it stands for."""
+MOST_DEPTH = 30
+_HINTS = {
+    "alias": "put text that begins with * in quotes",
+    r"'\t'": "indent with spaces",
+    "duplicate key": "leave one of them out",
+    "cannot start any token": "put the text in quotes",
+    "unknown escape character": "use single quotes, which keep a backslash as it is",
+}
+"""Hints for common mistakes: a part of the YAML parser's message → what the user can do."""
+
+
+def regular_content(path: Path, most_bytes: int) -> bytes:
+    """Return the first bytes of a file. Raises OSError, also for what is no file, such as a pipe that nobody fills."""
+    with open(path, "rb", opener=_at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        return file.read(most_bytes)
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file without waiting: a pipe would wait for someone who writes."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def read_mapping(path: Path, *, what: str = "study file", starts: str = "name:") -> dict[str, Any]:
+    """Return the keys and values of a YAML file. Raises StudyError for a file that cannot be read, or is too large.
+
+    `what` the file is and how it `starts` are words of the messages.
+    """
+    try:
+        return _mapping(path, what, starts)
+    except RecursionError as error:
+        raise StudyError(f"{what} {path} is nested too deeply, or one of its aliases contains itself") from error
+    except MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        wrong = f"{error.context} {error.problem}"
+        hint = next((f"; {hint}" for part, hint in _HINTS.items() if part in wrong), "")
+        raise _refused(path, what, f"line {line}: {error.problem}{hint}") from error
+    except OSError as error:
+        raise _refused(path, what, f"{error.strerror}; name another file, or fix it") from error
+    except UnicodeDecodeError as error:
+        raise _refused(path, what, f"byte {error.start} is not UTF-8; save the file as UTF-8") from error
+    except (YAMLError, ValueError, TypeError, OverflowError) as error:  # such as the date 2026-13-45
+        raise _refused(path, what, str(error)) from error
+
+
+def _mapping(path: Path, what: str, starts: str) -> dict[str, Any]:
+    content = regular_content(path, MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise _refused(path, what, f"it is larger than {MOST_BYTES // 1024} KiB; leave cases or values out")
+    raw = deepcopy(_values(content.decode()))
+    if not isinstance(raw, dict):
+        raise StudyError(f"{path} contains no mapping; a {what} starts with `{starts}`")
+    return raw
+
+
+@lru_cache(maxsize=4)
+def _values(text: str) -> Any:
+    """Return the values of a YAML text, read once: a command asks for its study and for the study's fallback twice."""
+    yaml = YAML(typ="safe")
+    root = yaml.compose(text)
+    if root is None:
+        return None
+    if _count(root, {}, 0) > MOST_VALUES:
+        raise ValueError(
+            f"it holds more than {MOST_VALUES:,} values, those of aliases included; leave cases or values out"
+        )
+    return yaml.constructor.construct_document(root)
+
+
+def _count(node: Node, known: dict[int, int], depth: int) -> int:
+    """Return the number of values below a node; each node is counted once, however many aliases name it."""
+    if depth > MOST_DEPTH:
+        raise RecursionError
+    if isinstance(node, ScalarNode):
+        return 1
+    if id(node) not in known:
+        pairs = node.value if isinstance(node, MappingNode) else ((part,) for part in node.value)
+        known[id(node)] = 1 + sum(_count(part, known, depth + 1) for pair in pairs for part in pair)
+    return known[id(node)]
+
+
+def _refused(path: Path, what: str, why: str) -> StudyError:
+    return StudyError(f"{what} {path} cannot be read: {why}")
+
+
+MOST_SHOWN = 200
+"""The most characters of a wrong value that its message shows."""
+_IN_WORDS = {
+    "missing": "is required",
+    "string_type": "should be text; put it in quotes",
+    "tuple_type": "should be a list, such as [a, b]",
+    "dict_type": "should be a mapping of keys to values",
+    "model_type": "should be a mapping of keys to values",
+    "too_short": "is empty",
+    "int_parsing": "should be a whole number",
+    "int_from_float": "should be a whole number",
+    "float_parsing": "should be a number",
+    "too_long": "has too many values",
+}
+"""The words for each kind of error. All other kinds keep pydantic's own message."""
+
+
+def complaints(error: ValidationError, model: type[BaseModel], *above: str) -> list[str]:
+    """Return one message per error, in the file's order: its path, what is wrong, and which value was found.
+
+    The paths begin with the keys `above`.
+    """
+    return [_complaint(part, model, above) for part in _without_consequences(error.errors())]
+
+
+def _without_consequences(parts: Sequence[ErrorDetails]) -> Iterable[ErrorDetails]:
+    """Leave out the error that a list is too short when one of its members has an error.
+
+    Pydantic does not count a member with an error, so the list may only seem too short.
+    """
+    parents = {part["loc"][:depth] for part in parts for depth in range(len(part["loc"]))}
+    return (part for part in parts if part["type"] != "too_short" or part["loc"] not in parents)
+
+
+def _complaint(part: ErrorDetails, model: type[BaseModel], above: Sequence[str]) -> str:
+    where = ".".join(map(str, (*above, *part["loc"]))) or "study"
+    if part["type"] == "extra_forbidden":
+        return f"{where}: unknown key; known: {', '.join(_keys(model, part['loc'][:-1]))}"
+    found = "" if isinstance(part["input"], dict) else f" (found {_cut(repr(part['input']))})"
+    wrong = _IN_WORDS.get(part["type"]) or IN_WORDS.get(part.get("ctx", {}).get("pattern", ""))
+    if part["type"] == "string_type" and isinstance(part["input"], list | tuple):
+        wrong = f"should be text, not a list; write {_cut(repr(','.join(map(str, part['input']))))}"
+    return f"{where}: {wrong or part['msg'].removeprefix('Value error, ')}{found}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
+
+
+def _keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
+    """Return the keys that `model` allows at this place."""
+    kind: Any = model
+    for step in place:
+        fields = getattr(kind, "model_fields", {})
+        kind = fields[step].annotation if step in fields else _member(kind)
+    return list(getattr(kind if hasattr(kind, "model_fields") else _member(kind), "model_fields", {}))
+
+
+def _member(kind: Any) -> Any:
+    """Return the type of the members of a list, a mapping or a union.
+
+    Of several types, a model with fixed keys is preferred. Otherwise the last type is returned.
+    """
+    members = [one for one in get_args(kind) if one is not Ellipsis]
+    return next((one for one in members if hasattr(one, "model_fields")), members[-1] if members else None)
+
 
 DeviceKind = Literal["cpu", "gpu"]
 MOST_ERRORS = 20

@@ -1,8 +1,12 @@
-"""One parameter of a study file: a ladder (a list of rungs, or `auto`), a list of choices, or a range."""
+"""The parameters of a study file: ladders, choices and ranges, their forms, and what several decide together."""
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from decimal import Decimal
+from itertools import count as counting
+from itertools import takewhile
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -23,7 +27,36 @@ from pydantic import (
 
 from tuner.study.batch import probed_sizes
 from tuner.study.space import LADDER, Condition, Parameter, Value
-from tuner.study.spaced import count_spaced, spaced_values
+
+
+def count_spaced(first: float, last: float, step: float, *, log: bool) -> int:
+    """Return the most values that a range has, without making them."""
+    if log:
+        return math.ceil(math.log(last / first) / math.log(step)) + 1
+    return int((_exact(last) - _exact(first)) // _exact(step)) + 1
+
+
+def spaced_values(first: float, last: float, step: float, *, log: bool) -> tuple[float, ...]:
+    """Return the values from `first` to `last`.
+
+    Each value is the one before plus `step`. With `log` it is the one before times `step`, and `last` ends the list.
+    The arithmetic is decimal, as a person would do it: 0.1, 0.2, 0.3. Integers stay integers; with `log`, fractions
+    between integers are rounded.
+    """
+    begin, end, change = map(_exact, (first, last, step))
+    if not log:
+        whole = all(isinstance(one, int) for one in (first, last, step))
+        steps = (begin + place * change for place in range(count_spaced(first, last, step, log=False)))
+        return tuple(int(one) if whole else float(one) for one in steps)
+    powers = takewhile(lambda one: one < end, (begin * change**power for power in counting()))
+    if isinstance(first, int) and isinstance(last, int):
+        return tuple(dict.fromkeys([*(round(one) for one in powers), last]))
+    return (*map(float, powers), float(last))
+
+
+def _exact(number: float) -> Decimal:
+    return Decimal(repr(number))
+
 
 AUTO = "auto"
 """The word that a study file writes instead of rungs.
@@ -85,7 +118,7 @@ Limit = Annotated[Number, AfterValidator(_whole)]
 class Strict(BaseModel):
     """A part of the study file. Unknown keys are errors, numbers must be finite, and values are frozen.
 
-    Keys of older versions are left out without an error: see `tuner.study.retired`.
+    Keys of older versions are left out without an error: see `tuner.study.parameter`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -248,3 +281,101 @@ def _condition(parameter: str, wanted: Scalar | tuple[Scalar, ...] | AtLeast) ->
     if isinstance(wanted, AtLeast):
         return Condition(parameter=parameter, at_least=wanted.min)
     return Condition(parameter=parameter, values=wanted if isinstance(wanted, tuple) else (wanted,))
+
+
+def in_order(space: Mapping[str, ParameterSpec]) -> list[str]:
+    """Name the parameters, each after those of its conditions. Raises ValueError where the conditions form a cycle."""
+    ordered: list[str] = []
+    while len(ordered) < len(space):
+        ready = [name for name, spec in space.items() if name not in ordered and set(spec.when) <= set(ordered)]
+        if not ready:
+            raise ValueError(f"the conditions form a cycle: {', '.join(sorted(set(space) - set(ordered)))}")
+        ordered.append(ready[0])
+    return ordered
+
+
+def ladder_of(space: Mapping[str, ParameterSpec]) -> str | None:
+    """Return the parameter with a `ladder`; `num_envs` has the role where no parameter has a `ladder`.
+
+    Raises ValueError where several parameters have one.
+    """
+    named = [name for name, spec in space.items() if spec.ladder is not None]
+    if len(named) > 1:
+        raise ValueError(
+            f"{' and '.join(named)} have a ladder, and one parameter of a study may; write `choices` for the others"
+        )
+    return named[0] if named else LADDER if LADDER in space else None
+
+
+def check_together(space: Mapping[str, ParameterSpec]) -> None:
+    """Check what several parameters decide together. Raises ValueError for the first parameter that does not fit."""
+    if (ladder := ladder_of(space)) is not None:
+        _check_rungs(ladder, space[ladder])
+    for name, spec in space.items():
+        if spec.batch and name == LADDER:
+            raise ValueError(f"{LADDER}: write `ladder: auto`; `auto` alone stands for a batch size")
+        for other in spec.when:
+            if other not in space:
+                raise ValueError(f"{name}: condition on unknown parameter {other!r}; known: {', '.join(space)}")
+    autos = [name for name, spec in space.items() if AUTO in (spec.ladder, spec.batch)]
+    if len(autos) > 1:
+        raise ValueError(
+            f"{' and '.join(autos)} are auto: each needs the memory that the other leaves; write all but one"
+        )
+    in_order(space)
+
+
+def _check_rungs(name: str, spec: ParameterSpec) -> None:
+    if spec.range is not None:
+        raise ValueError(f"{name} must be a ladder or choices, not a range")
+    if spec.batch is None and (wrong := [rung for rung in spec.values if not isinstance(rung, int) or rung < 1]):
+        raise ValueError(
+            f"{name}: {wrong[0]!r} is not a whole number of at least 1; write rungs such as [256, 512, 1024]"
+        )
+
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
+TRAINER = r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,99}|[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*)$"
+VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+DEVICES = r"^(auto|cpu(:[1-9]\d*)?|\d+(,\d+)*)$"
+
+IN_WORDS = {
+    NAME: "must be at most 100 letters, digits and - _ . and begin with a letter or digit",
+    TRAINER: "must be the name of a trainer, or package.module:Class for a class of your own",
+    VARIABLE: "may contain letters, digits and _, and must not begin with a digit",
+    DEVICES: "is none of: auto, cpu, cpu:RANKS, or CUDA indices such as 0,1",
+}
+"""The error message for text that does not match the regular expression."""
+
+
+RETIRED = {
+    "probe.target_error_pct": "a probe is precise enough at 1 point of utilisation, or 1 % of samples/s",
+    "probe.idle_seconds": "a probe waits at most 30 s for idle cards",
+    "probe.grace_seconds": "a probe ends 5 s after the death of a rank",
+    "search.certainty": "`search.training_hours` says when a search ends",
+    "search.confirm_alone": "a confirmation always waits until no other probe runs on its machine",
+    "pruner.margin_pct": "`hyperband_patient` stops only a probe that stays 15 % below the best",
+}
+"""Path of a key → what holds instead."""
+
+
+def retired_keys(part: str) -> frozenset[str]:
+    """Return the keys that a part of the study file had in older versions."""
+    return frozenset(path.removeprefix(f"{part}.") for path in RETIRED if path.startswith(f"{part}."))
+
+
+def ignored(raw: Mapping[str, Any]) -> list[str]:
+    """Return the retired keys that a study file names, those of its overrides included, without repetition."""
+    return list(dict.fromkeys(path for part in _parts(raw) for path in RETIRED if _has(part, path)))
+
+
+def _parts(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield raw
+    overrides = raw.get("overrides")
+    yield from (one for one in overrides if isinstance(one, dict)) if isinstance(overrides, list) else ()
+
+
+def _has(part: Mapping[str, Any], path: str) -> bool:
+    above, _, key = path.partition(".")
+    keys = part.get(above)
+    return isinstance(keys, dict) and key in keys

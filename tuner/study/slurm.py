@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, field_validator
 
-from tuner.study.forms import DEVICES, IN_WORDS
-from tuner.study.parameter import PositiveInt, Strict, Whole
+from tuner.study.parameter import DEVICES, IN_WORDS, PositiveInt, Strict, Whole
 
 Word = Annotated[str, StringConstraints(pattern=r"^[\w.,:/@+=-]+$")]
 """Text that stands on a line `#SBATCH --name=text`: without spaces and line breaks."""

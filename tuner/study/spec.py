@@ -4,25 +4,58 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from tuner.study.constraints import Bound, Constraint, read_constraint
-from tuner.study.environment import EnvironmentSpec
-from tuner.study.forms import DEVICES, NAME, TRAINER
-from tuner.study.objectives import Objective, read_objectives
-from tuner.study.overrides import Override
+from tuner.study.goals import Bound, Constraint, Objective, read_constraint, read_objectives
 from tuner.study.parameter import (
+    DEVICES,
     MOST_OVERRIDES,
     MOST_PARAMETERS,
+    NAME,
+    TRAINER,
+    VARIABLE,
     Cases,
     Number,
     ParameterSpec,
     PositiveInt,
     Strict,
     Whole,
+    check_together,
+    in_order,
+    ladder_of,
+    retired_keys,
 )
-from tuner.study.retired import retired_keys
 from tuner.study.slurm import SlurmSpec
 from tuner.study.space import DEFAULT, VARIANT, Space
-from tuner.study.together import check_together, in_order, ladder_of
+
+Variables = dict[Annotated[str, StringConstraints(pattern=VARIABLE)], str]
+"""Environment variables, with names that every system accepts."""
+
+
+class EnvironmentSpec(Strict):
+    """The environment variables of the trainer's processes."""
+
+    nccl_p2p: Literal["auto", "on", "off"] = Field(
+        default="auto", description="`auto` sets `NCCL_P2P_DISABLE=1` only if two cards have no P2P"
+    )
+    variables: Variables = Field(default_factory=dict, description="variables that are set for the trainer")
+
+
+class Match(Strict):
+    """Where an override applies: to the cases that a glob matches, to one kind of device, or both."""
+
+    cases: tuple[str, ...] = Field(default=("*",), description="globs over the names of cases")
+    device: Literal["cpu", "gpu"] | None = Field(default=None, description="one kind of device; empty: both kinds")
+
+
+class Override(Strict):
+    """Changes for a part of the study. A parameter in `space` replaces the whole parameter of the same name."""
+
+    match: Match = Field(description="where the changes apply")
+    space: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="parameters by name; each replaces the whole parameter"
+    )
+    probe: dict[str, Any] = Field(default_factory=dict, description="some keys of `probe`")
+    search: dict[str, Any] = Field(default_factory=dict, description="some keys of `search`")
+
 
 Seconds = Annotated[Number, Field(gt=0)]
 Name = Annotated[str, StringConstraints(pattern=NAME)]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.probe.plan import Device, ProbePlan, Slot
+from tuner.probe.probe_plan import Device, ProbePlan, Slot
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec

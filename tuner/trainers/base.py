@@ -1,15 +1,159 @@
-"""The base class of every trainer: three methods to write, and defaults for what only some trainers know."""
+"""The base class of every trainer, and what all trainers share: their imports, their launch and their options."""
 
+import os
+import re
+import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
 
 from tuner.errors import TrainerError
-from tuner.probe.plan import ProbePlan, Slot
+from tuner.probe.probe_plan import Device, ProbePlan, Slot
+from tuner.probe.progress_reader import record
 from tuner.study.cases import Case
+from tuner.study.load import complaints
+from tuner.study.parameter import Strict
 from tuner.study.space import LADDER, VARIANT, Config, Value
 from tuner.study.spec import TrainerSpec
-from tuner.trainers.dependencies import Dependencies
+
+_SCRIPT = Path(__file__).with_name("imports.py")
+_TIMEOUT_S = 300
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limit:
+    """A module must be older than a version: always, or only beside a certain version of another module."""
+
+    module: str
+    below: str
+    beside: tuple[str, str] | None = None
+    """The other module, and how its version begins."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dependencies:
+    """The modules that a trainer imports, in an order in which it can import them."""
+
+    python: str
+    modules: tuple[str, ...]
+    limits: tuple[Limit, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Imported:
+    """The result of importing one module; `version` is None for a module without a version."""
+
+    module: str
+    version: str | None = None
+    error: str | None = None
+
+    @property
+    def missing(self) -> bool:
+        """Whether the module itself is missing; False where it is broken or lacks another module."""
+        return self.error == f"ModuleNotFoundError: No module named {self.module!r}"
+
+
+def import_all(dependencies: Dependencies) -> list[Imported]:
+    """Import the modules in the trainer's own Python, which sees no GPU, and return the result of each.
+
+    Where that Python dies while it imports a module, this module is the last result. `python` may be a script that
+    activates an environment: what the script prints is ignored. Raises TrainerError when the Python cannot be started
+    or does not end in time.
+    """
+    python, modules = dependencies.python, dependencies.modules
+    try:
+        done = subprocess.run(
+            [python, "-c", _SCRIPT.read_text(encoding="utf-8"), *modules],
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except OSError as error:
+        raise TrainerError(f"{python} cannot be started: {error.strerror}; set trainer.python") from error
+    except subprocess.TimeoutExpired as error:
+        raise TrainerError(
+            f"{python} has not imported {', '.join(modules)} within {_TIMEOUT_S} s; import them by hand"
+        ) from error
+    told = map(record, done.stdout.splitlines())
+    imported = [Imported(**answer) for answer in told if answer.get("module") in modules]
+    if len(imported) < len(modules):
+        died = f"{python} ended with exit code {done.returncode} while it was imported"
+        imported.append(Imported(module=modules[len(imported)], error=died))
+    return imported
+
+
+def conflicts(imported: Sequence[Imported], limits: Sequence[Limit]) -> Iterator[str]:
+    """Yield a complaint about each module that is newer than a limit allows."""
+    versions = {one.module: one.version for one in imported if one.version is not None}
+    for limit in limits:
+        found = versions.get(limit.module)
+        if found is not None and _applies(limit, versions) and _numbers(found) >= _numbers(limit.below):
+            beside = f" beside {limit.beside[0]} {versions[limit.beside[0]]}" if limit.beside else ""
+            yield f"{limit.module} {found} does not work{beside}; install a version below {limit.below}"
+
+
+def _applies(limit: Limit, versions: Mapping[str, str]) -> bool:
+    return limit.beside is None or versions.get(limit.beside[0], "").startswith(limit.beside[1])
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    release = re.match(r"[\d.]*", version)
+    return tuple(int(part) for part in (release[0] if release else "").split(".") if part)
+
+
+SPARE_ITERATIONS = 2
+"""A trainer may run this many iterations beyond those that a probe measures.
+
+The tuner ends a probe itself. A command that is run by hand ends at this limit.
+"""
+
+
+def device_names(devices: Sequence[Device]) -> tuple[str, ...]:
+    """Return the names by which torch knows the devices inside the probe, one per rank.
+
+    CUDA_VISIBLE_DEVICES shows a trainer only its own GPUs, so they are `cuda:0`, `cuda:1`, …. CPU ranks are all `cpu`.
+    """
+    return tuple(f"cuda:{rank}" if device.is_gpu else "cpu" for rank, device in enumerate(devices))
+
+
+def iterations(slot: Slot) -> int:
+    """Return the most iterations that a trainer is asked to run."""
+    return slot.limits.most_iterations + SPARE_ITERATIONS
+
+
+def interpreter(python: str) -> str:
+    """Return the absolute path of a Python; a name without a folder is looked up in PATH.
+
+    Links are not followed: the Python of a venv is a link that leads out of the venv.
+    """
+    return str(Path(python).expanduser().absolute()) if os.sep in python else python
+
+
+def programs(python: str | None) -> Path | None:
+    """Return the folder of a Python that a study file names with its folder; None for any other."""
+    return Path(interpreter(python)).parent if python and os.sep in python else None
+
+
+Options = TypeVar("Options", bound=Strict)
+
+
+def checked(model: type[Options], spec: TrainerSpec) -> Options:
+    """Return the options of `spec` as a `model`. Raises TrainerError with all errors, each with its path."""
+    try:
+        return model.model_validate(spec.options)
+    except ValidationError as error:
+        lines = complaints(error, model, "trainer", "options")
+        raise TrainerError(
+            "\n  ".join([f"trainer {spec.name}: {len(lines)} error(s) in its options", *lines])
+        ) from error
+
 
 STANDARD = (LADDER, VARIANT, "update_epochs", "batch_size", "num_workers", "prefetch_factor")
 """The parameters of the shipped studies. A trainer accepts each of them or declines it with a reason."""

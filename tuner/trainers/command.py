@@ -27,18 +27,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.probe.plan import SCORE_GROUP, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
+from tuner.probe.probe_plan import SCORE_GROUP, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
 from tuner.study.cases import Case
 from tuner.study.secrets import masked_trainer
 from tuner.study.space import Config, Value, config_digest, written
 from tuner.study.spec import TrainerSpec
 from tuner.study.variables import expanded, quoted
-from tuner.trainers.arithmetic import Expression
-from tuner.trainers.base import STANDARD, Trainer
-from tuner.trainers.command_options import COUNTS, Labels, Options
-from tuner.trainers.launch import device_names, interpreter, programs
-from tuner.trainers.options import checked
-from tuner.trainers.template import fill, placeholders
+from tuner.trainers.base import STANDARD, Trainer, checked, device_names, interpreter, programs
+from tuner.trainers.command_options import COUNTS, CommandOptions, Labels
+from tuner.trainers.template import Expression, fill, placeholders
 
 ARITHMETIC = ("samples_per_iteration", "total_batch")
 """The options that are computed from a config."""
@@ -67,7 +64,7 @@ class CommandTrainer(Trainer):
     def __init__(self, spec: TrainerSpec) -> None:
         """Take the study's `trainer` part. Raises TrainerError for an option that is unknown or cannot be used."""
         super().__init__(spec)
-        self._options = checked(Options, spec)
+        self._options = checked(CommandOptions, spec)
         self._python = interpreter(spec.python or sys.executable)
         self._cwd = (Path(spec.root).expanduser() / self._options.cwd).resolve()
         self._arithmetic = {name: text for name in ARITHMETIC if (text := getattr(self._options, name))}

@@ -6,14 +6,12 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from tuner.probe.plan import SCORE_GROUP
-from tuner.study.environment import Variables
+from tuner.probe.probe_plan import SCORE_GROUP
 from tuner.study.parameter import MOST_CASES, Strict
-from tuner.study.spec import Name, Seconds
+from tuner.study.spec import Name, Seconds, Variables
 from tuner.study.variables import shell_split
-from tuner.trainers.arithmetic import Expression
 from tuner.trainers.presets import with_preset
-from tuner.trainers.template import flags, placeholders
+from tuner.trainers.template import Expression, flags, placeholders
 
 LAUNCH_FACTS = frozenset({"case", "out_dir", "port", "devices", "ranks", "iterations", "python", "seed"})
 """Placeholders that are no parameters. `devices` is `cuda:0,cuda:1` or `cpu,cpu`; `iterations` is far more than a probe
@@ -70,7 +68,7 @@ class FileOptions(Strict):
         return {field: column for field, column in named.items() if column}
 
 
-class Options(Strict):
+class CommandOptions(Strict):
     """The keys that `trainer.options` may have."""
 
     command: tuple[str, ...] = Field(min_length=1)

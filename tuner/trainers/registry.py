@@ -1,17 +1,86 @@
-"""Finds the trainer that a study file names: a built-in trainer, or a class of somebody else's module."""
+"""The kinds of trainer by name, and whether a study's parameters are those of its trainer."""
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 
 from tuner.errors import TrainerError
-from tuner.study.spec import TrainerSpec
-from tuner.trainers.base import Trainer
+from tuner.study.space import PATIENCE, Parameter
+from tuner.study.spec import StudySpec, TrainerSpec
+from tuner.trainers.base import STANDARD, Trainer
 from tuner.trainers.command import CommandTrainer
-from tuner.trainers.mimickit.trainer import MimicKitTrainer
-from tuner.trainers.reference.adapter import ReferenceTrainer
+from tuner.trainers.command_options import LAUNCH_FACTS
+from tuner.trainers.mimickit.mimickit_trainer import MimicKitTrainer
+from tuner.trainers.reference.reference_trainer import ReferenceTrainer
+
+OWN = frozenset({PATIENCE})
+"""The parameters that the tuner itself reads, whatever the trainer."""
+
+
+def split_parameters(trainer: Trainer, names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the parameters of a study that the trainer varies, in the study's order, and those it declines → why.
+
+    Raises TrainerError for a parameter that the trainer does not know. Raises it also for a parameter that the trainer
+    needs (a placeholder of its command) and the study does not have.
+    """
+    wanted = tuple(names)
+    known = trainer.accepts | OWN
+    declined = {name: trainer.declines[name] for name in wanted if name in trainer.declines and name not in known}
+    unknown = [name for name in wanted if name not in known | declined.keys()]
+    if unknown:
+        raise TrainerError(
+            f"{trainer.name} has no parameter {', '.join(unknown)}; it takes {', '.join(sorted(known))}. "
+            "Take it out of the study's space"
+        )
+    unfilled = sorted(trainer.needs - {*wanted, *OWN})
+    if unfilled:
+        placeholders = (*dict.fromkeys((*wanted, *STANDARD)), *sorted(LAUNCH_FACTS))
+        raise TrainerError(
+            f"{trainer.name} asks for {', '.join(unfilled)}, which is no parameter of the study's space; put it there, "
+            f"or name one of: {', '.join(placeholders)}"
+        )
+    return tuple(name for name in wanted if name in known), declined
+
+
+def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
+    """Return the study's parameters that have no effect → why.
+
+    Raises TrainerError for a parameter that this trainer does not know.
+    """
+    _, declined = split_parameters(trainer, spec.space)
+    idle = {name: f"no config has {condition}" for name, condition in spec.build_space().idle.items()}
+    if PATIENCE in spec.space and spec.pruner.name != "hyperband_patient":
+        idle[PATIENCE] = "no probe is pruned" if spec.pruner.name == "none" else f"the pruner is {spec.pruner.name}"
+    return idle | declined
+
+
+def check_values(trainer: Trainer, parameters: Iterable[Parameter]) -> None:
+    """Raise TrainerError listing every value that the trainer, or the tuner itself, cannot use.
+
+    Raises TrainerError also for a batch size that is `auto` although it does not count the samples of a batch.
+    """
+    refusals: dict[str, None] = {}
+    for parameter in parameters:
+        if parameter.is_auto_batch:
+            trainer.samples_at_hand(parameter.name, {})
+        for value in parameter.values:
+            try:
+                if parameter.name in OWN:
+                    _check_own(parameter.name, value)
+                else:
+                    trainer.check_value(parameter.name, value)
+            except TrainerError as refusal:
+                refusals[str(refusal)] = None
+    if refusals:
+        raise TrainerError("\n  ".join([f"{len(refusals)} value(s) of the study's space cannot be used", *refusals]))
+
+
+def _check_own(parameter: str, value: object) -> None:
+    if not isinstance(value, int) or value < 1:
+        raise TrainerError(f"{parameter} {value!r}: iterations, a whole number of at least 1")
+
 
 TRAINERS: Mapping[str, Callable[[TrainerSpec], Trainer]] = {
     "mimickit": MimicKitTrainer,

@@ -1,12 +1,10 @@
-"""Command lines with `{placeholders}`, written as for `str.format`: a literal brace is doubled.
+"""Command lines and arithmetic with placeholders, which a config fills."""
 
-`{num_envs}` and `{env.num_envs}` become values. `{flag:headless}` becomes `--headless` where headless is true.
-
-A reference to an environment variable, `${NAME}`, is no placeholder and stays as it is.
-"""
-
+import ast
+import math
+import operator
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from string import Formatter
 
@@ -21,7 +19,7 @@ _FLAG_FIELD = "flag"
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TemplatePiece:
     """A text and the placeholder after it."""
 
     text: str
@@ -44,7 +42,7 @@ def flags(words: Iterable[str]) -> frozenset[str]:
     return frozenset(piece.name for word in words for piece in pieces(word) if piece.name and piece.is_flag)
 
 
-def pieces(word: str) -> list[Piece]:
+def pieces(word: str) -> list[TemplatePiece]:
     """Split a word at its placeholders. Raises the errors of `placeholders`."""
     return [_piece(word, *field) for field in Formatter().parse(_literal_references(word))]
 
@@ -69,15 +67,15 @@ def fill(words: Sequence[str], values: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def _piece(word: str, text: str, name: str | None, spec: str | None, conversion: str | None) -> Piece:
+def _piece(word: str, text: str, name: str | None, spec: str | None, conversion: str | None) -> TemplatePiece:
     is_flag = name == _FLAG_FIELD and bool(spec)
     name, spec = (spec, None) if is_flag else (name, spec)
     if name is not None and (not _NAME.fullmatch(name) or spec or conversion):
         raise ValueError(f"{word!r} holds a placeholder that is not {{name}} or {{flag:name}}; double a literal brace")
-    return Piece(text, name, is_flag)
+    return TemplatePiece(text, name, is_flag)
 
 
-def _filled(part: Piece, values: Mapping[str, object]) -> str:
+def _filled(part: TemplatePiece, values: Mapping[str, object]) -> str:
     if part.name is None:
         return ""
     value = values.get(part.name)
@@ -89,3 +87,86 @@ def _filled(part: Piece, values: Mapping[str, object]) -> str:
 def _literal_references(word: str) -> str:
     """Double the braces of references to environment variables, which are no placeholders."""
     return REFERENCE.sub(lambda found: found[0].replace("{", "{{").replace("}", "}}"), word)
+
+
+MOST_CHARS = 200
+"""The longest expression. The limit also bounds how deep parentheses can be nested."""
+
+_Term = Callable[[Mapping[str, object]], float]
+"""Computes a part of an expression from the values of the placeholders."""
+_ALLOWED = re.compile(r"[\d\s.eE+*/()-]*")
+_OPERATIONS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+}
+_SIGNS: Mapping[type[ast.unaryop], Callable[[float], float]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
+_HINT = "write numbers, names such as {batch_size}, + - * / // and parentheses"
+
+
+class Expression:
+    """An expression of numbers, placeholders, `+ - * / //` and parentheses."""
+
+    def __init__(self, text: str) -> None:
+        """Read an expression. Raises ValueError that says which part cannot be used."""
+        if len(text) > MOST_CHARS:
+            raise ValueError(f"has {len(text)} characters, {MOST_CHARS} at most")
+        self._names: dict[str, str] = {}
+        source = "".join(map(self._source, pieces(text)))
+        try:
+            self._term = self._built(ast.parse(source.strip(), mode="eval").body)
+        except SyntaxError as error:
+            raise ValueError(f"is no arithmetic; {_HINT}") from error
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the placeholders."""
+        return frozenset(self._names.values())
+
+    def value(self, values: Mapping[str, object]) -> float | None:
+        """Return the value of the expression; None where a placeholder has no value.
+
+        Raises ValueError for a division by 0, for a word as a value, and for a result that is not finite.
+        """
+        if not self.names <= values.keys():
+            return None
+        try:
+            found = float(self._term(values))
+        except (ZeroDivisionError, OverflowError) as error:
+            raise ValueError(str(error)) from error
+        if not math.isfinite(found):
+            raise ValueError(f"the result is {found}")
+        return found
+
+    def _source(self, piece: TemplatePiece) -> str:
+        """Return a piece as source for `ast`, with an identifier for its placeholder."""
+        if piece.is_flag or not _ALLOWED.fullmatch(piece.text):
+            raise ValueError(f"{(piece.text.strip() or piece.name)!r} cannot be used; {_HINT}")
+        if piece.name is None:
+            return piece.text
+        stand_in = f"placeholder{len(self._names)}"
+        self._names[stand_in] = piece.name
+        return f"{piece.text} {stand_in} "  # the spaces keep `2{a}` from becoming one word
+
+    def _built(self, node: ast.expr) -> _Term:
+        match node:
+            case ast.BinOp(left=left, op=op, right=right) if combined := _OPERATIONS.get(type(op)):
+                one, other = self._built(left), self._built(right)
+                return lambda values: combined(one(values), other(values))
+            case ast.UnaryOp(op=op, operand=operand) if signed := _SIGNS.get(type(op)):
+                term = self._built(operand)
+                return lambda values: signed(term(values))
+            case ast.Name(id=stand_in) if name := self._names.get(stand_in):
+                return lambda values: _number(name, values[name])
+            case ast.Constant(value=int() | float() as number):
+                return lambda values: number
+            case _:
+                raise SyntaxError(ast.dump(node))
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} is {value!r}, not a number")
+    return value

@@ -3,12 +3,12 @@
 import numpy as np
 from optuna.trial import FrozenTrial, create_trial
 
-from tuner.kept.names import COST
+from tuner.kept.optuna_tables import COST
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.gain.costs import USUAL_RUN_S, USUAL_START_S, Costs
 from tuner.search.gain.pool import Pool
 from tuner.search.observed import Observed
-from tuner.search.sampler import free
+from tuner.search.samplers import free
 from tuner.search.trials import distribution
 from tuner.study.space import Parameter, Space
 from tuner.study.spec import ProbeSpec

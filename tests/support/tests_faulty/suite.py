@@ -11,17 +11,16 @@ from tests.support.tests_faulty.scenarios import OK, RANKS, SCENARIOS, Scenario
 from tests.support.tests_faulty.strikes import FLOOD_BYTES
 from tuner.devices.cpu import CpuSource
 from tuner.errors import TunerError
-from tuner.kept.probe import KeptProbe, decode, encode
 from tuner.kept.storable import storable_text
-from tuner.probe.clock import MonotonicClock
-from tuner.probe.console import USUAL_BOUNDS, Bounds
-from tuner.probe.plan import ProbePlan, Slot
+from tuner.kept.trial import KeptProbe, decode, encode
+from tuner.probe.output import USUAL_BOUNDS, Bounds
+from tuner.probe.probe_plan import ProbePlan, Slot
 from tuner.probe.process import Launcher
+from tuner.probe.protocols import MonotonicClock, never
 from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
-from tuner.probe.stop import never
-from tuner.units import BYTES_PER_MIB
+from tuner.probe.units import BYTES_PER_MIB
 
 ROOT = Path(__file__).parents[3]
 

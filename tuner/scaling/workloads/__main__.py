@@ -2,13 +2,11 @@
 
 import argparse
 
-from tuner.scaling.workloads.catalogue import CATALOGUE
-from tuner.scaling.workloads.settings import RunSettings
-from tuner.trainers.reference.arguments import above_0, device_name
-from tuner.trainers.reference.settings import Team
+from tuner.scaling.workloads.catalogue import CATALOGUE, WorkloadRun
+from tuner.trainers.reference.launch_settings import RankTeam, above_0, device_name
 
 
-def settings_from(argv: list[str] | None = None) -> tuple[Team, RunSettings | None]:
+def settings_from(argv: list[str] | None = None) -> tuple[RankTeam, WorkloadRun | None]:
     """Read a command line; without settings it asks for a session. Exits with status 2 for one that cannot be used."""
     parser = argparse.ArgumentParser(prog="python -m tuner.scaling.workloads")
     parser.add_argument("--devices", type=device_name, nargs="+", default=["cpu"], help="cuda:N or cpu, one rank each")
@@ -20,10 +18,10 @@ def settings_from(argv: list[str] | None = None) -> tuple[Team, RunSettings | No
     given = parser.parse_args(argv)
     if given.workload and not given.size:
         parser.error(f"--workload {given.workload} needs --size")
-    team = Team(devices=tuple(given.devices), master_port=given.master_port)
+    team = RankTeam(devices=tuple(given.devices), master_port=given.master_port)
     if not given.workload:
         return team, None
-    return team, RunSettings(
+    return team, WorkloadRun(
         workload=given.workload, size=given.size, exchange=not given.apart, iterations=given.iterations
     )
 
@@ -31,6 +29,6 @@ def settings_from(argv: list[str] | None = None) -> tuple[Team, RunSettings | No
 if __name__ == "__main__":
     given = settings_from()  # before torch is loaded, which takes seconds: a wrong argument is named at once
 
-    from tuner.scaling.workloads.serve import begin
+    from tuner.scaling.workloads.serving import begin
 
     begin(*given)

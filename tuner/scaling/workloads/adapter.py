@@ -4,15 +4,12 @@ import sys
 from dataclasses import replace
 
 from tuner.errors import TrainerError
-from tuner.probe.plan import ProbePlan, Slot
-from tuner.scaling.workloads.catalogue import CATALOGUE
-from tuner.scaling.workloads.settings import EXCHANGE, SIZE, run_settings
+from tuner.probe.probe_plan import ProbePlan, Slot
+from tuner.scaling.workloads.catalogue import CATALOGUE, EXCHANGE, SIZE, run_settings
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import TrainerSpec
-from tuner.trainers.base import Trainer
-from tuner.trainers.dependencies import Dependencies
-from tuner.trainers.launch import device_names, interpreter, iterations
+from tuner.trainers.base import Dependencies, Trainer, device_names, interpreter, iterations
 
 
 class WorkloadTrainer(Trainer):

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from tuner.scaling.workloads.step import SEED, joined, optimiser, pinned
-from tuner.trainers.reference.settings import Team
-from tuner.trainers.reference.team import Rank
+from tuner.scaling.workloads.steps import SEED, joined, optimiser, pinned
+from tuner.trainers.reference.launch_settings import RankTeam
+from tuner.trainers.reference.team_ranks import TeamRank
 
 POSE = 6
 GROUP = 64
@@ -26,7 +26,7 @@ STRIDE = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shapes:
+class FusionShapes:
     """The shapes of one sample and of the network."""
 
     pixels: int
@@ -37,14 +37,14 @@ class Shapes:
     heads: int
 
 
-GPU = Shapes(pixels=96, points=2048, readings=200, width=384, layers=6, heads=6)
-CPU = Shapes(pixels=32, points=256, readings=64, width=64, layers=1, heads=2)
+GPU = FusionShapes(pixels=96, points=2048, readings=200, width=384, layers=6, heads=6)
+CPU = FusionShapes(pixels=32, points=256, readings=64, width=64, layers=1, heads=2)
 
 
 class FusionNet(nn.Module):
     """Three encoders and a transformer over their tokens."""
 
-    def __init__(self, shapes: Shapes) -> None:
+    def __init__(self, shapes: FusionShapes) -> None:
         super().__init__()
         width = shapes.width
         channels = (3, width // 8, width // 4, width // 2, width)
@@ -74,7 +74,7 @@ class FusionNet(nn.Module):
 class Fusion:
     """Training steps of the network. The readings lie in host memory and are copied to the device in each step."""
 
-    def __init__(self, rank: Rank[Team], size: int, exchange: bool) -> None:
+    def __init__(self, rank: TeamRank[RankTeam], size: int, exchange: bool) -> None:
         shapes = GPU if rank.device.type == "cuda" else CPU
         torch.manual_seed(SEED)
         self.samples = size

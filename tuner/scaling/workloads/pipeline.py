@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
 from tuner.scaling.workloads.catalogue import MICRO_BATCHES
-from tuner.scaling.workloads.step import SEED, Workload, optimiser
-from tuner.trainers.reference.settings import Team
-from tuner.trainers.reference.team import Rank
+from tuner.scaling.workloads.steps import SEED, Workload, optimiser
+from tuner.trainers.reference.launch_settings import RankTeam
+from tuner.trainers.reference.team_ranks import TeamRank
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shapes:
+class PipelineShapes:
     """The shapes of the model and of one sample."""
 
     layers: int
@@ -27,11 +27,11 @@ class Shapes:
     tokens: int
 
 
-GPU = Shapes(layers=16, width=1024, heads=16, tokens=128)
-CPU = Shapes(layers=8, width=64, heads=4, tokens=16)
+GPU = PipelineShapes(layers=16, width=1024, heads=16, tokens=128)
+CPU = PipelineShapes(layers=8, width=64, heads=4, tokens=16)
 
 
-def stage(shapes: Shapes, number: int, stages: int) -> nn.Module:
+def stage(shapes: PipelineShapes, number: int, stages: int) -> nn.Module:
     """Return one of the stages: an equal share of the layers; with one stage, the whole model."""
     first, last = shapes.layers * number // stages, shapes.layers * (number + 1) // stages
     layers = [
@@ -41,7 +41,7 @@ def stage(shapes: Shapes, number: int, stages: int) -> nn.Module:
     return nn.Sequential(*layers)
 
 
-def pipeline(rank: Rank[Team], size: int, exchange: bool) -> Workload:
+def pipeline(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
     """Return the workload of a rank.
 
     Without `exchange`, each rank trains its stage on micro-batches of its own, without waiting for the others.
@@ -77,7 +77,7 @@ class _Alone:
 class _Stage:
     """A stage that receives from the stage before and sends to the stage after."""
 
-    def __init__(self, rank: Rank[Team], module: nn.Module, batch: Tensor) -> None:
+    def __init__(self, rank: TeamRank[RankTeam], module: nn.Module, batch: Tensor) -> None:
         stages = len(rank.team.devices)
         self.samples = len(batch) // stages
         self._batch = batch

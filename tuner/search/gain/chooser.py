@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from functools import cached_property
 
-from tuner.search.choosing import Choice, Done, Price, confirmation
+from tuner.search.choosing import Choice, Done, History, Price, confirmation
 from tuner.search.gain.goal import Goal
 from tuner.search.gain.outlook import Outlook
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.readings import sibling_readings
 from tuner.search.gain.surrogate import Surrogate
-from tuner.search.history import History
 from tuner.search.observed import Observed
 from tuner.search.siblings import Sibling
 from tuner.study.launch import launched

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from tuner.probe.units import HOUR_S, duration
 from tuner.search.gain.prospects import Prospect
 from tuner.study.spec import TRAINING_HOURS
-from tuner.units import HOUR_S, duration
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 
 from optuna.study import Study
 
-from tuner.search.choosing import Done, Price, free
+from tuner.search.choosing import Done, History, Price, free
 from tuner.search.gain.chooser import Gain
 from tuner.search.gain.goal import Goal
-from tuner.search.history import History
-from tuner.search.sampler import StrategySampler
-from tuner.search.searching import by_gain
+from tuner.search.samplers import StrategySampler
 from tuner.search.siblings import Sibling
+from tuner.search.strategies import by_gain
 from tuner.study.space import Config, Space
 from tuner.study.spec import TRAINING_HOURS, ProbeSpec
 

@@ -1,11 +1,64 @@
-"""Reads a checkout of MimicKit: its cases, and the text of its files."""
+"""Reads a checkout of MimicKit: its packages, its cases, and the agent files that a config changes."""
 
-from dataclasses import dataclass
+import io
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from tuner.errors import TrainerError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.study.cases import Case
-from tuner.trainers.mimickit import args
+from tuner.study.space import VARIANT, Value
+from tuner.trainers.base import Dependencies, LadderEnd, Limit
+
+
+def parse(text: str) -> dict[str, tuple[str, ...]]:
+    """Return key → values, keys in the order of the file and without their dashes.
+
+    The rules are those of `mimickit/util/arg_parser.py`:
+
+    - Lines and words that start with `#` are ignored.
+    - A word that starts with two dashes, and is longer, is a key; the words after it are its values.
+    - The first occurrence of a key wins.
+    - Words before the first key are ignored.
+    """
+    table: dict[str, list[str]] = {}
+    values: list[str] = []
+    for word in _words(text):
+        if word.startswith("--") and len(word) > 2:
+            values = []
+            table.setdefault(word.removeprefix("--"), values)
+        else:
+            values.append(word)
+    return {key: tuple(values) for key, values in table.items()}
+
+
+def _words(text: str) -> list[str]:
+    lines = [line for line in re.split(r"[\r\n]+", text) if not line.startswith("#")]
+    return [word for line in lines for word in line.split() if not word.startswith("#")]
+
+
+_ALWAYS = ("torch", "numpy", "yaml", "gymnasium", "diffusers", "tensorboardX", "wandb", "moviepy")
+_SIMULATORS = {
+    "newton": ("warp", "newton", "mujoco", "mujoco_warp", "trimesh", "scipy", "pyglet"),
+    "isaac_gym": ("isaacgym",),  # must be imported before torch
+}
+_LIMITS = (
+    Limit(module="warp", below="1.13", beside=("newton", "1.0.0")),  # newton 1.0.0 sets wp.config.verbose
+    Limit(module="pyglet", below="3"),
+)
+
+
+def dependencies(python: str, engine_config: str) -> Dependencies:
+    """Return the modules for an engine file, whose name names the simulator: `data/engines/newton_engine.yaml`."""
+    simulator = next((modules for name, modules in _SIMULATORS.items() if name in engine_config), ())
+    return Dependencies(python=python, modules=(*simulator, *_ALWAYS), limits=_LIMITS)
+
 
 SET_ROOT = "set MIMICKIT_ROOT, or trainer.root in the study file, to the root of a MimicKit checkout"
 
@@ -46,7 +99,7 @@ class Checkout:
             ) from error
 
     def _case(self, path: Path) -> Case:
-        first = {key: values[0] for key, values in args.parse(self.read(path)).items() if values}
+        first = {key: values[0] for key, values in parse(self.read(path)).items() if values}
         mode = first.get("mode", "train")
         return Case(
             name=path.stem.removesuffix("_args"),
@@ -55,3 +108,162 @@ class Checkout:
             options={"arg_file": path.as_posix()} | {key: first.get(key, "") for key in FILES},
             files=FILES,
         )
+
+
+EPOCHS, BATCH_SIZE = "update_epochs", "batch_size"
+REPLAY_BUFFER = "disc_buffer_size"
+"""The key for the size of the replay buffer: the samples, per device, that a discriminator sees again."""
+STEPS_PER_ITER = 32
+"""The steps per iteration in every agent file of MimicKit; also used for a file that does not say."""
+
+_LOOKED_FOR = {EPOCHS: "*_epochs", BATCH_SIZE: "batch_size beside update_epochs, *_batch_size beside *_epochs"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Variant:
+    """Bounds for the values of an agent file."""
+
+    min_epochs: int = 0
+    max_batch_size: float = math.inf
+    nets: Mapping[str, str] = field(default_factory=dict)
+    """The networks to replace, by name → their replacement."""
+
+
+VARIANTS = {
+    "default": Variant(),
+    "hiutil": Variant(min_epochs=20, max_batch_size=2, nets={"fc_2layers_1024units": "fc_3layers_1024units"}),
+}
+
+
+def adapted(text: str, config: Mapping[str, Value], source: str) -> str:
+    """Return the agent file `text` as `config` asks for; order, comments and the spelling of numbers stay.
+
+    `update_epochs` and `batch_size` of the config replace the shipped values, then the bounds of its variant apply. A
+    file that needs no change is returned as it is. `source` names the file in messages.
+
+    Raises TrainerError when the text is no agent file. Raises ConfigRefusedError when hiutil would change nothing in
+    the shipped file, and when the file has no key for a parameter of the config.
+    """
+    agent = _mapping(text, source)
+    name = config.get(VARIANT, "default")
+    check_value(VARIANT, name)
+    variant = VARIANTS[str(name)]
+    if variant != Variant() and not _changes(agent, variant, {}, source):
+        raise ConfigRefusedError(
+            f"{source}: {VARIANT} {name!r} would change nothing; looked for {_LOOKED_FOR[EPOCHS]} below "
+            f"{variant.min_epochs}, {_LOOKED_FOR[BATCH_SIZE]} above {variant.max_batch_size}, and model.*_net: "
+            f"{', '.join(variant.nets)}; search this case with {VARIANT} 'default' alone"
+        )
+    changes = _changes(agent, variant, config, source)
+    for mapping, key, value in changes:
+        mapping[key] = value
+    return _written(agent) if changes else text
+
+
+def check_value(parameter: str, value: Value) -> None:
+    """Raise TrainerError for a value that no agent file can take."""
+    if parameter == VARIANT and value not in VARIANTS:
+        raise TrainerError(f"{VARIANT} {value!r} is unknown to mimickit; known: {', '.join(VARIANTS)}")
+    if parameter in _LOOKED_FOR:
+        _positive(value, f"{parameter} of the study")
+
+
+def steps_per_iter(text: str, source: str) -> int:
+    """Return the steps of each environment per iteration. Raises TrainerError when the text is no agent file."""
+    return int(_positive(_mapping(text, source).get("steps_per_iter", STEPS_PER_ITER), f"{source}: steps_per_iter"))
+
+
+def updates_per_iteration(text: str, source: str) -> int:
+    """Return how many minibatches the networks of an agent learn from in an iteration, on each rank.
+
+    A minibatch has `batch_size * num_envs` samples, of `num_envs * steps_per_iter` in an iteration.
+    Raises TrainerError when the text is no agent file.
+    """
+    agent, steps = _mapping(text, source), steps_per_iter(text, source)
+    epochs = {key: _positive(agent[key], f"{source}: {key}") for key in _epoch_keys(agent)}
+    sizes = {key: _positive(agent.get(_batch_key(key), 1), f"{source}: {_batch_key(key)}") for key in epochs}
+    return sum(int(epochs[key]) * math.ceil(steps / sizes[key]) for key in epochs)
+
+
+def ladder_end(text: str, source: str) -> LadderEnd | None:
+    """Return the most environments whose samples of one iteration fit into the agent's replay buffer.
+
+    None for an agent without a replay buffer. In AMP, ADD and ASE each rank puts all samples of its first iteration
+    into its own buffer. MimicKit asserts that they fit (`learning/experience_buffer.py`, `push`). Raises TrainerError
+    when the text is no agent file.
+    """
+    size = _mapping(text, source).get(REPLAY_BUFFER)
+    if size is None:
+        return None
+    samples, steps = int(_positive(size, f"{source}: {REPLAY_BUFFER}")), steps_per_iter(text, source)
+    return LadderEnd(
+        num_envs=samples // steps,
+        reason=f"{source} keeps {REPLAY_BUFFER} {samples} samples, and each environment brings {steps} at once "
+        f"(steps_per_iter); raise {REPLAY_BUFFER} for more, which changes what is learnt",
+    )
+
+
+def _changes(
+    agent: dict[Any, Any], variant: Variant, config: Mapping[str, Value], source: str
+) -> list[tuple[dict[Any, Any], str, Any]]:
+    """List each mapping and key whose value has to change, with the new value."""
+    epoch_keys = _epoch_keys(agent)
+    batch_keys = [key for key in map(_batch_key, epoch_keys) if key in agent]
+    epochs = _chosen(agent, epoch_keys, config, EPOCHS, source)
+    batch_sizes = _chosen(agent, batch_keys, config, BATCH_SIZE, source)
+    model = agent.get("model")
+    nets = {key: net for key, net in model.items() if isinstance(net, str)} if isinstance(model, dict) else {}
+    wanted = [
+        *((agent, key, max(value, variant.min_epochs)) for key, value in epochs.items()),
+        *((agent, key, min(value, variant.max_batch_size)) for key, value in batch_sizes.items()),
+        *((model, key, variant.nets.get(net, net)) for key, net in nets.items()),
+    ]
+    return [(mapping, key, value) for mapping, key, value in wanted if mapping[key] != value]
+
+
+def _epoch_keys(agent: Mapping[Any, Any]) -> list[str]:
+    return [key for key in agent if isinstance(key, str) and key.endswith("_epochs")]
+
+
+def _batch_key(epoch_key: str) -> str:
+    return BATCH_SIZE if epoch_key == EPOCHS else epoch_key.removesuffix("_epochs") + "_batch_size"
+
+
+def _chosen(
+    agent: Mapping[Any, Any], keys: Sequence[str], config: Mapping[str, Value], parameter: str, source: str
+) -> dict[str, float]:
+    """Return each key with the config's value of `parameter`, or with the shipped value where the config has none."""
+    if parameter not in config:
+        return {key: _positive(agent[key], f"{source}: {key}") for key in keys}
+    if not keys:
+        raise ConfigRefusedError(f"{source}: has no key for {parameter}; looked for {_LOOKED_FOR[parameter]}")
+    return dict.fromkeys(keys, _positive(config[parameter], f"{parameter} of the study"))
+
+
+def _positive(value: object, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise TrainerError(f"{what} is {value!r}; it must be a number above 0")
+    return value
+
+
+def _mapping(text: str, source: str) -> dict[Any, Any]:
+    try:
+        agent = _yaml().load(text)
+    except (YAMLError, ValueError) as error:
+        raise TrainerError(f"agent file {source} is not YAML: {error}; restore it from the checkout") from error
+    if not isinstance(agent, dict):
+        raise TrainerError(f"agent file {source} holds no mapping; it should start with `agent_name:`")
+    return agent
+
+
+def _written(agent: Mapping[Any, Any]) -> str:
+    stream = io.StringIO()
+    _yaml().dump(agent, stream)
+    return stream.getvalue()
+
+
+def _yaml() -> YAML:
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 1 << 16  # so that no line of an agent file is folded
+    return yaml

@@ -41,7 +41,7 @@ def main() -> None:
         progress.failed(detail=detail, kind="missing_dependency")
         raise SystemExit(detail)
     say(pipes, lambda: "all is there")
-    Rank(0, sys.argv, progress, partial(say, pipes)).serve()
+    DriverRank(0, sys.argv, progress, partial(say, pipes)).serve()
 
 
 def _devices(argv: Sequence[str]) -> list[str]:
@@ -73,7 +73,7 @@ def follow(rank: int, argv: Sequence[str], pipe: Connection) -> None:
     with suppress(Exception):  # rank 0 imports the same and reports what is wrong
         import_module("run")
     pipe.recv()
-    Rank(rank, argv, load("../../progress.py"), lambda _: pipe.recv()).serve()
+    DriverRank(rank, argv, load("../../progress.py"), lambda _: pipe.recv()).serve()
 
 
 def say(pipes: Sequence[Connection], ask: Callable[[], Any]) -> Any:
@@ -135,7 +135,7 @@ class Leave:
         return max(1, round(LOOK_S * self.updates / (time.monotonic() - self._began_s)))
 
 
-class Rank:
+class DriverRank:
     """One rank, with the environment in which it trains all agents."""
 
     def __init__(self, rank: int, argv: Sequence[str], progress: ModuleType, from_rank_0: FromRank0) -> None:

@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
-from tuner.trainers.reference.agent import AgentSettings
-from tuner.trainers.reference.arguments import (
+from tuner.trainers.reference.launch_settings import (
+    PREFETCH_FACTOR,
+    AgentSettings,
+    TeamSettings,
+    TrainingSettings,
     above_0,
     add_kernels,
     at_least_0,
@@ -12,10 +15,9 @@ from tuner.trainers.reference.arguments import (
     team_parser,
     team_settings,
 )
-from tuner.trainers.reference.settings import PREFETCH_FACTOR, RunSettings, TeamSettings
 
 
-def settings_from(argv: list[str] | None = None) -> tuple[TeamSettings, RunSettings, Path]:
+def settings_from(argv: list[str] | None = None) -> tuple[TeamSettings, TrainingSettings, Path]:
     """Read a command line; the path is the out dir's. Exits with status 2 and one message when it cannot be used."""
     parser = team_parser("tuner.trainers.reference")
     parser.add_argument("--hidden-layers", type=above_0, default=2)
@@ -30,7 +32,7 @@ def settings_from(argv: list[str] | None = None) -> tuple[TeamSettings, RunSetti
     given = parser.parse_args(argv)
     if given.prefetch_factor is not None and given.num_workers == 0:
         parser.error(f"--prefetch-factor {given.prefetch_factor} needs --num-workers of at least 1")
-    settings = RunSettings(
+    settings = TrainingSettings(
         agent=AgentSettings(
             hidden_layers=given.hidden_layers,
             hidden_units=hidden_units(given),
@@ -49,6 +51,6 @@ def settings_from(argv: list[str] | None = None) -> tuple[TeamSettings, RunSetti
 if __name__ == "__main__":
     given = settings_from()  # before torch is loaded, which takes seconds: a wrong argument is named at once
 
-    from tuner.trainers.reference.run import run
+    from tuner.trainers.reference.training import run
 
     run(*given)

@@ -9,11 +9,16 @@ from collections.abc import Callable
 
 import torch
 
-from tuner.trainers.reference.arguments import hidden_units, team_parser, team_settings
+from tuner.trainers.reference.launch_settings import (
+    TeamSettings,
+    TrainingSettings,
+    hidden_units,
+    run_settings,
+    team_parser,
+    team_settings,
+)
 from tuner.trainers.reference.methods import Networks
-from tuner.trainers.reference.orders import Orders
-from tuner.trainers.reference.settings import RunSettings, TeamSettings, run_settings
-from tuner.trainers.reference.team import Rank, prepare, process_group, start
+from tuner.trainers.reference.team_ranks import Orders, TeamRank, prepare, process_group, start
 from tuner.trainers.reference.training import fresh_clips, iterations
 
 
@@ -35,7 +40,7 @@ def _serve(number: int, team: TeamSettings, width: int) -> None:
             _free(rank.device)
 
 
-def _train(rank: Rank[TeamSettings], settings: RunSettings, stopped: Callable[[], bool]) -> None:
+def _train(rank: TeamRank[TeamSettings], settings: TrainingSettings, stopped: Callable[[], bool]) -> None:
     with fresh_clips(rank, settings) as clips:
         networks = Networks(rank.team.method, settings.agent).to(rank.device)
         for mark in iterations(rank, networks, clips, settings):

@@ -1,28 +1,25 @@
-"""Training on one rank: it has its own environments and clips, and trains one agent together with the other ranks."""
+"""The training loop of a rank, and one run of it."""
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from tuner.progress import report
-from tuner.trainers.reference.agent import STEPS_PER_ITERATION
-from tuner.trainers.reference.busy import busy_meter
-from tuner.trainers.reference.env import frames_needed
-from tuner.trainers.reference.memory import CardMemory, card_memory
+from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, TeamSettings, TrainingSettings
+from tuner.trainers.reference.learner import CardMemory, Transfer, brought, card_memory, numerics, prepare_process
 from tuner.trainers.reference.methods import Networks
-from tuner.trainers.reference.motions import ClipStream, MotionClips
-from tuner.trainers.reference.numerics import numerics, prepare_process
-from tuner.trainers.reference.players import player, rollout_device
-from tuner.trainers.reference.settings import RunSettings, TeamSettings
-from tuner.trainers.reference.team import Rank
-from tuner.trainers.reference.transfer import Transfer, brought
+from tuner.trainers.reference.rollout import player, rollout_device
+from tuner.trainers.reference.team_ranks import TeamRank, busy_meter, prepare, process_group, start
+from tuner.trainers.reference.world import ClipStream, MotionClips, frames_needed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Mark:
+class IterationEnd:
     """The end of one iteration on one rank."""
 
     iteration: int
@@ -48,7 +45,7 @@ class Mark:
 
 
 @contextmanager
-def fresh_clips(rank: Rank[TeamSettings], settings: RunSettings) -> Iterator[ClipStream]:
+def fresh_clips(rank: TeamRank[TeamSettings], settings: TrainingSettings) -> Iterator[ClipStream]:
     """Begin a run: set the seed, and yield clips, whose workers start at once and end with the run.
 
     The clips come to the device of the rollout.
@@ -68,8 +65,8 @@ def fresh_clips(rank: Rank[TeamSettings], settings: RunSettings) -> Iterator[Cli
 
 
 def iterations(
-    rank: Rank[TeamSettings], networks: Networks, clips: ClipStream, settings: RunSettings
-) -> Iterator[Mark]:
+    rank: TeamRank[TeamSettings], networks: Networks, clips: ClipStream, settings: TrainingSettings
+) -> Iterator[IterationEnd]:
     """Train the networks one iteration after the other, and report each iteration to the tuner.
 
     An iteration includes the way of weights and samples between CPU and GPU if the rollout runs on the CPU.
@@ -96,7 +93,7 @@ def iterations(
                 transfer += copied
             losses = [learner.update(samples) for learner in learners]
         busy_s = meter.settle()
-        mark = Mark(
+        mark = IterationEnd(
             iteration=iteration,
             samples=(iteration + 1) * rank.team.num_envs * STEPS_PER_ITERATION,
             busy_s=busy_s,
@@ -119,3 +116,28 @@ def iterations(
 
 def _alloc_retries(device: torch.device) -> int | None:
     return torch.cuda.memory_stats(device)["num_alloc_retries"] if device.type == "cuda" else None
+
+
+def run(team: TeamSettings, settings: TrainingSettings, out_dir: Path) -> None:
+    """Train to the end and leave both files in `out_dir`. Raises the error of the first rank that fails."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    start(_train, team, settings, out_dir)
+
+
+def _train(number: int, team: TeamSettings, settings: TrainingSettings, out_dir: Path) -> None:
+    rank = prepare(number, team)
+    with fresh_clips(rank, settings) as clips, process_group(rank):
+        networks = Networks(team.method, settings.agent).to(rank.device)
+        for mark in iterations(rank, networks, clips, settings):
+            if rank.leads:
+                _log(mark, len(team.devices), out_dir / "log.txt")
+        if rank.leads:
+            torch.save(networks.state_dict(), out_dir / "model.pt")
+
+
+def _log(mark: IterationEnd, ranks: int, path: Path) -> None:
+    line = mark.line(ranks)
+    with path.open("a" if mark.iteration else "w", encoding="utf-8") as log:
+        log.write(line)
+    sys.stdout.write(line)
+    sys.stdout.flush()

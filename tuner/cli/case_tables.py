@@ -1,0 +1,142 @@
+"""The tables of a study's cases and of their Pareto fronts, printed on a terminal of any width."""
+
+import sys
+from collections.abc import Iterable, Iterator
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Column, Table
+
+from tuner.export.case_view import CaseSummary, CaseView, ConfigRow
+from tuner.export.reader import StudyReader
+from tuner.export.tables import Row, front_row
+from tuner.export.wording import in_words, with_error
+
+CONFIG = "config"
+"""The heading of the config column. If a table is too wide, this column is printed below the table."""
+
+
+def print_tables(console: Console, *tables: Table) -> None:
+    """Print tables without cutting text off. If a table is too wide, its configs follow below, and long cells wrap."""
+    for table in tables:
+        below = [] if fits(console, table) else _take_out_configs(table)
+        _set_widths(_spare_width(console, table), table.columns)
+        console.print(table, soft_wrap=False)
+        for line in below:
+            console.print(line)
+
+
+def fits(console: Console, table: Table) -> bool:
+    """Return whether a table fits on the terminal without a broken word."""
+    return _spare_width(console, table) >= 0
+
+
+def _spare_width(console: Console, table: Table) -> int:
+    """Return the terminal's width minus the smallest width of the table that breaks no word."""
+    unbounded = console.options.update_width(sys.maxsize)
+    return console.width - Measurement.get(console, unbounded, table).minimum
+
+
+def _set_widths(spare: int, columns: Iterable[Column]) -> None:
+    """Make each column as wide as its longest word, and share the `spare` width among the columns from the left.
+
+    If `spare` is negative, words are broken. Without this function, rich would shrink all columns in proportion to
+    their width and break words even if there is room.
+    """
+    for column in columns:
+        column.overflow = "fold"
+        if spare >= 0:
+            cells = [str(cell) for cell in (column.header, *column.cells)]
+            word = max((cell_len(word) for cell in cells for word in cell.split()), default=0)
+            more = min(spare, max(map(cell_len, cells)) - word)
+            column.width = word + more
+            spare -= more
+
+
+def _take_out_configs(table: Table) -> list[str]:
+    """Remove the config column from a table. Returns a line with the first cell and the config of each row."""
+    config = next((column for column in table.columns if column.header == CONFIG), None)
+    if config is None:
+        return []
+    table.columns.remove(config)
+    return [f"{row}: {words}" for row, words in zip(table.columns[0].cells, config.cells, strict=True) if words]
+
+
+def summary_table(rows: Iterable[CaseSummary]) -> Table:
+    """Return a table with one row per case."""
+    shown = list(rows)
+    best = " ".join(["best", *dict.fromkeys(row.objective for row in shown)])
+    table = Table("case", "status", best, CONFIG, "samples/s", "trial", "trials")
+    for row in shown:
+        table.add_row(row.case, row.status, *(_best_cells(row.best) if row.best else [""] * 4), _counts(row))
+    return table
+
+
+def _counts(row: CaseSummary) -> str:
+    counts = {
+        "ok": row.ok,
+        "pruned": row.pruned,
+        "failed": row.failed,
+        "interrupted": row.interrupted,
+        "running": row.running,
+    }
+    return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+
+
+def _best_cells(best: ConfigRow) -> list[str]:
+    return [_value(best), in_words(best.config, best.total_batch), _number(best.samples_per_s), f"#{best.trial}"]
+
+
+def _value(best: ConfigRow) -> str:
+    of_several = f" (mean of {best.readings})" if best.readings > 1 else ""
+    return f"{with_error(best.value, best.error)}{of_several}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f}"
+
+
+_SPEED = "samples_per_s"
+_HEADS = {
+    _SPEED: "samples/s",
+    "samples_per_s_vs_default": "of default's",
+    "changes_learning": "changes learning",
+    "headroom_pct": "headroom %",
+    "measured": "measured",
+    "readings": "readings",
+}
+"""The columns of `pareto.tsv` that follow the objectives → their headings."""
+
+
+def front_tables(study: StudyReader) -> Iterator[Table]:
+    """Return a table of each case's front, sorted by the first objective, the highest value first."""
+    return (_table(case, front_rows(case)) for case in study.cases if case.front)
+
+
+def front_rows(case: CaseView) -> list[Row]:
+    """Return the rows of `pareto.tsv` for one case, the highest value of the first objective first."""
+    return [front_row(case, member) for member in case.front]
+
+
+def _table(case: CaseView, rows: list[Row]) -> Table:
+    columns = [column for column in dict.fromkeys([*case.objectives, *_HEADS]) if _is_shown(column, rows)]
+    heads = [_HEADS.get(column, column) for column in columns]
+    table = Table("trial", CONFIG, *heads, title=f"{case.name}: Pareto front", title_justify="left")
+    for member, row in zip(case.front, rows, strict=True):
+        table.add_row(
+            f"#{member.trial}", in_words(member.trials[-1].config), *(_cell(row.get(column)) for column in columns)
+        )
+    return table
+
+
+def _is_shown(column: str, rows: Iterable[Row]) -> bool:
+    """Return whether a column has a value in any row. A count of one measurement does not matter as a value."""
+    empty = {None, "", 1} if column == "readings" else {None, ""}
+    return any(row.get(column) not in empty for row in rows)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return "" if value is None else str(value)

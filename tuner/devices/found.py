@@ -1,0 +1,171 @@
+"""The devices of this machine that a study can use, and how they are connected."""
+
+import itertools
+import platform
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
+
+from tuner.devices.cpu import CpuSource, cpu_model, usable_cores, usable_memory
+from tuner.devices.cuda import visible_uuids
+from tuner.devices.nvml import NoDriverError, Nvml, NvmlSource
+from tuner.errors import DeviceError
+from tuner.probe.probe_plan import Device
+from tuner.probe.protocols import DeviceSource
+from tuner.probe.units import MIB_PER_GIB, mib
+
+# nvmlGpuP2PCapsIndex_t and nvmlGpuP2PStatus_t in nvml.h; pynvml's own constant for READ is a tuple by mistake.
+_READ, _WRITE, _NVLINK = 0, 1, 2
+_OK = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """How a pair of devices is connected. None means that the driver does not report it."""
+
+    first: int
+    """The position of the first device in the list of devices."""
+    second: int
+    p2p: bool | None
+    """Whether each card reads and writes the other card's memory directly."""
+    nvlink: bool | None
+    """Whether NVLink connects the cards."""
+
+
+def links(devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> tuple[Link, ...]:
+    """Ask the driver about every pair of GPUs. Without two GPUs there are no pairs.
+
+    Raises DeviceError when a card does not answer.
+    """
+    uuids = [(position, device.uuid) for position, device in enumerate(devices) if device.uuid is not None]
+    if len(uuids) < 2:
+        return ()
+    nvml = connect()
+    handles = [(position, nvml.handle(uuid)) for position, uuid in uuids]
+
+    def able(pair: tuple[object, object], capability: int) -> bool | None:
+        status = nvml.ask("a pair of cards", nvml.library.nvmlDeviceGetP2PStatus, *pair, capability)
+        return None if status is None else status == _OK
+
+    def both(*answers: bool | None) -> bool | None:
+        return None if None in answers else all(answers)
+
+    return tuple(
+        Link(
+            first=first,
+            second=second,
+            p2p=both(able((one, other), _READ), able((one, other), _WRITE)),
+            nvlink=able((one, other), _NVLINK),
+        )
+        for (first, one), (second, other) in itertools.combinations(handles, 2)
+    )
+
+
+def nccl_variables(policy: Literal["auto", "on", "off"], links: Iterable[Link]) -> dict[str, str]:
+    """Return the environment variables that allow or forbid NCCL direct access between cards.
+
+    `auto` forbids direct access only when a pair of cards lacks it. Two RTX 4090s fail unless it is forbidden. Where
+    cards have NVLink, forbidding it slows down an all-reduce of 256 MB from 276 to 26 GiB/s.
+    """
+    without = policy == "off" or (policy == "auto" and any(link.p2p is False for link in links))
+    return {"NCCL_P2P_DISABLE": "1"} if without else {}
+
+
+_DEFAULT_CPU_RANKS = 2
+MOST_RANKS_PER_CORE = 8
+"""The most CPU ranks per core that a study may name. No real study needs so many.
+
+Each rank is a process, so the limit keeps a typing error from starting thousands of processes.
+"""
+
+VISIBLE_CARDS = "CUDA_VISIBLE_DEVICES"
+"""The environment variable with the cards that CUDA shows to a process."""
+
+Connect = Callable[[], Nvml]
+CudaOrder = Callable[[Sequence[str]], Sequence[str]]
+
+
+def open_devices(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> DeviceSource:
+    """Open the devices that a study names: `auto`, `cpu`, `cpu:RANKS`, or CUDA indices such as `0,1`.
+
+    `auto` opens every card that CUDA shows. Without a card it opens two CPU ranks.
+
+    Raises DeviceError when `spec` has another form, when a card does not exist, when there are more than
+    `MOST_RANKS_PER_CORE` ranks per core, or when the driver does not answer.
+    """
+    if cpu := re.fullmatch(r"cpu(?::([1-9]\d{0,9}))?", spec):
+        return _open_cpu(int(cpu[1] or _DEFAULT_CPU_RANKS))
+    if spec == "auto":
+        return _open_all(connect, cuda_order)
+    if re.fullmatch(r"\d{1,9}(,\d{1,9})*", spec):
+        return _open_cards([int(index) for index in spec.split(",")], connect, cuda_order)
+    raise DeviceError(f"devices {spec!r} is none of: auto, cpu, cpu:RANKS, or CUDA indices such as 0,1")
+
+
+def _open_all(connect: Connect, cuda_order: CudaOrder) -> DeviceSource:
+    with suppress(NoDriverError):
+        nvml = connect()
+        if uuids := cuda_order(nvml.uuids()):
+            return NvmlSource(nvml, uuids)
+    return CpuSource(_DEFAULT_CPU_RANKS)
+
+
+def _open_cpu(ranks: int) -> DeviceSource:
+    cores = usable_cores()
+    if ranks > (most := MOST_RANKS_PER_CORE * cores):
+        raise DeviceError(f"devices cpu:{ranks} asks for {ranks} ranks on {cores} core(s); name cpu:{most} at most")
+    return CpuSource(ranks)
+
+
+def _open_cards(indices: Sequence[int], connect: Connect, cuda_order: CudaOrder) -> DeviceSource:
+    asked = ",".join(map(str, indices))
+    if len(set(indices)) < len(indices):
+        raise DeviceError(f"devices {asked} names a card twice; name a different card for each rank")
+    try:
+        nvml = connect()
+    except NoDriverError as error:
+        raise DeviceError(f"devices {asked} names GPUs, but {error}; `cpu:{len(indices)}` needs no GPU") from error
+    uuids = cuda_order(nvml.uuids())
+    missing = [f"cuda:{index}" for index in indices if index >= len(uuids)]
+    if missing:
+        there = ", ".join(f"{device.name} ({device.model})" for device in NvmlSource(nvml, uuids).devices)
+        raise DeviceError(
+            f"no card {', '.join(missing)} here; CUDA shows {there or 'none'} (CUDA_VISIBLE_DEVICES can hide cards)"
+        )
+    return NvmlSource(nvml, [uuids[index] for index in indices])
+
+
+def part_of(source: DeviceSource, positions: Sequence[int], connect: Connect = Nvml) -> DeviceSource:
+    """Open some devices of a source by their positions. Raises DeviceError when a card does not answer."""
+    chosen = [source.devices[position] for position in positions]
+    uuids = [device.uuid for device in chosen if device.uuid is not None]
+    return NvmlSource(connect(), uuids) if uuids else CpuSource(len(chosen))
+
+
+def device_variables(devices: Sequence[Device]) -> dict[str, str]:
+    """Return the environment variables that restrict a trainer to these devices.
+
+    On GPUs, the trainer sees only these cards, as `cuda:0`, `cuda:1`, … in this order. On CPU ranks, each rank starts
+    one thread per core of its share. torchrun limits threads in the same way, so that ranks do not compete for cores.
+    """
+    if uuids := [device.uuid for device in devices if device.is_gpu and device.uuid is not None]:
+        return {VISIBLE_CARDS: ",".join(uuids)}
+    return {"OMP_NUM_THREADS": str(max(1, usable_cores() // len(devices)))}
+
+
+def describe_machine(source: DeviceSource, connect: Connect = Nvml) -> dict[str, str]:
+    """Return facts about the kind of machine, for the results. No fact identifies this particular machine."""
+    models = Counter(device.model for device in source.devices if device.is_gpu)
+    facts = {"gpus": ", ".join(f"{count} x {model}" for model, count in models.items())} if models else {}
+    if models:
+        with suppress(NoDriverError):
+            facts |= connect().versions()
+    return facts | {
+        "cpu": cpu_model(),
+        "cores": str(usable_cores()),
+        "memory": f"{mib(usable_memory()) / MIB_PER_GIB:.0f} GiB",
+        "kernel": f"{platform.system()} {platform.release()}",
+    }

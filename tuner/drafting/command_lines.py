@@ -1,0 +1,245 @@
+"""Finds the settings in a command line, and puts placeholders in the place of their values."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path, PurePath
+
+from tuner.trainers.command_options import LAUNCH_FACTS
+
+RANKS = (
+    "nproc_per_node",
+    "num_processes",
+    "devices",
+    "num_devices",
+    "gpus",
+    "num_gpus",
+    "n_gpus",
+    "ngpus",
+    "world_size",
+)
+PORTS = ("master_port", "main_process_port")
+FOLDERS = (
+    *("out_dir", "output_dir", "log_dir", "logdir", "logging_dir", "save_dir", "default_root_dir", "dir", "work_dir"),
+    *("workdir", "run_dir", "exp_dir", "experiment_dir", "results_dir", "checkpoint_dir", "ckpt_dir"),
+)
+LIMITS = ("max_iterations", "max_steps", "max_iters", "num_iterations", "iterations", "steps")
+FEW_ITERATIONS = 1000
+"""A command that ends after fewer iterations may end before a probe has measured enough."""
+
+_FLAG = re.compile(r"--?(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.DOTALL)
+_OVERRIDE = re.compile(r"\+{0,2}(?P<name>[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
+_VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
+_SWITCH = "{flag:"
+_LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """One value in a command line."""
+
+    name: str
+    """The flag's name as typed, without leading dashes."""
+    value: str
+    word: int
+    """The position of the word that holds the value."""
+
+    @property
+    def parameter(self) -> str:
+        """The name as a parameter of a study: `num-workers` and `trainer.num_workers` are `num_workers`."""
+        return as_parameter(self.name)
+
+
+def as_parameter(name: str) -> str:
+    """Return the last part of a name, with underscores in place of hyphens."""
+    return name.rpartition(".")[2].replace("-", "_")
+
+
+def settings(words: Sequence[str]) -> list[Setting]:
+    """Return the settings of a command line: `--name value`, `--name=value` and `name=value`."""
+    found: list[Setting] = []
+    for place, word in enumerate(words):
+        flag, override = _FLAG.fullmatch(word), _OVERRIDE.fullmatch(word)
+        if flag and flag["value"] is not None:
+            found.append(Setting(name=flag["name"], value=flag["value"], word=place))
+        elif flag and place + 1 < len(words) and not _is_flag(words[place + 1]):
+            found.append(Setting(name=flag["name"], value=words[place + 1], word=place + 1))
+        elif override and place > 0:
+            found.append(Setting(name=override["name"], value=override["value"], word=place))
+    return found
+
+
+def variables(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
+    """Split a command line into the variables before its program, as in `FOO=1 python train.py`, and the rest."""
+    env: dict[str, str] = {}
+    for place, word in enumerate(words):
+        if not (found := _VARIABLE.fullmatch(word)):
+            return env, words[place:]
+        env[found["name"]] = found["value"]
+    return env, ()
+
+
+def ranks(words: Sequence[str]) -> int | None:
+    """Return the number of ranks that a command line asks for; None where it names none."""
+    for setting in settings(words):
+        if setting.parameter in RANKS:
+            if setting.value.isdecimal() and int(setting.value) > 0:
+                return int(setting.value)
+            if named := _named_devices(words[setting.word :], setting.value):
+                return named
+    return None
+
+
+def _named_devices(words: Sequence[str], value: str) -> int:
+    """Count devices that are named one by one: `cuda:0,cuda:1`, `cpu cpu` or `0,1`."""
+    one = r"(?:cpu|cuda(?::\d+)?|\d+)"
+    if re.fullmatch(rf"{one}(?:,{one})+", value):
+        return value.count(",") + 1
+    count = 0
+    while count < len(words) and re.fullmatch(r"cpu|cuda:\d+", words[count]):
+        count += 1
+    return count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Template:
+    """A command line with placeholders, and what was put in its place."""
+
+    words: tuple[str, ...]
+    replaced: tuple[tuple[str, str], ...]
+    """Pairs of what was typed and what the study file has instead."""
+
+
+def template(words: Sequence[str], searched: Mapping[str, str], variables: Iterable[str] = ()) -> Template:
+    """Put placeholders into a command line. Words that stay have their braces doubled; see `literal_text`.
+
+    `searched` maps a flag, spelled as the user names it, to its placeholder: `{num_workers}`, or `{flag:amp}` for a
+    flag without a value. A flag is appended if the command lacks it and neither the command nor a value of its
+    environment variables holds the placeholder.
+    """
+    literal = [literal_text(word, searched) for word in words]
+    replaced: list[tuple[str, str]] = []
+    known = settings(words)
+    written = (*words, *variables)
+    for setting in known:
+        fact = next((to for flag, to in searched.items() if _same(flag, setting.name)), _launch_fact(setting))
+        if fact is None:
+            continue
+        typed = words[setting.word]
+        before = literal[setting.word][: len(literal[setting.word]) - len(literal_text(setting.value, searched))]
+        literal[setting.word] = before + fact
+        shown = typed if before else f"{words[setting.word - 1]} {typed}"
+        replaced.append((shown, literal[setting.word] if before else f"{words[setting.word - 1]} {fact}"))
+    for flag, placeholder in searched.items():
+        if f"--{flag}" in words and placeholder.startswith(_SWITCH):
+            literal[words.index(f"--{flag}")] = placeholder
+            replaced.append((f"--{flag}", placeholder))
+        elif not any(_same(flag, setting.name) for setting in known) and not any(
+            placeholder in word for word in written
+        ):
+            added = _added(flag, placeholder, words)
+            literal += added
+            replaced.append(("", " ".join(added)))
+    return Template(words=tuple(_with_port(literal, replaced)), replaced=tuple(replaced))
+
+
+def _added(flag: str, placeholder: str, words: Sequence[str]) -> list[str]:
+    """Return the words of a flag that the command lacks. A script of `name=value` words gets such a word."""
+    if placeholder.startswith(_SWITCH):
+        return [placeholder]
+    own = words[_program(words) or 0 :]
+    if any(map(_OVERRIDE.fullmatch, own)) and not any(map(_is_flag, own)):
+        return [f"{flag}={placeholder}"]
+    return [f"--{_spelled(flag, words)}", placeholder]
+
+
+def _spelled(flag: str, words: Sequence[str]) -> str:
+    """Return a flag with dashes between its words where the script's other flags are spelled so."""
+    own = [one.name for one in settings(words[_program(words) or 0 :])]
+    dashes = any("-" in name for name in own) and not any("_" in name for name in own)
+    return flag.replace("_", "-") if dashes else flag
+
+
+def _same(flag: str, name: str) -> bool:
+    """Return whether a flag named by the user is this one: in full, or by its last part."""
+    return flag.replace("-", "_") in {name.replace("-", "_"), as_parameter(name)}
+
+
+def literal_text(text: str, searched: Mapping[str, str]) -> str:
+    """Double the braces of a text, except those of typed placeholders: searched parameters, `{out_dir}`, `{port}` …"""
+    kept = {*searched.values(), *(f"{{{name}}}" for name in LAUNCH_FACTS)}
+    pieces = re.split(f"({'|'.join(map(re.escape, sorted(kept)))})", text)
+    return "".join(one if one in kept else one.replace("{", "{{").replace("}", "}}") for one in pieces)
+
+
+def _launch_fact(setting: Setting) -> str | None:
+    """Return the placeholder for a value that the tuner decides; None for a value that stays."""
+    name, value = setting.parameter, setting.value
+    known: Sequence[tuple[Sequence[str], Callable[[], bool], str]] = (
+        (RANKS, lambda: value.isdecimal() and int(value) > 0, "{ranks}"),
+        (("devices",), lambda: re.fullmatch(r"(?:cpu|cuda:\d+)(?:,(?:cpu|cuda:\d+))+", value) is not None, "{devices}"),
+        (PORTS, value.isdecimal, "{port}"),
+        (FOLDERS, lambda: name != "dir" or setting.name == "hydra.run.dir", "{out_dir}"),
+        (LIMITS, lambda: value.isdecimal() and int(value) < FEW_ITERATIONS, "{iterations}"),
+    )
+    return next((fact for names, fits, fact in known if name in names and fits()), None)
+
+
+def _with_port(words: Sequence[str], replaced: list[tuple[str, str]]) -> Sequence[str]:
+    """Name a port where a launcher of torch would use its usual one, so that two probes cannot meet on it."""
+    given = {setting.parameter for setting in settings(words)} | {word.lstrip("-").partition("=")[0] for word in words}
+    if given & {*PORTS, "rdzv_endpoint", "rdzv-endpoint", "standalone"}:
+        return words
+    for place, word in enumerate(words):
+        before = words[place - 1] if place else ""
+        if PurePath(word).name == "torchrun" or (before == "-m" and word in _LAUNCHERS):
+            flag = "--master-port"
+        elif word == "launch" and PurePath(before).name == "accelerate":
+            flag = "--main_process_port"
+        else:
+            continue
+        replaced.append(("", f"{flag} {{port}}"))
+        return [*words[: place + 1], flag, "{port}", *words[place + 1 :]]
+    return words
+
+
+def script(words: Sequence[str]) -> str | None:
+    """Return the path of the Python script that a command line names, by `-m` too; None where it names none."""
+    place = _program(words)
+    if place is None:
+        return None
+    return words[place] if words[place].endswith(".py") else f"{words[place].replace('.', '/')}.py"
+
+
+def _program(words: Sequence[str]) -> int | None:
+    """Return the position of the word that names a Python script or module, other than a launcher of torch."""
+    modules = (place for place in range(1, len(words)) if words[place - 1] == "-m" and words[place] not in _LAUNCHERS)
+    scripts = (place for place, word in enumerate(words) if word.endswith(".py"))
+    return next(chain(scripts, modules), None)
+
+
+def _is_flag(word: str) -> bool:
+    return bool(re.match(r"--?[A-Za-z]", word))
+
+
+_SHELLS = {"sh", "bash", "zsh", "dash"}
+_READS_WORDS = re.compile(r"\$[@*#]|\$\{[@*#]|\bgetopts?\b|\bshift\b")
+"""How a script reads words that it does not know by their place."""
+
+
+def deaf_script(words: Sequence[str]) -> str | None:
+    """Return the shell script that a command starts, if it reads no flags, so that added flags would change nothing.
+
+    Returns None for a script that cannot be read.
+    """
+    first = PurePath(words[0]).name
+    place = next((at for at, word in enumerate(words[1:], 1) if not word.startswith("-")), 0) if first in _SHELLS else 0
+    script = words[place]
+    if first not in _SHELLS and PurePath(script).suffix != ".sh":
+        return None
+    try:
+        text = Path(script).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return None if _READS_WORDS.search(text) else script

@@ -1,0 +1,387 @@
+"""Finds what counts in the lines that a trainer prints, and in the files that it writes."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from tuner.drafting.columns import ENVIRONMENT, RECURS, Column, columns, recurring
+from tuner.errors import TrainerError, installs
+from tuner.probe.counting import number, whole_numeral
+from tuner.probe.probe_plan import STEP, LinePatterns, ProgressFile
+from tuner.probe.progress_file import FileRow, ProgressFileReader, check_reader, open_rows
+from tuner.probe.progress_reader import ProgressReader
+from tuner.probe.protocols import Clock, OutputLine
+from tuner.probe.result import Progress
+from tuner.trainers.presets import PRESETS
+
+PLAIN, PRINTED = r"\d+", r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?[kKMGB]?"
+"""Patterns for a number of digits alone, and for a number such as `12,800`, `1.28e+04` or `12.8K`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """How a trainer's lines show its progress."""
+
+    preset: str | None
+    """The preset that matches; None where the patterns were found by the form of the lines."""
+    patterns: tuple[str, ...]
+    """Empty where the trainer calls `report`."""
+    reports: tuple[Progress, ...]
+    """The progress that the patterns find in the lines."""
+    lines: tuple[str, ...]
+    """The last lines that complete an iteration."""
+    file: ProgressFile | None = None
+    """The file that shows the progress, where no line does."""
+    is_sure: bool = True
+    """Whether no preset that has begun to match may still match better."""
+
+    @property
+    def counts_samples(self) -> bool:
+        """Whether the trainer says how many samples it has collected."""
+        return self.reports[-1].samples is not None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a preset matches, or the trainer calls `report`."""
+        return bool(self.preset) or not (self.patterns or self.file)
+
+    @property
+    def counts_numbers(self) -> bool:
+        """Whether a printed number counts, rather than the lines."""
+        return bool(self.preset) or not self.patterns or any("(?P<" in pattern for pattern in self.patterns)
+
+    @property
+    def prints_speeds(self) -> bool:
+        """Whether the trainer prints samples per second."""
+        return self.reports[-1].samples_per_s is not None
+
+    @property
+    def iteration_s(self) -> float | None:
+        """The seconds from one counted iteration to the next, without the first one, which is often slower."""
+        reports = list(self.reports)
+        first, last = reports[1 if len(reports) > 2 else 0], reports[-1]
+        counted = last.iteration - first.iteration
+        return (last.t_s - first.t_s) / counted if counted else None
+
+
+def find_progress(lines: Sequence[OutputLine], likely: Sequence[str] = (), *, last: bool = False) -> Found | None:
+    """Return how these lines show progress; None if fewer than three iterations can be recognised.
+
+    `likely` names presets that are tried before the others. If no more lines come (`last`), one iteration is enough
+    for a likely preset, and for a preset that alone prints such lines.
+    """
+    if reported := _read([line for line in lines if line.stream == "progress"], None, ()):
+        return reported
+    printed = [line for line in lines if line.stream == "console"]
+    begun = [name for name in PRESETS if name not in likely and _has_begun(printed, PRESETS[name].progress)]
+    for name in dict.fromkeys((*likely, *begun, *PRESETS)):
+        if found := _read(
+            printed, name, PRESETS[name].progress, least=1 if last and name in (*likely, *begun) else RECURS
+        ):
+            return found
+    found = _read(printed, None, find_patterns([line.text for line in printed]))
+    if found is None or len({report.t_s for report in found.reports}) < RECURS:  # a list of layers is printed at once
+        return None
+    return replace(found, is_sure=not begun)
+
+
+def _has_begun(lines: Sequence[OutputLine], patterns: Sequence[str]) -> bool:
+    """Return whether a line matches one of several patterns of a preset. A single pattern matches many trainers."""
+    return len(patterns) > 1 and any(re.search(pattern, line.text) for pattern in patterns for line in lines)
+
+
+def _read(
+    lines: Sequence[OutputLine], preset: str | None, patterns: tuple[str, ...], *, least: int = RECURS
+) -> Found | None:
+    reader = ProgressReader(LinePatterns(patterns=patterns), 0.0)
+    read = [(line, report) for line in lines if (report := reader.feed(line))]
+    reports = tuple(report for _, report in read)
+    if len(reports) < least:
+        return None
+    shown = tuple(line.text.strip() for line, _ in read[-RECURS:])
+    return Found(preset=preset, patterns=patterns, reports=reports, lines=shown)
+
+
+def find_patterns(lines: Sequence[str]) -> tuple[str, ...]:
+    """Return patterns for the numbers that count iterations and samples.
+
+    The number of iterations is the counter whose words say so, or else the counter with the smallest step. If that
+    counts samples, the lines are the iterations. Epochs are iterations only where nothing counts within them.
+    If no number counts, the lines that tell of training again and again are the iterations; see `recurring`.
+    """
+    found = columns(lines)
+    while chosen := _chosen(found):
+        groups = _by_form(chosen)
+        patterns = [_pattern(group) for group in groups]
+        misread = [column for pair in zip(patterns, groups, strict=True) for column in _misread(*pair)]
+        if not misread:
+            return tuple(patterns)
+        found = [column for column in found if column not in misread]
+    return recurring(lines)
+
+
+def _chosen(found: Sequence[Column]) -> dict[str, Column]:
+    """Return the group of a pattern → the number that it takes; nothing where no number counts."""
+    counters = [
+        column for column in found if column.step and not (column.is_time or column.is_speed or column.is_share)
+    ]
+    if not counters:
+        return {}
+    iteration = min(_within_epochs(found, counters) or counters, key=_rank)
+    samples = _samples_beside(iteration, counters)
+    if samples is None and iteration.counts_samples:
+        chosen = {"samples": iteration}
+    else:
+        epoch = _epoch_of(iteration, found)
+        chosen = {
+            "iteration": iteration,
+            **({"samples": samples} if samples else {}),
+            **({"epoch": epoch} if epoch else {}),
+        }
+    speed = next((column for column in found if column.is_speed), None)
+    if "samples" not in chosen and speed is not None:
+        chosen["samples_per_s"] = speed
+    return chosen
+
+
+def _samples_beside(iteration: Column, counters: Sequence[Column]) -> Column | None:
+    """Return the number that counts samples: of several, the largest total. Tokens count where nothing else does.
+
+    A number that grows as the iterations do counts no samples.
+    """
+    counted = [
+        column
+        for column in counters
+        if column.counts_samples and column != iteration and column.values != iteration.values
+    ]
+    return max(counted, key=lambda column: (not column.counts_tokens, column.values[-1]), default=None)
+
+
+def _by_form(chosen: Mapping[str, Column]) -> list[list[tuple[str, Column]]]:
+    """Return the chosen numbers line by line, in the order of the output and of their places."""
+    groups: dict[str, list[tuple[str, Column]]] = {}
+    for name, column in chosen.items():
+        groups.setdefault(column.form, []).append((name, column))
+    ordered = sorted(groups.values(), key=lambda group: group[0][1].first_line)
+    return [sorted(group, key=lambda one: one[1].place) for group in ordered]
+
+
+def _misread(pattern: str, group: Sequence[tuple[str, Column]]) -> list[Column]:
+    """Return the numbers of a line that the pattern misses, or instead of which it takes other numbers."""
+    compiled = re.compile(pattern)
+    return [column for name, column in group if not _is_read(compiled, name, column)]
+
+
+def _is_read(pattern: re.Pattern[str], name: str, column: Column) -> bool:
+    """Return whether a pattern takes the numbers of a column. It may match the lines of one rank alone."""
+    read = [
+        number(whole_numeral(line, *found.span(name))) == value
+        for line, value in zip(column.lines, column.values, strict=True)
+        if (found := pattern.search(line))
+    ]
+    return len(read) >= RECURS and all(read)
+
+
+def _rank(column: Column) -> tuple[float, ...]:
+    """Return the order in which counters are taken for the number of iterations: the first has the least rank.
+
+    Words decide first, before all those of a count over all epochs. Then comes an end that is printed, then the number
+    of lines. In the same line the smaller step wins.
+    """
+    return (
+        column.evaluates,
+        not column.counts_overall,
+        not column.counts_iterations,
+        column.counts_samples,
+        not column.has_end,
+        -len(column.values),
+        column.step or 0.0,
+    )
+
+
+def _within_epochs(found: Sequence[Column], counters: Sequence[Column]) -> list[Column]:
+    """Return the counters that advance within epochs. Without words, a counter needs an end or an epoch in its line."""
+    forms = {column.form for column in found if column.counts_epochs}
+    return [
+        column
+        for column in counters
+        if not column.counts_epochs
+        and not any(column.numbers_epochs_of(other) for other in counters)
+        and (not forms or column.counts_iterations or column.counts_samples or column.has_end or column.form in forms)
+    ]
+
+
+def _epoch_of(iteration: Column, found: Sequence[Column]) -> Column | None:
+    """Return the number of the epoch in the lines of a counter that starts again, or that may do so later."""
+    for column in found:
+        if column.form != iteration.form or column == iteration:
+            continue
+        may_start_again = iteration.falls or len(set(column.values)) == 1
+        if column.numbers_epochs_of(iteration) or (column.counts_epochs and may_start_again):
+            return column
+    return None
+
+
+def _pattern(group: Sequence[tuple[str, Column]]) -> str:
+    """Return one pattern for the chosen numbers of one line."""
+    pattern, then, before = "", "", None
+    for name, column in group:
+        shape = PLAIN if column.is_plain else PRINTED
+        own = column.pattern(before)
+        pattern += ("" if own.startswith(f".*?{then}") else then) + f"{own}(?P<{name}>{shape})"
+        then, before = column.then, column.place
+    return pattern + then
+
+
+MOST_FILES = 50
+"""The most files that are looked into."""
+MOST_BYTES = 1 << 20
+"""The most bytes of a file that are read at once."""
+MOST_SEARCHED = 20_000
+"""The most files of the working folder that are looked at."""
+_NEVER = {"site-packages", "node_modules", "__pycache__"}
+EVENTS = "events.out.tfevents"
+"""What the names of TensorBoard's files begin with."""
+
+Format = Literal["csv", "jsonl", "tensorboard"]
+_FORMATS: Mapping[str, Format] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+
+
+class WrittenProgress:
+    """Follows the progress that a command writes into a file of its folder."""
+
+    def __init__(self, folder: Path, own: Sequence[Path], clock: Clock, origin_s: float) -> None:
+        """`own` are files of the tuner. At `origin_s` on the clock, the command started."""
+        self._folder = folder
+        self._own = frozenset(own)
+        self._clock = clock
+        self._origin_s = origin_s
+        self._file: ProgressFile | None = None
+        self._rows: ProgressFileReader | None = None
+        self._reader = ProgressReader(LinePatterns(), origin_s)
+        self._reports: list[Progress] = []
+
+    def look(self) -> Found | None:
+        """Read what was written since the last look. Returns None if no file shows iterations."""
+        if self._rows is None:
+            self._file = next(filter(None, map(self._understood, self.candidates())), None)
+            self._rows = self._file and ProgressFileReader(self._file, self._clock, MOST_BYTES)
+        if self._rows is None or self._file is None:
+            return None
+        for message in self._rows.read():
+            line = OutputLine(t_s=self._clock.now() - self._origin_s, text=message, stream="progress")
+            if report := self._reader.feed(line):
+                self._reports.append(report)
+        if not self._reports:
+            return None
+        last = self._reports[-1]
+        shown = f"{self._file.columns.get('iteration', 'row')} {last.iteration} in {self._file.pattern}"
+        return Found(preset=None, patterns=(), reports=tuple(self._reports), lines=(shown,), file=self._file)
+
+    def candidates(self) -> list[Path]:
+        """Return the files of the folder that may hold progress."""
+        files = sorted(path for path in self._folder.rglob("*") if path.is_file() and path not in self._own)
+        return [path for path in files if _format(path) is not None][:MOST_FILES]
+
+    def unclear(self) -> str | None:
+        """Return what is wrong with the first file that may hold progress; None if there is no such file."""
+        file = next(iter(self.candidates()), None)
+        if file is None:
+            return None
+        if _format(file) != "tensorboard":
+            return f"{file.name} shows no iterations yet"
+        if find_spec("tensorboard") is None:
+            return f"{file.name} cannot be read without {installs('tensorboard')}"
+        return f"{file.name} shows no iterations yet; TensorBoard writes every 120 s, unless `flush_secs` is less"
+
+    def _understood(self, path: Path) -> ProgressFile | None:
+        """Return how a file is read as progress; None if its rows show no iterations."""
+        form = _format(path)
+        if form is None:
+            return None
+        file = ProgressFile(
+            folder=self._folder, pattern=_file_pattern(path.relative_to(self._folder)), format=form, columns={}
+        )
+        try:
+            check_reader(file)
+            rows = list(open_rows(file, path, MOST_BYTES).read())
+        except (OSError, ValueError, TrainerError):
+            return None
+        columns = _columns(rows, is_tensorboard=form == "tensorboard")
+        return replace(file, columns=columns) if columns else None
+
+
+def elsewhere(folder: Path, out_dir: Path) -> Path | None:
+    """Return a file below `folder` that may hold progress and is newer than `out_dir`; None where there is none.
+
+    Hidden folders, installed packages and what lies below `out_dir` are left out.
+    """
+    if folder.is_relative_to(out_dir):
+        return None
+    searched, since_s = 0, _changed_s(out_dir)
+    for root, folders, names in os.walk(folder):
+        inner = [name for name in sorted(folders) if not name.startswith(".") and name not in _NEVER]
+        folders[:] = [name for name in inner if Path(root, name) != out_dir]
+        for path in (Path(root, name) for name in names):
+            if _format(path) is not None and _changed_s(path) > since_s:
+                return path
+        searched += len(names)
+        if searched > MOST_SEARCHED:
+            break
+    return None
+
+
+def _changed_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _format(path: Path) -> Format | None:
+    return "tensorboard" if path.name.startswith(EVENTS) else _FORMATS.get(path.suffix)
+
+
+def _file_pattern(path: Path) -> str:
+    """Return the pattern for a file whose name, or whose folder's name, may have a date or a process in it."""
+    parts = [EVENTS + "*" if part.startswith(EVENTS) else part for part in path.parts]
+    return "/".join("*" if sum(map(str.isdigit, part)) >= len("20261123") else part for part in parts)
+
+
+def _columns(rows: Sequence[FileRow], *, is_tensorboard: bool) -> dict[str, str]:
+    """Return which columns count iterations and samples; nothing if no column counts."""
+    counters = [column for column in _numbers(rows) if column.step and not (column.is_time or column.is_speed)]
+    samples = next((column for column in counters if column.counts_samples), None)
+    iterations = [column for column in counters if column.counts_iterations]
+    named = min(iterations, key=lambda column: (column.counts_epochs, -len(column.values)), default=None)
+    if is_tensorboard:
+        return {"iteration": STEP} if len(rows) >= RECURS else {}
+    if named is None and samples is None:
+        return {}
+    return {
+        **({"iteration": named.before} if named else {}),
+        **({"samples": samples.before} if samples else {}),
+    }
+
+
+def _numbers(rows: Sequence[FileRow]) -> Iterator[Column]:
+    """Yield the columns with a number in each of their rows. The name of a column stands before its numbers."""
+    names = list(dict.fromkeys(name for row in rows for name in row.values))
+    for place, name in enumerate(names):
+        values = [number(row.values[name]) for row in rows if row.values.get(name) not in (None, "")]
+        known = tuple(value for value in values if value is not None)
+        if known and len(known) == len(values):
+            yield Column(
+                form="",
+                place=place,
+                gaps=(name,),
+                after="",
+                values=known,
+                is_plain=True,
+                first_line=0,
+                has_environments=bool(ENVIRONMENT.search(" ".join(names))),
+            )

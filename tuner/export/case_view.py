@@ -1,0 +1,298 @@
+"""What the trials of a case come to: the one view that every table, sentence and picture of a case reads."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import fmean
+from typing import Any
+
+from tuner.export.bound import Bound, Profile, bound
+from tuner.kept.case_record import RECORDED, KeptCase, KeptStudy
+from tuner.kept.optuna_tables import INELIGIBLE
+from tuner.kept.race_run import KeptRun, newest_scored
+from tuner.kept.trial import INTERRUPTED, OK, PRUNED, RUNNING, KeptTrial, pooled
+from tuner.probe.metrics import SAMPLES_PER_S
+from tuner.search.standing import Leader, Standing, all_measured, ended, fastest, front, leader, rival
+from tuner.study.launch import launch_digest, launched
+from tuner.study.space import LADDER, Config, rung_of
+
+NO_TRIALS = "no_trials"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseView:
+    """One case of a study; `kept` is empty where the database holds no record of the case."""
+
+    study_id: int = 0
+    name: str
+    kept: KeptCase = field(default_factory=KeptCase)
+    facts: KeptStudy = field(default_factory=lambda: KeptStudy({}))
+    """What the study keeps beside the trials."""
+    trials: Sequence[KeptTrial] = ()
+    """All trials, in the order of their numbers."""
+    left_out: int = 0
+    """The trials that do not count: another program added them, or their records are damaged."""
+
+    @property
+    def method(self) -> str:
+        """The learning method."""
+        return self.kept.method or self.name.split("_", 1)[0]
+
+    @property
+    def objective(self) -> str:
+        """The metric that the study maximises; several metrics are separated by commas."""
+        return self.kept.objective or "value"
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """The names of the metrics that the study maximises. A trial's `value` is the first of them."""
+        return tuple(self.objective.split(","))
+
+    @property
+    def replay_of(self) -> str | None:
+        """The table that stood in for trainer and devices; None for a real run. Each case has a table of its name."""
+        recorded = self.kept.trainer.get(RECORDED)
+        return f"{self.name}.parquet of {recorded}" if recorded else None
+
+    @cached_property
+    def race(self) -> tuple[KeptRun, ...]:
+        """The runs of the case's race. Where a study has changed what it takes as the score, those of the newest."""
+        return tuple(newest_scored(self.facts.race))
+
+    @cached_property
+    def configs(self) -> tuple[Standing, ...]:
+        """Every measured config, with the means of its measurements, in the order of the first measurements."""
+        return tuple(all_measured(self.trials))
+
+    @cached_property
+    def front(self) -> tuple[Standing, ...]:
+        """The Pareto front, the largest first objective first; empty in a study of one objective."""
+        return tuple(front(self.trials)) if len(self.objectives) > 1 else ()
+
+    @cached_property
+    def leader(self) -> Leader | None:
+        """The best config, and what is to be said about the choice; None where no config may be the best.
+
+        With several objectives, the best is the member of the front with the largest first objective.
+        """
+        if len(self.objectives) == 1:
+            return leader(self.trials, self.kept.defaults)
+        unconfirmed = next((one for one in self.front if one.is_warm), None)
+        return Leader(best=self.front[0], unconfirmed=unconfirmed) if self.front else None
+
+    @property
+    def best(self) -> Standing | None:
+        """The best config; None where no config may be the best."""
+        return self.leader.best if self.leader else None
+
+    @cached_property
+    def rival(self) -> Standing | None:
+        """A config that makes far more samples/s than the best, unless the study maximises them."""
+        return rival(self.best, self.configs) if self.best and SAMPLES_PER_S not in self.objectives else None
+
+    @property
+    def fastest(self) -> Standing | None:
+        """The fastest eligible config; None where no speed is known."""
+        return fastest(self.configs)
+
+    @cached_property
+    def default(self) -> Standing | None:
+        """The default config of the best's rung; where it was not measured, the one that was measured first.
+
+        The latter is the user's own command where `tuner init` wrote the study.
+        """
+        measured = {one.launch: one for one in self.configs}
+        at_rung = self.default_for(self.best.config) if self.best else {}
+        if at_rung and (found := measured.get(launch_digest(at_rung))):
+            return found
+        defaults = {launch_digest(one) for one in self.kept.defaults}
+        return next((one for launch, one in measured.items() if launch in defaults), None)
+
+    def rung(self, config: Mapping[str, Any]) -> int | None:
+        """Return the rung of a config; None where there is no ladder."""
+        return rung_of(config, self.kept.ladder)
+
+    def default_for(self, config: Mapping[str, Any]) -> Config:
+        """Return the default config of a config's rung, with which it is compared; empty where it is unknown."""
+        rung = self.rung(config)
+        return next((default for default in self.kept.defaults if self.rung(default) == rung), {})
+
+    def changes_learning(self, config: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the parameters that change what is learnt and whose values differ from the default of the rung."""
+        default, learning = self.default_for(config), self.kept.learning
+        return tuple(name for name in config if name in learning and config[name] != default.get(name))
+
+    def vs_default(self, one: Standing) -> float | None:
+        """Return the ratio of a config's samples/s to those of the default config at its rung.
+
+        None where one of the two is unknown. A default with several probes counts with their mean, also the probes that
+        the pruner stopped. Warm probes count only if there is no cold one.
+        """
+        default = self.default_for(one.config)
+        same = [trial for trial in self._ran if launched(trial.config) == launched(default)] if default else []
+        speeds = [trial.samples_per_s for trial in [one for one in same if not one.warm] or same]
+        known = [speed for speed in speeds if speed is not None]
+        return one.samples_per_s / fmean(known) if known and fmean(known) and one.samples_per_s else None
+
+    @cached_property
+    def _ran(self) -> list[KeptTrial]:
+        return [one for one in ended(self.trials) if one.probe.status in {OK, PRUNED} and one.samples_per_s is not None]
+
+    @property
+    def largest_ok(self) -> int | None:
+        """The largest `num_envs` at which an eligible config has run."""
+        eligible = (self.rung(one.config) for one in self.configs if one.is_eligible)
+        return max((rung for rung in eligible if rung is not None), default=None)
+
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """How many trials ended how: status → number. A trial that ran but may not be the best is `ineligible`."""
+        return Counter(_end(one) for one in ended(self.trials))
+
+    @property
+    def finished(self) -> int:
+        """How many trials have ended."""
+        return sum(self.counts.values())
+
+    @property
+    def commonest_failure(self) -> str | None:
+        """The most frequent failure kind, the first by name among equals. An interruption counts only if alone.
+
+        A stop by the pruner is not a failure.
+        """
+        failed = sorted(status for status in self.counts if status not in {OK, PRUNED})
+        return max(failed, key=lambda kind: (kind != INTERRUPTED, self.counts[kind]), default=None)
+
+    @property
+    def status(self) -> str:
+        """`ok` if there is a best; otherwise the commonest failure, `pruned` or `no_trials`."""
+        without = self.commonest_failure or (PRUNED if self.counts.get(PRUNED) else NO_TRIALS)
+        return OK if self.best else without
+
+    @property
+    def probe_s(self) -> float:
+        """The seconds of all probes."""
+        return sum(one.total_s or 0.0 for one in self.trials)
+
+    @cached_property
+    def profile(self) -> Profile | None:
+        """How busy the parts of the devices were with the best config."""
+        return Profile.of(pooled(self.best.trials).metrics, on_gpu=self.kept.source == "nvml") if self.best else None
+
+
+def _end(trial: KeptTrial) -> str:
+    return INELIGIBLE if trial.probe.ineligible is not None else trial.status or INTERRUPTED
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConfigRow:
+    """A measured config, as scripts read it."""
+
+    trial: int
+    """The newest of its trials."""
+    value: float
+    """The first objective: the mean of all trials that count."""
+    error: float | None
+    """The standard error of `value`."""
+    readings: int
+    """The number of trials that `value` is the mean of."""
+    config: Config
+    """The config without the pruner's patience."""
+    samples_per_s: float | None
+    vs_default: float | None
+    """The ratio of samples/s to the default config at the same rung; None where the default was not measured."""
+    changes_learning: tuple[str, ...]
+    """The parameters that change what is learnt and whose values differ from the default's."""
+    total_batch: float | None = None
+    """The samples of one step of the optimizer on all ranks together, where the study says it."""
+    measured: str = "cold"
+    """`warm` where only sessions have measured the config."""
+    times: float | None = None
+    """Its samples/s in multiples of those of the best."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseSummary:
+    """The state of one case, as scripts read it. The counts are numbers of trials."""
+
+    case: str
+    status: str
+    """`ok` if there is a best; otherwise the commonest failure, `pruned` or `no_trials`."""
+    objective: str
+    """The first objective."""
+    best: ConfigRow | None
+    ok: int
+    pruned: int
+    """The trials that the pruner stopped."""
+    failed: int
+    interrupted: int
+    running: int
+    measured_on: Mapping[str, int]
+    """Devices → the number of trials that they measured, as far as the devices are known."""
+    instead_of: ConfigRow | None = None
+    """The config with the highest value, if the best is as good within the standard error."""
+    unconfirmed: ConfigRow | None = None
+    """The config that the plain command must measure before the best is sure: the best itself, or a stronger one."""
+    default: ConfigRow | None = None
+    """The default config of the best's rung or, where it was not measured, of another rung."""
+    faster: ConfigRow | None = None
+    """The rival: a config that makes far more samples/s than the best."""
+    profile: Profile | None = None
+    """How busy the parts of the devices were with the best config."""
+    bound: Bound | None = None
+    """What limits the best config; None where the profile does not tell."""
+    probe_s: float = 0.0
+    """The seconds of all probes."""
+    left_out: int = 0
+    """The trials that do not count: another program added them, or their records are damaged."""
+    ladder: str | None = LADDER
+    """The parameter whose values are the rungs; None where there is no ladder."""
+    replay_of: str | None = None
+    """The table that stood in for trainer and devices; None for a real run."""
+
+
+def summary(case: CaseView) -> CaseSummary:
+    """Return the state of a case, as scripts read it."""
+    counts, found = case.counts, case.leader
+    failed = sum(count for status, count in counts.items() if status not in {OK, INELIGIBLE, PRUNED, INTERRUPTED})
+    where = (one.measured_on for one in ended(case.trials) if _end(one) in {OK, INELIGIBLE} and one.measured_on)
+    return CaseSummary(
+        case=case.name,
+        status=case.status,
+        objective=case.objectives[0],
+        ladder=case.kept.ladder,
+        best=_row(case, case.best),
+        ok=counts.get(OK, 0) + counts.get(INELIGIBLE, 0),
+        pruned=counts.get(PRUNED, 0),
+        failed=failed,
+        interrupted=counts.get(INTERRUPTED, 0),
+        running=sum(one.state == RUNNING for one in case.trials),
+        measured_on=dict(Counter(where)),
+        instead_of=_row(case, found.instead_of if found else None),
+        unconfirmed=_row(case, found.unconfirmed if found else None),
+        default=_row(case, case.default),
+        faster=_row(case, case.rival),
+        profile=case.profile,
+        bound=bound(case.profile) if case.profile else None,
+        probe_s=case.probe_s,
+        left_out=case.left_out,
+        replay_of=case.replay_of,
+    )
+
+
+def _row(case: CaseView, one: Standing | None) -> ConfigRow | None:
+    speeds = (one.samples_per_s, case.best.samples_per_s) if one and case.best else (None, None)
+    return one and ConfigRow(
+        trial=one.trial,
+        value=one.value,
+        error=one.error,
+        readings=one.readings,
+        config=one.config,
+        samples_per_s=one.samples_per_s,
+        vs_default=case.vs_default(one),
+        changes_learning=case.changes_learning(one.config),
+        total_batch=one.trials[-1].probe.total_batch,
+        measured="warm" if one.is_warm else "cold",
+        times=speeds[0] / speeds[1] if speeds[0] and speeds[1] else None,
+    )

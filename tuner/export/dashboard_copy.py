@@ -1,0 +1,294 @@
+"""Copies a study for optuna-dashboard: records as attributes, files and a plot as artifacts, and notes."""
+
+import json
+import mimetypes
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+from xml.sax.saxutils import escape
+
+from sqlalchemy import Connection, MetaData, NullPool, Table, create_engine, insert, select
+
+from tuner.errors import OutputError
+from tuner.export.case_view import CaseView
+from tuner.export.harmless import markdown
+from tuner.export.reader import StudyReader, reading
+from tuner.kept.case_record import masked
+from tuner.kept.optuna_tables import CASE, IDENTITY, STUDIES, TRIALS, of_study
+from tuner.kept.storable import read_json
+from tuner.kept.trial import KeptTrial
+from tuner.probe.kinds import FailureKind
+from tuner.probe.out_dir import folder_of, make_private
+from tuner.probe.series import FILE, DeviceSeries, read_series
+from tuner.search.standing import Standing
+from tuner.study.space import PATIENCE
+
+WIDTH, HEIGHT = 720, 300
+LEFT, RIGHT, TOP, BOTTOM = 46, 12, 30, 40
+"""The margins around the lines, in the same units as width and height."""
+COLOURS = ("#2584ad", "#b0731a", "#76839a", "#cf4358")
+MOST_POINTS = 400
+"""A device's line has at most this many points; more would not be seen at this width."""
+MOST_MARKS = 200
+
+
+def utilisation_svg(series: DeviceSeries, title: str) -> str:
+    """Return a picture of each device's utilisation in percent, with the window and the ends of iterations."""
+    end_s = max((one.t_s for one in series.readings), default=0.0) or 1.0
+
+    def across(t_s: float) -> float:
+        return round(LEFT + (WIDTH - LEFT - RIGHT) * t_s / end_s, 1)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
+        f'font-size="12" role="img"><title>{escape(title)}</title>',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
+        f'<text x="{LEFT}" y="18" fill="#1d2433">{escape(title)}</text>',
+    ]
+    if series.window_s:
+        begin, end = map(across, series.window_s)
+        height = HEIGHT - TOP - BOTTOM
+        parts.append(f'<rect x="{begin}" y="{TOP}" width="{end - begin:.1f}" height="{height}" fill="#dcebf3"/>')
+    parts += [_upright(across(t_s)) for t_s in series.marks_s[-MOST_MARKS:]]
+    parts += [_level(share) for share in (0, 25, 50, 75, 100)]
+    for place, device in enumerate(series.devices):
+        colour = COLOURS[place % len(COLOURS)]
+        times, values = series.of(device, "util_pct", MOST_POINTS)
+        points = " ".join(f"{across(t_s)},{_height(value)}" for t_s, value in zip(times, values, strict=True))
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.2"/>')
+        x = LEFT + 90 * place
+        parts.append(f'<text x="{x}" y="{HEIGHT - 6}" fill="{colour}">{escape(device)}</text>')
+    parts.append(
+        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end" fill="#565f70">'
+        f"utilisation, %, over {end_s:.0f} s; shaded: the window; lines: ends of iterations</text></svg>"
+    )
+    return "\n".join(parts)
+
+
+def _height(share: float) -> float:
+    return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * min(max(share, 0.0), 100.0) / 100.0, 1)
+
+
+def _upright(x: float) -> str:
+    return f'<line x1="{x}" x2="{x}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" stroke="#76839a" stroke-dasharray="2 3"/>'
+
+
+def _level(share: int) -> str:
+    y = _height(share)
+    line = f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" stroke="#d5dae4"/>'
+    return f'{line}<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end" fill="#565f70">{share}</text>'
+
+
+FOLDER, DATABASE, ARTIFACTS = "dashboard", "study.db", "artifacts"
+"""The copy's folder inside the study's folder, and what is in it."""
+LOG, PLOT = "console.log", "utilisation.svg"
+NOTE_CHARACTERS = 2000
+"""A note is stored in pieces of at most this many characters; optuna-dashboard allows 2,045."""
+METRIC_NAMES = "study:metric_names"
+"""Optuna's own attribute with the names of a study's values."""
+_OF_STUDY = ("studies", "study_directions", "study_user_attributes", "study_system_attributes", "trials")
+_OF_TRIAL = ("trial_params", "trial_values", "trial_intermediate_values", "trial_system_attributes")
+_WHOLE = ("version_info", "alembic_version")
+
+Row = dict[str, Any]
+
+
+def copy_study(reader: StudyReader, folder: Path, notes: Mapping[str, str]) -> Path:
+    """Copy a study into `FOLDER` of the study's folder, and return the copy's folder. A copy from before is replaced.
+
+    `notes`: case → what its note says, in Markdown. Artifacts are links to the probes' files, with the names that
+    Optuna's `FileSystemArtifactStore` expects; only the plots are new files.
+    Raises StoreError where there is no study, and OutputError where the copy cannot be written.
+    """
+    target = folder / FOLDER
+    new = target / f".{DATABASE}.new"
+    try:
+        (target / ARTIFACTS).mkdir(parents=True, exist_ok=True)
+        new.unlink(missing_ok=True)
+        make_private(new)
+        _fill(reader, new, folder, notes)
+        new.replace(target / DATABASE)
+    except OSError as error:
+        where = error.filename or target
+        raise OutputError(f"cannot write {where}: {error.strerror}; choose another --runs folder") from error
+    return target
+
+
+def _fill(reader: StudyReader, file: Path, folder: Path, notes: Mapping[str, str]) -> None:
+    trials = list(reader.trials())  # read before the copy begins, with connections of its own
+    engine = create_engine(f"sqlite:///{file}", poolclass=NullPool)
+    with reading(reader.engine) as source, engine.begin() as copy:
+        tables = _tables(source)
+        tables.create_all(copy)
+        _copy_rows(source, copy, tables.tables, reader.study)
+        ids = _ids(source, reader)
+        rows = [(ids[trial.case, trial.number], trial) for trial in trials if (trial.case, trial.number) in ids]
+        _write(copy, tables.tables["trial_user_attributes"], _attributes(rows))
+        _write(copy, tables.tables["trial_system_attributes"], _artifacts(rows, folder))
+        _write(copy, tables.tables["study_system_attributes"], _study_rows(copy, tables.tables, reader, rows, notes))
+
+
+def _tables(source: Connection) -> MetaData:
+    """Return the tables of the source as SQLite can make them: without the sequences of a server."""
+    tables = MetaData()
+    tables.reflect(bind=source, only=[*_OF_STUDY, *_OF_TRIAL, *_WHOLE, "trial_user_attributes"])
+    for table in tables.tables.values():
+        for column in table.columns:
+            column.server_default = None
+    return tables
+
+
+def _copy_rows(source: Connection, copy: Connection, tables: Mapping[str, Table], study: str) -> None:
+    studies = select(STUDIES.c.study_id).where(of_study(study))
+    trials = select(TRIALS.c.trial_id).where(TRIALS.c.study_id.in_(studies))
+    for name in _WHOLE:
+        _write(copy, tables[name], _rows(source, select(tables[name])))
+    for name in _OF_STUDY:
+        rows = _rows(source, select(tables[name]).where(tables[name].c.study_id.in_(studies)))
+        for row in rows:
+            if row.get("key") in {IDENTITY, CASE} and isinstance(known := read_json(row["value_json"]), dict):
+                row["value_json"] = json.dumps(masked(known))
+        _write(copy, tables[name], rows)
+    for name in _OF_TRIAL:
+        query = select(tables[name]).where(tables[name].c.trial_id.in_(trials))
+        if name == "trial_params":
+            query = query.where(tables[name].c.param_name != PATIENCE)
+        _write(copy, tables[name], _rows(source, query))
+
+
+def _rows(source: Connection, query: Any) -> list[Row]:
+    return [dict(row) for row in source.execute(query).mappings()]
+
+
+def _write(copy: Connection, table: Table, rows: Iterable[Row]) -> None:
+    if made := list(rows):
+        copy.execute(insert(table), made)
+
+
+def _ids(source: Connection, reader: StudyReader) -> dict[tuple[str, int], int]:
+    names = {case.study_id: case.name for case in reader.cases}
+    query = select(TRIALS.c.study_id, TRIALS.c.number, TRIALS.c.trial_id).where(TRIALS.c.study_id.in_(list(names)))
+    return {(names[row.study_id], row.number): row.trial_id for row in source.execute(query)}
+
+
+def _attributes(rows: Iterable[tuple[int, KeptTrial]]) -> Iterator[Row]:
+    for trial_id, trial in rows:
+        for name, fact in _facts(trial).items():
+            yield {"trial_id": trial_id, "key": name, "value_json": json.dumps(fact)}
+
+
+def _facts(trial: KeptTrial) -> dict[str, Any]:
+    """Return what a person wants to see of a trial; unknown facts are left out."""
+    probe, failure = trial.probe, trial.probe.failure
+    facts = {
+        "status": trial.status,
+        "failure": failure and failure.kind,
+        "out of memory": True if trial.status == FailureKind.GPU_OOM else None,
+        "detail": (failure and failure.detail) or probe.stopped or probe.ineligible or "; ".join(probe.notes) or None,
+        "measured": None if not probe.launched else "session" if probe.warm else "plain command",
+        "total_s": probe.total_s,
+        "iterations": probe.iterations,
+        **trial.metrics,
+        "measured_on": probe.measured_on,
+        "folder": probe.out_dir or None,
+        "calibration": trial.calibrates or None,
+        PATIENCE: trial.config.get(PATIENCE),
+    }
+    known = {name: fact for name, fact in facts.items() if fact is not None}
+    return {name: round(fact, 3) if isinstance(fact, float) else fact for name, fact in known.items()}
+
+
+def _artifacts(rows: Iterable[tuple[int, KeptTrial]], folder: Path) -> Iterator[Row]:
+    store = folder / FOLDER / ARTIFACTS
+    for trial_id, trial in rows:
+        for name in _files(trial, folder, store):
+            number = _artifact_id(trial, name)
+            kind = mimetypes.guess_type(name)[0] or "text/plain"
+            meta = {"artifact_id": number, "filename": name, "mimetype": kind, "encoding": None}
+            yield {"trial_id": trial_id, "key": f"artifacts:{number}", "value_json": json.dumps(json.dumps(meta))}
+
+
+def _files(trial: KeptTrial, folder: Path, store: Path) -> Iterator[str]:
+    """Link a probe's files into the store, and draw its plot; yield the names of those that are there."""
+    probe = folder_of(folder, trial.probe.out_dir)
+    if probe is None:
+        return
+    for name in (LOG, FILE):
+        if (probe / name).is_file():
+            _link(probe / name, store / _artifact_id(trial, name))
+            yield name
+    plot = store / _artifact_id(trial, PLOT)
+    with suppress(OSError):
+        drawn_s = plot.stat().st_mtime if plot.exists() else 0.0
+        if drawn_s < (probe / FILE).stat().st_mtime and (series := read_series(probe)):
+            plot.write_text(utilisation_svg(series, f"{trial.case} #{trial.number}"), encoding="utf-8")
+        if plot.exists():
+            yield PLOT
+
+
+def _link(file: Path, link: Path) -> None:
+    """Make a link to a file; the link is made beside its place first, because a dashboard may be reading."""
+    beside = link.with_name(f".{link.name}")
+    beside.unlink(missing_ok=True)
+    beside.symlink_to(file.resolve())
+    os.replace(beside, link)  # noqa: PTH105 - Path.replace would follow no link either; this says what is done
+
+
+def _artifact_id(trial: KeptTrial, name: str) -> str:
+    return str(uuid5(NAMESPACE_URL, f"{trial.case}/{trial.number}/{trial.probe.out_dir}/{name}"))
+
+
+def _study_rows(
+    copy: Connection,
+    tables: Mapping[str, Table],
+    reader: StudyReader,
+    rows: Sequence[tuple[int, KeptTrial]],
+    notes: Mapping[str, str],
+) -> Iterator[Row]:
+    """Yield what the copy keeps of a case beside its trials: the names of its values, and notes."""
+    table = tables["study_system_attributes"]
+    known = {(row.study_id, row.key) for row in copy.execute(select(table.c.study_id, table.c.key))}
+    for case in reader.cases:
+        own = [(trial_id, trial) for trial_id, trial in rows if trial.case == case.name]
+        said = [above_the_best(case) if len(case.objectives) == 1 else None, notes.get(case.name)]
+        facts = {METRIC_NAMES: list(case.objectives), **_note("dashboard", "\n\n".join(filter(None, said)))}
+        for trial_id, trial in own:
+            if failure := trial.probe.failure:
+                facts |= _note(f"dashboard:{trial_id}", f"**{failure.kind}**: {markdown(failure.detail)}")
+        for key, fact in facts.items():
+            if (case.study_id, key) not in known:
+                yield {"study_id": case.study_id, "key": key, "value_json": json.dumps(fact)}
+
+
+def above_the_best(case: CaseView) -> str | None:
+    """Return which trial has the highest single value of a case, and why another config is the best; None if it is."""
+    best = case.best
+    highest = max((one for one in case.trials if one.value is not None), key=lambda one: one.value or 0.0, default=None)
+    if best is None or highest is None or highest.value is None or (highest.number, best.readings) == (best.trial, 1):
+        return None
+    return (
+        f"**The best is trial #{best.trial}, with {best.values[0]:.2f}.** "
+        f"optuna-dashboard names the highest single value: trial #{highest.number}, with {highest.value:.2f}. "
+        f"{markdown(_why_not(highest, best))}"
+    )
+
+
+def _why_not(highest: KeptTrial, best: Standing) -> str:
+    if highest.probe.ineligible:
+        return f"That config must not be the best: {highest.probe.ineligible}."
+    if highest.warm and not best.is_warm:
+        return "A session measured it; the best was measured by the trainer's plain command, which counts more."
+    if highest.launch == best.launch:
+        return f"Both measured the same config, and the best's value is the mean of {best.readings} measurements."
+    return "A config counts with the mean of its measurements, and the mean of that config is lower."
+
+
+def _note(prefix: str, text: str) -> Row:
+    """Return a note as optuna-dashboard keeps it; a note that somebody has written there stays."""
+    if not text:
+        return {}
+    pieces = [text[at : at + NOTE_CHARACTERS] for at in range(0, len(text), NOTE_CHARACTERS)]
+    return {f"{prefix}:note_ver": 1, **{f"{prefix}:note_str:{at}": piece for at, piece in enumerate(pieces)}}

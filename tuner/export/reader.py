@@ -1,0 +1,211 @@
+"""Reads one study from the study database with SQL, once, on SQLite and PostgreSQL."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, NullPool, Row, create_engine, inspect, select
+from sqlalchemy.exc import DBAPIError
+
+from tuner.errors import EmptyStoreError, StoreError
+from tuner.export.case_view import CaseSummary, CaseView, summary
+from tuner.kept.case_record import KeptCase, KeptStudy
+from tuner.kept.optuna_tables import (
+    ATTRIBUTES,
+    FACTS,
+    LEASE,
+    PROBE,
+    STEPS,
+    STUDIES,
+    TRIALS,
+    VALUES,
+    Rows,
+    moment,
+    of_study,
+    of_trials,
+)
+from tuner.kept.storable import read_json
+from tuner.kept.trial import COMPLETE, FAIL, FINISHED, RUNNING, KeptTrial, decode_json, is_kept, read
+from tuner.kept.urls import checked_url, remedy, shown
+
+
+def connect(url: str, *, filled_by: str = "tuner optimize") -> Engine:
+    """Return an engine for the study database at `url`. No connection stays open between reads.
+
+    `filled_by`: the command that messages recommend if there is nothing to read yet. Raises StoreError if the database
+    cannot be reached or has other tables, and EmptyStoreError if it has no tables. No message shows a password.
+    """
+    engine = engine_at(url)
+    file = engine.url.database or ""
+    if engine.dialect.name == "sqlite" and not file.startswith("file:") and not Path(file).exists():
+        raise StoreError(f"there is no study database {file} yet; `{filled_by}` creates it")
+    with reading(engine) as connection:
+        _check_tables(connection, filled_by)
+    return engine
+
+
+def engine_at(url: str) -> Engine:
+    """Return an engine without connecting. Raises StoreError if the URL cannot be used."""
+    return create_engine(checked_url(url), poolclass=NullPool)
+
+
+def _check_tables(connection: Connection, filled_by: str) -> None:
+    """Raise StoreError if a table or column that the exports read is missing."""
+    inspector = inspect(connection)
+    tables = set(inspector.get_table_names())
+    if not tables:
+        raise EmptyStoreError(f"{shown(connection.engine.url)} holds no study yet; `{filled_by}` creates one there")
+    for wanted in (STUDIES, FACTS, TRIALS, VALUES, STEPS, ATTRIBUTES):
+        found = {known["name"] for known in inspector.get_columns(wanted.name)} if wanted.name in tables else set()
+        if missing := [part.name for part in wanted.c if part.name not in found]:
+            raise StoreError(
+                f"{shown(connection.engine.url)} is no study database of Optuna 5: its table {wanted.name} "
+                f"lacks {', '.join(missing)}; name the database that `{filled_by}` filled"
+            )
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """Open a connection for reading. Raises StoreError if the database does not answer."""
+    try:
+        with engine.connect() as connection:
+            yield connection
+    except (DBAPIError, UnicodeError) as error:  # UnicodeError: a host's name that no network knows
+        reason = " ".join(str(getattr(error, "orig", error)).split())
+        raise StoreError(
+            f"the study database {shown(engine.url)} cannot be read: {reason}; {remedy(engine.url)}"
+        ) from error
+
+
+MOST_UNREAD = 10_000
+"""More iterations than this between two reports of a probe, which come some times a second, are none."""
+
+
+class StudyReader:
+    """One study of a database. Each property is read once, when it is first used."""
+
+    def __init__(self, engine: Engine, study: str, *, is_held: Callable[[object], bool] = lambda _: True) -> None:
+        """`is_held` says of the lease of a running trial whether its process lives; if not, it was interrupted."""
+        self.engine = engine
+        self.study = study
+        self._is_held = is_held
+
+    @cached_property
+    def cases(self) -> list[CaseView]:
+        """The cases, in the order of their start. Raises EmptyStoreError if there is no such study."""
+        with reading(self.engine) as connection:
+            begun = connection.execute(
+                select(STUDIES.c.study_id, STUDIES.c.study_name)
+                .where(of_study(self.study))
+                .order_by(STUDIES.c.study_id)
+            ).all()
+            if not begun:
+                raise self._missing(connection)
+            facts = connection.execute(
+                select(FACTS.c.study_id, FACTS.c.key, FACTS.c.value_json).where(
+                    FACTS.c.study_id.in_([row.study_id for row in begun])
+                )
+            ).all()
+            wanted = TRIALS.c.study_id.in_([row.study_id for row in begun])
+            found = of_trials(lambda query: connection.execute(query).all(), wanted, (VALUES, ATTRIBUTES))
+        trials: dict[int, list[tuple[Row[Any], Rows, Rows]]] = {row.study_id: [] for row in begun}
+        for row, (values, attributes) in found:
+            trials[row.study_id].append((row, values, attributes))
+        cases: list[CaseView] = []
+        for row in begun:
+            kept = KeptStudy({one.key: read_json(one.value_json) for one in facts if one.study_id == row.study_id})
+            name, record = row.study_name.removeprefix(f"{self.study}/"), kept.case or KeptCase()
+            known = [self._trial(name, record, *one) for one in trials[row.study_id]]
+            whole = [one for one in known if one]
+            left_out = len(known) - len(whole)
+            cases.append(
+                CaseView(study_id=row.study_id, name=name, kept=record, facts=kept, trials=whole, left_out=left_out)
+            )
+        return cases
+
+    def case(self, name: str) -> CaseView | None:
+        """Return the case of this name; None where it has not begun."""
+        return next((one for one in self.cases if one.name == name), None)
+
+    @cached_property
+    def rows(self) -> list[CaseSummary]:
+        """The state of each case, as scripts read it."""
+        return [summary(case) for case in self.cases]
+
+    def trials(self) -> Iterator[KeptTrial]:
+        """Return all trials, case by case, in the order of their numbers."""
+        return chain.from_iterable(case.trials for case in self.cases)
+
+    @cached_property
+    def series(self) -> dict[tuple[str, int], list[float | None]]:
+        """Case and trial number → the objective after each whole iteration of the window, None where unknown.
+
+        Trials whose steps jump by more than `MOST_UNREAD` are left out: an older version counted a trainer's own steps.
+        """
+        names = {case.study_id: case.name for case in self.cases}
+        query = (
+            select(TRIALS.c.study_id, TRIALS.c.number, STEPS.c.step, STEPS.c.intermediate_value)
+            .join_from(TRIALS, STEPS, STEPS.c.trial_id == TRIALS.c.trial_id)
+            .where(TRIALS.c.study_id.in_(list(names)))
+            .order_by(TRIALS.c.study_id, TRIALS.c.number, STEPS.c.step)
+        )
+        series: dict[tuple[str, int], list[float | None]] = {}
+        jumping: set[tuple[str, int]] = set()
+        with reading(self.engine) as connection:
+            for study_id, number, step, value in connection.execute(query):
+                if not (isinstance(step, int) and isinstance(value, float | int | None)):
+                    continue  # damaged
+                known = series.setdefault((names[study_id], number), [])
+                if step - len(known) > MOST_UNREAD:
+                    jumping.add((names[study_id], number))
+                else:
+                    known += [None] * (step - 1 - len(known))
+                    known.append(value)
+        return {probe: known for probe, known in series.items() if probe not in jumping}
+
+    @property
+    def fields(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The names of all parameters, and of all metrics, that occur in the study, in the order of appearance.
+
+        `total_batch` counts as a metric if a trial has it.
+        """
+        parameters, metrics = dict[str, None](), dict[str, None]()
+        for trial in self.trials():
+            parameters |= dict.fromkeys(trial.config)
+            metrics |= dict.fromkeys(trial.metrics)
+            if trial.probe.total_batch is not None:
+                metrics |= {"total_batch": None}
+        return tuple(parameters), tuple(metrics)
+
+    def _missing(self, connection: Connection) -> EmptyStoreError:
+        names = connection.scalars(select(STUDIES.c.study_name))
+        known = ", ".join(sorted({name.split("/", 1)[0] for name in names})) or "none"
+        return EmptyStoreError(f"{shown(self.engine.url)} has no study {self.study!r}; its studies are {known}")
+
+    def _trial(self, case: str, record: KeptCase, row: Row[Any], values: Rows, attributes: Rows) -> KeptTrial | None:
+        """Return a trial; None for a trial of another program, or one whose record is damaged."""
+        facts = {one.key: (decode_json if one.key == PROBE else read_json)(one.value_json) for one in attributes}
+        state = FAIL if row.state == RUNNING and not self._is_held(facts.get(LEASE)) else row.state
+        told = sorted(values, key=lambda one: one.objective)
+        numbers = tuple(one.value for one in told if isinstance(one.value, int | float) and abs(one.value) < math.inf)
+        objectives = (record.objective or "value").split(",")
+        if (
+            not isinstance(row.number, int)
+            or not is_kept(facts, finished=state in FINISHED)
+            or (state == COMPLETE and len(numbers) != len(objectives))
+        ):
+            return None
+        return read(
+            facts,
+            state=state,
+            objective=objectives[0],
+            number=row.number,
+            case=case,
+            values=numbers,
+            started=moment(row.datetime_start),
+            completed=moment(row.datetime_complete),
+        )

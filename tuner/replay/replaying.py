@@ -1,0 +1,291 @@
+"""A recorded table in place of trainer and devices: its bench, its prober, and results as a search sees them."""
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+from tuner.kept.case_record import RECORDED
+from tuner.probe.kinds import FailureKind
+from tuner.probe.metrics import check_metrics, error, full, value
+from tuner.probe.probe_plan import Device, ProbePlan, Slot
+from tuner.probe.protocols import Answer, Enough, Interrupted, More, Pruned, Stop, remembering
+from tuner.probe.result import STOPPED, DeviceSample, DeviceSummary, Failure, ProbeResult, unlaunched
+from tuner.probe.steady import Block, standard_error
+from tuner.probe.window import LEAST_SPAN_S
+from tuner.replay.recorded import Recorded, Table
+from tuner.running.workbench import Workbench
+from tuner.study.cases import Case
+from tuner.study.load import load, narrowed
+from tuner.study.space import PATIENCE, Config, config_digest
+from tuner.study.spec import ProbeSpec
+from tuner.trainers.base import STANDARD, Trainer
+
+_OF_DEVICE = {"min_avg_util": ("util_mean_pct", "util_se_pct"), "min_avg_sm": ("sm_mean_pct", "sm_se_pct")}
+"""Objective → the fields of a device's summary with the objective and its standard error.
+
+Other objectives are fields of the result.
+"""
+
+
+def restated(result: ProbeResult, objective: str, number: float, error: float | None) -> ProbeResult:
+    """Return the result with another objective value and standard error; all devices change by the same amount."""
+    if objective not in _OF_DEVICE:
+        return replace(result, **{objective: number, f"{objective}_se": error})
+    mean, own_error = _OF_DEVICE[objective]
+    by = number - (value(result, objective) or 0.0)
+
+    def moved(device: DeviceSummary) -> DeviceSummary:
+        before = getattr(device, mean)
+        return device if before is None else replace(device, **{mean: before + by, own_error: error})
+
+    return replace(result, devices=tuple(map(moved, result.devices)))
+
+
+def cut_short(result: ProbeResult, iterations: int) -> ProbeResult:
+    """Return the result as if its window had ended after this many iterations, all taken as equally long.
+
+    Means stay those of the whole window.
+    """
+    share = iterations / result.iterations
+    whole_s, trained_s = result.window_s or 0.0, (result.trained_s or 0.0) * share
+    window_s = whole_s * share
+    return replace(
+        result,
+        iterations=iterations,
+        window_s=window_s,
+        trained_s=trained_s,
+        total_s=result.total_s - whole_s + window_s,
+        samples=None,
+        devices=tuple(
+            replace(
+                device,
+                window_s=window_s,
+                energy_j=None if device.power_mean_w is None else device.power_mean_w * trained_s,
+            )
+            for device in result.devices
+        ),
+    )
+
+
+def made_whole(result: ProbeResult, warmup_iterations: int) -> ProbeResult:
+    """Return the result as if each iteration, also in the warm-up, had taken as long as in training."""
+    if result.window_s is None or result.trained_s is None or result.start_up_s is None:
+        return result
+    longer_s = (result.trained_s - result.window_s) / result.iterations
+    return replace(
+        result,
+        start_up_s=result.start_up_s + longer_s,
+        window_s=result.trained_s,
+        total_s=result.total_s + longer_s * (warmup_iterations + result.iterations),
+    )
+
+
+def error_of(series: Sequence[float | None], iteration_s: float, *, full: float) -> float | None:
+    """Estimate the standard error of the last mean of a series, as a live probe would.
+
+    `series` holds the mean so far after each iteration; `full` is the largest value that the objective can have.
+    """
+    cuts = [(0, 0.0)]
+    for count, mean in enumerate(series, start=1):
+        if mean is not None and (count - cuts[-1][0]) * iteration_s >= LEAST_SPAN_S:
+            cuts.append((count, count * mean))
+    if len(cuts) == 1 and series and series[-1] is not None:
+        cuts.append((len(series), len(series) * series[-1]))
+    return standard_error(
+        [
+            Block((count - before) * iteration_s, (total - total_before) / (count - before))
+            for (before, total_before), (count, total) in pairwise(cuts)
+        ],
+        full=full,
+    )
+
+
+def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Workbench:
+    """Open a study on a table: space, case and devices come from the table, everything else from the study.
+
+    Only the configs that the table has a result for are searched. A study that searches `pruner_patience` still does.
+    Raises StudyError where the study cannot be used.
+    """
+    spec, header = load(study, fall_back=False), table.header
+    check_metrics(spec)
+    spec = narrowed(spec, header.case, "gpu" if header.devices[0].is_gpu else "cpu")
+    patience = {PATIENCE: spec.space[PATIENCE]} if PATIENCE in spec.space else {}
+    space = {**header.space, **patience}
+    return Workbench(
+        spec=spec.model_copy(update={"space": space, "cases": (header.case,), "overrides": ()}),
+        asked_for=study,
+        trainer=TableTrainer(table),
+        source=TableSource(table),
+        folder=(runs / f"{spec.name}-replay").resolve(),
+        variables={},
+        holds=table.holds,
+    )
+
+
+class TableTrainer(Trainer):
+    """The trainer of a table: the recorded case, the recorded parameters, and plans that nobody runs."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self.name = table.header.trainer["name"]
+        self.accepts = frozenset(table.header.space)
+
+    @property
+    def declines(self) -> Mapping[str, str]:
+        """The standard parameters that the table does not vary."""
+        return {name: "the table does not vary it" for name in STANDARD if name not in self.accepts}
+
+    def cases(self) -> list[Case]:
+        """Return the one recorded case."""
+        header = self._table.header
+        return [Case(name=header.case, options=header.files, files=tuple(header.files))]
+
+    def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
+        """Return a plan that names the row to look up; its command is never run."""
+        return ProbePlan(
+            config=config,
+            argv=("replay", case.name, json.dumps(config), *(device.name for device in slot.devices)),
+            cwd=slot.out_dir,
+            env=dict(slot.variables),
+            files={},
+            slot=slot,
+            session_key=self.session_key(case, config) or "/".join((self.name, case.name, config_digest(config))),
+            base_agent=case.options.get("agent_config", ""),
+        )
+
+    def session_key(self, case: Case, config: Config) -> str | None:
+        """Return the key of the session in which the config was recorded; None where it was no session."""
+        row = self._table.find(config)
+        return row.session_key if row and row.result.config.items() <= config.items() else None
+
+    def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:
+        """Return a plan for the same row in its session; None where the row was recorded without a session."""
+        key = self.session_key(case, config)
+        if key is None:
+            return None
+        request = {"config": config, "iterations": slot.limits.most_iterations}
+        return replace(self.plan(case, config, slot), argv=("replay", key), request=request)
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return the recorded trainer's fingerprint with the date of the recording."""
+        return {**self._table.header.trainer, RECORDED: self._table.header.date}
+
+
+class TableSource:
+    """The devices that a table was recorded on; their samples have no values."""
+
+    def __init__(self, table: Table) -> None:
+        self.label = table.header.source
+        self.devices: tuple[Device, ...] = table.header.devices
+
+    def attach(self, pid: int) -> None:
+        """Do nothing: no process runs."""
+
+    def sample(self, t_s: float) -> Sequence[DeviceSample]:
+        """Return samples without values."""
+        return [DeviceSample(t_s=t_s, device=device) for device in range(len(self.devices))]
+
+
+_NOT_RECORDED = Failure(
+    kind=FailureKind.INVALID_CONFIG, rule="not recorded", detail="the table does not hold this config"
+)
+
+
+class ReplayedProber:
+    """Returns recorded results, and calls `stop` after each iteration as a real probe does; a `Prober`.
+
+    A probe in the open session takes the time of its run alone. Any other probe also takes the time to start a session
+    or a command. The limits of time are those of the recording; the limits of iterations are those of the plan.
+    """
+
+    def __init__(self, table: Table, objective: str, *others: str, noise: random.Random | None = None) -> None:
+        """`noise` moves each measurement of the objective by a normal deviate with the recorded standard error.
+
+        With `others`, further objectives, each probe runs to its end: the table holds the series of one objective only.
+        """
+        self._table = table
+        self._objective = objective
+        self._alone = not others
+        self._noise = noise
+        self.open_session: str | None = None
+        """The key of the open session; None where no session is open."""
+        self.spent_s = 0.0
+        """Simulated seconds so far; a second on several devices counts once."""
+
+    def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
+        """Look a probe up; this takes no real time."""
+        if stop(None) == Interrupted():
+            return unlaunched(plan.config, STOPPED, plan.digest)
+        recorded = self._table.find(plan.config)
+        if recorded is None:
+            return unlaunched(plan.config, _NOT_RECORDED, plan.digest)
+        if recorded.result.failure and not recorded.result.launched:
+            return unlaunched(plan.config, recorded.result.failure, plan.digest)
+        result = self._walk(self._started(plan, recorded), recorded, plan.slot.limits, remembering(stop))
+        self.open_session = None if result.failure or plan.request is None else plan.session_key
+        self.spent_s += result.total_s
+        return result
+
+    def utilisation(self) -> tuple[float | None, ...]:
+        """Return nothing: a table holds no measurements of single moments."""
+        return ()
+
+    def close(self) -> None:
+        """End the open session."""
+        self.open_session = None
+
+    def _started(self, plan: ProbePlan, recorded: Recorded) -> ProbeResult:
+        """Return the recorded result with the start-up time that this probe takes in simulated time.
+
+        The start-up time of a plain command stays as recorded.
+        """
+        result, warm, ready_s = recorded.result, plan.request is not None, recorded.result.ready_s
+        if ready_s is not None:
+            is_open = warm and plan.session_key == self.open_session
+            ready_s = 0.0 if is_open else self._table.session_s(recorded.session_key)
+        later_s = (ready_s or 0.0) - (result.ready_s or 0.0)
+        started = replace(
+            result,
+            config=plan.config,
+            plan_digest=plan.digest,
+            total_s=result.total_s + later_s,
+            start_up_s=None if result.start_up_s is None else result.start_up_s + later_s,
+            warm=warm,
+            ready_s=ready_s if warm else None,
+        )
+        return started if warm else made_whole(started, self._table.header.limits.warmup_iterations)
+
+    def _walk(self, result: ProbeResult, recorded: Recorded, limits: ProbeSpec, stop: Stop) -> ProbeResult:
+        """Call `stop` for each iteration of the window; return the result where `stop` or the plan's limits end it."""
+        final = value(result, self._objective)
+        if result.failure is not None or final is None or result.window_s is None:
+            return result
+        own_error = error(result, self._objective)
+        shift = self._noise.gauss(0.0, own_error) if self._noise and own_error else 0.0
+        followed = self._alone and self._objective == self._table.header.objective
+        series = recorded.series if followed else ()
+        whole = restated(result, self._objective, final + shift, own_error) if shift else result
+        for count, number in enumerate(series[: result.iterations - 1], start=1):
+            if number is None:
+                continue
+            known = error_of(series[:count], result.window_s / result.iterations, full=full(self._objective))
+            so_far = restated(cut_short(result, count), self._objective, number + shift, known)
+            if (ended := _ended(so_far, stop(so_far), limits)) is not None:
+                return ended
+        return _ended(whole, stop(whole), limits) or whole
+
+
+def _ended(so_far: ProbeResult, answer: Answer, limits: ProbeSpec) -> ProbeResult | None:
+    """Return the result of a probe that is over after an iteration; None where the probe goes on."""
+    match answer:
+        case Interrupted():
+            return replace(so_far, failure=STOPPED, window_s=None, trained_s=None, samples_per_s=None, devices=())
+        case Pruned(why):
+            return replace(so_far, stopped=why)
+    done = so_far.iterations + limits.warmup_iterations
+    long_enough = (so_far.window_s or 0.0) >= limits.window_seconds
+    usual = done >= limits.iterations and long_enough and answer != More()
+    return so_far if answer == Enough() or usual else None

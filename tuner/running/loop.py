@@ -1,0 +1,220 @@
+"""Optimises a study: works on one case after another, and probes its configs until it is over."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from tuner.kept.case_record import kept_case
+from tuner.probe.kinds import FailureKind
+from tuner.probe.result import Failure
+from tuner.running.events import (
+    BatchFitStarted,
+    BatchFitted,
+    CalibrationStarted,
+    CaseOutcome,
+    CaseStarted,
+    Ending,
+    LadderFixed,
+    Leader,
+    given_up,
+)
+from tuner.running.job import CALIBRATE, Job, check, fit_batch
+from tuner.running.probing import Probing
+from tuner.search.calibration import BatchToFit, calibrated_at, rungs_after
+from tuner.search.choosing import Strategy
+from tuner.search.strategies import build_pruner, defaults_first
+from tuner.store.case_study import Asked, CaseStudy
+from tuner.store.neighbours import siblings
+from tuner.study.batch import BatchFit
+from tuner.study.cases import Case
+from tuner.study.goals import compare_with_default
+
+
+class CaseWork:
+    """The work on one case."""
+
+    def __init__(self, job: Job, case: Case) -> None:
+        bench = job.bench
+        self._job = job
+        self._case = case
+        self._spec = bench.spec_for(case)
+        self._space = space = bench.space_for(case)
+        identity = bench.identity_for(case)
+        self._siblings = partial(siblings, job.database, bench.spec.name, case, identity)
+        self._study = CaseStudy(
+            job.database,
+            bench.study_name(case),
+            space=space,
+            strategy=self._strategy,
+            pruner=build_pruner(self._spec.pruner, self._spec.probe.iterations),
+            objectives=self._spec.objectives,
+            identity=identity,
+            case=kept_case(
+                case,
+                identity,
+                ladder=space.ladder,
+                defaults=space.defaults(),
+                learning=bench.trainer.learning,
+                recording=job.recording,
+            ),
+            confirm=job.purpose.competing,
+        )
+        self._probing = Probing(job, case, self._study, spec=self._spec, space=space)
+
+    def _strategy(self, count: int) -> Strategy:
+        strategy = self._job.purpose.strategy(self._space, self._spec, count, self._siblings)
+        compares = compare_with_default(self._spec.build_constraints())
+        return defaults_first(strategy, self._space) if compares else strategy
+
+    @property
+    def rungs(self) -> tuple[int, ...] | None:
+        """The rungs of an `auto` ladder; None until they are fixed."""
+        return self._study.kept.rungs
+
+    def fix_rungs(self) -> tuple[int, ...]:
+        """Return the rungs of an `auto` ladder; compute them from the trials so far where the study has none."""
+        return self._study.fix_rungs(lambda trials: rungs_after(trials, self._space, self._spec.probe))
+
+    @property
+    def batch(self) -> BatchFit | None:
+        """The batch size that is `auto`; None until it has been worked out."""
+        return self._study.kept.batch
+
+    def fix_batch(self, batch: BatchToFit) -> BatchFit | None:
+        """Return the batch size that is `auto`; work it out from the trials so far where the study has none."""
+        return self._study.fix_batch(batch.fit)
+
+    def run(self, probed: int = 0) -> CaseOutcome:
+        """Work until the target is reached; `probed` counts the trials that this command has made before."""
+        target = self._job.target(self._spec)
+        taken_back = self._study.take_back(self._probing.folder)
+        with self._study.read_once():
+            finished, best = self._study.finished, self._study.best
+        self._job.watcher(
+            CaseStarted(
+                case=self._case.name,
+                finished=finished,
+                target=target,
+                best=Leader.of(best),
+                saved=taken_back.stored,
+                to_repeat=taken_back.to_repeat,
+            )
+        )
+        while asked := self._ask(target):
+            result = self._probing.probe(asked)
+            probed += 1
+            has_run = result.failure is None or self._study.has_run
+            if ending := given_up(result, self._study.failing_streak, has_run=has_run):
+                return self._outcome(ending, probed, result.failure)
+        if self._job.interrupted():
+            return self._outcome(Ending.INTERRUPTED, probed)
+        is_reached = target is not None and self._study.finished >= target
+        rest = (Ending.TARGET if is_reached else Ending.EXHAUSTED) if probed else Ending.ALREADY
+        outcome = self._outcome(Ending.ELSEWHERE if self._study.awaited else rest, probed)
+        return outcome if is_reached else replace(outcome, why=self._study.end(keep=self._job.purpose.keeps_end))
+
+    def _ask(self, target: int | None) -> Asked | None:
+        """Return the next trial; None when the case is over, the user interrupts, or the rest runs in other workers."""
+        while not self._job.interrupted():
+            before = self._study.awaited
+            if asked := self._study.ask(target, self._probing.price, self._may_begin):
+                return asked
+            awaited = self._study.awaited
+            if awaited != before:  # another worker has begun or ended a probe since: the answer may be another now
+                continue
+            if not (awaited and self._job.wait):
+                return None
+            while self._study.awaited == awaited and not self._job.interrupted():
+                self._job.wait()
+            self._study.take_back(self._probing.folder)
+        return None
+
+    def _may_begin(self, probe_s: float | None) -> bool:
+        """Return whether a probe of so many seconds may begin; the user may have interrupted the wait for the lock."""
+        return not self._job.interrupted() and self._job.has_time(probe_s)
+
+    def _outcome(self, ending: Ending, probed: int, failure: Failure | None = None) -> CaseOutcome:
+        why = f"this trainer on these devices reports no {self._spec.objective}" if ending is Ending.UNREAD else None
+        return CaseOutcome(case=self._case, ending=ending, probed=probed, failure=failure, why=why)
+
+
+def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
+    """Work on each case until its target number of finished trials is reached; resume the trials in the database.
+
+    A case whose set-up is at fault ends early, and the next case begins. If other workers run the last trials of a
+    case, a job that waits for them returns to the case later: such a trial may fail, or another may be needed.
+    Raises StudyError, before any probe, where a case has nothing to search or more than its sampler can search.
+    Raises StoreError, before any probe, where the case's study in the database differs from this study.
+    Later errors are StoreError, OutputError or DeviceError: every finished trial is stored and no process is left.
+    """
+    for case in cases:
+        check(job, case)
+    outcomes: list[CaseOutcome] = []
+    for case in cases:
+        if job.interrupted():
+            break
+        outcomes.append(_optimised(replace(job, wait=None), case))
+        job.watcher(outcomes[-1].event)
+    if job.wait is None:
+        return outcomes
+    return [_waited_for(job, outcome) for outcome in outcomes]
+
+
+def _waited_for(job: Job, outcome: CaseOutcome) -> CaseOutcome:
+    """Return how a case ended, after the probes of other workers if its rest ran there."""
+    if outcome.ending is not Ending.ELSEWHERE or job.interrupted():
+        return outcome
+    later = _optimised(job, outcome.case)
+    job.watcher(later.event)
+    return replace(later, probed=outcome.probed + later.probed)
+
+
+def _optimised(job: Job, case: Case) -> CaseOutcome:
+    job, calibration = prepared(job, case)
+    if calibration is None:
+        return CaseWork(job, case).run()
+    return calibration if calibration.stopped else CaseWork(job, case).run(calibration.probed)
+
+
+def prepared(job: Job, case: Case) -> tuple[Job, CaseOutcome | None]:
+    """Return the job with all values of the case that are `auto`, and the outcome of a calibration if one ran."""
+    if (batch := job.bench.batch_to_fit(case)) is not None:
+        return _batch_fitted(job, case, batch)
+    return calibrated(job, case)
+
+
+def _batch_fitted(job: Job, case: Case, batch: BatchToFit) -> tuple[Job, CaseOutcome | None]:
+    """Return the job with the case's batch size. The study keeps the size for good, as it keeps rungs."""
+    work, outcome = CaseWork(replace(job, purpose=fit_batch(batch)), case), None
+    if work.batch is None:
+        job.watcher(BatchFitStarted(case=case.name, parameter=batch.parameter))
+        outcome = work.run()
+        if outcome.stopped:
+            return job, outcome
+    fitted = work.fix_batch(batch)
+    if fitted is None:
+        why = f"{batch.parameter} is auto, and fewer than two batch sizes ran; write `choices` of sizes that run"
+        failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="batch", detail=why)
+        probed = outcome.probed if outcome else 0
+        return job, CaseOutcome(case=case, ending=Ending.SETUP, probed=probed, failure=failure)
+    job.watcher(BatchFitted(case=case.name, parameter=batch.parameter, size=fitted.size, why=str(fitted)))
+    return replace(job, bench=job.bench.with_batch(case, fitted)), outcome
+
+
+def calibrated(job: Job, case: Case) -> tuple[Job, CaseOutcome | None]:
+    """Return the job with the rungs of a case's `auto` ladder, and the outcome of a calibration if one ran.
+
+    The rungs come from the case's study. Where the study has none, a calibration runs now and the study keeps its
+    rungs for good.
+    """
+    if not job.bench.calibrates(case):
+        return job, None
+    work, outcome = CaseWork(replace(job, purpose=CALIBRATE), case), None
+    if work.rungs is None:
+        job.watcher(CalibrationStarted(case=case.name, rungs=calibrated_at(job.bench.space_for(case))))
+        outcome = work.run()
+        if outcome.stopped:
+            return job, outcome
+    rungs = work.fix_rungs()
+    job.watcher(LadderFixed(case=case.name, rungs=rungs))
+    return replace(job, bench=job.bench.with_rungs(case, rungs)), outcome

@@ -1,0 +1,167 @@
+"""The one way to run a probe (reserve, plan, run), and the prober on real devices."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from tuner.devices.cards import Cards, Occupancy, grown, wait_until_idle
+from tuner.devices.found import describe_machine
+from tuner.errors import DeviceError
+from tuner.probe.out_dir import reserved_out_dir
+from tuner.probe.probe_plan import ProbePlan, Slot
+from tuner.probe.process import reserved_port
+from tuner.probe.protocols import Clock, DeviceSource, Interrupted, MonotonicClock, Stop
+from tuner.probe.recorder import Metered, SamplingRecorder
+from tuner.probe.result import Failure, ProbeResult, unlaunched
+from tuner.probe.run import run
+from tuner.probe.session import Sessions
+from tuner.running.workbench import Workbench
+
+Outcome = TypeVar("Outcome")
+
+
+def run_in(slot: Slot, plan: Callable[[Slot], ProbePlan], run: Callable[[ProbePlan], Outcome]) -> Outcome:
+    """Plan a probe and run it; return what `run` returns.
+
+    The probe gets a free port, and the folder `slot.out_dir`, or one beside it if that exists. Both are reserved until
+    the probe has ended. Raises OutputError where the folder cannot be made, and the errors of `plan` and `run`.
+    """
+    with reserved_out_dir(slot.out_dir) as out_dir, reserved_port() as port:
+        return run(plan(replace(slot, out_dir=out_dir, port=port)))
+
+
+Occupied = Callable[[], Sequence[Occupancy]]
+"""Returns which processes hold memory of each card. Raises DeviceError when a card does not answer."""
+
+
+class RealProber:
+    """Probes on the devices of a source; a `tuner.probe.protocols.Prober`.
+
+    Memory that the cards hold when the prober is made does not count as busy later. `close` ends the open session.
+    """
+
+    def __init__(
+        self,
+        source: DeviceSource,
+        *,
+        occupied: Occupied,
+        sessions: Sessions,
+        clock: Clock,
+        sleep: Callable[[float], None],
+        say: Callable[[str], None] = lambda _: None,
+        facts: Mapping[str, str] | None = None,
+    ) -> None:
+        """`sessions` starts trainers; `clock` times the probes, and `sleep` waits some seconds of that clock.
+
+        `say` shows the user a line about a process that cannot be killed.
+
+        `facts` about the machine are kept with each result.
+        Raises DeviceError when a card cannot be read.
+        """
+        self._say = say
+        self._said = False
+        self._source = Metered(source)
+        self._clock = clock
+        self._sleep = sleep
+        self._occupied = occupied
+        self._at_open = occupied()
+        self._sessions = sessions
+        self._facts = dict(facts or {})
+        self._after_first: Sequence[Occupancy] | None = None
+
+    @property
+    def open_session(self) -> str | None:
+        """The key of the open session; None where no session is open."""
+        return self._sessions.open_key
+
+    def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
+        """Probe once and return the result. Raises OutputError or TrainerError when the tuner's own side fails."""
+        warm = plan.request is not None
+        if not (warm and plan.session_key == self.open_session):
+            self.close()
+            if busy := self._wait_until_idle(plan, stop):
+                return unlaunched(plan.config, busy, plan.digest)
+        recorder = SamplingRecorder(self._source, self._clock, plan.slot.limits.sample_seconds)
+        result = run(plan, launch=self._sessions, recorder=recorder, clock=self._clock, stop=stop)
+        result = replace(result, warm=warm, ready_s=self._sessions.ready_s, host={**self._facts, **result.host})
+        if result.failure or self._leaks():
+            self.close()
+        self._say_what_is_left()
+        return result
+
+    def utilisation(self) -> Sequence[float | None]:
+        """Return how busy each device was since the last call, in percent; empty where nothing was measured."""
+        return self._source.taken()
+
+    def close(self) -> None:
+        """End the open session, if there is one, and wait for it."""
+        self._sessions.close()
+        self._after_first = None
+        self._say_what_is_left()
+
+    def _say_what_is_left(self) -> None:
+        left = self._sessions.left
+        if left and not self._said:
+            self._say(f"{left} outlives its probe and cannot be killed; no other probe starts before it has ended")
+        self._said = left is not None
+
+    def _wait_until_idle(self, plan: ProbePlan, stop: Stop) -> Failure | None:
+        return wait_until_idle(
+            self._occupied,
+            self._at_open,
+            limit_s=plan.slot.limits.idle_seconds,
+            clock=self._clock,
+            sleep=self._sleep,
+            interrupted=lambda: stop(None) == Interrupted(),
+            left=lambda: self._sessions.left,
+        )
+
+    def _leaks(self) -> bool:
+        """Return whether the open session holds more memory than after its first run; True where a card is silent."""
+        try:
+            now = self._occupied() if self.open_session else []
+        except DeviceError:
+            return True
+        if self._after_first is None:
+            self._after_first = now
+        return grown(now, self._after_first)
+
+
+def open_prober(bench: Workbench, say: Callable[[str], None] = lambda _: None) -> RealProber:
+    """Return a prober on the devices of a bench. Raises DeviceError when a card cannot be read."""
+    return prober_on(bench.source, say, facts=_facts(bench))
+
+
+def prober_on(
+    source: DeviceSource,
+    say: Callable[[str], None] = lambda _: None,
+    *,
+    shared: bool = False,
+    facts: Mapping[str, str] | None = None,
+) -> RealProber:
+    """Return a prober on the devices of a source; see `RealProber` for `say` and `facts`.
+
+    With `shared` a probe does not wait for idle cards: other programs work on them all the time.
+    Raises DeviceError when a card cannot be read.
+    """
+    clock = MonotonicClock()
+    return RealProber(
+        source,
+        occupied=_nobody if shared else Cards(source.devices).occupancy,
+        sessions=Sessions(clock),
+        clock=clock,
+        sleep=time.sleep,
+        say=say,
+        facts=facts,
+    )
+
+
+def _nobody() -> Sequence[Occupancy]:
+    return ()
+
+
+def _facts(bench: Workbench) -> dict[str, str]:
+    """Return what kind of machine this is, and the commit of the trainer, without what each probe says by itself."""
+    facts = {name: fact for name, fact in describe_machine(bench.source).items() if name != "kernel"}
+    return facts | ({"trainer": bench.commit} if bench.commit else {})

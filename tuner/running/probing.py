@@ -1,0 +1,229 @@
+"""The probes of one case: each is planned, run or known without, judged and stored."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from tuner.errors import ConfigRefusedError, LaunchError, StoreError, TrainerError
+from tuner.probe.kinds import Blame, FailureKind
+from tuner.probe.metrics import error, measured, value, with_sure_speed
+from tuner.probe.probe_plan import ProbePlan, Slot
+from tuner.probe.protocols import Answer, Go, Interrupted, Pruned, Stop
+from tuner.probe.result import Failure, ProbeResult, unlaunched
+from tuner.running.events import ProbeEnded, ProbeRunning, ProbeStarted
+from tuner.running.job import Job
+from tuner.running.prober import run_in
+from tuner.search.choosing import Price
+from tuner.search.verdict import Verdict, foregone, judge, settled
+from tuner.store.case_study import Asked, CaseStudy
+from tuner.store.ending import kept_probe, set_aside
+from tuner.study.cases import Case
+from tuner.study.goals import compare_with_default
+from tuner.study.launch import same_launch
+from tuner.study.space import Config, Space
+from tuner.study.spec import StudySpec
+
+MOST_FAILURES = 2
+"""After this many failed sessions in a row, none of them a config's fault, a case is measured without sessions."""
+
+_NOT_THE_CONFIG = {Blame.HOST, Blame.SETUP, Blame.UNKNOWN}
+
+
+class SessionPolicy:
+    """Chooses between a session and the trainer's plain command for each probe of one case."""
+
+    def __init__(self, job: Job, case: Case, *, allowed: bool) -> None:
+        """`allowed` says whether the study file lets probes run in sessions."""
+        self._job = job
+        self._case = case
+        self._allowed = allowed
+        self._failures = 0
+
+    def plan(self, config: Config, slot: Slot, *, cold: bool) -> ProbePlan:
+        """Return a plan for a run in a session where the case has sessions, else for the trainer's plain command.
+
+        `cold` asks for the plain command.
+        """
+        trainer = self._job.bench.trainer
+        warm = self._allowed and not cold and self._failures < MOST_FAILURES
+        plan = trainer.warm_plan(self._case, config, slot) if warm else None
+        return plan or trainer.plan(self._case, config, slot)
+
+    def price(self, config: Config) -> float:
+        """Return 0 for a config that the open session can serve, 1 for a config that needs a new start."""
+        key = self._job.bench.trainer.session_key(self._case, config) if self._allowed else None
+        return 0.0 if key is not None and key == self._job.open_session() else 1.0
+
+    def note(self, result: ProbeResult) -> None:
+        """Count the failures in a row that decide whether later probes run in sessions."""
+        failed = result.failure is not None and result.failure.kind.blame in _NOT_THE_CONFIG
+        if result.warm:
+            self._failures = self._failures + 1 if failed else 0
+        elif failed:
+            self._failures = 0  # the plain command fails as well: the session is not the cause
+
+
+_REFUSALS = {ConfigRefusedError: FailureKind.INVALID_CONFIG, LaunchError: FailureKind.INVALID_COMMAND}
+"""The kind of failure of a config that the trainer cannot plan or start; for any other error a file is at fault."""
+
+
+class Probing:
+    """Probes the configs of one case."""
+
+    def __init__(self, job: Job, case: Case, study: CaseStudy, *, spec: StudySpec, space: Space) -> None:
+        """`spec` and `space` are those of the case."""
+        self._job = job
+        self._case = case
+        self._study = study
+        self._spec = spec
+        self._space = space
+        self._constraints = spec.build_constraints()
+        self._compares = compare_with_default(self._constraints)
+        self._sessions = SessionPolicy(job, case, allowed=spec.probe.warm)
+        self.folder = job.bench.folder / "probes" / case.name
+        """The folder of all probes of the case."""
+
+    @property
+    def price(self) -> Price:
+        """What tells how many trainer starts a probe of a config takes now."""
+        return self._sessions.price
+
+    def probe(self, asked: Asked) -> ProbeResult:
+        """Probe one config, or judge it without a probe, and store the result."""
+        slot = self._job.bench.slot(self._case, self.folder / f"{asked.number:04d}")
+        plan = partial(self._sessions.plan, asked.config, cold=asked.cold)
+        try:
+            result, verdict, planned = run_in(slot, plan, partial(self._run, asked))
+        except TrainerError as refusal:
+            kind = _REFUSALS.get(type(refusal), FailureKind.MISSING_ASSET)
+            result = unlaunched(asked.config, Failure(kind=kind, rule="trainer", detail=str(refusal)), "")
+            verdict, planned = self._judge(result, asked), None
+        self._tell(asked, result, verdict, planned)
+        return result
+
+    def _run(self, asked: Asked, plan: ProbePlan) -> tuple[ProbeResult, Verdict, ProbePlan]:
+        """Return the result and the verdict of a probe, which runs only if they are not known before."""
+        with self._study.read_once():
+            known = foregone(asked.config, self._study.frontier())
+            left_s = self._takes_s(asked.left, max(self._study.running, 1))
+        if known:
+            failure, verdict = known
+            return unlaunched(asked.config, failure, plan.digest), verdict, plan
+        self._job.watcher(
+            ProbeStarted(
+                case=self._case.name, trial=asked.number, config=dict(asked.config), left=asked.left, left_s=left_s
+            )
+        )
+        result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
+        result = with_sure_speed(result, (*self._spec.objectives, *self._spec.constraints))
+        return result, self._judge(result, asked), plan
+
+    def _judge(self, result: ProbeResult, asked: Asked) -> Verdict:
+        self._sessions.note(result)
+        verdict = judge(
+            result,
+            *self._spec.objectives,
+            headroom_pct=self._spec.probe.headroom_pct,
+            constraints=self._constraints,
+            default=self._default_metrics(result) if self._compares else {},
+            attempt=asked.attempt,
+        )
+        never = self._job.purpose.ineligible if verdict.value is not None else None
+        return replace(verdict, ineligible=verdict.ineligible or never)
+
+    def _default_metrics(self, result: ProbeResult) -> Mapping[str, float | None]:
+        """Return the metrics of the default config at a result's rung; the result's own where it is the default."""
+        if self._is_default(result.config):
+            return measured(result)
+        return self._study.metrics_of(self._space.default_at(self._space.rung(result.config)))
+
+    def _is_default(self, config: Config) -> bool:
+        """Return whether constraints compare other configs with this config."""
+        return self._compares and same_launch(config, self._space.default_at(self._space.rung(config)))
+
+    def _tell(self, asked: Asked, result: ProbeResult, verdict: Verdict, plan: ProbePlan | None) -> None:
+        folder, target = self._job.bench.folder, self._job.target(self._spec)
+        record = kept_probe(result, verdict, plan, launched=result.launched, folder=folder)
+        try:
+            self._study.tell(asked, verdict, record)
+        except StoreError as lost:
+            raise set_aside(lost, asked.number, verdict, record, folder) from lost
+        with self._study.read_once():
+            finished = self._study.finished
+            ended = ProbeEnded.of(
+                self._case,
+                asked,
+                result,
+                verdict,
+                leads=self._job.recording is None and self._study.leads(verdict.value),
+                best=self._study.best,
+                finished=finished,
+                target=target,
+                left_s=None if target is None else self._takes_s(max(0, target - finished), 1 + self._study.running),
+            )
+        self._job.watcher(ended)
+
+    def _takes_s(self, probes: float | None, workers: int) -> float | None:
+        """Return the seconds of so many usual probes; None where unknown, or where probes take no time."""
+        usual_s = None if self._job.simulated else self._study.usual_s
+        return None if probes is None or usual_s is None else probes * usual_s / workers
+
+    def _stop(self, asked: Asked) -> Stop:
+        objective, limits = self._spec.objectives[0], self._spec.probe
+        running = Running(self._job, self._case, asked, objective, limits.iterations - limits.warmup_iterations)
+
+        def stop(so_far: ProbeResult | None) -> Answer:
+            if self._job.interrupted():
+                return Interrupted()
+            self._study.beat(asked)
+            running.show(so_far)
+            return self._after_iteration(asked, so_far) if so_far else Go()
+
+        return stop
+
+    def _after_iteration(self, asked: Asked, so_far: ProbeResult) -> Answer:
+        """Report the result of a running probe so far; return whether the probe goes on."""
+        objectives = self._spec.objectives
+        number = value(so_far, objectives[0])
+        hopeless = (
+            number is not None and not so_far.level_changed and self._study.report(asked, so_far.iterations, number)
+        )
+        competing = self._job.purpose.competing and not asked.confirms and not self._is_default(asked.config)
+        if hopeless and competing and (so_far.window_s or 0.0) >= self._spec.probe.window_seconds:
+            return Pruned(f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)")
+        rival = self._study.incumbent if competing else None
+        return settled(so_far, objectives, self._spec.probe, rival)
+
+
+class Running:
+    """Shows the running probe to the job's watcher, as often as the job's pulse says."""
+
+    def __init__(self, job: Job, case: Case, asked: Asked, objective: str, usual_iterations: int) -> None:
+        """`usual_iterations` are those of a usual window."""
+        self._pulse, self._watcher = job.pulse, job.watcher
+        self._case, self._asked, self._objective, self._usual = case, asked, objective, usual_iterations
+        self._so_far: ProbeResult | None = None
+        if self._pulse:
+            self._began_s = self._shown_s = self._pulse.clock.now()
+            self._pulse.utilisation()  # forgets what was measured before this probe
+
+    def show(self, so_far: ProbeResult | None) -> None:
+        """Show the probe, if the last time is long enough ago; `so_far` is its result after one more iteration."""
+        self._so_far = known = so_far or self._so_far
+        if not self._pulse or (now_s := self._pulse.clock.now()) - self._shown_s < self._pulse.every_s:
+            return
+        self._shown_s = now_s
+        self._watcher(
+            ProbeRunning(
+                case=self._case.name,
+                trial=self._asked.number,
+                phase="starting" if known is None else "warm-up" if known.window_s is None else "measuring",
+                seconds=now_s - self._began_s,
+                iteration=known and known.iterations,
+                usual_iterations=self._usual,
+                value=known and value(known, self._objective),
+                error=known and error(known, self._objective),
+                samples_per_s=known and known.samples_per_s,
+                utilisation=tuple(self._pulse.utilisation()),
+            )
+        )

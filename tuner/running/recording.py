@@ -1,0 +1,119 @@
+"""Records cases: measures a list of configs, each fully, in an ordinary study with a database of its own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from tuner.devices.found import describe_machine
+from tuner.errors import StudyError
+from tuner.export.recorded_table import Circumstances, columns
+from tuner.running.events import CaseOutcome
+from tuner.running.job import Job, record
+from tuner.running.loop import optimise, prepared
+from tuner.running.workbench import Workbench
+from tuner.search.design import in_sessions, spread
+from tuner.store.opening import check_study
+from tuner.study.cases import Case
+from tuner.study.space import Config
+from tuner.study.spec import PrunerSpec
+
+MOST_CONFIGS = 100_000
+"""A space to record has at most this many configs.
+
+The choice of a sample looks at every config, and no recording of a larger grid would ever end.
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedRecording:
+    """What a recording of one case measures."""
+
+    case: Case
+    count: int | None
+    """The number of configs in a sample that fills the space; None for the whole space."""
+    configs: Sequence[Config]
+    """The configs, in the order in which they are measured."""
+    circumstances: Circumstances
+
+
+def recording_bench(bench: Workbench) -> Workbench:
+    """Return the bench for recording: without pruner and constraints, and with a folder of its own for the probes.
+
+    A table holds every metric, and the series of one objective: the first objective of the study.
+    """
+    spec = bench.spec.model_copy(
+        update={"pruner": PrunerSpec(name="none"), "constraints": {}, "objective": bench.spec.objectives[0]}
+    )
+    return replace(bench, spec=spec, folder=bench.folder / "record")
+
+
+def plan_recording(bench: Workbench, case: Case, count: int | None) -> PlannedRecording:
+    """Choose what to record of a case: its whole space or, where `count` is given, so many configs that fill the space.
+
+    Raises StudyError where a parameter cannot be a column of a table, or the space has too many configs.
+    """
+    spec, space = bench.spec_for(case), bench.space_for(case)
+    if any(islice(space.configs(), MOST_CONFIGS, None)):
+        raise StudyError(
+            f"the space of {case.name} holds more than {MOST_CONFIGS:,} configs, too many to record; leave values out"
+        )
+    chosen = list(space.configs()) if count is None else spread(space, count, spec.search.seed)
+    known = {name: spec.space[name] for name in space.names}
+    if space.ladder is not None:
+        known[space.ladder] = known[space.ladder].with_values(space.rungs)
+    if (batch := space.auto_batch) is not None:
+        known[batch] = known[batch].with_values(space.values(batch))
+    columns(known)
+    return PlannedRecording(
+        case=case,
+        count=count,
+        configs=in_sessions(
+            chosen,
+            lambda config: bench.trainer.session_key(case, config) if spec.probe.warm else None,
+            space.ladder,
+        ),
+        circumstances=Circumstances(
+            space=known,
+            limits=spec.probe,
+            machine=describe_machine(bench.source),
+            devices=tuple(replace(device, uuid=None) for device in bench.devices),
+            commit=bench.commit,
+        ),
+    )
+
+
+def record_cases(job: Job, recordings: Sequence[PlannedRecording]) -> tuple[list[PlannedRecording], list[CaseOutcome]]:
+    """Measure the configs of each case in their order, except the configs that are already recorded.
+
+    Returns the recordings and the outcomes of the cases that began. A recording is planned again after a calibration.
+    Raises StoreError, before any probe, where a case was recorded with other settings.
+    """
+    for case in (recording.case for recording in recordings):
+        check_study(job.database, job.bench.study_name(case), job.bench.identity_for(case))
+    planned: list[PlannedRecording] = []
+    outcomes: list[CaseOutcome] = []
+    for recording in recordings:
+        made, outcome = (recording, []) if job.interrupted() else _record(job, recording)
+        planned.append(made)
+        outcomes += outcome
+    return planned, outcomes
+
+
+def _record(job: Job, recording: PlannedRecording) -> tuple[PlannedRecording, list[CaseOutcome]]:
+    case, noting = recording.case, _noting(job, recording)
+    ready, calibration = prepared(noting, case)
+    if calibration and calibration.stopped:
+        job.watcher(calibration.event)
+        return recording, [calibration]
+    if ready is not noting:
+        recording = plan_recording(ready.bench, case, recording.count)
+    space = ready.bench.space_for(case)
+    limited = space.auto_bounds is None and space.auto_batch is None  # trials of a calibration count for nothing here
+    purpose = record(recording.configs, limited=limited)
+    job = replace(_noting(ready, recording), purpose=purpose, trials=len(recording.configs))
+    return recording, optimise(job, [case])
+
+
+def _noting(job: Job, recording: PlannedRecording) -> Job:
+    """Return the job with the circumstances of the recording, which the case's study keeps."""
+    return replace(job, recording=recording.circumstances.model_dump(mode="json"))

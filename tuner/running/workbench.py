@@ -1,0 +1,213 @@
+"""A study with everything that it works with: its file, its trainer, its devices, its folder."""
+
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tuner.devices.found import device_variables, links, nccl_variables, open_devices
+from tuner.errors import StudyError
+from tuner.probe.metrics import check_metrics
+from tuner.probe.probe_plan import Device, Slot
+from tuner.probe.protocols import DeviceSource
+from tuner.search.calibration import BatchToFit, usual
+from tuner.study.batch import BatchFit, first_size
+from tuner.study.cases import Case
+from tuner.study.described import described
+from tuner.study.load import DeviceKind, load, narrowed
+from tuner.study.space import LADDER, Config, Space, every
+from tuner.study.spec import StudySpec
+from tuner.trainers.base import LadderEnd, Trainer
+from tuner.trainers.registry import check_values, not_searched, open_trainer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workbench:
+    """Everything a study needs to probe; opened once, before any probe."""
+
+    spec: StudySpec
+    asked_for: str
+    """The study that the user named; it differs from `spec.name` where the fallback study is used."""
+    trainer: Trainer
+    source: DeviceSource
+    folder: Path
+    """The folder of this study's database, probes and exports; absolute."""
+    variables: Mapping[str, str]
+    """The environment variables of the trainer's processes: visible cards, NCCL settings, the study's own variables."""
+    rungs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Case → the rungs of its `auto` ladder, where the rungs are fixed."""
+    batches: Mapping[str, BatchFit] = field(default_factory=dict)
+    """Case → its batch size that is `auto`, where the size is known."""
+    holds: Callable[[Config], bool] = every
+    """Returns whether a config can be measured at all."""
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices that every probe runs on."""
+        return self.source.devices
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """The name and the model of each device."""
+        return tuple(f"{device.name} {device.model}" for device in self.devices)
+
+    @property
+    def commit(self) -> str | None:
+        """The commit of the trainer's checkout, with `-dirty` where files differ; None without such a checkout."""
+        return commit_of(self.spec.trainer.root)
+
+    @property
+    def kind(self) -> DeviceKind:
+        """What the devices are."""
+        return "gpu" if self.devices[0].is_gpu else "cpu"
+
+    def spec_for(self, case: Case) -> StudySpec:
+        """Return the study's settings for this case on these devices; a study of several objectives has no pruner."""
+        spec = narrowed(self.spec, case.name, self.kind)
+        if len(spec.objectives) == 1:
+            return spec
+        return spec.model_copy(update={"pruner": spec.pruner.model_copy(update={"name": "none"})})
+
+    def space_for(self, case: Case) -> Space:
+        """Return the space that is really searched.
+
+        It has the configs that `holds` admits, without the parameters of `not_searched`, with a ladder that ends where
+        `cut_for` says. An `auto` ladder has the rungs in `rungs` or, before they are fixed, its first doublings.
+        Raises StudyError when no parameter is left, TrainerError for a value that the trainer cannot use.
+        """
+        spec = self.spec_for(case)
+        space = spec.build_space()
+        left_out = not_searched(spec, self.trainer)
+        searched = space.restricted_to(set(space.names) - left_out.keys())
+        searched = replace(searched, holds=self.holds)
+        if not searched.parameters:
+            whys = "; ".join(f"{name}: {why}" for name, why in left_out.items())
+            raise StudyError(
+                f"nothing to search for {case.name}: every parameter is left out ({whys}); add one to `space`"
+            )
+        check_values(self.trainer, searched.parameters)
+        if searched.auto_bounds and case.name in self.rungs:
+            searched = searched.with_rungs(self.rungs[case.name])
+        if searched.auto_batch and case.name in self.batches:
+            searched = searched.with_batch(self.batches[case.name].size)
+        cut = self.cut_for(case)
+        return searched.up_to(cut.num_envs) if cut else searched
+
+    def cut_for(self, case: Case) -> LadderEnd | None:
+        """Return where the trainer cuts the case's ladder; None where the whole ladder of the study can run.
+
+        Raises StudyError when even the smallest rung is too large.
+        """
+        end = self.trainer.ladder_end(case)
+        rungs = [rung for rung in self.spec_for(case).build_space().values(LADDER) if not isinstance(rung, str)]
+        if end is None or not rungs or max(rungs) <= end.num_envs:
+            return None
+        if min(rungs) > end.num_envs:
+            raise StudyError(
+                f"no rung is left for {case.name}: the smallest is {min(rungs)}, and {self.trainer.name} can run "
+                f"{LADDER} up to {end.num_envs}: {end.reason}; add a smaller rung"
+            )
+        return end
+
+    def calibrates(self, case: Case) -> bool:
+        """Return whether the case has an `auto` ladder whose rungs this bench does not know."""
+        return case.name not in self.rungs and self.space_for(case).auto_bounds is not None
+
+    def with_rungs(self, case: Case, rungs: tuple[int, ...]) -> "Workbench":
+        """Return the bench with the rungs of the case's `auto` ladder."""
+        return replace(self, rungs={**self.rungs, case.name: rungs})
+
+    def batch_to_fit(self, case: Case) -> BatchToFit | None:
+        """Return the case's batch size that is `auto` and not worked out yet; None where there is none.
+
+        The samples at hand are those that the study file names, or else those that the trainer knows.
+        Raises TrainerError if the parameter does not count the samples of a batch.
+        """
+        space = self.space_for(case)
+        if case.name in self.batches or not (parameter := space.auto_batch):
+            return None
+        named = self.spec_for(case).space[parameter].samples
+        at_hand = [self.trainer.samples_at_hand(parameter, config) for config in (usual(space), *space.defaults())]
+        known = [count for count in at_hand if count is not None]
+        return BatchToFit(
+            parameter=parameter,
+            space=space,
+            first=first_size(None if named else at_hand[0]),
+            probed_samples=named or at_hand[0],
+            samples=named or max(known, default=None),
+            total_mib=min((one.mem_total_mib for one in self.devices if one.mem_total_mib), default=None),
+        )
+
+    def with_batch(self, case: Case, batch: BatchFit) -> "Workbench":
+        """Return the bench with the case's batch size that is `auto`."""
+        return replace(self, batches={**self.batches, case.name: batch})
+
+    def slot(self, case: Case, folder: str | Path) -> Slot:
+        """Return where a probe of a case runs, in a folder of the study's folder; `run_in` reserves its port."""
+        limits = self.spec_for(case).probe
+        return Slot(devices=self.devices, out_dir=self.folder / folder, limits=limits, variables=self.variables)
+
+    def study_name(self, case: Case) -> str:
+        """Return the name of the case's study in the database."""
+        return f"{self.spec.name}/{case.name}"
+
+    def identity_for(self, case: Case) -> dict[str, Any]:
+        """Return the settings that make trials of this case comparable; a resumed study must have the same."""
+        spec = self.spec_for(case)
+        constraints = spec.build_constraints()
+        return {
+            "space": described(self.space_for(case)),
+            "trainer": self.trainer.fingerprint(),
+            **({"pruner": spec.pruner.model_dump(mode="json")} if spec.pruner.name != "none" else {}),
+            "objective": spec.objective,
+            **({"constraints": {one.metric: str(one) for one in constraints}} if constraints else {}),
+            "iterations": [spec.probe.warmup_iterations, spec.probe.iterations],
+            "source": self.source.label,
+            "devices": list(self.device_names),
+        }
+
+
+def open_workbench(
+    study: str,
+    *,
+    devices: str | None = None,
+    runs: Path = Path("runs"),
+    source_of: Callable[[StudySpec], DeviceSource] = lambda spec: open_devices(spec.devices),
+) -> Workbench:
+    """Load a study and open its trainer and devices; `devices` overrides the study file's.
+
+    Raises StudyError, TrainerError or DeviceError.
+    """
+    spec = load(study)
+    check_metrics(spec)
+    trainer = open_trainer(spec.trainer)
+    source = source_of(spec if devices is None else spec.model_copy(update={"devices": devices}))
+    return Workbench(
+        spec=spec,
+        asked_for=study,
+        trainer=trainer,
+        source=source,
+        folder=(runs / spec.name).resolve(),
+        variables=launch_variables(spec, source),
+    )
+
+
+def launch_variables(spec: StudySpec, source: DeviceSource) -> dict[str, str]:
+    """Return the environment variables of the trainer's processes, for its devices, for NCCL and from the study."""
+    return {
+        **device_variables(source.devices),
+        **nccl_variables(spec.environment.nccl_p2p, links(source.devices)),
+        **spec.environment.variables,
+    }
+
+
+def commit_of(root: str) -> str | None:
+    """Return the commit of a checkout, with `-dirty` where files differ from it; None where `root` is no checkout."""
+    git = shutil.which("git")
+    if not root or git is None:
+        return None
+    command = [git, "-C", str(Path(root).expanduser()), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    return answer.stdout.strip() or None

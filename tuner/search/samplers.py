@@ -1,0 +1,226 @@
+"""A strategy as an Optuna sampler, and Optuna's samplers as choosers."""
+
+import heapq
+import itertools
+import random
+import warnings
+from collections.abc import Container, Iterator, Sequence
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.storages import InMemoryStorage
+from optuna.study import Study
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from tuner.errors import StudyError
+from tuner.search.choosing import Choice, Done, History, Price, Strategy, free
+from tuner.search.trials import distribution
+from tuner.study.space import Config, Parameter, Space, Value
+from tuner.study.spec import SearchSpec
+
+
+class StrategySampler(BaseSampler):
+    """Assigns to each trial the config that a strategy chooses. Parameters outside the space are drawn at random."""
+
+    def __init__(self, space: Space, strategy: Strategy, *, price: Price = free) -> None:
+        """The sampler calls `price` before each trial: see `Price`."""
+        self._space = space
+        self._strategy = strategy
+        self._price = price
+        self._distributions = {parameter.name: distribution(parameter) for parameter in space.parameters}
+        self._elsewhere = RandomSampler()
+
+    def exhausted(self, study: Study) -> bool:
+        """Check whether nothing is left to probe; `ended` returns the reason."""
+        return self.ended(study) is not None
+
+    def ended(self, study: Study) -> str | None:
+        """Return why nothing is left to probe; None while something is."""
+        answer = self._strategy.choose(History(study, self._space), self._price)
+        return answer.reason if isinstance(answer, Done) else None
+
+    def unconfirmed(self, study: Study) -> Config | None:
+        """Return the best config if only sessions have measured it; None if the plain command has."""
+        choice = self._strategy.confirm(History(study, self._space), self._price)
+        return choice.config if choice else None
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """Return the whole space, so that `sample_relative` decides all parameters together."""
+        return dict(self._distributions)
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Choose the config of a trial."""
+        history = History(study, self._space, asked=trial.number)
+        answer = self._strategy.choose(history, self._price)
+        return answer.config if isinstance(answer, Choice) else self.after_end(history, answer)
+
+    def after_end(self, history: History, done: Done) -> Config:
+        """Choose the config of a trial that is asked for after the end. Raises StudyError."""
+        raise StudyError(f"the search has ended: {done.reason}; check `sampler.exhausted(study)` before each trial")
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """Draw a parameter outside the space at random."""
+        return self._elsewhere.sample_independent(study, trial, param_name, param_distribution)
+
+    def reseed_rng(self) -> None:
+        """Start other random numbers, as Optuna asks of samplers that run side by side."""
+        self._elsewhere.reseed_rng()
+
+
+class GivenSampler(StrategySampler):
+    """Assigns the same config to each trial, without reading the study's trials."""
+
+    def __init__(self, space: Space, config: Config) -> None:
+        super().__init__(space, Strategy(choosers=()))
+        self._config = config
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Return the config."""
+        return self._config
+
+
+def ask_for(study: Study, space: Space, config: Config) -> Trial:
+    """Begin a trial of a given config; `suggest` then reads the config from the trial.
+
+    The study keeps a sampler that knows only this config.
+    """
+    study.sampler = GivenSampler(space, config)
+    return study.ask()
+
+
+DRAWS = 4
+"""The number of configs drawn at a time. The cheapest of them is probed."""
+
+
+class Seeds:
+    """Chooses the first configs of a search in their order: see `Space.seeds`."""
+
+    def __init__(self, space: Space, per_variant: int) -> None:
+        self._configs = space.seeds(per_variant)
+
+    def choose(self, history: History, price: Price) -> Choice | None:
+        """Choose the first seed that is new."""
+        new = next(filter(history.is_new, self._configs), None)
+        return None if new is None else Choice(config=new)
+
+
+class Drawn:
+    """Chooses what Optuna's TPE or random sampler draws, and no config twice."""
+
+    def __init__(self, space: Space, search: SearchSpec, *, resumed_at: int = 0) -> None:
+        """`resumed_at`: the number of trials so far. It changes the seed: a resumed search draws new numbers."""
+        self._space = space
+        self._distributions = {parameter.name: distribution(parameter) for parameter in space.parameters}
+        self._random = random.Random(search.seed + resumed_at)  # noqa: S311 - choosing configs is no cryptography
+        self._inner = _inner(search, resumed_at)
+
+    def choose(self, history: History, price: Price) -> Choice | None:
+        """Choose the cheapest new config of a few draws.
+
+        TPE repeats itself in small spaces. If no draw is new, the new config nearest to the first draw is chosen.
+        """
+        if not any(map(history.is_new, self._space.configs())):
+            return None
+        study, trial = _next(history)
+        searched = self._inner.infer_relative_search_space(study, trial)
+        draws = [self._draw(study, trial, searched) for _ in range(DRAWS)]
+        if new := list(filter(history.is_new, draws)):
+            return Choice(config=min(new, key=price))
+        return Choice(config=next(filter(history.is_new, self._nearest(draws[0]))))
+
+    def _nearest(self, drawn: Config) -> Iterator[Config]:
+        """Yield all configs, the nearest to a drawn config first, equally near ones in a random order.
+
+        This is a search by uniform cost, so a near config is found without a look at the others.
+        """
+        parameters = self._space.parameters
+        heap: list[tuple[float, float, int, tuple[Value | None, ...]]] = [(0.0, 0.0, 0, ())]
+        for place in itertools.count(1):
+            if not heap:
+                return
+            distance, _, _, values = heapq.heappop(heap)
+            config = {one.name: value for one, value in zip(parameters, values, strict=False) if value is not None}
+            if len(values) == len(parameters):
+                if self._space.holds(config):
+                    yield config
+                continue
+            parameter = parameters[len(values)]
+            for value in parameter.values if parameter.active(config) else (None,):
+                further = distance + _apart(parameter, value, drawn.get(parameter.name))
+                heapq.heappush(heap, (further, self._random.random(), place, (*values, value)))
+
+    def _draw(self, study: Study, trial: FrozenTrial, searched: dict[str, BaseDistribution]) -> Config:
+        together = self._inner.sample_relative(study, trial, searched)
+
+        def pick(parameter: Parameter) -> Value:
+            if parameter.name in together:
+                return parameter.nearest(together[parameter.name])
+            kind = self._distributions[parameter.name]
+            return parameter.nearest(self._inner.sample_independent(study, trial, parameter.name, kind))
+
+        return self._space.draw(pick)
+
+
+class _Remembered(InMemoryStorage):
+    """A study whose trials are those of a history, not copied. A sampler may note what it drew; nothing is kept."""
+
+    def __init__(self, trials: Sequence[FrozenTrial]) -> None:
+        super().__init__()
+        self._told = trials
+
+    def get_all_trials(
+        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        """Return the trials of the history that are in one of the states."""
+        return [trial for trial in self._told if states is None or trial.state in states]
+
+    def set_trial_system_attr(self, trial_id: int, key: str, value: object) -> None:
+        """Forget what is noted of a trial that has not begun."""
+
+
+def _next(history: History) -> tuple[Study, FrozenTrial]:
+    """Return a study of the history's trials, and the trial that will be next.
+
+    Optuna's samplers draw for a trial that has begun. Here the config is chosen before its trial begins.
+    """
+    study = optuna.create_study(
+        storage=_Remembered(history.trials), directions=history.study.directions, sampler=RandomSampler()
+    )
+    return study, FrozenTrial(
+        number=history.number,
+        trial_id=history.number,
+        state=TrialState.RUNNING,
+        value=None,
+        datetime_start=None,
+        datetime_complete=None,
+        params={},
+        distributions={},
+        user_attrs={},
+        system_attrs={},
+        intermediate_values={},
+    )
+
+
+def _apart(parameter: Parameter, value: Value | None, other: Value | None) -> float:
+    """Return a distance from 0 to 1. Different choices have distance 1, rungs their distance in the list."""
+    if value == other:
+        return 0.0
+    if value is None or other is None or not (parameter.is_range or parameter.is_ladder):
+        return 1.0
+    return abs(parameter.values.index(value) - parameter.values.index(other)) / len(parameter.values)
+
+
+def _inner(search: SearchSpec, resumed_at: int) -> BaseSampler:
+    if search.sampler == "random":
+        return RandomSampler(seed=search.seed + resumed_at)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return TPESampler(seed=search.seed + resumed_at, multivariate=True, group=True, constant_liar=True)

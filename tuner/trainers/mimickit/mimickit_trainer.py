@@ -1,0 +1,209 @@
+"""MimicKit as a trainer."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from tuner.errors import TrainerError
+from tuner.probe.probe_plan import LinePatterns, ProbePlan, Slot
+from tuner.study.cases import Case
+from tuner.study.parameter import Strict
+from tuner.study.space import LADDER, VARIANT, Config, Value
+from tuner.study.spec import TrainerSpec
+from tuner.trainers.base import (
+    Dependencies,
+    LadderEnd,
+    Trainer,
+    checked,
+    device_names,
+    interpreter,
+    iterations,
+    programs,
+)
+from tuner.trainers.mimickit.checkout import (
+    BATCH_SIZE,
+    EPOCHS,
+    Checkout,
+    adapted,
+    check_value,
+    dependencies,
+    ladder_end,
+    steps_per_iter,
+    updates_per_iteration,
+)
+from tuner.trainers.presets import PRESETS
+
+PROGRESS = LinePatterns(patterns=PRESETS["mimickit"].progress)
+"""Two rows of the table that rank 0 prints once per iteration."""
+
+DRIVER = Path(__file__).with_name("driver.py")
+"""The script that serves sessions."""
+
+
+class MimicKitOptions(Strict):
+    """The keys that `trainer.options` may have."""
+
+    engine_config: str = ""
+    """The engine file that replaces the one named in the case's argument file; relative to the root."""
+    score_row: str = ""
+    """The row of the printed table that holds the score of a race; empty for `Test_Return` or `Mean_Return`."""
+
+
+class MimicKitTrainer(Trainer):
+    """Launches the cases of a MimicKit checkout; it starts its own ranks, one per device."""
+
+    name = "mimickit"
+    accepts = frozenset({LADDER, VARIANT, EPOCHS, BATCH_SIZE})
+
+    def __init__(self, spec: TrainerSpec) -> None:
+        """Take the study's `trainer` part. Raises TrainerError for an option that is unknown or cannot be used."""
+        super().__init__(spec)
+        self._options = checked(MimicKitOptions, spec)
+        self._python = interpreter(spec.python or "python3")
+        self._progress = _with_score(self._options.score_row)
+
+    @property
+    def declines(self) -> Mapping[str, str]:
+        """The parameters of a DataLoader, which MimicKit does not have."""
+        return dict.fromkeys(("num_workers", "prefetch_factor"), "mimickit has no DataLoader")
+
+    @property
+    def score_source(self) -> str:
+        """The row of the printed table that the study names; empty for the usual rows."""
+        return self._options.score_row
+
+    @property
+    def dependencies(self) -> Dependencies:
+        """What MimicKit imports, with the simulator that the study sets."""
+        return dependencies(self._python, self._options.engine_config)
+
+    def cases(self) -> list[Case]:
+        """List the case of every argument file, with the engine that it would run on.
+
+        Raises TrainerError when the root is no checkout of MimicKit, or a file of it cannot be read.
+        """
+        checkout = Checkout.at(self._spec.root)
+        engine = self._options.engine_config
+        if engine and not (checkout.root / engine).is_file():
+            raise TrainerError(
+                f"trainer.options.engine_config: {checkout.root} has no file {engine}; name a file below this root"
+            )
+        return [
+            replace(case, options={**case.options, "engine_config": self._engine(case)}) for case in checkout.cases()
+        ]
+
+    def check_value(self, parameter: str, value: Value) -> None:
+        """Raise TrainerError for a value that no agent file can take."""
+        check_value(parameter, value)
+
+    def samples_at_hand(self, parameter: str, config: Config) -> int | None:
+        """Refuse every parameter, because none counts the samples of a batch."""
+        why = "counts multiples of num_envs" if parameter == BATCH_SIZE else "is no batch size"
+        raise TrainerError(
+            f"{parameter} {why} for MimicKit, so no single value fits a card; write `choices: [1, 2, 4]`"
+        )
+
+    def updates_per_iteration(self, case: Case, config: Config) -> float | None:
+        """Return how many minibatches all networks learn from, by the agent file as the config changes it."""
+        base_agent = case.options["agent_config"]
+        shipped = Checkout.at(self._spec.root).read(base_agent)
+        return updates_per_iteration(adapted(shipped, config, base_agent), base_agent)
+
+    def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
+        """Decide the command line and the agent file of one probe.
+
+        Raises TrainerError when the case's agent file cannot be used with this config.
+        """
+        checkout = Checkout.at(self._spec.root)
+        base_agent = case.options["agent_config"]
+        shipped = checkout.read(base_agent)
+        agent_file, train_dir = slot.out_dir / "agent.yaml", slot.out_dir / "train"
+        samples_per_iter = _num_envs(config) * len(slot.devices) * steps_per_iter(shipped, base_agent)
+        of_a_probe = (
+            *("--logger", "txt"),  # a probe is not reported to the experiment tracker that a case may name
+            *("--max_samples", str(samples_per_iter * iterations(slot))),
+        )
+        return ProbePlan(
+            config=config,
+            argv=(
+                *(self._python, "mimickit/run.py"),
+                *self._env_arguments(case, config, slot),
+                *("--agent_config", str(agent_file)),
+                *("--mode", "train"),
+                *(("--rand_seed", str(slot.seed)) if slot.seed is not None else ()),
+                *(() if slot.to_train else of_a_probe),
+                *("--out_dir", str(train_dir)),
+            ),
+            cwd=checkout.root,
+            env={"PYTHONUNBUFFERED": "1", **slot.variables},
+            programs=programs(self._spec.python),
+            files={agent_file: adapted(shipped, config, base_agent)},
+            slot=slot,
+            progress=self._progress,
+            expected=(train_dir / "model.pt", train_dir / "log.txt"),
+            session_key=self.session_key(case, config),
+            base_agent=base_agent,
+            agent_config=str(agent_file),
+        )
+
+    def session_key(self, case: Case, config: Config) -> str:
+        """Return a key of the environment. Configs that differ only in their agent share it. Raises as `plan` does."""
+        return "/".join((self.name, case.name, self._engine(case), str(_num_envs(config))))
+
+    def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
+        """Decide the same probe as one run of a session that `driver.py` serves. Raises as `plan` does."""
+        cold = self.plan(case, config, slot)
+        return replace(
+            cold,
+            argv=(self._python, str(DRIVER), *self._env_arguments(case, config, slot)),
+            progress=LinePatterns(),
+            expected=(),
+            request={
+                "config": {name: choice for name, choice in config.items() if name in self.accepts},
+                "iterations": iterations(slot),
+                "thin": slot.limits.thin,
+                "agent_config": cold.agent_config,
+                "out_dir": str(slot.out_dir / "train"),
+            },
+        )
+
+    def ladder_end(self, case: Case) -> LadderEnd | None:
+        """Return how many environments fit into the replay buffer of the case's agent; None if its file is unusable."""
+        base_agent = case.options["agent_config"]
+        try:
+            return ladder_end(Checkout.at(self._spec.root).read(base_agent), base_agent)
+        except TrainerError:
+            return None
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return what comparable results share: MimicKit, and the simulator if the study sets it."""
+        return {"name": self.name, "engine_config": self._options.engine_config}
+
+    def _env_arguments(self, case: Case, config: Config, slot: Slot) -> tuple[str, ...]:
+        """Return the arguments for what MimicKit builds before an agent, on each device."""
+        return (
+            *("--arg_file", case.options["arg_file"]),
+            *("--engine_config", self._engine(case)),
+            *("--visualize", "false"),
+            *("--devices", *device_names(slot.devices)),
+            *("--master_port", str(slot.port)),
+            *("--num_envs", str(_num_envs(config))),
+        )
+
+    def _engine(self, case: Case) -> str:
+        return self._options.engine_config or case.options["engine_config"]
+
+
+def _with_score(row: str) -> LinePatterns:
+    """Return how progress is recognised, with the score in the named row of the table."""
+    if not row:
+        return PROGRESS
+    return LinePatterns(patterns=(*PROGRESS.patterns[:-1], rf"\|\s+{re.escape(row)}\s+\|\s+(?P<return>\S+)\s+\|"))
+
+
+def _num_envs(config: Config) -> int:
+    num_envs = config.get(LADDER)
+    if not isinstance(num_envs, int) or num_envs < 1:
+        raise TrainerError(f"mimickit needs a whole number above 0 for {LADDER}, found {num_envs!r}; give it a ladder")
+    return num_envs

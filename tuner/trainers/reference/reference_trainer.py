@@ -1,0 +1,176 @@
+"""The bundled reference trainer as a trainer of studies."""
+
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from tuner.errors import ConfigRefusedError, TrainerError
+from tuner.probe.probe_plan import ProbePlan, Slot
+from tuner.study.cases import Case
+from tuner.study.parameter import PositiveInt, Strict
+from tuner.study.space import LADDER, VARIANT, Config, Value
+from tuner.study.spec import TrainerSpec
+from tuner.trainers.base import (
+    LEARNING,
+    STANDARD,
+    Dependencies,
+    Trainer,
+    checked,
+    device_names,
+    interpreter,
+    iterations,
+)
+from tuner.trainers.reference.launch_settings import (
+    CASES,
+    KERNELS,
+    STEPS_PER_ITERATION,
+    TrainingSettings,
+    default_hidden_units,
+    run_settings,
+    whole,
+)
+
+
+class ReferenceOptions(Strict):
+    """The keys that `trainer.options` may have."""
+
+    hidden_units: PositiveInt | None = None
+    """The units of each hidden layer; the default depends on the device."""
+
+
+class ReferenceTrainer(Trainer):
+    """The trainer that ships with the package."""
+
+    name = "reference"
+    accepts = frozenset({*STANDARD, "minibatch", *KERNELS})
+
+    def __init__(self, spec: TrainerSpec) -> None:
+        """Take the study's `trainer` part. Raises TrainerError for an option it does not know or cannot use."""
+        super().__init__(spec)
+        self._options = checked(ReferenceOptions, spec)
+        self._python = interpreter(spec.python or sys.executable)
+
+    @property
+    def dependencies(self) -> Dependencies:
+        """The modules that the trainer's own process imports."""
+        return Dependencies(python=self._python, modules=("tuner", "numpy", "torch"))
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Nothing: every parameter has a default."""
+        return frozenset()
+
+    @property
+    def learning(self) -> frozenset[str]:
+        """The parameters that change what is learnt; how a run computes changes it only by rounding."""
+        return LEARNING | {"minibatch"}
+
+    def cases(self) -> list[Case]:
+        """List the three pi_plus cases."""
+        return [Case(name=name, options=_files(method)) for name, method in CASES.items()]
+
+    def updates_per_iteration(self, case: Case, config: Config) -> float | None:
+        """Return how many minibatches the policy learns from."""
+        agent, num_envs = run_settings(config, hidden_units=1, iterations=1).agent, _num_envs(config)
+        return agent.update_epochs * math.ceil(STEPS_PER_ITERATION * num_envs / agent.minibatch_of(num_envs))
+
+    def check_value(self, parameter: str, value: Value) -> None:
+        """Raise TrainerError for a value that no config may have."""
+        with suppress(ConfigRefusedError):  # this value needs a value of another parameter
+            run_settings({parameter: value}, hidden_units=1, iterations=1)
+
+    def samples_at_hand(self, parameter: str, config: Config) -> int | None:
+        """Return the samples of an iteration of one rank. Only `minibatch` counts samples."""
+        if parameter != "minibatch":
+            why = "counts multiples of num_envs" if parameter == "batch_size" else "is no batch size"
+            raise TrainerError(f"{parameter} {why} for the reference trainer; write `minibatch: auto`")
+        return whole(config, LADDER, default=1024) * STEPS_PER_ITERATION
+
+    def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
+        """Decide one run. Raises TrainerError for an unknown case or a value that the trainer cannot use."""
+        if case.name not in CASES:
+            raise TrainerError(f"case {case.name!r} is unknown to the reference trainer; it knows {', '.join(CASES)}")
+        out_dir = slot.out_dir / "train"
+        settings = run_settings(config, hidden_units=self._hidden_units(slot), iterations=iterations(slot))
+        settings.kernels.check_on(device_names(slot.devices)[0])
+        return ProbePlan(
+            config=config,
+            argv=(
+                *self._command("tuner.trainers.reference", case, config, slot),
+                *_arguments(settings),
+                *(() if slot.to_train else ("--iterations", str(settings.iterations))),
+                *("--out-dir", str(out_dir)),
+            ),
+            cwd=slot.out_dir,
+            env={**slot.variables, "TUNER_PROGRESS": str(slot.progress)},
+            files={},
+            slot=slot,
+            expected=(out_dir / "model.pt", out_dir / "log.txt"),
+            session_key=self.session_key(case, config),
+            base_agent=f"reference/{case.method}.default",
+            agent_config=f"reference/{case.method}.{config.get(VARIANT, 'default')}",
+        )
+
+    def session_key(self, case: Case, config: Config) -> str:
+        """Share a session between the agents and loaders of a rung.
+
+        Each rung has its own session, so that the memory of a rung does not depend on what another rung left behind.
+        """
+        return "/".join((self.name, case.name, str(_num_envs(config))))
+
+    def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
+        """Decide the same run in a session; it leaves no files. Raises as `plan` does."""
+        return replace(
+            self.plan(case, config, slot),
+            argv=(
+                *self._command("tuner.trainers.reference.serve", case, config, slot),
+                *("--hidden-units", str(self._hidden_units(slot))),
+            ),
+            expected=(),
+            request={
+                "config": {name: value for name, value in config.items() if name in self.accepts},
+                "iterations": iterations(slot),
+            },
+        )
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return the name of the trainer and the options that are set."""
+        return {"name": self.name, **{option: str(value) for option, value in self._options if value is not None}}
+
+    def _command(self, module: str, case: Case, config: Config, slot: Slot) -> tuple[str, ...]:
+        return (
+            *(self._python, "-m", module),
+            *("--case", case.name),
+            *("--devices", *device_names(slot.devices)),
+            *("--master-port", str(slot.port)),
+            *("--num-envs", str(_num_envs(config))),
+            *(("--seed", str(slot.seed)) if slot.seed is not None else ()),
+        )
+
+    def _hidden_units(self, slot: Slot) -> int:
+        return self._options.hidden_units or default_hidden_units(device_names(slot.devices)[0])
+
+
+def _files(method: str) -> dict[str, str]:
+    return {
+        "agent_config": f"reference/{method}.agent",
+        "env_config": "reference/pi_plus.env",
+        "engine_config": "reference/pd.engine",
+    }
+
+
+def _num_envs(config: Config) -> int:
+    return whole(config, LADDER, default=1024)
+
+
+def _arguments(settings: TrainingSettings) -> Iterator[str]:
+    agent = settings.agent
+    yield from ("--hidden-layers", str(agent.hidden_layers), "--hidden-units", str(agent.hidden_units))
+    yield from ("--update-epochs", str(agent.update_epochs))
+    yield from ("--minibatch", str(agent.minibatch)) if agent.minibatch else ("--batch-size", str(agent.batch_size))
+    yield from ("--num-workers", str(settings.num_workers))
+    if settings.prefetch_factor is not None:
+        yield from ("--prefetch-factor", str(settings.prefetch_factor))
+    yield from settings.kernels.arguments()

@@ -1,0 +1,181 @@
+"""The processes that train together: how they start, agree on orders, and tell how busy they were."""
+
+import itertools
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+import torch
+import torch._dynamo
+from torch import distributed
+from torch.multiprocessing.spawn import start_processes
+
+from tuner.progress import requests, stopped
+from tuner.trainers.reference.launch_settings import RankTeam
+
+MS_PER_S = 1000
+
+
+class BusyMeter(Protocol):
+    """Adds up the work done inside `working()` sections."""
+
+    def working(self) -> AbstractContextManager[None]:
+        """Mark a section of tensor work."""
+        ...
+
+    def settle(self) -> float:
+        """Wait until the device has done the sections' work, and return its busy seconds so far."""
+        ...
+
+
+class CpuBusyMeter:
+    """Counts the CPU seconds of the calling thread, which stand still while it waits in an all-reduce or for a core.
+
+    With torch limited to one thread, that thread does all of the rank's tensor work, backward passes included;
+    collectives wait in gloo's own threads.
+    """
+
+    def __init__(self, cpu_s: Callable[[], float] = time.thread_time) -> None:
+        self._cpu_s = cpu_s
+        self._busy_s = 0.0
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Mark a section of tensor work."""
+        start_s = self._cpu_s()
+        yield
+        self._busy_s += self._cpu_s() - start_s
+
+    def settle(self) -> float:
+        """Return the busy seconds so far."""
+        return self._busy_s
+
+
+class CudaBusyMeter:
+    """Counts the seconds between CUDA events around each section, as the device's stream reaches them.
+
+    The seconds include gaps between kernels and the wait for other ranks in an all-reduce, but not the wait for clips.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._busy_s = 0.0
+        self._sections: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Mark a section of tensor work, without waiting for it."""
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        yield
+        end.record()
+        self._sections.append((start, end))
+
+    def settle(self) -> float:
+        """Wait for the device once, and return the busy seconds so far."""
+        torch.cuda.synchronize(self._device)
+        self._busy_s += sum(start.elapsed_time(end) for start, end in self._sections) / MS_PER_S
+        self._sections.clear()
+        return self._busy_s
+
+
+def busy_meter(device: torch.device) -> BusyMeter:
+    """Choose the meter for a device."""
+    return CudaBusyMeter(device) if device.type == "cuda" else CpuBusyMeter()
+
+
+LONGEST_PAUSE = timedelta(days=1)
+"""The longest pause between two runs; a rank that waits longer fails."""
+
+
+class Orders:
+    """Returns the same answers on every rank. Each answer is a collective that all ranks enter.
+
+    The answers go through CPU memory in a separate process group: a rank may wait long for the next run, and must not
+    keep its GPU busy meanwhile.
+    """
+
+    def __init__(self, *, leads: bool) -> None:
+        """All ranks create this together; the rank that `leads` listens to the tuner."""
+        self._leads = leads
+        group = distributed.new_group(backend="gloo", timeout=LONGEST_PAUSE)
+        self._group = cast("distributed.ProcessGroup", group)  # every rank belongs to the group
+
+    def runs(self) -> Iterator[dict[str, Any]]:
+        """Yield the requests; a run ends once every rank has asked for the next run."""
+        asked = requests() if self._leads else itertools.repeat(None)
+        while (request := self._shared(next(asked, None))) is not None:
+            yield request
+            distributed.barrier(self._group)
+
+    def stopped(self) -> bool:
+        """Return whether the current run should end here. The answer is the same on all ranks: they leave together."""
+        answer = torch.tensor(self._leads and stopped())
+        distributed.broadcast(answer, src=0, group=self._group)
+        return bool(answer)
+
+    def _shared(self, request: dict[str, Any] | None) -> dict[str, Any] | None:
+        box = [request]
+        distributed.broadcast_object_list(box, src=0, group=self._group)
+        return box[0]
+
+
+AnyTeam = TypeVar("AnyTeam", bound=RankTeam)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TeamRank(Generic[AnyTeam]):
+    """One of the processes, with its device."""
+
+    number: int
+    device: torch.device
+    team: AnyTeam
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank writes files and reads requests for all ranks."""
+        return self.number == 0
+
+
+def start(task: Callable[..., None], team: RankTeam, *rest: object) -> None:
+    """Run `task(number, team, *rest)` on every rank. If a rank fails, the others end and its error is raised.
+
+    Ranks on a CPU are forked, so that they need not import torch. Ranks on GPUs are spawned, because CUDA does not
+    survive a fork.
+    """
+    start_processes(
+        task,
+        args=(team, *rest),
+        nprocs=len(team.devices),
+        start_method="fork" if team.devices[0] == "cpu" else "spawn",
+    )
+
+
+def prepare(number: int, team: AnyTeam) -> TeamRank[AnyTeam]:
+    """Prepare this process as a rank."""
+    device = torch.device(team.devices[number])
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    torch.set_num_threads(1)  # for layers of this size, threads would wait for each other longer than they compute
+    # A discriminator's last layer has gradients of shape [1, n], whose memory order is the same however it is written.
+    warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
+    return TeamRank(number=number, device=device, team=team)
+
+
+@contextmanager
+def process_group(rank: TeamRank[AnyTeam]) -> Iterator[None]:
+    """Wait for the other ranks. Collectives work inside this context."""
+    on_gpu = rank.device.type == "cuda"
+    distributed.init_process_group(
+        "nccl" if on_gpu else "gloo",
+        init_method=f"tcp://127.0.0.1:{rank.team.master_port}",
+        rank=rank.number,
+        world_size=len(rank.team.devices),
+        device_id=rank.device if on_gpu else None,
+    )
+    yield
+    distributed.destroy_process_group()

@@ -1,0 +1,234 @@
+"""The robot, its reference motions, and the environments that simulate it."""
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+LIMBS = (6, 6, 5, 5)
+"""Joints of the left leg, the right leg, the left arm and the right arm."""
+
+JOINTS = sum(LIMBS)
+
+FEATURES = 3 * JOINTS
+
+CONTROL_HZ = 30
+
+VELOCITY_SCALE = 0.1
+"""This factor scales joint velocities of about 10 rad/s to the size of sines and cosines."""
+
+
+def features(angles: Tensor, velocities: Tensor) -> Tensor:
+    """Describe poses: sine, cosine and scaled velocity of each joint, […, JOINTS] (rad, rad/s) → […, FEATURES]."""
+    return torch.cat((angles.sin(), angles.cos(), VELOCITY_SCALE * velocities), dim=-1)
+
+
+def inertia() -> Tensor:
+    """Return the joint-space inertia, [JOINTS, JOINTS] in kg·m²: neighbours along a limb move each other."""
+    own, coupling = 0.05, 0.015
+    limb = [
+        own * torch.eye(count) + coupling * (torch.ones(count - 1).diag(1) + torch.ones(count - 1).diag(-1))
+        for count in LIMBS
+    ]
+    return torch.block_diag(*limb)
+
+
+SUBSTEPS = 4
+LOOKAHEAD = 3
+"""How many future reference frames an observation holds."""
+
+OBSERVATION = (1 + LOOKAHEAD) * FEATURES
+
+STIFFNESS_NM_PER_RAD = 20.0
+DAMPING_NMS_PER_RAD = 1.5
+TORQUE_LIMIT_NM = 20.0
+GRAVITY_NM = 1.0
+FALL_RAD = 0.7
+"""An environment in which any joint is this far from its reference has failed."""
+
+
+def frames_needed(steps: int) -> int:
+    """Count the reference frames that `steps` control steps read."""
+    return steps + 1 + LOOKAHEAD
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ControlStep:
+    """What one control step did, before failed environments were put back onto their reference."""
+
+    before: Tensor
+    """Features of the pose, [num_envs, FEATURES], as in the next three fields."""
+    after: Tensor
+    reference_before: Tensor
+    reference_after: Tensor
+    tracking_reward: Tensor
+    """The reward for tracking, from 0 to 1, [num_envs]."""
+    failed: Tensor
+    """Whether the environment has lost the pose, [num_envs]."""
+
+
+class TrackingEnv:
+    """Joints with coupled inertia; each iteration's clips begin a new episode in every environment."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._mobility = torch.linalg.inv(inertia()).to(device)
+
+    def follow(self, clips: Tensor) -> None:
+        """Put every environment onto the first frame of its clip, [num_envs, frames, 2 · JOINTS]."""
+        frames = clips.transpose(0, 1).contiguous()
+        self._reference_angles, self._reference_velocities = frames.split(JOINTS, dim=-1)
+        self._reference_features = features(self._reference_angles, self._reference_velocities)
+        self._frame = 0
+        self._angle, self._velocity = self._reference_angles[0], self._reference_velocities[0]
+
+    def observe(self) -> Tensor:
+        """Return the pose and the reference frames ahead, [num_envs, OBSERVATION]."""
+        ahead = self._reference_features[self._frame + 1 : self._frame + 1 + LOOKAHEAD]
+        return torch.cat((features(self._angle, self._velocity), *ahead), dim=-1)
+
+    def step(self, target: Tensor) -> ControlStep:
+        """Drive the joints towards `target` (rad, [num_envs, JOINTS]) for one control step."""
+        before, reference_before = features(self._angle, self._velocity), self._reference_features[self._frame]
+        self._simulate(target)
+        self._frame += 1
+        after, reference_after = features(self._angle, self._velocity), self._reference_features[self._frame]
+        angle_error = self._angle - self._reference_angles[self._frame]
+        velocity_error = self._velocity - self._reference_velocities[self._frame]
+        failed = angle_error.abs().amax(dim=-1) > FALL_RAD
+        self._put_back(failed)
+        return ControlStep(
+            before=before,
+            after=after,
+            reference_before=reference_before,
+            reference_after=reference_after,
+            tracking_reward=tracking_reward(angle_error, velocity_error),
+            failed=failed,
+        )
+
+    def _simulate(self, target: Tensor) -> None:
+        """Integrate by semi-implicit Euler."""
+        substep_s = 1 / (CONTROL_HZ * SUBSTEPS)
+        for _ in range(SUBSTEPS):
+            drive = STIFFNESS_NM_PER_RAD * (target - self._angle) - DAMPING_NMS_PER_RAD * self._velocity
+            torque = drive.clamp(-TORQUE_LIMIT_NM, TORQUE_LIMIT_NM) - GRAVITY_NM * self._angle.sin()
+            self._velocity = self._velocity + substep_s * (torque @ self._mobility)
+            self._angle = self._angle + substep_s * self._velocity
+
+    def _put_back(self, failed: Tensor) -> None:
+        lost = failed[:, None]
+        self._angle = torch.where(lost, self._reference_angles[self._frame], self._angle)
+        self._velocity = torch.where(lost, self._reference_velocities[self._frame], self._velocity)
+
+
+def tracking_reward(angle_error: Tensor, velocity_error: Tensor) -> Tensor:
+    """Return 1 for perfect tracking, falling towards 0, [num_envs].
+
+    The form is DeepMimic's (Peng et al. 2018, section 5): weighted exponentials of summed squared errors.
+    """
+    pose = torch.exp(-angle_error.square().sum(dim=-1))
+    velocity = torch.exp(-0.01 * velocity_error.square().sum(dim=-1))
+    return 0.8 * pose + 0.2 * velocity
+
+
+Motion = NDArray[np.floating]
+"""Joint angles in rad, [frames, JOINTS]."""
+
+RECORDED_HZ = 120
+RECORDED_S = 10
+GAITS = 8
+HARMONICS = 3
+
+CLIPS_PER_BATCH = 256
+"""Two ranks with four workers and a prefetch of four then stay below 64 MiB of shared memory."""
+
+
+class MotionClips(Dataset[Tensor]):
+    """Endless clips: each is a stretch of a recorded gait, faster or slower; the same index gives the same clip."""
+
+    def __init__(self, *, frames: int, seed: int = 0) -> None:
+        self._frames = frames
+        self._seed = seed
+        random = np.random.default_rng(seed)
+        self._gaits = [_record_gait(random) for _ in range(GAITS)]
+
+    def __getitem__(self, index: int) -> Tensor:
+        """Return clip `index`: angles (rad) and velocities (rad/s) at CONTROL_HZ, [frames, 2 · JOINTS]."""
+        random = np.random.default_rng((self._seed, index))
+        gait = self._gaits[random.integers(GAITS)]
+        stride = random.uniform(0.5, 1.5) * RECORDED_HZ / CONTROL_HZ
+        start = random.uniform(0, len(gait))
+        angles = _resample(gait, start + stride * np.arange(-1, self._frames + 1))
+        velocities = (angles[2:] - angles[:-2]) * (CONTROL_HZ / 2)
+        return torch.from_numpy(np.concatenate((angles[1:-1], velocities), axis=1).astype(np.float32))
+
+
+def _record_gait(random: np.random.Generator) -> Motion:
+    """Make RECORDED_S of a periodic motion, left and right in antiphase."""
+    time_s = np.arange(RECORDED_S * RECORDED_HZ)[:, None] / RECORDED_HZ
+    mirrored = np.repeat(np.tile([0.0, np.pi], len(LIMBS) // 2), LIMBS)
+    cadence_hz = random.integers(5, 15) / RECORDED_S
+    angles = np.zeros((len(time_s), JOINTS))
+    for harmonic in range(1, HARMONICS + 1):
+        amplitude = random.uniform(0, 0.7 / harmonic**2, JOINTS)
+        phase = random.uniform(0, np.pi / 2, JOINTS) + harmonic * mirrored
+        angles += amplitude * np.sin(2 * np.pi * harmonic * cadence_hz * time_s + phase)
+    return angles
+
+
+def _resample(recording: Motion, positions: NDArray[np.floating]) -> Motion:
+    """Read a periodic recording at fractional frames, linearly between neighbours."""
+    before = np.floor(positions).astype(np.int64)
+    weight = (positions - before)[:, None]
+    count = len(recording)
+    return recording[before % count] * (1 - weight) + recording[(before + 1) % count] * weight
+
+
+class ClipStream:
+    """Fresh clips for all environments of one rank, iteration after iteration; its workers start at once."""
+
+    def __init__(
+        self,
+        clips: MotionClips,
+        *,
+        num_envs: int,
+        rank: int,
+        ranks: int,
+        device: torch.device,
+        num_workers: int,
+        prefetch_factor: int | None,
+    ) -> None:
+        self._device = device
+        self._batches_per_iteration = math.ceil(num_envs / CLIPS_PER_BATCH)
+        self._batches = iter(
+            DataLoader(
+                clips,
+                batch_sampler=_indices(num_envs, rank=rank, ranks=ranks),
+                num_workers=num_workers,
+                prefetch_factor=prefetch_factor,
+                persistent_workers=num_workers > 0,
+                pin_memory=device.type == "cuda",
+                multiprocessing_context="fork" if num_workers else None,
+            )
+        )
+
+    def take(self) -> Tensor:
+        """Wait for the next clips and bring them to the device, [num_envs, frames, 2 · JOINTS]."""
+        batches = itertools.islice(self._batches, self._batches_per_iteration)
+        return torch.cat([batch.to(self._device, non_blocking=True) for batch in batches])
+
+    def close(self) -> None:
+        """End the workers."""
+        del self._batches
+
+
+def _indices(num_envs: int, *, rank: int, ranks: int) -> Iterator[list[int]]:
+    """Yield clip numbers in batches that add up to `num_envs`, so that no rank and no iteration gets a clip twice."""
+    for first in itertools.count(rank * num_envs, ranks * num_envs):
+        for start in range(first, first + num_envs, CLIPS_PER_BATCH):
+            yield list(range(start, min(start + CLIPS_PER_BATCH, first + num_envs)))
