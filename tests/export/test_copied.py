@@ -133,7 +133,6 @@ def test_the_patience_of_the_pruner_is_no_parameter_of_the_copy(database: "Fille
         (True, {"warm": True}, "session"),
         (True, {}, "mean of 2 measurements"),
         (False, {"ineligible": "too little memory is free"}, "too little memory is free"),
-        (False, {"beside": 2}, "beside other probes"),
     ],
 )
 def test_a_note_says_why_the_highest_single_value_is_not_the_best(
@@ -142,7 +141,7 @@ def test_a_note_says_why_the_highest_single_value_is_not_the_best(
     case = database.case("add_pi_plus")
     mean = "35.21" if why.startswith("mean") else "30.00"
     database.add(case, {"num_envs": 128}, utils=(40.42,), digest="same" if same else "other", **other)
-    database.add(case, {"num_envs": 128 if same else 64}, utils=(30.0,), digest="same", beside=0 if other else None)
+    database.add(case, {"num_envs": 128 if same else 64}, utils=(30.0,), digest="same")
     note = get_note(copied(database, tmp_path, {"add_pi_plus": "More."}))
     assert f"trial #1, with {mean}" in note
     assert "trial #0, with 40.42" in note

@@ -67,8 +67,8 @@ def test_a_worker_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     waits = f"import sys; print(1, flush=True); sys.stdin.read(); open({str(pipe)!r}, 'w').write('ended')"
     parent = f"""
 import os, signal, sys
-from tuner.running.workers import Team, WorkerPlan
-team = Team([WorkerPlan(name="one", argv=[sys.executable, "-I", "-S", "-c", {waits!r}])])
+from tuner.running.workers import WorkerPlan, WorkerTeam
+team = WorkerTeam([WorkerPlan(name="one", argv=[sys.executable, "-I", "-S", "-c", {waits!r}])])
 team.run(lambda *_: os.kill(os.getpid(), signal.SIGKILL), lambda *_: None)
 """
     assert subprocess.run([sys.executable, "-c", parent], check=False).returncode == -signal.SIGKILL
