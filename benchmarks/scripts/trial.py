@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import shorten
 
 import psutil
 
@@ -288,7 +289,7 @@ def write_rows(file: Path, rows: Sequence[Row]) -> None:
         table.writerows(asdict(one) for one in sorted(rows, key=lambda row: list(COMMANDS).index(row.name)))
 
 
-def page(rows: Sequence[Row], machine: dict[str, str], title: str) -> str:
+def page(rows: Sequence[Row], machine: dict[str, str], title: str, load: float) -> str:
     """Return the page of results."""
     right = sum(row.verdict.startswith("right") for row in rows)
     counts = {
@@ -298,7 +299,8 @@ def page(rows: Sequence[Row], machine: dict[str, str], title: str) -> str:
         [
             f"# {title}",
             "",
-            f"{datetime.now(UTC):%Y-%m-%d}, {machine['cpu']}, {machine['cores']} cores, {machine['memory']}, no GPU.",
+            f"{datetime.now(UTC):%Y-%m-%d}, {machine['cpu']}, {machine['cores']} cores, {machine['memory']}, no GPU. "
+            f"The load average was {load:.0f} at the end.",
             "",
             f"Of {len(rows)} scripts, {right} are right, {counts['refused']} refused, {counts['unknown']} unknown, and "
             f"{counts['WRONG']} wrong in silence.",
@@ -324,7 +326,8 @@ def _line(row: Row) -> str:
     compared = ""
     if row.own and row.best:
         compared = f"{row.own} → {row.best} ({float(row.best) / float(row.own):.2f} times)"
-    cells = (row.name, row.minutes, "0", told, row.true, row.off_pct, row.elsewhere_pct, row.verdict, row.hinted)
+    said = shorten(row.verdict, 120, placeholder=" …")
+    cells = (row.name, row.minutes, "0", told, row.true, row.off_pct, row.elsewhere_pct, said, row.hinted)
     return f"| {' | '.join((*(cell.replace('|', '/') for cell in cells), compared))} |"
 
 
@@ -349,7 +352,7 @@ def main() -> None:
         row = replace(known, hinted=hinted(name, place_of(name, args))) if known else trial(name, args)
         write_rows(table, [*(one for one in rows if one.name != name), row])
         print(*asdict(row).values(), sep=" | ", file=sys.stderr, flush=True)
-    print(page(read_rows(table), describe_machine(open_devices("cpu:1")), args.title))
+    print(page(read_rows(table), describe_machine(open_devices("cpu:1")), args.title, os.getloadavg()[0]))
 
 
 if __name__ == "__main__":
