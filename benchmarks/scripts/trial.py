@@ -100,7 +100,8 @@ class Place:
     def environ(self, truth: Path) -> dict[str, str]:
         """Return the environment of a command that writes its side file to `truth`.
 
-        Each process has one thread for its arithmetic, because threads that wait for each other measure other users.
+        The user asks for one thread per process, because threads that wait for each other measure other users. `tuner`
+        may set another number.
         """
         path = f"{self.python.parent}{os.pathsep}{os.environ['PATH']}"
         threads = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -312,7 +313,7 @@ def page(rows: Sequence[Row], machine: dict[str, str], title: str, load: float) 
             "",
             "Minutes are those of `tuner init` and `tuner try`. The truth is that of the probe's own window, by the",
             "side file. Elsewhere is the share of the window in which the script evaluated or saved.",
-            "Each process had one thread.",
+            "The user's environment asks for one thread per process; `tuner` may set another number.",
             "",
             "The commands:",
             "",
@@ -337,7 +338,9 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=COMMANDS, help="one script; repeat for more")
     parser.add_argument("--no-optimize", action="store_true", help="no search and no plain runs")
     parser.add_argument("--hints", action="store_true", help="also follow the study's own hints on samples")
-    parser.add_argument("--hours", type=float, default=0.05, help="the longest search of a script")
+    parser.add_argument(
+        "--hours", type=float, default=0.15, help="the longest search of a script; no probe begins that could end later"
+    )
     parser.add_argument("--trials", type=int, default=12, help="the most probes of a search")
     parser.add_argument("--work", type=Path, default=Path("runs/scripts"), help="the folder of all scripts")
     parser.add_argument("--title", default="Twenty training scripts, without an edited line")
