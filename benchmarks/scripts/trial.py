@@ -303,8 +303,8 @@ def page(rows: Sequence[Row], machine: dict[str, str], title: str, load: float) 
             f"{datetime.now(UTC):%Y-%m-%d}, {machine['cpu']}, {machine['cores']} cores, {machine['memory']}, no GPU. "
             f"The load average was {load:.0f} at the end.",
             "",
-            f"Of {len(rows)} scripts, {right} are right, {counts['refused']} refused, {counts['unknown']} unknown, and "
-            f"{counts['WRONG']} wrong in silence.",
+            f"Of {len(rows)} scripts, {right} are right, {counts['refused']} refused, {counts['unknown']} unknown, "
+            f"{counts['vague']} vague, and {counts['WRONG']} wrong in silence.",
             "",
             "| script | minutes | lines edited | told samples/s | true | error, % | elsewhere, % | verdict "
             "| with the study's hints | own command → best, samples/s |",
