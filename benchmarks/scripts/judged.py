@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 
 CLOSE_PCT = 3.0
 """A told speed is right if it differs from the true one by at most this percentage."""
@@ -47,8 +48,8 @@ class Truth:
     def rate(self, begin_s: float, end_s: float) -> float:
         """Return the samples per second of all processes between two moments.
 
-        A step that ended within `NEAR_S` of a moment is taken for the moment itself. Raises ValueError if no process
-        has trained between them.
+        A step that ended within `NEAR_S` or half a usual step of a moment is taken for the moment itself. Raises
+        ValueError if no process has trained between them.
         """
         total = 0.0
         for rows in self.samples.values():
@@ -68,7 +69,8 @@ class Truth:
 def _at(rows: Sequence[tuple[float, int]], at_s: float) -> tuple[float, int]:
     """Return a moment and the samples by then: those of the nearest step, or of all steps that ended before."""
     nearest = min(rows, key=lambda row: abs(row[0] - at_s))
-    if abs(nearest[0] - at_s) <= NEAR_S:
+    usual_s = median(after[0] - before[0] for before, after in pairwise(rows)) if len(rows) > 1 else 0.0
+    if abs(nearest[0] - at_s) <= max(NEAR_S, usual_s / 2):
         return nearest
     return at_s, max((samples for t_s, samples in rows if t_s <= at_s), default=0)
 

@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import shorten
 
 import psutil
 
@@ -99,7 +100,8 @@ class Place:
     def environ(self, truth: Path) -> dict[str, str]:
         """Return the environment of a command that writes its side file to `truth`.
 
-        Each process has one thread for its arithmetic, because threads that wait for each other measure other users.
+        The user asks for one thread per process, because threads that wait for each other measure other users. `tuner`
+        may set another number.
         """
         path = f"{self.python.parent}{os.pathsep}{os.environ['PATH']}"
         threads = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -288,7 +290,7 @@ def write_rows(file: Path, rows: Sequence[Row]) -> None:
         table.writerows(asdict(one) for one in sorted(rows, key=lambda row: list(COMMANDS).index(row.name)))
 
 
-def page(rows: Sequence[Row], machine: dict[str, str], title: str) -> str:
+def page(rows: Sequence[Row], machine: dict[str, str], title: str, load: float) -> str:
     """Return the page of results."""
     right = sum(row.verdict.startswith("right") for row in rows)
     counts = {
@@ -298,10 +300,11 @@ def page(rows: Sequence[Row], machine: dict[str, str], title: str) -> str:
         [
             f"# {title}",
             "",
-            f"{datetime.now(UTC):%Y-%m-%d}, {machine['cpu']}, {machine['cores']} cores, {machine['memory']}, no GPU.",
+            f"{datetime.now(UTC):%Y-%m-%d}, {machine['cpu']}, {machine['cores']} cores, {machine['memory']}, no GPU. "
+            f"The load average was {load:.0f} at the end.",
             "",
-            f"Of {len(rows)} scripts, {right} are right, {counts['refused']} refused, {counts['unknown']} unknown, and "
-            f"{counts['WRONG']} wrong in silence.",
+            f"Of {len(rows)} scripts, {right} are right, {counts['refused']} refused, {counts['unknown']} unknown, "
+            f"{counts['vague']} vague, and {counts['WRONG']} wrong in silence.",
             "",
             "| script | minutes | lines edited | told samples/s | true | error, % | elsewhere, % | verdict "
             "| with the study's hints | own command → best, samples/s |",
@@ -310,7 +313,7 @@ def page(rows: Sequence[Row], machine: dict[str, str], title: str) -> str:
             "",
             "Minutes are those of `tuner init` and `tuner try`. The truth is that of the probe's own window, by the",
             "side file. Elsewhere is the share of the window in which the script evaluated or saved.",
-            "Each process had one thread.",
+            "The user's environment asks for one thread per process; `tuner` may set another number.",
             "",
             "The commands:",
             "",
@@ -324,7 +327,8 @@ def _line(row: Row) -> str:
     compared = ""
     if row.own and row.best:
         compared = f"{row.own} → {row.best} ({float(row.best) / float(row.own):.2f} times)"
-    cells = (row.name, row.minutes, "0", told, row.true, row.off_pct, row.elsewhere_pct, row.verdict, row.hinted)
+    said = shorten(row.verdict, 120, placeholder=" …")
+    cells = (row.name, row.minutes, "0", told, row.true, row.off_pct, row.elsewhere_pct, said, row.hinted)
     return f"| {' | '.join((*(cell.replace('|', '/') for cell in cells), compared))} |"
 
 
@@ -334,7 +338,9 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=COMMANDS, help="one script; repeat for more")
     parser.add_argument("--no-optimize", action="store_true", help="no search and no plain runs")
     parser.add_argument("--hints", action="store_true", help="also follow the study's own hints on samples")
-    parser.add_argument("--hours", type=float, default=0.05, help="the longest search of a script")
+    parser.add_argument(
+        "--hours", type=float, default=0.15, help="the longest search of a script; no probe begins that could end later"
+    )
     parser.add_argument("--trials", type=int, default=12, help="the most probes of a search")
     parser.add_argument("--work", type=Path, default=Path("runs/scripts"), help="the folder of all scripts")
     parser.add_argument("--title", default="Twenty training scripts, without an edited line")
@@ -349,7 +355,7 @@ def main() -> None:
         row = replace(known, hinted=hinted(name, place_of(name, args))) if known else trial(name, args)
         write_rows(table, [*(one for one in rows if one.name != name), row])
         print(*asdict(row).values(), sep=" | ", file=sys.stderr, flush=True)
-    print(page(read_rows(table), describe_machine(open_devices("cpu:1")), args.title))
+    print(page(read_rows(table), describe_machine(open_devices("cpu:1")), args.title, os.getloadavg()[0]))
 
 
 if __name__ == "__main__":
