@@ -35,7 +35,7 @@ def memory_line(points: Sequence[Point]) -> MemoryLine | None:
     variants = tuple(dict.fromkeys(one.config[VARIANT] for one in known if VARIANT in one.config))
     space = Space((Parameter(name=VARIANT, values=variants),) if variants else ())
     shares = [one.mem_share_pct or 0.0 for one in known]
-    line = Growth(space, [one.config for one in known], shares, error=READING_ERROR, variants=VARIANTS)
+    line = Growth(space, [one.config for one in known], shares, error=READING_ERROR, choices=VARIANTS)
     best = next((one for one in known if one.is_best), known[0])
 
     def at(*wanted: float) -> tuple[float, ...]:
