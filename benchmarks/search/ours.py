@@ -12,7 +12,7 @@ from benchmarks.search.searching import Ground, Probing, Step
 from tuner.kept.names import COST, ERROR, FAILURE, MEASURED_ON, WARM
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.probe.metrics import full
-from tuner.search.choosing import Choice, Price, Strategy
+from tuner.search.choosing import Choice, Strategy
 from tuner.search.gain.chooser import Gain
 from tuner.search.gain.goal import Goal
 from tuner.search.history import History
@@ -33,7 +33,7 @@ def search(probing: Probing, strategy: Strategy, best: Best | None = None) -> No
     `best` returns what a strategy believes to be the best, where that is not what reads best.
     """
     space, study = probing.ground.space, optuna.create_study(direction="maximize")
-    while choice := _next(strategy, History(study, space), probing.price):
+    while choice := _next(strategy, History(study, space), probing):
         trial = ask_for(study, space, choice.config)
         config = suggest(trial, space)
         again = any(step.config == config for step in probing.steps)
@@ -42,9 +42,13 @@ def search(probing: Probing, strategy: Strategy, best: Best | None = None) -> No
             probing.recommended[-1] = best(History(study, space))
 
 
-def _next(strategy: Strategy, history: History, price: Price) -> Choice | None:
-    answer = strategy.choose(history, price)
-    return answer if isinstance(answer, Choice) else strategy.confirm(history, price)
+def _next(strategy: Strategy, history: History, probing: Probing) -> Choice | None:
+    answer = strategy.choose(history, probing.price)
+    if isinstance(answer, Choice):
+        probing.ended = None
+        return answer
+    probing.ended = answer.reason
+    return strategy.confirm(history, probing.price)
 
 
 def gain_on(ground: Ground, siblings: Sequence[Sibling] = ()) -> Gain:

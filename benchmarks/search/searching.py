@@ -80,6 +80,11 @@ class Ground:
             self._rows[digest] = self._read(config)
         return self._rows[digest]
 
+    def reading(self, row: Row, draw: random.Random) -> float | None:
+        """Draw what a probe reads of a config: its value with normal noise; None where it has no value."""
+        value = row.verdict.value
+        return None if value is None else value + draw.gauss(0.0, row.verdict.error or 0.0)
+
     def _read(self, config: Mapping[str, Value]) -> Row:
         recorded = self._table.find(config)
         if recorded is None:
@@ -147,6 +152,8 @@ class Probing:
         self.recommended: list[Config | None] = []
         """The recommendation after each step: the best mean measurement, unless the search puts its own belief here."""
         self.open_session: str | None = None
+        self.ended: str | None = None
+        """Why the search says that it has ended; None while it goes on, and where nothing but its budget ended it."""
         self._noise = random.Random(seed)
         self._sessions = sessions
         self._most = most
@@ -160,13 +167,12 @@ class Probing:
         warm = self._sessions and not cold and row.session_key is not None
         seconds = row.run_s if warm and row.session_key == self.open_session else row.cold_s
         self.open_session = row.session_key if warm and not row.result.failure else None
-        value, error = row.verdict.value, row.verdict.error or 0.0
         digest = config_digest(config)
         step = Step(
             config=dict(config),
             digest=digest,
             row=row,
-            reading=None if value is None else value + self._noise.gauss(0.0, error),
+            reading=self.ground.reading(row, self._noise),
             gpu_s=seconds * self.ground.devices,
             repeat=digest in self._probed,
             confirms=confirms,
