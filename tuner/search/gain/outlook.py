@@ -1,5 +1,6 @@
 """Predicts which config may still gain how much, and at what price."""
 
+import math
 from functools import cached_property
 
 import numpy as np
@@ -13,7 +14,7 @@ from tuner.search.gain.levels import Codes
 from tuner.search.gain.mixture import Mixture
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.prospects import Prospect, Rivals, most_rewarding
-from tuner.search.gain.readings import Readings, mean_readings, single_errors
+from tuner.search.gain.readings import Readings, in_logarithms, logarithmic, mean_readings, single_errors
 from tuner.search.gain.surrogate import Surrogate
 from tuner.search.gain.worth import below, certainty, imagine, knowledge_gradient, probes_left
 from tuner.search.observed import Observed
@@ -48,6 +49,10 @@ class Outlook:
         """`limits`: see `Costs`. `elder`: what the measurements of similar cases say."""
         self._pool, self._observed, self._goal, self._elder = pool, observed, goal, elder
         self._costs = Costs(pool, observed, limits)
+        self._measured = list(observed.measured.values())
+        self._in_logarithms = goal.ceiling == math.inf and elder is None and logarithmic(self._measured)
+        if self._in_logarithms:
+            self._measured = list(map(in_logarithms, self._measured))
         self._seen = pool.places(observed.measured)
         measured = zip(self._seen, observed.measured.values(), strict=True)
         self._rivals = [place for place, one in measured if one.eligible]
@@ -84,7 +89,7 @@ class Outlook:
             return self._certainty(place) >= self._goal.certainty
         if self.best is None:
             return False
-        behind = (self._mean[self.best] - self._mean[place]) / max(abs(self._mean[self.best]), 1e-9)
+        behind = (self._mean[self.best] - self._mean[place]) / self._whole(self.best)
         return bool(behind * self._goal.training_s <= self.takes_s(self.best, price))
 
     def takes_s(self, place: int, price: Price) -> float:
@@ -134,6 +139,7 @@ class Outlook:
             errors=self._errors[places],
             freedom=self._freedom,
             ceiling=self._goal.ceiling,
+            whole=self._whole(self.best),
         )
         return most_rewarding(
             rivals,
@@ -155,7 +161,7 @@ class Outlook:
     def _is_known(self, best: int) -> bool:
         """Return whether the measurements allow to be sure of the best: more than one, and none too coarse."""
         measurements = sum(len(one.values) for one in self._observed.measured.values())
-        return measurements > 1 and self._beliefs[1][best] <= COARSE * abs(self._mean[best])
+        return measurements > 1 and self._beliefs[1][best] <= COARSE * self._whole(best)
 
     def _first(self) -> int:
         return first(self._pool, self._open, self._pool.places(self._observed.closed))
@@ -191,11 +197,16 @@ class Outlook:
 
     @cached_property
     def _readings(self) -> Readings:
-        return mean_readings(self._observed, self._pool.levels)
+        whole = 1.0 if self._in_logarithms else None
+        return mean_readings(self._measured, self._observed.newest_devices, self._pool.levels, whole=whole)
 
     @cached_property
     def _beliefs(self) -> tuple[Floats, Floats]:
         return self._surrogate.believe(self._pool.codes)
+
+    def _whole(self, place: int) -> float:
+        """Return what a share of a config's value is a share of."""
+        return 1.0 if self._in_logarithms else max(abs(float(self._mean[place])), 1e-9)
 
     @property
     def _mean(self) -> Floats:
@@ -209,7 +220,7 @@ class Outlook:
     def _errors(self) -> Floats:
         """The standard error of one more measurement of each config."""
         errors = np.full(len(self._pool.configs), self._readings.error)
-        errors[self._seen] = single_errors(self._observed)
+        errors[self._seen] = single_errors(self._measured)
         return errors
 
     def _expected_gain(self, errors: Floats | float) -> Floats:
@@ -218,12 +229,12 @@ class Outlook:
         return np.where(self._open, gain * self._runs, 0.0)
 
     def _trifling(self, gain: Floats, best: int) -> bool:
-        return bool(gain.max() < TRIFLE * abs(self._mean[best]))
+        return bool(gain.max() < TRIFLE * self._whole(best))
 
     def _threat(self, best: int) -> Floats:
         """Return the probability that each config works and is better than the best by more than `WITHIN`."""
         mean, deviation = self._beliefs
-        threat = self._runs * (1.0 - below(mean[best] + WITHIN * abs(mean[best]), mean, deviation))
+        threat = self._runs * (1.0 - below(mean[best] + WITHIN * self._whole(best), mean, deviation))
         threat[best] = 0.0
         return np.where(self._open, threat, 0.0)
 

@@ -39,6 +39,8 @@ class Rivals:
     """
     ceiling: float
     """No value is higher."""
+    whole: float
+    """What a share of the best is a share of."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,10 +74,9 @@ def most_rewarding(rivals: Rivals, order: Rows, training_s: float, takes_s: Call
     `order`: the rows to measure, the most promising one first. `training_s`: the seconds of the training. `takes_s`:
     returns the expected seconds of a series.
     """
-    best = max(abs(float(rivals.mean[rivals.known].max())), 1e-9)
     found = Prospect(share=0.0, gained_s=0.0, takes_s=1.0)
     for probes in series(order):
-        share = expected_gain(rivals, probes) / best
+        share = expected_gain(rivals, probes) / rivals.whole
         one = Prospect(share=share, gained_s=share * training_s, takes_s=takes_s(probes))
         found = max(found, one, key=lambda known: known.gained_s / known.takes_s)
         if found.pays:

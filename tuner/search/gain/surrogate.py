@@ -83,7 +83,7 @@ class Surrogate:
         self._mean = 0.0 if elder else mean
         self._differences = values - self._factor * expected - self._mean
         least = LEAST_DIFFERENCE if elder else LEAST_UNIT
-        self._unit = max(float(self._differences.std()), (1.0 if elder else 3.0) * error, least * abs(mean))
+        self._unit = max(float(self._differences.std()), (1.0 if elder else 3.0) * error, least * readings.whole)
         self._given = np.diag(self._known.errors**2 + self._jitter) + self._known.shared + self._lent(codes, codes)
         self._pairs = self._compared(codes, codes)
         self._shape = self._most_probable()
