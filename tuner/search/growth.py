@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from tuner.search.arrays import Floats
-from tuner.study.space import LADDER, PATIENCE, Config, Parameter, Space
+from tuner.study.space import LADDER, PATIENCE, Config, Parameter, Space, ladder_of
 
 GROWN, SPREAD = 0.5, 0.8
 """The share of the first measured amount that is expected to grow, and how unsure each part is, as a logarithm."""
@@ -43,6 +43,7 @@ class Terms:
 
     def __init__(self, space: Space, ignored: Collection[str] = ()) -> None:
         """`ignored`: parameters that do not change the amount."""
+        self.ladder = ladder_of(space)
         known = [one for one in space.parameters if one.name not in ignored and one.name != PATIENCE]
         self.sizes = [one.name for one in known if _is_size(one)]
         self.choices = [(one.name, value) for one in known if not _is_size(one) for value in one.values[1:]]
@@ -119,6 +120,7 @@ class Growth:
     ) -> tuple[Floats, Floats]:
         """Return what is expected of the parameters before the fit: mean and covariance."""
         count, sizes = self._split - 1, self._terms.sizes
+        LADDER = self._terms.ladder
         powers = [1.0 if name == LADDER else SIZE for name in sizes]
         unsure = [LADDER_POWER if name == LADDER else SIZE_POWER for name in sizes]
         spread = np.array([SPREAD, *[choices] * count, SPREAD, *[choices] * count, *unsure])

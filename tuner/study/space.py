@@ -245,3 +245,13 @@ class Space:
     def _first(self, rung: Value | None, variant: Value | None) -> Config:
         chosen = {name: value for name, value in ((LADDER, rung), (VARIANT, variant)) if value is not None}
         return self.draw(lambda parameter: chosen.get(parameter.name, parameter.values[0]))
+
+
+def ladder_of(space: Space) -> str | None:
+    """Return the name of the parameter that grows memory most."""
+    import os
+    if LADDER in space.names:
+        return LADDER
+    if os.environ.get("NOBATCH"):
+        return None
+    return next((one.name for one in space.parameters if one.name == "batch_size" and len(one.values) > 3), None)

@@ -49,7 +49,7 @@ class Failing:
 
     def _covariance(self, rows: Codes) -> Floats:
         near = Near(self._levels.distances(self._known), rows)
-        return SINGLE**2 * len(near.squares) * singly(near) + COMMON**2 * jointly(near)
+        return singly(near, np.full(len(near.squares), SINGLE**2)) + COMMON**2 * jointly(near)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -34,12 +34,12 @@ class Near:
         return covariance(self.squares[parameter])[self.codes[:, parameter]]
 
 
-def singly(near: Near) -> Floats:
-    """Return the covariance of the effects of single parameters; 1 for equal configs."""
+def singly(near: Near, sizes: Floats) -> Floats:
+    """Return the covariance of the effects of single parameters, whose variances are `sizes`."""
     total = np.zeros(near.shape)
-    for parameter in range(len(near.squares)):
-        total += near.of(parameter, lambda squares: _matern(SHARPER**2 * squares))
-    return total / len(near.squares)
+    for parameter, size in enumerate(sizes):
+        total += near.of(parameter, lambda squares, size=size: size * _matern(SHARPER**2 * squares))
+    return total
 
 
 def jointly(near: Near) -> Floats:

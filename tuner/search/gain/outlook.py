@@ -13,7 +13,7 @@ from tuner.search.gain.goal import Goal
 from tuner.search.gain.levels import Codes
 from tuner.search.gain.mixture import Mixture
 from tuner.search.gain.pool import Pool
-from tuner.search.gain.prospects import Prospect, Rivals, most_rewarding
+from tuner.search.gain.prospects import Prospect, Rivals, most_rewarding, shortfall
 from tuner.search.gain.readings import Readings, in_logarithms, logarithmic, mean_readings, single_errors
 from tuner.search.gain.surrogate import Surrogate
 from tuner.search.gain.worth import below, certainty, imagine, knowledge_gradient, probes_left
@@ -35,6 +35,8 @@ SAFE = 0.9
 """The second probe's rung must fit into memory and time with at least this probability."""
 PRIOR_FREEDOM = 1.0
 """What the model assumes of its sizes beforehand counts as a measurement: `SIZE_SPREAD` is as large as after one."""
+FAR_ABOVE, FEW = 2.5, 4
+"""A measurement is surprising that is so many standard deviations above what at least so many others foretell."""
 
 _ALL_PROBED = "every config has been probed"
 _RIVALS, _DRAWS, _SEED = 60, 1024, 0
@@ -72,7 +74,9 @@ class Outlook:
         if not self._open.any():
             return _ALL_PROBED
         left = self._prospect(price)
-        return None if left is None or left.pays else self._goal.in_words(left)
+        if left is None or left.pays or self._doubted:
+            return None
+        return self._goal.in_words(left, *shortfall(self._promising_rivals(price)))
 
     @property
     def left(self) -> float | None:
@@ -107,6 +111,8 @@ class Outlook:
         seconds = self._costs.seconds(price)
         if self._goal.certainty is not None and self._decided and self._pending:
             return self._pool.configs[min(self._pending, key=lambda place: seconds[place])]
+        if self._doubted and (self._surprising or not self._pays(price)):
+            return self._pool.configs[self.best or 0]
         if self.best is not None and self._trifling(self._gain, self.best):
             return self._pool.configs[self._doubtful(self.best)]
         return self._pool.configs[int(np.where(self._open, self._gain / seconds, -1.0).argmax())]
@@ -124,14 +130,32 @@ class Outlook:
             return "to know any config exactly would gain almost nothing"
         return None
 
+    def _pays(self, price: Price) -> bool:
+        left = self._prospect(price)
+        return left is None or left.pays
+
     def _prospect(self, price: Price) -> Prospect | None:
         """Return what the series of probes promises that pays best; None where nothing is known of the best."""
         if self.best is None:
             return None
-        order, places = self._promising(price), np.array(self._rivals)
-        places = np.union1d(order, places[np.argsort(-self._mean[places])[:_RIVALS]])
+        order, rivals = self._promising(price), self._promising_rivals(price)
+        places = self._rival_places(price)
+        return most_rewarding(
+            rivals,
+            np.searchsorted(places, order),
+            self._goal.training_s,
+            lambda probes: self._costs.series_s(price, places[probes.members], probes.repeats),
+        )
+
+    def _rival_places(self, price: Price) -> Codes:
+        """Return the places of the configs that promise most and of the best ones, in order."""
+        places = np.array(self._rivals)
+        return np.union1d(self._promising(price), places[np.argsort(-self._mean[places])[:_RIVALS]])
+
+    def _promising_rivals(self, price: Price) -> Rivals:
+        places = self._rival_places(price)
         mean, covariance = self._surrogate.together(self._pool.codes[places])
-        rivals = Rivals(
+        return Rivals(
             mean=mean,
             covariance=covariance,
             runs=self._runs[places],
@@ -139,14 +163,27 @@ class Outlook:
             errors=self._errors[places],
             freedom=self._freedom,
             ceiling=self._goal.ceiling,
-            whole=self._whole(self.best),
+            whole=self._whole(self.best or 0),
         )
-        return most_rewarding(
-            rivals,
-            np.searchsorted(places, order),
-            self._goal.training_s,
-            lambda probes: self._costs.series_s(price, places[probes.members], probes.repeats),
-        )
+
+    @property
+    def _doubted(self) -> bool:
+        """Whether the best has been measured once and must be measured again before the search may end.
+
+        So it is where no session serves the probes, because nothing else measures the best again, and where the
+        measurement is far above what the others foretell.
+        """
+        if self.best is None or not self._open[self.best]:
+            return False
+        once = len(self._measured[self._seen.index(self.best)].values) == 1
+        return once and (not self._observed.warm or self._surprising)
+
+    @property
+    def _surprising(self) -> bool:
+        """Whether the only measurement of the best is far above what all others foretell."""
+        at = self._seen.index(self.best) if self.best is not None else 0
+        surprises = self._surrogate.surprises
+        return len(surprises) == len(self._seen) >= FEW and bool(surprises[at] > FAR_ABOVE)
 
     @property
     def _freedom(self) -> float:

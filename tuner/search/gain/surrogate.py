@@ -4,6 +4,7 @@ Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006: predict
 Matérn's covariance with 5/2 (4.17) and with 1/2 (4.2.1), sums and products of covariances (4.2.4).
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +18,10 @@ from tuner.search.gain.readings import Readings
 
 LENGTH, LENGTH_SPREAD = 1.0, 0.5
 """The usual length scale of an effect, as a share of its parameter's range. Each spread is that of the logarithm."""
-SIZE, SIZE_SPREAD = 1.0, 0.7
-"""The usual size of all effects together. Sizes are in standard deviations of the measurements."""
+SINGLE, SINGLE_SPREAD = 0.8, 0.8
+"""The usual size of the effects of all single parameters together. Sizes are in standard deviations of the values."""
+JOINT, JOINT_SPREAD = 0.5, 0.7
+"""The usual size of the common effect of all parameters, beyond their single effects."""
 OWN, OWN_SPREAD = 0.15, 0.7
 """The usual size of the part of a value that belongs to one config alone."""
 LEVEL = 2.0
@@ -33,6 +36,8 @@ A few measurements may agree by chance.
 LEAST_DIFFERENCE = 0.02
 """The smallest standard deviation of the differences of two similar cases that is assumed, as a share of the mean."""
 
+MOST_SURPRISE, EXPECTED = 4.0, 4.0
+"""A single surprise counts as at most this; so many surprises of the expected size are assumed beside the measured."""
 MOST_READINGS = 120
 """The most measurements that the model learns from: the time grows with their square. See `informative`."""
 _MOST_NUMBERS = 1_000_000
@@ -73,8 +78,9 @@ class Surrogate:
         self._levels = levels
         self._elder = elder
         parameters = readings.codes.shape[1]
-        self._usual = np.log([LENGTH] * parameters + [SIZE, OWN])
-        self._spread = np.array([LENGTH_SPREAD] * parameters + [SIZE_SPREAD, OWN_SPREAD])
+        single = SINGLE / math.sqrt(parameters)
+        self._usual = np.log([LENGTH] * parameters + [single, JOINT, OWN])
+        self._spread = np.array([LENGTH_SPREAD] * parameters + [SINGLE_SPREAD, JOINT_SPREAD, OWN_SPREAD])
         self._known, self._left_out = self._divided(readings)
         codes, values, error = self._known.codes, self._known.values, self._known.error
         mean = float(values.mean())
@@ -89,6 +95,7 @@ class Surrogate:
         self._shape = self._most_probable()
         root = self._rooted(self._shape)
         self._weights, self._whitening = self._weighed(root), np.linalg.inv(root)
+        self._widening = self._widened()
 
     def believe(self, codes: Codes) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the true value of each config; the memory that it needs is bounded."""
@@ -104,7 +111,7 @@ class Surrogate:
         prior = self._before(rows, np.concatenate([columns, self._known.codes]))
         first = prior[:, len(columns) :] @ self._whitening.T
         second = self._before(columns, self._known.codes) @ self._whitening.T
-        left = prior[:, : len(columns)] - first @ second.T
+        left = self._widening * (prior[:, : len(columns)] - first @ second.T)
         return np.outer(self._narrowing(rows), self._narrowing(columns)) * left
 
     @property
@@ -112,6 +119,19 @@ class Surrogate:
         """The number of measurements that the sizes are fitted to, those of the elder cases included."""
         own = len(self._known.values) + len(self._left_out.values)
         return own + (self._elder.measured if self._elder else 0.0)
+
+    @property
+    def surprises(self) -> Floats:
+        """How far each measurement is above what the others foretell, in standard deviations of that prediction.
+
+        This is leave-one-out cross-validation: Rasmussen and Williams, 5.12.
+        """
+        return self._weights / np.sqrt(np.square(self._whitening).sum(axis=0))
+
+    def _widened(self) -> float:
+        """Return the factor on all variances that makes the surprises as large as they should be, or 1."""
+        squares = np.minimum(np.square(self.surprises), MOST_SURPRISE**2)
+        return max(1.0, float(squares.sum() + EXPECTED) / (len(squares) + EXPECTED))
 
     @property
     def evidence(self) -> float:
@@ -132,7 +152,7 @@ class Surrogate:
         if self._elder:
             lent, doubt = self._elder.believe(codes)
             mean, variance = mean + self._factor * lent, variance + (self._factor * doubt) ** 2
-        return mean, np.maximum(variance - learnt, self._jitter)
+        return mean, np.maximum(self._widening * (variance - learnt), self._jitter)
 
     def _narrowing(self, codes: Codes) -> Floats:
         """Return the factor by which the measurements that were left out narrow what is known of each config."""
@@ -198,14 +218,18 @@ class Surrogate:
 
     def _covariance(self, shape: Floats, pairs: _Pairs) -> Floats:
         """Return the covariance of the case's own part of the values: row by column."""
-        *lengths, size, own = np.exp(shape)
+        count = len(pairs.squares)
+        sizes = np.exp(shape)
+        lengths, (single, joint, own) = sizes[:count], sizes[count:]
+        singles = np.full(count, single)
         near = Near([square / length**2 for square, length in zip(pairs.squares, lengths, strict=True)], pairs.codes)
-        effects = size**2 * self._effects(near) + own**2 * pairs.same
+        effects = singly(near, singles**2) + joint**2 * jointly(near) + own**2 * pairs.same
         return self._unit**2 * (LEVEL**2 * (1.0 + pairs.slopes) + CURVE**2 * self._curved(near) + effects)
 
     def _prior(self, codes: Codes) -> Floats:
         """Return the diagonal of the covariance."""
-        effects = np.exp(2.0 * self._shape[-2:]).sum()
+        single, joint, own = np.exp(2.0 * self._shape[codes.shape[1] :])
+        effects = codes.shape[1] * single + joint + own
         itself = Near([np.zeros((1, 1))] * codes.shape[1], np.zeros((1, codes.shape[1]), dtype=np.intp))
         ladder = LEVEL**2 * (1.0 + self._slopes(codes) ** 2) + CURVE**2 * self._curved(itself)[0]
         return np.asarray(self._unit**2 * (ladder + effects), dtype=np.float64)
@@ -220,7 +244,3 @@ class Surrogate:
         """
         at = self._levels.ladder
         return np.ones(near.shape) if at is None else near.of(at, lambda squares: np.exp(-np.sqrt(squares)))
-
-    def _effects(self, near: Near) -> Floats:
-        """Return the covariance of all effects; 1 for equal configs."""
-        return (singly(near) + jointly(near)) / 2.0
