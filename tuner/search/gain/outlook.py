@@ -74,7 +74,7 @@ class Outlook:
         if not self._open.any():
             return _ALL_PROBED
         left = self._prospect(price)
-        if left is None or left.pays or self._doubted:
+        if left is None or left.pays or self._doubted or self._untried:
             return None
         return self._goal.in_words(left, *shortfall(self._promising_rivals(price)))
 
@@ -109,6 +109,10 @@ class Outlook:
         if (higher := self._upward()) is not None:
             return self._pool.configs[higher]
         seconds = self._costs.seconds(price)
+        if self._doubted and self._surprising:
+            return self._pool.configs[self.best or 0]
+        if self._untried:
+            return self._pool.configs[max(self._untried, key=lambda place: self._gain[place] / seconds[place])]
         if self._goal.certainty is not None and self._decided and self._pending:
             return self._pool.configs[min(self._pending, key=lambda place: seconds[place])]
         if self._doubted and (self._surprising or not self._pays(price)):
@@ -129,6 +133,34 @@ class Outlook:
         if self._trifling(self._expected_gain(0.0), self.best):
             return "to know any config exactly would gain almost nothing"
         return None
+
+    @cached_property
+    def _untried(self) -> list[int]:
+        """The neighbours of the best whose change has not been measured in any setting.
+
+        A speed may rise by any factor, so each single change is measured once, whatever the model expects.
+        """
+        if not self._in_logarithms or self.best is None:
+            return []
+        tried = self._changes
+        return [
+            place
+            for place in self._pool.neighbours(self.best)
+            if self._open[place] and self._runs[place] > LIKELY and self._change(self.best, place) not in tried
+        ]
+
+    def _change(self, one: int, other: int) -> tuple[int, frozenset[int]]:
+        codes = self._pool.codes[[one, other]]
+        at = int(np.flatnonzero(codes[0] != codes[1])[0])
+        return at, frozenset(codes[:, at].tolist())
+
+    @cached_property
+    def _changes(self) -> set[tuple[int, frozenset[int]]]:
+        """The single changes that have been measured: the place of the parameter, and its two values."""
+        seen = self._seen
+        codes = self._pool.codes[seen]
+        apart = (codes[:, None, :] != codes[None, :, :]).sum(axis=2) == 1
+        return {self._change(seen[one], seen[other]) for one, other in zip(*np.nonzero(np.triu(apart)), strict=True)}
 
     def _pays(self, price: Price) -> bool:
         left = self._prospect(price)

@@ -79,8 +79,10 @@ class Surrogate:
         self._elder = elder
         parameters = readings.codes.shape[1]
         single = SINGLE / math.sqrt(parameters)
-        self._usual = np.log([LENGTH] * parameters + [single, JOINT, OWN])
-        self._spread = np.array([LENGTH_SPREAD] * parameters + [SINGLE_SPREAD, JOINT_SPREAD, OWN_SPREAD])
+        self._usual = np.log([LENGTH] * parameters + [single] * parameters + [JOINT, OWN])
+        self._spread = np.array(
+            [LENGTH_SPREAD] * parameters + [SINGLE_SPREAD] * parameters + [JOINT_SPREAD, OWN_SPREAD]
+        )
         self._known, self._left_out = self._divided(readings)
         codes, values, error = self._known.codes, self._known.values, self._known.error
         mean = float(values.mean())
@@ -220,16 +222,14 @@ class Surrogate:
         """Return the covariance of the case's own part of the values: row by column."""
         count = len(pairs.squares)
         sizes = np.exp(shape)
-        lengths, (single, joint, own) = sizes[:count], sizes[count:]
-        singles = np.full(count, single)
+        lengths, singles, (joint, own) = sizes[:count], sizes[count : 2 * count], sizes[2 * count :]
         near = Near([square / length**2 for square, length in zip(pairs.squares, lengths, strict=True)], pairs.codes)
         effects = singly(near, singles**2) + joint**2 * jointly(near) + own**2 * pairs.same
         return self._unit**2 * (LEVEL**2 * (1.0 + pairs.slopes) + CURVE**2 * self._curved(near) + effects)
 
     def _prior(self, codes: Codes) -> Floats:
         """Return the diagonal of the covariance."""
-        single, joint, own = np.exp(2.0 * self._shape[codes.shape[1] :])
-        effects = codes.shape[1] * single + joint + own
+        effects = np.exp(2.0 * self._shape[codes.shape[1] :]).sum()
         itself = Near([np.zeros((1, 1))] * codes.shape[1], np.zeros((1, codes.shape[1]), dtype=np.intp))
         ladder = LEVEL**2 * (1.0 + self._slopes(codes) ** 2) + CURVE**2 * self._curved(itself)[0]
         return np.asarray(self._unit**2 * (ladder + effects), dtype=np.float64)
