@@ -50,20 +50,23 @@ class _Trainer:
         self.learn_s = self.learn_kernels * self.launch_s * _between(draw, 0.1, 1.0)
         self.processors = draw.choice((None, 108, 132))
         self.epochs, self.noise = draw.choice(((10, 20), (20, 40), (20, 30, 40))), _between(draw, 0.25, 1.2)
-        self.odd = _between(draw, 0.002, 0.012)
+        self.odd = _between(draw, 0.003, 0.025)
         self.base_mib, self.power = _between(draw, 1_200, 8_000), draw.choice((1.0, 1.0, draw.uniform(1.02, 1.2)))
         self.env_mib = (CARD_MIB - self.base_mib) / (self.top**self.power * _between(draw, 0.2, 4.0))
         self.minibatch = draw.uniform(0.02, 0.4)
         self.ready_s, self.built_s = draw.uniform(12.0, 45.0), _between(draw, 10.0, 400.0) / self.top
         self.most = self.top * draw.uniform(0.2, 0.7) if draw.random() < 0.2 else math.inf
-        hiutil = {VARIANT: "hiutil"}
+        space = {
+            LADDER: ladder,
+            VARIANT: ParameterSpec(choices=("hiutil", "default")),
+            "update_epochs": ParameterSpec(choices=self.epochs, when={VARIANT: "hiutil"}),
+            "batch_size": ParameterSpec(choices=draw.choice(((2, 1), (1, 2, 4))), when={VARIANT: "hiutil"}),
+        }
+        some = {"graph": ParameterSpec(choices=(False, True)), "horizon": ParameterSpec(choices=(16, 32, 64))}
+        space |= {name: spec for name, spec in some.items() if draw.random() < 0.4}
+        self.graph_mib, self.horizon_mib = _between(draw, 50, 3_000), draw.uniform(0.05, 0.6)
         self.surface = Surface(
-            space={
-                LADDER: ladder,
-                VARIANT: ParameterSpec(choices=("hiutil", "default")),
-                "update_epochs": ParameterSpec(choices=self.epochs, when=hiutil),
-                "batch_size": ParameterSpec(choices=draw.choice(((2, 1), (1, 2, 4))), when=hiutil),
-            },
+            space=space,
             utilisation=self._value,
             mib=self._mib,
             ready_s=lambda config: self.ready_s + self.built_s * float(config[LADDER]),
@@ -77,25 +80,29 @@ class _Trainer:
         envs = float(config[LADDER])
         waves = envs / self.processors if self.processors else 0.0
         last = math.ceil(waves) / waves if waves > 1.0 else 1.0
-        steps_s, busy_s = self._launched(self.sim_kernels, self.sim_s * (1.0 + envs / self.sim_half) * last)
+        horizon = float(config.get("horizon", _STEPS))
+        launched = 0.1 if config.get("graph") else 1.0
+        steps_s, busy_s = self._launched(
+            self.sim_kernels, self.sim_s * (1.0 + envs / self.sim_half) * last, launched=launched
+        )
         batch = float(config.get("batch_size", 4))
-        updates = float(config.get("update_epochs", 5)) * _STEPS / batch / 4.0
+        updates = float(config.get("update_epochs", 5)) * horizon / batch / 4.0
         learn_s, learns_s = self._launched(
             self.learn_kernels, self.learn_s * (1.0 + 4.0 * batch * envs / self.learn_half / 10.0)
         )
-        whole_s = _STEPS * (steps_s + self.host_s) + updates * learn_s + 20.0 * self.host_s
-        return whole_s, _STEPS * busy_s + updates * learns_s
+        whole_s = horizon * (steps_s + self.host_s) + updates * learn_s + 20.0 * self.host_s
+        return whole_s, horizon * busy_s + updates * learns_s
 
-    def _launched(self, kernels: float, device_s: float) -> tuple[float, float]:
+    def _launched(self, kernels: float, device_s: float, launched: float = 1.0) -> tuple[float, float]:
         """Return the seconds until kernels are done, and those in which they run."""
         runs_s = max(device_s, kernels * _KERNEL_S)
-        return max(runs_s, kernels * self.launch_s), runs_s
+        return max(runs_s, launched * kernels * self.launch_s), runs_s
 
     def _value(self, config: Config) -> float:
         whole_s, busy_s = self._iteration(config)
         own = self._draw("own", config).gauss(0.0, self.odd)
         if self.per_second:
-            return _STEPS * float(config[LADDER]) / whole_s * math.exp(own)
+            return float(config.get("horizon", _STEPS)) * float(config[LADDER]) / whole_s * math.exp(own)
         return min(99.5, 100.0 * busy_s / whole_s * (1.0 + own))
 
     def _error(self, config: Config) -> float:
@@ -106,7 +113,9 @@ class _Trainer:
 
     def _mib(self, config: Config) -> float:
         heavy = 1.0 + self.minibatch * float(config.get("batch_size", 4)) / 2.0
-        return self.base_mib + self.env_mib * float(config[LADDER]) ** self.power * heavy
+        heavy += self.horizon_mib * (float(config.get("horizon", _STEPS)) / _STEPS - 1.0)
+        graph_mib = self.graph_mib if config.get("graph") else 0.0
+        return self.base_mib + graph_mib + self.env_mib * float(config[LADDER]) ** self.power * heavy
 
     def _draw(self, what: str, config: Config) -> random.Random:
         return random.Random(f"{self.salt} {what} {sorted(config.items())}")

@@ -128,6 +128,11 @@ def tpe_pruned(probing: Probing) -> None:
     _optuna(probing, TPESampler(seed=probing.seed), constrained=True)
 
 
+def tpe_constrained(probing: Probing) -> None:
+    """Search with Optuna's TPE. It is told the order of numbers, and that each failure is a constraint."""
+    _optuna(probing, TPESampler(seed=probing.seed), constrained=True, told=True)
+
+
 def gp(probing: Probing) -> None:
     """Search with Optuna's GP sampler by default settings; memory and eligibility are constraints.
 
@@ -138,29 +143,38 @@ def gp(probing: Probing) -> None:
         _optuna(probing, GPSampler(seed=probing.seed), constrained=True, failed=0.0)
 
 
-def _optuna(probing: Probing, sampler: BaseSampler, *, constrained: bool, failed: float | None = None) -> None:
+def _optuna(
+    probing: Probing, sampler: BaseSampler, *, constrained: bool, failed: float | None = None, told: bool = False
+) -> None:
     """Search. A failed config gets the value `failed`, or no value where that is None.
 
-    A config that the table lacks costs nothing and is pruned, so that no sampler asks for it for ever.
+    A config that the table lacks costs nothing and is pruned, so that no sampler asks for it for ever. With `told`, the
+    sampler knows the order of numbers, and any failure is a constraint that is not kept.
     """
     space, study = probing.ground.space, optuna.create_study(direction="maximize", sampler=sampler)
     while True:
         trial = study.ask()
-        config = space.draw(lambda parameter, trial=trial: _suggested(trial, parameter))
+        config = space.draw(lambda parameter, trial=trial: _suggested(trial, parameter, ordered=told))
         step = probing.probe(config) if config in space else None
         if constrained:
             trial.set_constraint(MEMORY, (step and step.row.verdict.constraint) or 0.0)
             trial.set_constraint(INELIGIBLE, 1.0 if step and step.row.verdict.ineligible else 0.0)
+        if told:
+            trial.set_constraint("failed", 0.0 if step and step.reading is not None else 1.0)
         reading = failed if step is None or step.reading is None else step.reading
         if reading is not None:
             study.tell(trial, reading)
         else:
-            pruned = step is None or (constrained and step.row.verdict.state is State.PRUNED)
+            pruned = step is None or told or (constrained and step.row.verdict.state is State.PRUNED)
             study.tell(trial, state=TrialState.PRUNED if pruned else TrialState.FAIL)
 
 
-def _suggested(trial: Trial, parameter: Parameter) -> Value:
-    """Suggest rungs and ranges by their place, so that a sampler knows which values are neighbours."""
-    if parameter.name == LADDER or parameter.is_range:
+def _suggested(trial: Trial, parameter: Parameter, *, ordered: bool) -> Value:
+    """Suggest rungs and ranges by their place, so that a sampler knows which values are neighbours.
+
+    With `ordered`, this holds for every parameter of more than two numbers whose values are sorted.
+    """
+    numbers = ordered and len(parameter.values) > 2 and not any(isinstance(one, str) for one in parameter.values)
+    if parameter.name == LADDER or parameter.is_range or numbers:
         return parameter.values[trial.suggest_int(parameter.name, 0, len(parameter.values) - 1)]
     return trial.suggest_categorical(parameter.name, parameter.values)  # pyright: ignore[reportReturnType]

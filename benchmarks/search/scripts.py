@@ -57,13 +57,6 @@ class ScriptGround(Ground):
         value = row.verdict.value
         return None if value is None else value * self._scatter[config_digest(row.result.config)](draw)
 
-    def _seconds(self, recorded: Recorded | None) -> tuple[float, float]:
-        """Return the seconds of a probe, and those of it after the start."""
-        if recorded is None:
-            return 0.0, 0.0
-        result = recorded.result
-        return result.total_s, result.total_s - (result.start_up_s or 0.0)
-
 
 @cache
 def script(seed: int) -> Script:

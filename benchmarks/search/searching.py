@@ -33,7 +33,7 @@ class Row:
     cold_s: float
     """The seconds of a probe that starts the trainer."""
     run_s: float
-    """The seconds of the same probe in an open session."""
+    """The seconds of the same probe in an open session; where there are no sessions, those after its start."""
 
     @property
     def value(self) -> float:
@@ -104,7 +104,7 @@ class Ground:
             return 0.0, 0.0
         result = recorded.result
         if result.ready_s is None:
-            return result.total_s, result.total_s
+            return result.total_s, result.total_s - (result.start_up_s or 0.0)
         run_s = result.total_s - result.ready_s
         return run_s + self._table.session_s(recorded.session_key), run_s
 

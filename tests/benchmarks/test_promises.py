@@ -1,0 +1,90 @@
+"""The tables on which a search must keep its word, and the reading of its word."""
+
+import gzip
+import json
+import math
+import random
+from pathlib import Path
+
+import pytest
+
+from benchmarks.search import kernel_tables, ladders
+from benchmarks.search.families import FAMILIES, seeds_of
+from benchmarks.search.promises import Word, one_search, stated
+from benchmarks.search.scripts import ScriptGround, script
+from benchmarks.search.searching import Ground
+
+SCRIPT = 34  # the smallest of the first tables
+
+
+@pytest.mark.parametrize(
+    ("reason", "numbers"),
+    [
+        ("0.043% may be left: 36.8 s of a 24-hour training; to find it takes 44.5 s", (0.043, None)),
+        ("0.5 % may be left, at most 2.5 %: 4 min of a 24-hour training", (0.5, 2.5)),
+        ("more probes would gain almost nothing", (0.0, None)),
+        ("not sure: 60 of 17,956 configs, predictions off by 20 %", (None, None)),
+        (None, (None, None)),
+    ],
+)
+def test_what_a_search_states_at_its_end_is_read(reason: str | None, numbers: tuple[float | None, ...]) -> None:
+    assert stated(reason) == numbers
+
+
+def test_the_halves_share_no_drawn_table() -> None:
+    for name in ("scripts", "ladders", "kernels"):
+        halves = [{table for table, _ in FAMILIES[name].tables(half, 20)} for half in ("dev", "report")]
+        assert halves[0]
+        assert not halves[0] & halves[1]
+
+
+@pytest.mark.parametrize("seed", seeds_of("dev", 4))
+def test_the_values_of_a_script_s_user_run_and_are_not_better_than_the_best(seed: int) -> None:
+    ground = ScriptGround(script(seed))
+    assert 0.0 < ground.row(ground.own).value <= ground.best.value
+
+
+def test_readings_of_a_script_scatter_around_its_value() -> None:
+    ground = ScriptGround(script(SCRIPT))
+    draw = random.Random(0)
+    readings = [ground.reading(ground.best, draw) or math.nan for _ in range(2_000)]
+    assert sum(readings) / len(readings) == pytest.approx(ground.best.value, rel=0.01)
+    assert len(set(readings)) > 1
+
+
+@pytest.mark.parametrize("seed", seeds_of("dev", 4))
+def test_a_ladder_has_a_best_config_that_is_reached_by_climbing(seed: int) -> None:
+    ground = Ground(ladders.table(seed))
+    assert math.isfinite(ground.best.value)
+    assert ground.best.result.config["num_envs"] != min(one["num_envs"] for one in ground.configs)
+
+
+def test_an_extract_keeps_shares_of_the_fastest_and_the_causes_of_failures(tmp_path: Path) -> None:
+    ran = {"times": [2.0, 2.0, 2.2], "compile_time": 900.0, "benchmark_time": 100.0}
+    rows = [{"x": 1, "same": 3, "time": 2.0, **ran}, {"x": 2, "same": 3, "time": 4.0, **ran}]
+    rows.append({"x": 4, "same": 3, "time": "RuntimeFailedConfig", "compile_time": 500.0})
+    document = {"tune_params_keys": ["x", "same"], "cache": {str(place): row for place, row in enumerate(rows)}}
+    path = tmp_path / "gpu.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(document).encode()))
+    made = kernel_tables.extract(path)
+    assert "same" not in made.column_names
+    assert made["speed"].to_pylist() == [1.0, 0.5, None]
+    assert made["failure"].to_pylist() == [None, None, "runtime"]
+    assert made["seconds"].to_pylist() == [1.0, 1.0, 0.5]
+    assert b"doi" in made.schema.metadata
+
+
+def test_a_committed_extract_is_a_table_to_search() -> None:
+    ground = Ground(kernel_tables.table("convolution_milo_A4000"))
+    failed = [one for one in ground.configs if ground.row(one).result.failure]
+    assert (len(ground.configs), len(failed)) == (4_362, 161)
+    assert ground.best.value == pytest.approx(kernel_tables.FASTEST)
+
+
+def test_a_search_is_scored_by_what_it_recommends_and_by_what_failed() -> None:
+    word = one_search("scripts", f"script_{SCRIPT}", "coordinate descent", 0, 20)
+    assert isinstance(word, Word)
+    assert word.probes == 20
+    assert word.found == (word.lost <= 1.0)
+    assert word.one_cause <= word.failed
+    assert not word.sure
