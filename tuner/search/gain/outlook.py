@@ -266,8 +266,8 @@ class Outlook:
 
     @cached_property
     def _readings(self) -> Readings:
-        whole = 1.0 if self._in_logarithms else None
-        return mean_readings(self._measured, self._observed.newest_devices, self._pool.levels, whole=whole)
+        devices, levels = self._observed.newest_devices, self._pool.levels
+        return mean_readings(self._measured, devices, levels, logs=self._in_logarithms)
 
     @cached_property
     def _beliefs(self) -> tuple[Floats, Floats]:

@@ -44,6 +44,8 @@ class Readings:
     """The standard error of a single measurement of a config that has not been measured."""
     whole: float
     """What a share is a share of: the mean value, or 1 where the values are logarithms."""
+    logarithmic: bool = False
+    """Whether the values are logarithms."""
 
     def at(self, places: Codes) -> "Readings":
         """Return the rows at these places."""
@@ -70,10 +72,10 @@ def in_logarithms(one: Measured) -> Measured:
 
 
 def mean_readings(
-    measured: Sequence[Measured], newest_devices: str, levels: Levels, *, whole: float | None = None
+    measured: Sequence[Measured], newest_devices: str, levels: Levels, *, logs: bool = False
 ) -> Readings:
-    """Return the mean measurement of each config on each set of devices. `whole`: see `Readings`."""
-    return _mean_readings(measured, newest_devices, levels, whole)
+    """Return the mean measurement of each config on each set of devices. `logs`: whether the values are logarithms."""
+    return _mean_readings(measured, newest_devices, levels, logs)
 
 
 def single_errors(measured: Sequence[Measured]) -> list[float]:
@@ -95,15 +97,15 @@ def sibling_readings(sibling: Sibling, levels: Levels, space: Space) -> Readings
             one.values.append(value)
             one.errors.append(error)
             one.devices.append("")
-    return _mean_readings(list(measured.values()), "", levels, None) if measured else None
+    return _mean_readings(list(measured.values()), "", levels, logs=False) if measured else None
 
 
-def _mean_readings(configs: Sequence[Measured], newest_devices: str, levels: Levels, whole: float | None) -> Readings:
+def _mean_readings(configs: Sequence[Measured], newest_devices: str, levels: Levels, logs: bool) -> Readings:
     usual = _usual_error(configs)
     rows = [(one, places) for one in configs for places in _by_devices(one)]
     errors = [_moderated(np.array([one.errors[place] or usual for place in places]), usual) for one, places in rows]
     values = np.array([fmean(one.values[place] for place in places) for one, places in rows])
-    whole = abs(float(values.mean())) if whole is None else whole
+    whole = 1.0 if logs else abs(float(values.mean()))
     where = np.array([one.devices[places[0]] for one, places in rows])
     elsewhere = (where[:, None] == where) & (where != newest_devices)
     return Readings(
@@ -117,6 +119,7 @@ def _mean_readings(configs: Sequence[Measured], newest_devices: str, levels: Lev
         ),
         shared=elsewhere * (ELSEWHERE * whole) ** 2,
         whole=whole,
+        logarithmic=logs,
         error=float(np.median(np.concatenate(errors))),
     )
 

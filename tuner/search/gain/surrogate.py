@@ -16,18 +16,34 @@ from tuner.search.gain.levels import Codes, Levels
 from tuner.search.gain.nearness import Near, equal, jointly, singly
 from tuner.search.gain.readings import Readings
 
-LENGTH, LENGTH_SPREAD = 1.0, 0.5
-"""The usual length scale of an effect, as a share of its parameter's range. Each spread is that of the logarithm."""
-SINGLE, SINGLE_SPREAD = 0.8, 0.8
-"""The usual size of the effects of all single parameters together. Sizes are in standard deviations of the values."""
-JOINT, JOINT_SPREAD = 0.5, 0.7
-"""The usual size of the common effect of all parameters, beyond their single effects."""
-OWN, OWN_SPREAD = 0.15, 0.7
-"""The usual size of the part of a value that belongs to one config alone."""
-LEVEL = 2.0
-"""The size of the level, and of the trend over the whole ladder."""
-CURVE = 1.0
-"""The size of the ladder's departure from its trend. It is not fitted, because most measurements lie on a few rungs."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sizes:
+    """What is expected of the sizes of a model's parts before any measurement: the median, and how unsure it is.
+
+    Sizes are multiples of a unit. Each spread is the standard deviation of a logarithm; where it is 0, nothing is
+    fitted.
+    """
+
+    length: tuple[float, float] = (1.0, 0.5)
+    """The length scale of an effect, as a share of its parameter's range."""
+    single: tuple[float, float]
+    """The effects of all single parameters together."""
+    joint: tuple[float, float]
+    """The common effect of all parameters, beyond their single effects."""
+    own: tuple[float, float]
+    """The part of a value that belongs to one config alone."""
+    curve: tuple[float, float]
+    """The ladder's departure from its trend."""
+    level: float = 2.0
+    """The level, and the trend over the whole ladder."""
+
+
+IN_PERCENT = Sizes(single=(0.8, 0.8), joint=(0.5, 0.7), own=(0.15, 0.7), curve=(1.0, 0.0))
+"""In standard deviations of the measurements. The curve is not fitted: most measurements lie on a few rungs."""
+IN_LOGARITHMS = Sizes(single=(0.3, 1.2), joint=(0.1, 1.0), own=(0.015, 0.7), curve=(0.3, 0.8))
+"""As shares, of values whose logarithms are measured. A switch changes most speeds by a few hundredths, or not at all."""
 LEAST_UNIT = 0.1
 """The smallest standard deviation of the measurements that is assumed, as a share of their mean.
 
@@ -77,12 +93,11 @@ class Surrogate:
         """
         self._levels = levels
         self._elder = elder
-        parameters = readings.codes.shape[1]
-        single = SINGLE / math.sqrt(parameters)
-        self._usual = np.log([LENGTH] * parameters + [single] * parameters + [JOINT, OWN])
-        self._spread = np.array(
-            [LENGTH_SPREAD] * parameters + [SINGLE_SPREAD] * parameters + [JOINT_SPREAD, OWN_SPREAD]
-        )
+        count = readings.codes.shape[1]
+        usual = IN_LOGARITHMS if readings.logarithmic else IN_PERCENT
+        single = usual.single[0] / math.sqrt(count), usual.single[1]
+        parts = np.array([usual.length] * count + [single] * count + [usual.joint, usual.own, usual.curve])
+        self._level, self._usual, self._spread = usual.level, np.log(parts[:, 0]), parts[:, 1]
         self._known, self._left_out = self._divided(readings)
         codes, values, error = self._known.codes, self._known.values, self._known.error
         mean = float(values.mean())
@@ -91,7 +106,8 @@ class Surrogate:
         self._mean = 0.0 if elder else mean
         self._differences = values - self._factor * expected - self._mean
         least = LEAST_DIFFERENCE if elder else LEAST_UNIT
-        self._unit = max(float(self._differences.std()), (1.0 if elder else 3.0) * error, least * readings.whole)
+        scatter = max(float(self._differences.std()), (1.0 if elder else 3.0) * error, least * readings.whole)
+        self._unit = 1.0 if readings.logarithmic else scatter
         self._given = np.diag(self._known.errors**2 + self._jitter) + self._known.shared + self._lent(codes, codes)
         self._pairs = self._compared(codes, codes)
         self._shape = self._most_probable()
@@ -170,7 +186,7 @@ class Surrogate:
         """
         if len(readings.values) <= MOST_READINGS:
             return readings, readings.at(np.arange(0))
-        self._unit = float(readings.values.std())
+        self._unit = 1.0 if readings.logarithmic else float(readings.values.std())
         covariance = self._covariance(self._usual, self._compared(readings.codes, readings.codes))
         chosen = informative(covariance, readings.values, readings.errors, MOST_READINGS)
         return readings.at(chosen), readings.at(np.setdiff1d(np.arange(len(readings.values)), chosen))
@@ -186,8 +202,9 @@ class Surrogate:
     def _most_probable(self) -> Floats:
         """Return the most probable length scales and sizes: climb from the usual ones, one coordinate at a time."""
         shape, best = self._usual, self._plausibility(self._usual)
+        moves = np.eye(len(shape))[self._spread > 0.0]
         for step in _STEPS * _ROUNDS:
-            for move in np.vstack([np.eye(len(shape)), -np.eye(len(shape))]) * step:
+            for move in np.vstack([moves, -moves]) * step:
                 if (plausibility := self._plausibility(shape + move)) > best:
                     shape, best = shape + move, plausibility
         return shape
@@ -195,8 +212,8 @@ class Surrogate:
     def _plausibility(self, shape: Floats) -> float:
         """Return the logarithm of evidence times prior, without constant terms."""
         root = self._rooted(shape)
-        misfit = self._differences @ self._weighed(root)
-        unusual = (((shape - self._usual) / self._spread) ** 2).sum()
+        misfit = np.square(np.linalg.solve(root, self._differences)).sum()
+        unusual = np.square((shape - self._usual) / np.where(self._spread > 0.0, self._spread, 1.0)).sum()
         return -0.5 * float(misfit + unusual) - float(np.log(np.diag(root)).sum())
 
     def _rooted(self, shape: Floats) -> Floats:
@@ -220,19 +237,23 @@ class Surrogate:
 
     def _covariance(self, shape: Floats, pairs: _Pairs) -> Floats:
         """Return the covariance of the case's own part of the values: row by column."""
-        count = len(pairs.squares)
-        sizes = np.exp(shape)
-        lengths, singles, (joint, own) = sizes[:count], sizes[count : 2 * count], sizes[2 * count :]
+        lengths, singles, (joint, own, curve) = self._parts(shape)
         near = Near([square / length**2 for square, length in zip(pairs.squares, lengths, strict=True)], pairs.codes)
         effects = singly(near, singles**2) + joint**2 * jointly(near) + own**2 * pairs.same
-        return self._unit**2 * (LEVEL**2 * (1.0 + pairs.slopes) + CURVE**2 * self._curved(near) + effects)
+        ladder = self._level**2 * (1.0 + pairs.slopes) + curve**2 * self._curved(near)
+        return self._unit**2 * (ladder + effects)
+
+    def _parts(self, shape: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return the length scale and the size of each parameter, and the sizes of the other parts."""
+        sizes = np.exp(shape)
+        count = (len(sizes) - 3) // 2
+        return sizes[:count], sizes[count : 2 * count], sizes[2 * count :]
 
     def _prior(self, codes: Codes) -> Floats:
         """Return the diagonal of the covariance."""
-        effects = np.exp(2.0 * self._shape[codes.shape[1] :]).sum()
-        itself = Near([np.zeros((1, 1))] * codes.shape[1], np.zeros((1, codes.shape[1]), dtype=np.intp))
-        ladder = LEVEL**2 * (1.0 + self._slopes(codes) ** 2) + CURVE**2 * self._curved(itself)[0]
-        return np.asarray(self._unit**2 * (ladder + effects), dtype=np.float64)
+        _, singles, others = self._parts(self._shape)
+        ladder = self._level**2 * (1.0 + self._slopes(codes) ** 2)
+        return np.asarray(self._unit**2 * (ladder + (singles**2).sum() + (others**2).sum()), dtype=np.float64)
 
     def _slopes(self, codes: Codes) -> Floats:
         return self._levels.heights(codes) - 0.5
