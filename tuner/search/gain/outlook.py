@@ -14,7 +14,7 @@ from tuner.search.gain.levels import Codes
 from tuner.search.gain.mixture import Mixture
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.prospects import Prospect, Rivals, most_rewarding, shortfall
-from tuner.search.gain.readings import Readings, in_logarithms, logarithmic, mean_readings, single_errors
+from tuner.search.gain.readings import Readings, apart, in_logarithms, logarithmic, mean_readings, single_errors
 from tuner.search.gain.surrogate import Surrogate
 from tuner.search.gain.worth import below, certainty, imagine, knowledge_gradient, probes_left
 from tuner.search.observed import Observed
@@ -213,9 +213,10 @@ class Outlook:
     @property
     def _surprising(self) -> bool:
         """Whether the only measurement of the best is far above what all others foretell."""
-        at = self._seen.index(self.best) if self.best is not None else 0
-        surprises = self._surrogate.surprises
-        return len(surprises) == len(self._seen) >= FEW and bool(surprises[at] > FAR_ABOVE)
+        if self.best is None or len(self._seen) < FEW:
+            return False
+        rows = (self._readings.codes == self._pool.codes[self.best]).all(axis=1)
+        return rows.sum() == 1 and bool(self._surrogate.surprises[rows] > FAR_ABOVE)
 
     @property
     def _freedom(self) -> float:
@@ -267,7 +268,9 @@ class Outlook:
     @cached_property
     def _readings(self) -> Readings:
         devices, levels = self._observed.newest_devices, self._pool.levels
-        return mean_readings(self._measured, devices, levels, logs=self._in_logarithms)
+        if self._in_logarithms:
+            return mean_readings(apart(self._measured), devices, levels, logs=True)
+        return mean_readings(self._measured, devices, levels)
 
     @cached_property
     def _beliefs(self) -> tuple[Floats, Floats]:
@@ -290,7 +293,7 @@ class Outlook:
         """The standard error of one more measurement of each config."""
         errors = np.full(len(self._pool.configs), self._readings.error)
         errors[self._seen] = single_errors(self._measured)
-        return errors
+        return np.hypot(errors, self._surrogate.chance)
 
     def _expected_gain(self, errors: Floats | float) -> Floats:
         """Return the expected gain of one measurement of each config with the standard errors `errors`."""

@@ -26,8 +26,6 @@ TOWARDS_USUAL = 0.25
 
 A few iterations estimate an error badly.
 """
-FAR_OFF = 2.5
-"""Readings that differ by so many of their errors are believed to scatter as they do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,9 +64,18 @@ def logarithmic(measured: Iterable[Measured]) -> bool:
 
 def in_logarithms(one: Measured) -> Measured:
     """Return the measurements of a config as logarithms, larger ones still better: a choice multiplies a speed."""
-    values = [math.copysign(math.log(abs(value)), value) for value in one.values]
+    values = [math.copysign(1.0, value) * math.log(abs(value)) for value in one.values]
     errors = [error and error / abs(value) for error, value in zip(one.errors, one.values, strict=True)]
     return replace(one, values=values, errors=errors)
+
+
+def apart(measured: Iterable[Measured]) -> list[Measured]:
+    """Return each measurement by itself."""
+    return [
+        replace(one, values=[value], errors=[error], devices=[devices])
+        for one in measured
+        for value, error, devices in zip(one.values, one.errors, one.devices, strict=True)
+    ]
 
 
 def mean_readings(
@@ -111,24 +118,12 @@ def _mean_readings(configs: Sequence[Measured], newest_devices: str, levels: Lev
     return Readings(
         codes=levels.codes(one.config for one, _ in rows),
         values=values,
-        errors=np.array(
-            [
-                _error_of_mean(np.array([one.values[place] for place in places]), of_one)
-                for (one, places), of_one in zip(rows, errors, strict=True)
-            ]
-        ),
+        errors=np.array([np.sqrt((of_one**2).mean() / len(of_one)) for of_one in errors]),
         shared=elsewhere * (ELSEWHERE * whole) ** 2,
         whole=whole,
         logarithmic=logs,
         error=float(np.median(np.concatenate(errors))),
     )
-
-
-def _error_of_mean(values: Floats, errors: Floats) -> float:
-    """Return the standard error of a mean: as reported, or by the scatter where that is far larger."""
-    reported = math.sqrt((errors**2).mean() / len(values))
-    scatter = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-    return scatter if scatter > FAR_OFF * reported else reported
 
 
 def _usual_error(configs: Collection[Measured]) -> float:

@@ -5,7 +5,7 @@ Matérn's covariance with 5/2 (4.17) and with 1/2 (4.2.1), sums and products of 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from tuner.search.arrays import Floats
 from tuner.search.gain.informative import informative
 from tuner.search.gain.leftover import settled
 from tuner.search.gain.levels import Codes, Levels
-from tuner.search.gain.nearness import Near, equal, jointly, singly
+from tuner.search.gain.nearness import Kept, Near, equal, jointly, singly
 from tuner.search.gain.readings import Readings
 
 
@@ -36,13 +36,21 @@ class Sizes:
     """The part of a value that belongs to one config alone."""
     curve: tuple[float, float]
     """The ladder's departure from its trend."""
+    chance: tuple[float, float]
+    """The scatter of measurements beside their standard errors. Negligible where it is not fitted."""
+    freedom: float
+    """The degrees of freedom of Student's t, with which measurements scatter; infinite for the normal distribution."""
     level: float = 2.0
     """The level, and the trend over the whole ladder."""
 
 
-IN_PERCENT = Sizes(single=(0.8, 0.8), joint=(0.5, 0.7), own=(0.15, 0.7), curve=(1.0, 0.0))
+IN_PERCENT = Sizes(
+    single=(0.8, 0.8), joint=(0.5, 0.7), own=(0.15, 0.7), curve=(1.0, 0.0), chance=(1e-6, 0.0), freedom=math.inf
+)
 """In standard deviations of the measurements. The curve is not fitted: most measurements lie on a few rungs."""
-IN_LOGARITHMS = Sizes(single=(0.3, 1.2), joint=(0.1, 1.0), own=(0.015, 0.7), curve=(0.3, 0.8))
+IN_LOGARITHMS = Sizes(
+    single=(0.3, 1.2), joint=(0.1, 1.0), own=(0.01, 0.5), curve=(0.3, 0.8), chance=(0.01, 1.0), freedom=3.0
+)
 """As shares, of values whose logarithms are measured. A switch changes most speeds by a few hundredths, or not at all."""
 LEAST_UNIT = 0.1
 """The smallest standard deviation of the measurements that is assumed, as a share of their mean.
@@ -75,6 +83,7 @@ class _Pairs:
     """The product of the heights on the ladder, measured from its middle."""
     same: Floats
     """1 where row and column are the same config, otherwise 0."""
+    kept: Kept | None = None
 
 
 class Surrogate:
@@ -96,7 +105,7 @@ class Surrogate:
         count = readings.codes.shape[1]
         usual = IN_LOGARITHMS if readings.logarithmic else IN_PERCENT
         single = usual.single[0] / math.sqrt(count), usual.single[1]
-        parts = np.array([usual.length] * count + [single] * count + [usual.joint, usual.own, usual.curve])
+        parts = np.array([usual.length] * count + [single] * count + [usual.joint, usual.own, usual.curve, usual.chance])
         self._level, self._usual, self._spread = usual.level, np.log(parts[:, 0]), parts[:, 1]
         self._known, self._left_out = self._divided(readings)
         codes, values, error = self._known.codes, self._known.values, self._known.error
@@ -108,9 +117,13 @@ class Surrogate:
         least = LEAST_DIFFERENCE if elder else LEAST_UNIT
         scatter = max(float(self._differences.std()), (1.0 if elder else 3.0) * error, least * readings.whole)
         self._unit = 1.0 if readings.logarithmic else scatter
-        self._given = np.diag(self._known.errors**2 + self._jitter) + self._known.shared + self._lent(codes, codes)
-        self._pairs = self._compared(codes, codes)
-        self._shape = self._most_probable()
+        self._given = np.diag(np.full(len(codes), self._jitter)) + self._known.shared + self._lent(codes, codes)
+        self._pairs = replace(self._compared(codes, codes), kept={})
+        self._doubts = np.ones(len(codes))
+        self._shape = self._most_probable(self._usual)
+        for _ in range(_ROUNDS if math.isfinite(usual.freedom) else 0):
+            self._doubts = self._doubted(usual.freedom)
+            self._shape = self._most_probable(self._shape)
         root = self._rooted(self._shape)
         self._weights, self._whitening = self._weighed(root), np.linalg.inv(root)
         self._widening = self._widened()
@@ -145,6 +158,11 @@ class Surrogate:
         This is leave-one-out cross-validation: Rasmussen and Williams, 5.12.
         """
         return self._weights / np.sqrt(np.square(self._whitening).sum(axis=0))
+
+    @property
+    def chance(self) -> float:
+        """The scatter of a measurement beside its standard error."""
+        return self._unit * float(np.exp(self._shape[-1]))
 
     def _widened(self) -> float:
         """Return the factor on all variances that makes the surprises as large as they should be, or 1."""
@@ -199,9 +217,28 @@ class Surrogate:
     def _jitter(self) -> float:
         return _JITTER * self._unit**2
 
-    def _most_probable(self) -> Floats:
-        """Return the most probable length scales and sizes: climb from the usual ones, one coordinate at a time."""
-        shape, best = self._usual, self._plausibility(self._usual)
+    def _doubted(self, freedom: float) -> Floats:
+        """Return the factor on the variance of each measurement, by its distance from what all measurements say.
+
+        This is a step of expectation-maximisation for Student's t (Lange, Little and Taylor, "Robust Statistical
+        Modeling Using the t Distribution", 1989): a measurement that is far off counts less.
+        """
+        root = self._rooted(self._shape)
+        noise = self._noise(self._shape)
+        inverse = np.linalg.inv(root)
+        off = noise * (inverse.T @ (inverse @ self._differences))
+        unsure = noise * (1.0 - noise * np.square(inverse).sum(axis=0))
+        usual = noise / self._doubts
+        return (freedom + (off**2 + unsure) / usual) / (freedom + 1.0)
+
+    def _noise(self, shape: Floats) -> Floats:
+        """Return the variance of each measurement."""
+        chance = self._unit * float(np.exp(shape[-1]))
+        return (self._known.errors**2 + chance**2) * self._doubts
+
+    def _most_probable(self, start: Floats) -> Floats:
+        """Return the most probable length scales and sizes: climb from `start`, one coordinate at a time."""
+        shape, best = start, self._plausibility(start)
         moves = np.eye(len(shape))[self._spread > 0.0]
         for step in _STEPS * _ROUNDS:
             for move in np.vstack([moves, -moves]) * step:
@@ -217,7 +254,7 @@ class Surrogate:
         return -0.5 * float(misfit + unusual) - float(np.log(np.diag(root)).sum())
 
     def _rooted(self, shape: Floats) -> Floats:
-        return np.asarray(np.linalg.cholesky(self._covariance(shape, self._pairs) + self._given), dtype=np.float64)
+        return np.asarray(np.linalg.cholesky(self._covariance(shape, self._pairs) + self._given + np.diag(self._noise(shape))), dtype=np.float64)
 
     def _weighed(self, root: Floats) -> Floats:
         halfway = np.linalg.solve(root, self._differences)
@@ -237,8 +274,8 @@ class Surrogate:
 
     def _covariance(self, shape: Floats, pairs: _Pairs) -> Floats:
         """Return the covariance of the case's own part of the values: row by column."""
-        lengths, singles, (joint, own, curve) = self._parts(shape)
-        near = Near([square / length**2 for square, length in zip(pairs.squares, lengths, strict=True)], pairs.codes)
+        lengths, singles, (joint, own, curve, _) = self._parts(shape)
+        near = Near(pairs.squares, lengths.tolist(), pairs.codes, pairs.kept)
         effects = singly(near, singles**2) + joint**2 * jointly(near) + own**2 * pairs.same
         ladder = self._level**2 * (1.0 + pairs.slopes) + curve**2 * self._curved(near)
         return self._unit**2 * (ladder + effects)
@@ -246,14 +283,14 @@ class Surrogate:
     def _parts(self, shape: Floats) -> tuple[Floats, Floats, Floats]:
         """Return the length scale and the size of each parameter, and the sizes of the other parts."""
         sizes = np.exp(shape)
-        count = (len(sizes) - 3) // 2
+        count = (len(sizes) - 4) // 2
         return sizes[:count], sizes[count : 2 * count], sizes[2 * count :]
 
     def _prior(self, codes: Codes) -> Floats:
         """Return the diagonal of the covariance."""
-        _, singles, others = self._parts(self._shape)
+        _, singles, (*others, _) = self._parts(self._shape)
         ladder = self._level**2 * (1.0 + self._slopes(codes) ** 2)
-        return np.asarray(self._unit**2 * (ladder + (singles**2).sum() + (others**2).sum()), dtype=np.float64)
+        return np.asarray(self._unit**2 * (ladder + (singles**2).sum() + np.square(others).sum()), dtype=np.float64)
 
     def _slopes(self, codes: Codes) -> Floats:
         return self._levels.heights(codes) - 0.5
