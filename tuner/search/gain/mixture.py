@@ -30,6 +30,11 @@ class Mixture:
         return (1.0 - self._share) * self._alone.measured + self._share * self._lent.measured
 
     @property
+    def alone(self) -> Surrogate:
+        """The model without the similar cases."""
+        return self._alone
+
+    @property
     def chance(self) -> float:
         """See `Surrogate`; that of the model without the similar cases."""
         return self._alone.chance

@@ -13,10 +13,10 @@ from tuner.search.gain.goal import Goal
 from tuner.search.gain.levels import Codes
 from tuner.search.gain.mixture import Mixture
 from tuner.search.gain.pool import Pool
-from tuner.search.gain.prospects import Prospect, Rivals, most_rewarding, shortfall
+from tuner.search.gain.prospects import LEAST, Prospect, Rivals, most_rewarding, shortfall, trust
 from tuner.search.gain.readings import Readings, apart, in_logarithms, logarithmic, mean_readings, single_errors
 from tuner.search.gain.surrogate import Surrogate
-from tuner.search.gain.worth import below, certainty, imagine, knowledge_gradient, probes_left
+from tuner.search.gain.worth import below, certainty, expected_improvement, imagine, knowledge_gradient, probes_left
 from tuner.search.observed import Observed
 from tuner.study.space import Config, config_digest
 from tuner.study.spec import ProbeSpec
@@ -76,7 +76,10 @@ class Outlook:
         left = self._prospect(price)
         if left is None or left.pays or self._doubted or self._untried:
             return None
-        return self._goal.in_words(left, *shortfall(self._promising_rivals(price)))
+        import os
+        lost, bound = shortfall(self._promising_rivals(price))
+        if os.environ.get("RAW"): open("/tmp/raw","a").write(f"{os.environ['RAW']} {lost} {bound} {self._trust} {len(self._seen)} {left.share} {left.takes_s}\n")
+        return self._goal.in_words(left, lost * self._trust, bound * min(1.0, math.sqrt(self._trust)))
 
     @property
     def left(self) -> float | None:
@@ -177,7 +180,21 @@ class Outlook:
             np.searchsorted(places, order),
             self._goal.training_s,
             lambda probes: self._costs.series_s(price, places[probes.members], probes.repeats),
+            self._trust,
         )
+
+    @cached_property
+    def _trust(self) -> float:
+        """How far the model's expected gains are believed: see `prospects.trust`."""
+        alone = self._surrogate.alone
+        codes = alone.known.codes
+        _, first = np.unique(codes, axis=0, return_index=True)
+        order = np.sort(first)
+        means, deviations = (each[order] for each in alone.foretold())
+        truths = self._surrogate.believe(codes[order])[0]
+        best = np.maximum.accumulate(truths)
+        expected = expected_improvement(means[1:] - best[:-1], deviations[1:])
+        return trust(expected, np.diff(best), LEAST * self._whole(self.best or 0))
 
     def _rival_places(self, price: Price) -> Codes:
         """Return the places of the configs that promise most and of the best ones, in order."""

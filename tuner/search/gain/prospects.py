@@ -17,6 +17,10 @@ REPEATS = (1, 4)
 """How often a series measures each of its configs."""
 BOUND = 0.95
 """The share of draws in which the best loses no more than the bound."""
+import os
+RECORD, MOST_TRUST = int(os.environ.get("RECORD", "8")), 2.0
+LEAST = float(os.environ.get("LEAST", "0.01"))
+"""Gains are judged by so many of the newest configs, and not believed to be above this multiple of what is expected."""
 _DRAWS, _SEED = 512, 0
 
 
@@ -70,7 +74,19 @@ class Prospect:
         return self.gained_s > self.takes_s
 
 
-def most_rewarding(rivals: Rivals, order: Rows, training_s: float, takes_s: Callable[[Series], float]) -> Prospect:
+def trust(expected: Floats, realised: Floats, least: float) -> float:
+    """Return what gains amounted to, as a multiple of what the model expects: by its record on the newest configs.
+
+    `expected`: by how much each was expected to raise the best, by all other measurements. `realised`: by how much it
+    did. `least`: an amount that both are assumed to have beside these.
+    """
+    newest = slice(max(0, len(expected) - RECORD), None)
+    return min((float(realised[newest].sum()) + least) / (float(expected[newest].sum()) + least), MOST_TRUST)
+
+
+def most_rewarding(
+    rivals: Rivals, order: Rows, training_s: float, takes_s: Callable[[Series], float], trusted: float = 1.0
+) -> Prospect:
     """Return what the series promises that saves most training for its seconds, or the first series that pays.
 
     `order`: the rows to measure, the most promising one first. `training_s`: the seconds of the training. `takes_s`:
@@ -78,7 +94,7 @@ def most_rewarding(rivals: Rivals, order: Rows, training_s: float, takes_s: Call
     """
     found = Prospect(share=0.0, gained_s=0.0, takes_s=1.0)
     for probes in series(order):
-        share = expected_gain(rivals, probes) / rivals.whole
+        share = trusted * expected_gain(rivals, probes) / rivals.whole
         one = Prospect(share=share, gained_s=share * training_s, takes_s=takes_s(probes))
         found = max(found, one, key=lambda known: known.gained_s / known.takes_s)
         if found.pays:

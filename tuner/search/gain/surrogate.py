@@ -159,6 +159,22 @@ class Surrogate:
         """
         return self._weights / np.sqrt(np.square(self._whitening).sum(axis=0))
 
+    def foretold(self) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation of the true value behind each measurement, by all other measurements."""
+        certain = 1.0 / np.square(self._whitening).sum(axis=0)
+        means = self._known.values - self._weights * certain
+        return means, np.sqrt(np.maximum(self._widening * (certain - self._noise(self._shape)), self._jitter))
+
+    @property
+    def alone(self) -> "Surrogate":
+        """This model; see `Mixture`."""
+        return self
+
+    @property
+    def known(self) -> Readings:
+        """The measurements that the model learns from."""
+        return self._known
+
     @property
     def chance(self) -> float:
         """The scatter of a measurement beside its standard error."""
