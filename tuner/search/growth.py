@@ -34,6 +34,8 @@ FEW = 2
 """Numbers with no more values than this are choices, not sizes: a switch has no power."""
 STEPS = 40
 
+Columns = tuple[Floats, Floats]
+"""What the fixed part and the growing part of each config depend on: a row per config."""
 Amounts = tuple[Sequence[Config], Sequence[float]]
 """Configs of one case, and the amount that was measured for each."""
 
@@ -49,18 +51,18 @@ class Terms:
         self.choices = [(one.name, value) for one in known if not _is_size(one) for value in one.values[1:]]
         self._middle = {one.name: _logarithm(one.values[len(one.values) // 2]) for one in known if _is_size(one)}
 
-    def fixed(self, configs: Sequence[Config]) -> Floats:
-        """Return 1, and whether the config has each choice."""
-        chosen = [[float(config.get(name) == value) for name, value in self.choices] for config in configs]
-        return np.column_stack([np.ones(len(configs)), np.array(chosen).reshape(len(configs), len(self.choices))])
+    def columns(self, configs: Sequence[Config]) -> Columns:
+        """Return the columns of the fixed part: 1, and whether the config has each choice.
 
-    def growing(self, configs: Sequence[Config]) -> Floats:
-        """Return the columns of `fixed`, and the logarithm of each size."""
+        The growing part has also the logarithm of each size.
+        """
+        chosen = [[float(config.get(name) == value) for name, value in self.choices] for config in configs]
+        fixed = np.column_stack([np.ones(len(configs)), np.array(chosen).reshape(len(configs), len(self.choices))])
         sizes = [
             [_logarithm(config[name]) - self._middle[name] if name in config else 0.0 for name in self.sizes]
             for config in configs
         ]
-        return np.column_stack([self.fixed(configs), np.array(sizes).reshape(len(configs), len(self.sizes))])
+        return fixed, np.column_stack([fixed, np.array(sizes).reshape(len(configs), len(self.sizes))])
 
 
 class Growth:
@@ -91,23 +93,21 @@ class Growth:
         config that is over.
         """
         self._terms = Terms(space, ignored)
-        fixed, growing = self._terms.fixed(configs), self._terms.growing(configs)
-        more = self._terms.fixed(over), self._terms.growing(over)
-        self._split = fixed.shape[1]
+        known, more = self._terms.columns(configs), self._terms.columns(over)
+        self._split = known[0].shape[1]
         wanted = np.log(np.asarray(amounts, dtype=float))
-        self._usual, doubt = self._before(prior, wanted, growing, choices, grown)
+        self._usual, doubt = self._before(prior, wanted, known[1], choices, grown)
         self._given = np.linalg.inv(doubt)
         self._error = error
-        self._fitted = self._fit(fixed, growing, wanted, *more)
-        means, slopes = self._logarithms(self._fitted, fixed, growing)
+        self._fitted = self._fit(known, wanted, more)
+        means, slopes = self._logarithms(self._fitted, known)
         misfit = float(np.square((means - wanted) / error).sum()) / max(len(wanted), 1)
         self._error = error * max(1.0, math.sqrt(misfit))
         self._doubt = np.linalg.inv(slopes.T @ slopes / self._error**2 + self._given)
 
     def logarithms(self, configs: Sequence[Config]) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the logarithm of the amount that a probe of each config will show."""
-        fixed, growing = self._terms.fixed(configs), self._terms.growing(configs)
-        means, slopes = self._logarithms(self._fitted, fixed, growing)
+        means, slopes = self._logarithms(self._fitted, self._terms.columns(configs))
         return means, np.sqrt(np.einsum("ij,jk,ik->i", slopes, self._doubt, slopes) + self._error**2)
 
     def expect(self, configs: Sequence[Config]) -> tuple[Floats, Floats]:
@@ -120,9 +120,8 @@ class Growth:
     ) -> tuple[Floats, Floats]:
         """Return what is expected of the parameters before the fit: mean and covariance."""
         count, sizes = self._split - 1, self._terms.sizes
-        LADDER = self._terms.ladder
-        powers = [1.0 if name == LADDER else SIZE for name in sizes]
-        unsure = [LADDER_POWER if name == LADDER else SIZE_POWER for name in sizes]
+        powers = [1.0 if name == self._terms.ladder else SIZE for name in sizes]
+        unsure = [LADDER_POWER if name == self._terms.ladder else SIZE_POWER for name in sizes]
         spread = np.array([SPREAD, *[choices] * count, SPREAD, *[choices] * count, *unsure])
         both = np.array([1.0, *[0.0] * count, 1.0, *[0.0] * count, *[0.0] * len(sizes)])
         if prior is not None:
@@ -135,13 +134,13 @@ class Growth:
         usual[self._split] += math.log(grown)
         return usual, np.diag(spread**2)
 
-    def _fit(self, fixed: Floats, growing: Floats, wanted: Floats, over: Floats, over_growing: Floats) -> Floats:
+    def _fit(self, known: Columns, wanted: Floats, over: Columns) -> Floats:
         """Climb to the most probable parameters (Levenberg and Marquardt)."""
         at, damping = self._usual.copy(), 1e-3
-        cost, pull, curvature = self._pull(at, fixed, growing, wanted, over, over_growing)
+        cost, pull, curvature = self._pull(at, known, wanted, over)
         for _ in range(STEPS):
             move = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), pull)
-            tried = self._pull(at + move, fixed, growing, wanted, over, over_growing)
+            tried = self._pull(at + move, known, wanted, over)
             if tried[0] < cost:
                 done = cost - tried[0] < 1e-6 * (1.0 + cost)
                 at, (cost, pull, curvature), damping = at + move, tried, damping / 10.0
@@ -153,17 +152,15 @@ class Growth:
                     break
         return at
 
-    def _pull(
-        self, at: Floats, fixed: Floats, growing: Floats, wanted: Floats, over: Floats, over_growing: Floats
-    ) -> tuple[float, Floats, Floats]:
+    def _pull(self, at: Floats, known: Columns, wanted: Floats, over: Columns) -> tuple[float, Floats, Floats]:
         """Return half the squared misfit at some parameters, the way down, and the curvature."""
-        means, slopes = self._logarithms(at, fixed, growing)
+        means, slopes = self._logarithms(at, known)
         behind, away = (wanted - means) / self._error, at - self._usual
         cost = float(behind @ behind + away @ self._given @ away) / 2.0
         pull = slopes.T @ behind / self._error - self._given @ away
         curvature = slopes.T @ slopes / self._error**2 + self._given
-        if len(over):
-            means, slopes = self._logarithms(at, over, over_growing)
+        if len(over[0]):
+            means, slopes = self._logarithms(at, over)
             behind = np.maximum(0.0, math.log(JUST_OVER) - means) / OVER_ERROR
             slopes = slopes * (behind > 0.0)[:, None]
             cost += float(behind @ behind) / 2.0
@@ -171,8 +168,9 @@ class Growth:
             curvature = curvature + slopes.T @ slopes / OVER_ERROR**2
         return cost, pull, curvature
 
-    def _logarithms(self, at: Floats, fixed: Floats, growing: Floats) -> tuple[Floats, Floats]:
+    def _logarithms(self, at: Floats, configs: Columns) -> tuple[Floats, Floats]:
         """Return the logarithm of each amount, and its derivatives by the parameters: config by parameter."""
+        fixed, growing = configs
         low, high = fixed @ at[: self._split], growing @ at[self._split :]
         both = np.logaddexp(low, high)
         share = np.exp(high - both)[:, None]

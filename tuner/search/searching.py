@@ -32,7 +32,6 @@ def _goal(spec: StudySpec) -> Goal:
     """Return when a search has found enough."""
     return Goal(
         training_hours=spec.search.training_hours,
-        certainty=spec.search.certainty,
         ceiling=full(spec.objectives[0]),
     )
 

@@ -11,7 +11,7 @@ from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.arrays import Floats
 from tuner.search.choosing import Price
 from tuner.search.frontier import MEMORYLESS
-from tuner.search.gain.failing import Failing
+from tuner.search.gain.failing import Cause, Failing, causes
 from tuner.search.gain.levels import Codes
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.worth import below
@@ -46,7 +46,15 @@ class Costs:
     @cached_property
     def runs(self) -> Floats:
         """The probability that each config fits into memory, headroom included, and starts in time."""
-        return self.fits * (1.0 - self.slow) * self._failing.runs(self._pool.codes)
+        runs = self.fits * (1.0 - self.slow) * self._failing.runs(self._pool.codes)
+        for one in self.causes:
+            runs *= [config.get(one.name) != one.value for config in self._pool.configs]
+        return runs
+
+    @cached_property
+    def causes(self) -> Sequence[Cause]:
+        """The choices that never ran, and failed for another reason than memory or time: see `failing.causes`."""
+        return causes([one.config for one in self._observed.measured.values()], self._observed.failed)
 
     @cached_property
     def fits(self) -> Floats:

@@ -1,6 +1,6 @@
 """Predicts which configs fail for another reason than memory or time, and names the choice that is the cause. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,7 +41,7 @@ class Failing:
         self._weights = np.linalg.solve(covariance, labels - USUAL)
 
     def runs(self, codes: Codes) -> Floats:
-        """Return the probability that each config runs, as far as such failures are concerned; 1 while none is known."""
+        """Return the probability that no such failure hits each config; 1 while none is known."""
         if not self._any:
             return np.ones(len(codes))
         height = USUAL + self._covariance(codes) @ self._weights
@@ -65,7 +65,7 @@ class Cause:
         return f"{self.name}={written(self.value)}"
 
 
-def causes(ran: Sequence[Config], failed: Sequence[Config], ignored: Iterable[str] = ()) -> list[Cause]:
+def causes(ran: Sequence[Config], failed: Sequence[Config]) -> list[Cause]:
     """Return the choices that failed in at least `SURE_AFTER` settings and never ran, although other values ran.
 
     Of choices that failed in the same configs, all are named: the failures do not tell them apart.
@@ -74,7 +74,7 @@ def causes(ran: Sequence[Config], failed: Sequence[Config], ignored: Iterable[st
     for name, value in dict.fromkeys(item for config in failed for item in config.items()):
         settings = {_others(config, name) for config in failed if config.get(name) == value}
         ran_with = {config.get(name) for config in ran}
-        if name not in ignored and len(settings) >= SURE_AFTER and value not in ran_with and ran_with - {None}:
+        if len(settings) >= SURE_AFTER and value not in ran_with and ran_with - {None}:
             found.append(Cause(name=name, value=value, failed=len(settings)))
     return found
 

@@ -16,8 +16,6 @@ class Goal:
 
     The search ends when more probes are expected to take more time than this training would gain.
     """
-    certainty: float | None = None
-    """If given, the search ends when the best is as good as any other config with this probability, and not before."""
     ceiling: float = float("inf")
     """No value of the objective is higher: 100 for an objective in percent."""
 
@@ -30,6 +28,6 @@ class Goal:
         """Say what the search leaves unfound, and why it does. `lost` and `bound`: see `prospects.shortfall`."""
         gained, taken = duration(left.gained_s), duration(left.takes_s)
         return (
-            f"{100 * lost:.2g}% may be left, at most {100 * bound:.2g}%: {gained} of a {self.training_hours:g}-hour training; "
-            f"to find it takes {taken}"
+            f"{100 * lost:.2g}% may be left, at most {100 * bound:.2g}%: "
+            f"{gained} of a {self.training_hours:g}-hour training; to find it takes {taken}"
         )

@@ -16,17 +16,17 @@ from tuner.search.gain.pool import Pool
 from tuner.search.gain.prospects import LEAST, Prospect, Rivals, most_rewarding, shortfall, trust
 from tuner.search.gain.readings import Readings, apart, in_logarithms, logarithmic, mean_readings, single_errors
 from tuner.search.gain.surrogate import Surrogate
-from tuner.search.gain.worth import below, certainty, expected_improvement, imagine, knowledge_gradient, probes_left
+from tuner.search.gain.worth import below, expected_improvement, knowledge_gradient, probes_left
 from tuner.search.observed import Observed
 from tuner.study.space import Config, config_digest
 from tuner.study.spec import ProbeSpec
 
 WITHIN = 0.01
 """Configs whose values differ by no more than this share are equally good."""
-COARSE = 0.1
-"""Nobody is sure of a best whose value has a standard deviation above this share."""
 TRIFLE = 1e-5
 """A gain below this share of the best counts as no gain."""
+ROUGH, UNSURE_UNTIL = 0.1, 60
+"""Where its predictions are off by this share, the search promises nothing and measures at least so many configs."""
 LIKELY = 0.5
 """A neighbour of the best is probed before the end if it fits into memory and time with more than this probability."""
 UNLIKELY = 0.1
@@ -39,7 +39,7 @@ FAR_ABOVE, FEW = 2.5, 4
 """A measurement is surprising that is so many standard deviations above what at least so many others foretell."""
 
 _ALL_PROBED = "every config has been probed"
-_RIVALS, _DRAWS, _SEED = 60, 1024, 0
+_RIVALS = 60
 
 
 class Outlook:
@@ -68,18 +68,33 @@ class Outlook:
         return max(self._rivals, key=lambda place: self._mean[place], default=None)
 
     def ended(self, price: Price) -> str | None:
-        """Return why nothing is left to gain; None where something is."""
-        if self._goal.certainty is not None:
-            return None if self._pending else self._decided
+        """Return why nothing is left to gain, and which choices never ran; None where something is left."""
         if not self._open.any():
-            return _ALL_PROBED
-        left = self._prospect(price)
-        if left is None or left.pays or self._doubted or self._untried:
+            return self._with_causes(_ALL_PROBED)
+        if self.best is None or self._doubted or self._untried:
             return None
-        import os
+        if self._off > ROUGH and len(self._seen) < UNSURE_UNTIL:
+            return None
+        left = self._prospect(price)
+        if left is None or left.pays:
+            return None
+        if self._off > ROUGH:
+            of_all = f"{len(self._seen)} of {len(self._pool.configs):,} configs"
+            return self._with_causes(f"not sure: {of_all}, predictions off by {100 * self._off:.2g}%")
         lost, bound = shortfall(self._promising_rivals(price))
-        if os.environ.get("RAW"): open("/tmp/raw","a").write(f"{os.environ['RAW']} {lost} {bound} {self._trust} {len(self._seen)} {left.share} {left.takes_s}\n")
-        return self._goal.in_words(left, lost * self._trust, bound * min(1.0, math.sqrt(self._trust)))
+        kept = min(1.0, math.sqrt(self._trust))
+        return self._with_causes(self._goal.in_words(left, self._trust * lost, max(kept * bound, self._trust * lost)))
+
+    def _with_causes(self, reason: str) -> str:
+        failed = (f"every config with {one} failed" for one in self._costs.causes)
+        return "; ".join([reason, *failed])
+
+    @cached_property
+    def _off(self) -> float:
+        """By how much the other measurements foretell a measurement wrongly: the median, as a share of the best."""
+        alone = self._surrogate.alone
+        off = np.abs(alone.foretold()[0] - alone.known.values)
+        return float(np.median(off)) / self._whole(self.best or 0)
 
     @property
     def left(self) -> float | None:
@@ -87,13 +102,8 @@ class Outlook:
         return None if self.best is None else probes_left(self._threat(self.best))
 
     def is_as_good(self, config: Config, price: Price) -> bool:
-        """Check whether a config that has run is as good as the best, as well as the search needs to know it.
-
-        Without a required certainty, it is if the best gains less in training than one more measurement of it takes.
-        """
+        """Check whether the best gains less in training than one more measurement of it takes."""
         (place,) = self._pool.places([config_digest(config)])
-        if self._goal.certainty is not None:
-            return self._certainty(place) >= self._goal.certainty
         if self.best is None:
             return False
         behind = (self._mean[self.best] - self._mean[place]) / self._whole(self.best)
@@ -107,35 +117,22 @@ class Outlook:
         """Choose the config with the largest expected gain per second; None where no config may be probed."""
         if not self._open.any():
             return None
-        if not self._seen:
-            return self._pool.configs[self._first()]
-        if (higher := self._upward()) is not None:
-            return self._pool.configs[higher]
-        seconds = self._costs.seconds(price)
-        if self._doubted and self._surprising:
-            return self._pool.configs[self.best or 0]
-        if self._untried:
-            return self._pool.configs[max(self._untried, key=lambda place: self._gain[place] / seconds[place])]
-        if self._goal.certainty is not None and self._decided and self._pending:
-            return self._pool.configs[min(self._pending, key=lambda place: seconds[place])]
-        if self._doubted and (self._surprising or not self._pays(price)):
-            return self._pool.configs[self.best or 0]
-        if self.best is not None and self._trifling(self._gain, self.best):
-            return self._pool.configs[self._doubtful(self.best)]
-        return self._pool.configs[int(np.where(self._open, self._gain / seconds, -1.0).argmax())]
+        return self._pool.configs[self._next(price)]
 
-    @cached_property
-    def _decided(self) -> str | None:
-        if not self._open.any():
-            return _ALL_PROBED
-        if self.best is None:
-            return None
-        wanted = self._goal.certainty or 0.0
-        if self._is_known(self.best) and self._certainty(self.best) >= wanted:
-            return f"{100 * wanted:g}% sure that no config is {WITHIN:.0%} better than the best"
-        if self._trifling(self._expected_gain(0.0), self.best):
-            return "to know any config exactly would gain almost nothing"
-        return None
+    def _next(self, price: Price) -> int:
+        if not self._seen:
+            return self._first()
+        if (higher := self._upward()) is not None:
+            return higher
+        gain = np.where(self._open, self._gain / self._costs.seconds(price), -1.0)
+        if self.best is not None:
+            if self._doubted and (self._surprising or not (self._untried or self._pays(price))):
+                return self.best
+            if self._untried:
+                return max(self._untried, key=lambda place: gain[place])
+            if self._trifling(self._gain, self.best):
+                return self._doubtful(self.best)
+        return int(gain.argmax())
 
     @cached_property
     def _untried(self) -> list[int]:
@@ -245,11 +242,6 @@ class Outlook:
         order = np.argsort(-gain / self._costs.seconds(price))[:_RIVALS]
         return order[gain[order] > 0.0]
 
-    def _is_known(self, best: int) -> bool:
-        """Return whether the measurements allow to be sure of the best: more than one, and none too coarse."""
-        measurements = sum(len(one.values) for one in self._observed.measured.values())
-        return measurements > 1 and self._beliefs[1][best] <= COARSE * self._whole(best)
-
     def _first(self) -> int:
         return first(self._pool, self._open, self._pool.places(self._observed.closed))
 
@@ -266,14 +258,6 @@ class Outlook:
         """
         challenger = int(np.where(self._open, self._threat(best), -1.0).argmax())
         return max((place for place in (challenger, best) if self._open[place]), key=lambda at: self._beliefs[1][at])
-
-    @cached_property
-    def _pending(self) -> list[int]:
-        """The neighbours of the best that must be probed before the end, however little they are expected to gain."""
-        if self.best is None:
-            return []
-        near = [place for place in self._pool.neighbours(self.best) if place not in self._seen]
-        return [place for place in near if self._open[place] and self._runs[place] > LIKELY]
 
     @cached_property
     def _surrogate(self) -> Surrogate | Mixture:
@@ -326,19 +310,6 @@ class Outlook:
         threat = self._runs * (1.0 - below(mean[best] + WITHIN * self._whole(best), mean, deviation))
         threat[best] = 0.0
         return np.where(self._open, threat, 0.0)
-
-    def _certainty(self, best: int) -> float:
-        """Return the probability that the best is as good as any other config that works, to within `WITHIN`."""
-        threat = self._threat(best)
-        promising = np.argsort(-threat)[:_RIVALS]
-        places = np.union1d(promising[threat[promising] > 0.0], [best])
-        chance = np.random.default_rng(_SEED).random((len(places), _DRAWS))
-        return certainty(
-            imagine(*self._surrogate.together(self._pool.codes[places]), _DRAWS, _SEED + 1),
-            chance < self._runs[places][:, None],
-            int(np.searchsorted(places, best)),
-            WITHIN,
-        )
 
     @cached_property
     def _runs(self) -> Floats:

@@ -78,9 +78,7 @@ def apart(measured: Iterable[Measured]) -> list[Measured]:
     ]
 
 
-def mean_readings(
-    measured: Sequence[Measured], newest_devices: str, levels: Levels, *, logs: bool = False
-) -> Readings:
+def mean_readings(measured: Sequence[Measured], newest_devices: str, levels: Levels, *, logs: bool = False) -> Readings:
     """Return the mean measurement of each config on each set of devices. `logs`: whether the values are logarithms."""
     return _mean_readings(measured, newest_devices, levels, logs)
 

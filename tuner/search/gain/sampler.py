@@ -26,13 +26,12 @@ class GainSampler(StrategySampler):
         space: Space,
         limits: ProbeSpec | None = None,
         *,
-        certainty: float | None = None,
         training_hours: float = TRAINING_HOURS,
         siblings: Sequence[Sibling] = (),
         price: Price = free,
     ) -> None:
-        """See `Gain`, `Goal` for `certainty` and `training_hours`, and `Price` for `price`."""
-        goal = Goal(training_hours=training_hours, certainty=certainty)
+        """See `Gain`, `Goal` for `training_hours`, and `Price` for `price`."""
+        goal = Goal(training_hours=training_hours)
         self._gain = Gain(space, limits, goal=goal, siblings=siblings)
         super().__init__(space, by_gain(space, self._gain), price=price)
 

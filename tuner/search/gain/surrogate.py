@@ -17,7 +17,6 @@ from tuner.search.gain.nearness import Kept, Near, equal, jointly, singly
 from tuner.search.gain.readings import Readings
 
 
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizes:
     """What is expected of the sizes of a model's parts before any measurement: the median, and how unsure it is.
@@ -45,13 +44,13 @@ class Sizes:
 
 
 IN_PERCENT = Sizes(
-    single=(0.8, 0.8), joint=(0.5, 0.7), own=(0.15, 0.7), curve=(1.0, 0.0), chance=(1e-6, 0.0), freedom=math.inf
+    single=(0.7, 0.4), joint=(0.7, 0.7), own=(0.15, 0.7), curve=(1.0, 0.0), chance=(1e-6, 0.0), freedom=math.inf
 )
 """In standard deviations of the measurements. The curve is not fitted: most measurements lie on a few rungs."""
 IN_LOGARITHMS = Sizes(
     single=(0.3, 1.2), joint=(0.1, 1.0), own=(0.01, 0.5), curve=(0.3, 0.8), chance=(0.01, 1.0), freedom=3.0
 )
-"""As shares, of values whose logarithms are measured. A switch changes most speeds by a few hundredths, or not at all."""
+"""As shares of a speed, whose logarithm is measured. A switch changes most speeds by some hundredths, or not at all."""
 LEAST_UNIT = 0.1
 """The smallest standard deviation of the measurements that is assumed, as a share of their mean.
 
@@ -105,7 +104,9 @@ class Surrogate:
         count = readings.codes.shape[1]
         usual = IN_LOGARITHMS if readings.logarithmic else IN_PERCENT
         single = usual.single[0] / math.sqrt(count), usual.single[1]
-        parts = np.array([usual.length] * count + [single] * count + [usual.joint, usual.own, usual.curve, usual.chance])
+        parts = np.array(
+            [usual.length] * count + [single] * count + [usual.joint, usual.own, usual.curve, usual.chance]
+        )
         self._level, self._usual, self._spread = usual.level, np.log(parts[:, 0]), parts[:, 1]
         self._known, self._left_out = self._divided(readings)
         codes, values, error = self._known.codes, self._known.values, self._known.error
@@ -270,7 +271,10 @@ class Surrogate:
         return -0.5 * float(misfit + unusual) - float(np.log(np.diag(root)).sum())
 
     def _rooted(self, shape: Floats) -> Floats:
-        return np.asarray(np.linalg.cholesky(self._covariance(shape, self._pairs) + self._given + np.diag(self._noise(shape))), dtype=np.float64)
+        return np.asarray(
+            np.linalg.cholesky(self._covariance(shape, self._pairs) + self._given + np.diag(self._noise(shape))),
+            dtype=np.float64,
+        )
 
     def _weighed(self, root: Floats) -> Floats:
         halfway = np.linalg.solve(root, self._differences)

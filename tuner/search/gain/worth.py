@@ -1,9 +1,8 @@
-"""How much one more measurement may gain, and how certain the best config is. Pure."""
+"""How much one more measurement may gain. Pure."""
 
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tuner.search.arrays import Floats
 
@@ -44,22 +43,6 @@ def knowledge_gradient(
         gain -= expected_improvement(mean - max(ceiling, mean[best]), moves)
     gain[best] = expected_improvement(ahead[others[0]], moves[best]) if others else 0.0
     return gain
-
-
-def imagine(mean: Floats, covariance: Floats, count: int, seed: int) -> Floats:
-    """Draw values from a joint normal distribution: a row per config, a column per draw."""
-    chance = np.random.default_rng(seed).standard_normal((len(mean), count))
-    return mean[:, None] + np.linalg.cholesky(covariance) @ chance
-
-
-def certainty(truths: Floats, counts: NDArray[np.bool_], best: int, within: float) -> float:
-    """Return the share of draws in which the best config is as good as any config that works, to within `within`.
-
-    `within` is a share of the best's value. `truths` and `counts` have a row per config and a column per draw: the
-    value of the config in that draw, and whether the config works in that draw.
-    """
-    margin = within * np.abs(truths[best])
-    return float(np.mean(truths[best] + margin >= np.where(counts, truths, -np.inf).max(axis=0)))
 
 
 def probes_left(threats: Floats) -> float:
