@@ -27,6 +27,8 @@ TRIFLE = 1e-5
 """A gain below this share of the best counts as no gain."""
 ROUGH, UNSURE_UNTIL = 0.1, 60
 """Where its predictions are off by this share, the search promises nothing and measures at least so many configs."""
+LEAST_BOUND = 0.5
+"""The bound is at least this share of what the model says, however little the newest configs gained."""
 LIKELY = 0.5
 """A neighbour of the best is probed before the end if it fits into memory and time with more than this probability."""
 UNLIKELY = 0.1
@@ -82,7 +84,7 @@ class Outlook:
             of_all = f"{len(self._seen)} of {len(self._pool.configs):,} configs"
             return self._with_causes(f"not sure: {of_all}, predictions off by {100 * self._off:.2g}%")
         lost, bound = shortfall(self._promising_rivals(price))
-        kept = min(1.0, math.sqrt(self._trust))
+        kept = min(1.0, max(LEAST_BOUND, math.sqrt(self._trust)))
         return self._with_causes(self._goal.in_words(left, self._trust * lost, max(kept * bound, self._trust * lost)))
 
     def _with_causes(self, reason: str) -> str:
@@ -91,10 +93,10 @@ class Outlook:
 
     @cached_property
     def _off(self) -> float:
-        """By how much the other measurements foretell a measurement wrongly: the median, as a share of the best."""
+        """How far off predictions are, as a share of the best: the median, and no less than measurements scatter."""
         alone = self._surrogate.alone
         off = np.abs(alone.foretold()[0] - alone.known.values)
-        return float(np.median(off)) / self._whole(self.best or 0)
+        return max(float(np.median(off)), alone.chance) / self._whole(self.best or 0)
 
     @property
     def left(self) -> float | None:
@@ -146,7 +148,8 @@ class Outlook:
         return [
             place
             for place in self._pool.neighbours(self.best)
-            if self._open[place] and self._runs[place] > LIKELY and self._change(self.best, place) not in tried
+            if place not in self._seen and self._open[place] and self._runs[place] > LIKELY
+            if self._change(self.best, place) not in tried
         ]
 
     def _change(self, one: int, other: int) -> tuple[int, frozenset[int]]:

@@ -19,7 +19,7 @@ BOUND = 0.95
 """The share of draws in which the best loses no more than the bound."""
 RECORD, MOST_TRUST = 8, 2.0
 """Gains are judged by so many of the newest configs, and not believed to be above this multiple of what is expected."""
-LEAST = 0.01
+LEAST = 0.005
 """The share of the best that is added to both expected and realised gains, so that a short record tells little."""
 _DRAWS, _SEED = 512, 0
 
