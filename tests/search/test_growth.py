@@ -17,7 +17,7 @@ def mib(config: Config) -> float:
 
 def grown(*rungs: int, error: float = 0.03) -> Growth:
     known: list[Config] = [{"num_envs": rung} for rung in rungs]
-    return Growth(LADDER, known, [mib(config) for config in known], error=error, variants=0.1)
+    return Growth(LADDER, known, [mib(config) for config in known], error=error, choices=0.1)
 
 
 def test_two_rungs_predict_the_others() -> None:
@@ -42,7 +42,7 @@ def test_far_from_what_was_measured_it_is_less_sure() -> None:
 def test_a_variant_that_needs_more_gets_its_own_line() -> None:
     known = [{**config, "num_envs": 32} for config in USUAL.configs()]
     heavy = [1000.0 * (1.0 + 0.2 * (config["agent_variant"] == "hiutil")) for config in known]
-    mean, _ = Growth(USUAL, known, heavy, error=0.01, variants=0.3).expect(known)
+    mean, _ = Growth(USUAL, known, heavy, error=0.01, choices=0.3).expect(known)
     assert mean == pytest.approx(heavy, rel=0.03)
 
 
@@ -54,32 +54,32 @@ def heavier(config: Config) -> float:
 def test_a_line_begins_with_that_of_another_case() -> None:
     configs = list(LADDER.configs())
     known: Amounts = ([configs[0], configs[4]], [mib(configs[0]), mib(configs[4])])
-    growth = inherited(LADDER, [known, ([], [])], error=0.03, variants=0.1)
+    growth = inherited(LADDER, [known, ([], [])], error=0.03, choices=0.1)
     assert growth is not None
     mean, deviation = growth.expect(configs)
     assert mean == pytest.approx(list(map(mib, configs)), rel=0.05)
     assert (deviation > 0.4 * mean).all()
-    assert inherited(LADDER, [([], [])], error=0.03, variants=0.1) is None
+    assert inherited(LADDER, [([], [])], error=0.03, choices=0.1) is None
 
 
 @pytest.mark.parametrize("rung", range(6))
 def test_one_measurement_of_the_case_itself_shows_the_factor(rung: int) -> None:
     configs = list(LADDER.configs())
     own: Amounts = ([configs[rung]], [heavier(configs[rung])])
-    growth = inherited(LADDER, [(configs, list(map(mib, configs))), own], error=0.03, variants=0.1)
+    growth = inherited(LADDER, [(configs, list(map(mib, configs))), own], error=0.03, choices=0.1)
     assert growth is not None
     mean, deviation = growth.expect(configs)
     expected = np.array(list(map(heavier, configs)))
     assert mean[rung] == pytest.approx(expected[rung], rel=0.03)
     assert (np.abs(mean - expected) <= 2.0 * deviation).all()
-    alone = Growth(LADDER, *own, error=0.03, variants=0.1).expect(configs)
+    alone = Growth(LADDER, *own, error=0.03, choices=0.1).expect(configs)
     assert np.abs(mean - expected).max() < np.abs(alone[0] - expected).max()
 
 
 def test_two_measurements_of_the_case_itself_outweigh_the_other_case() -> None:
     configs = list(LADDER.configs())
-    misled: Amounts = (configs, [20_000.0 - value for value in map(mib, configs)])
+    misled: Amounts = (configs, [50_000.0 - value for value in map(mib, configs)])
     own: Amounts = ([configs[1], configs[5]], [heavier(configs[1]), heavier(configs[5])])
-    growth = inherited(LADDER, [misled, own], error=0.03, variants=0.1)
+    growth = inherited(LADDER, [misled, own], error=0.03, choices=0.1)
     assert growth is not None
     assert growth.expect(configs)[0] == pytest.approx(list(map(heavier, configs)), rel=0.1)

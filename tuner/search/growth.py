@@ -32,6 +32,8 @@ JUST_OVER, OVER_ERROR = 1.05, 0.05
 """A config that ran out is expected to need this many times what there is, and the error of its logarithm."""
 FEW = 2
 """Numbers with no more values than this are choices, not sizes: a switch has no power."""
+SURE = 1e-3
+"""What is known for certain is known to this."""
 STEPS = 40
 
 Columns = tuple[Floats, Floats]
@@ -122,7 +124,7 @@ class Growth:
         count, sizes = self._split - 1, self._terms.sizes
         powers = [1.0 if name == self._terms.ladder else SIZE for name in sizes]
         unsure = [LADDER_POWER if name == self._terms.ladder else SIZE_POWER for name in sizes]
-        spread = np.array([SPREAD, *[choices] * count, SPREAD, *[choices] * count, *unsure])
+        spread = np.maximum([SPREAD, *[choices] * count, SPREAD, *[choices] * count, *unsure], SURE)
         both = np.array([1.0, *[0.0] * count, 1.0, *[0.0] * count, *[0.0] * len(sizes)])
         if prior is not None:
             doubt = prior._doubt + FACTOR**2 * np.outer(both, both) + np.diag((DIFFERENCE * spread) ** 2)

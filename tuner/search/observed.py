@@ -66,7 +66,7 @@ class Observed:
         self.ran_out: list[Config] = []
         """The configs that ran out of device memory."""
         self.failed: list[Config] = []
-        """The configs that failed for another reason than memory or time."""
+        """The configs that failed for another reason than device memory or time."""
         self._costs: list[Cost] = []
         self._failures: list[OutOfMemory] = []
         all_trials = list(trials)
@@ -109,10 +109,14 @@ class Observed:
         need = _RUN if facts.failure == FailureKind.TOO_SLOW and facts.ran else _NEEDS.get(facts.failure)
         if facts.failure == FailureKind.GPU_OOM:
             self.ran_out.append(config)
-        elif need is None and is_failure(facts.failure) and facts.failure not in SAYS_NOTHING:
+        elif (need is None or facts.failure == FailureKind.HOST_OOM) and _says_something(facts.failure):
             self.failed.append(config)
         if need is not None:
             self._failures.append(OutOfMemory(config, facts.missing_gib or 1.0, need))
+
+
+def _says_something(kind: str | None) -> bool:
+    return is_failure(kind) and kind not in SAYS_NOTHING
 
 
 def _number(trial: FrozenTrial) -> float | None:

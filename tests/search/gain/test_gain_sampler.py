@@ -47,20 +47,17 @@ class Search:
         fits: int = 10**9,
         value: Callable[[Config], float] = busy,
         warm: bool = False,
-        certainty: float | None = 0.98,
         training_hours: float = 24.0,
         error: float = 0.3,
     ) -> None:
         self.error, self.training_hours = error, training_hours
-        self.space, self.fits, self.value, self.warm, self.certainty = space, fits, value, warm, certainty
+        self.space, self.fits, self.value, self.warm = space, fits, value, warm
         self.study = optuna.create_study(direction="maximize")
         self.asked: list[Config] = []
         self.resume()
 
     def resume(self, price: Price = free) -> None:
-        self.sampler = GainSampler(
-            self.space, certainty=self.certainty, training_hours=self.training_hours, price=price
-        )
+        self.sampler = GainSampler(self.space, training_hours=self.training_hours, price=price)
         self.study.sampler = self.sampler
 
     def step(self, config: Config | None = None) -> Config:
@@ -98,24 +95,11 @@ def test_the_best_is_found_with_part_of_the_probes_and_then_it_ends() -> None:
     assert search.sampler.ended(search.study)
 
 
-def test_less_certainty_ends_sooner_and_more_goes_on_from_there() -> None:
-    search = Search(certainty=0.6)
-    asked = len(search.run())
-    assert search.sampler.ended(search.study) == "60% sure that no config is 1% better than the best"
-
-    search.certainty = 0.98
-    search.resume()
-    assert search.sampler.ended(search.study) is None
-    assert len(search.run()) > asked
-    assert search.sampler.ended(search.study) == "98% sure that no config is 1% better than the best"
-
-
 def test_a_longer_training_is_searched_for_longer_and_goes_on_where_a_shorter_one_ended() -> None:
-    space = Space(SPACE.parameters[:2])
-    search = Search(space, certainty=None, training_hours=1.0)
+    search = Search(training_hours=1.0)
     asked = len(search.run())
     ended = search.sampler.ended(search.study)
-    assert re.fullmatch(r"\S+% may be left: .* of a 1-hour training; to find it takes .*", ended or "")
+    assert re.fullmatch(r"\S+% may be left, at most \S+%: .* of a 1-hour training; to find it takes .*", ended or "")
 
     search.training_hours = 100.0
     search.resume()
@@ -124,7 +108,7 @@ def test_a_longer_training_is_searched_for_longer_and_goes_on_where_a_shorter_on
 
 
 def test_a_training_of_a_minute_is_worth_no_second_probe() -> None:
-    search = Search(certainty=None, training_hours=1 / 60)
+    search = Search(training_hours=1 / 60)
     assert len(search.run()) == 1
 
 
@@ -132,7 +116,7 @@ def test_a_cold_config_is_good_enough_if_the_best_gains_less_than_its_measuremen
     """The best is half a percent better than the config that has been measured cold."""
     rungs = Space((Parameter(name="num_envs", values=(64, 128)),))
     for hours, enough in ((0.5, True), (100.0, False)):
-        search = Search(rungs, value=lambda config: 60.0 + (config["num_envs"] == 128) * 0.3, certainty=None)
+        search = Search(rungs, value=lambda config: 60.0 + (config["num_envs"] == 128) * 0.3)
         search.training_hours, search.warm, search.error = hours, True, 0.01
         search.resume()
         for rung in (64, 128, 64, 128):
@@ -140,16 +124,6 @@ def test_a_cold_config_is_good_enough_if_the_best_gains_less_than_its_measuremen
         search.warm = False
         search.step({"num_envs": 64})
         assert (search.sampler.unconfirmed(search.study) is None) is enough
-
-
-@pytest.mark.parametrize("error", [0.3, 32.0])
-def test_nobody_is_sure_after_one_measurement_or_of_a_value_known_to_64_percent(error: float) -> None:
-    """Every other config runs out of memory, so the config that runs has no rival."""
-    rungs = Space((Parameter(name="num_envs", values=(8, 4096)),))
-    search = Search(rungs, fits=8, value=lambda _: 50.0, error=error)
-    search.step({"num_envs": 4096})
-    search.step({"num_envs": 8})
-    assert "sure" not in (search.sampler.ended(search.study) or "")
 
 
 @pytest.mark.parametrize(("share", "rung"), [(0.05, 4096), (0.2, 2048)])
@@ -225,7 +199,7 @@ def test_measurements_are_repeated_only_to_separate_rivals() -> None:
 def test_of_two_rivals_the_one_is_measured_again_whose_measurements_tell_more() -> None:
     """The first rival is known a little worse, but its measurements have four times the error."""
     space = Space((Parameter(name="backend", values=("noisy", "exact", "known")),))
-    search = Search(space, value=lambda _: 60.0, certainty=None)
+    search = Search(space, value=lambda _: 60.0)
     for backend, error, times in (("noisy", 16.0, 7), ("exact", 4.0, 1), ("known", 4.0, 8)):
         search.error = error
         for _ in range(times):
@@ -243,7 +217,7 @@ def test_configs_that_may_not_run_do_not_prevent_certainty_about_the_others() ->
 
 
 def test_what_hardly_fits_is_not_tried_however_much_it_promises() -> None:
-    rungs = Parameter(name="num_envs", values=(1024, 2048, 4096, 5800, 8192))
+    rungs = Parameter(name="num_envs", values=(1024, 2048, 4096, 6500, 8192))
     space = Space((rungs, *SPACE.parameters[1:]))
     search = Search(space, fits=5000, value=lambda config: 1e-4 * float(config["num_envs"]) ** 2)
     search.run()
@@ -280,7 +254,7 @@ def test_among_equal_configs_one_cold_measurement_is_enough(variant: str, left: 
 def test_an_offset_of_another_host_does_not_decide_about_the_best() -> None:
     """The first host measures all values 8 points too high. The best config is measured first on the second host."""
     search, rung = Search(), 1024
-    told = ((20, 90.0, "a"), (30, 88.0, "a"), (20, 82.0, "b"), (40, 85.0, "b"))
+    told = ((20, 90.0, "a"), (30, 88.0, "a"), (20, 82.0, "b"), (30, 80.0, "b"), (40, 85.0, "b"))
     kinds = {one.name: distribution(one) for one in SPACE.parameters}
     for epochs, value, devices in told:
         params: Config = {"num_envs": rung, "agent_variant": "hiutil", "update_epochs": epochs}
@@ -383,14 +357,15 @@ def test_what_is_known_well_is_not_read_again_because_others_are_known_badly() -
         params: Config = {"num_envs": rung}
         search.study.add_trial(create_trial(params=params, distributions=kinds, value=value, user_attrs={ERROR: error}))
     params = {"num_envs": 1024}
-    search.study.add_trial(create_trial(params=params, distributions=kinds, value=90.0, user_attrs={ERROR: 0.3}))
+    for _ in range(2):
+        search.study.add_trial(create_trial(params=params, distributions=kinds, value=90.0, user_attrs={ERROR: 0.3}))
     assert search.sampler.ended(search.study)
 
 
 @pytest.mark.parametrize(("times", "known_worse"), [(5, 128), (8, 64)])
 def test_where_one_reading_gains_nothing_the_rival_that_is_known_worse_is_read(times: int, known_worse: int) -> None:
     rungs = Space((Parameter(name="num_envs", values=(64, 128)),))
-    search = Search(rungs, value=lambda config: 60.0)
+    search = Search(rungs, value=lambda config: 60.0, training_hours=1e6)
     kinds = {one.name: distribution(one) for one in rungs.parameters}
     for rung, value in 6 * [(64, 60.0)] + times * [(128, 59.0)]:
         params: Config = {"num_envs": rung}

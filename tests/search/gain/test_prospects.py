@@ -21,6 +21,7 @@ def rivals(
         errors=np.full(len(mean), error),
         freedom=4.0,
         ceiling=ceiling,
+        whole=100.0,
     )
 
 

@@ -1,10 +1,10 @@
-"""The expected gain of one more measurement, and the certainty of the best config."""
+"""The expected gain of one more measurement."""
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.search.gain.worth import below, certainty, expected_improvement, knowledge_gradient
+from tuner.search.gain.worth import below, expected_improvement, knowledge_gradient
 
 MEANS = st.lists(st.floats(-50, 50), min_size=2, max_size=6)
 
@@ -36,9 +36,3 @@ def test_one_more_measurement_of_a_best_without_rivals_gains_nothing() -> None:
     gain = knowledge_gradient(np.array([60.0, 10.0]), np.array([1.0, 1.0]), 1.0, [0])
     assert gain[0] == 0.0
     assert gain[1] < 1e-6
-
-
-def test_what_cannot_work_is_no_rival() -> None:
-    truths = np.array([[60.0, 60.0], [99.0, 50.0]])
-    assert certainty(truths, np.array([[True, True], [True, True]]), 0, within=0.01) == 0.5
-    assert certainty(truths, np.array([[True, True], [False, True]]), 0, within=0.01) == 1.0

@@ -29,6 +29,8 @@ ROUGH, UNSURE_UNTIL = 0.1, 60
 """Where its predictions are off by this share, the search promises nothing and measures at least so many configs."""
 LEAST_BOUND = 0.5
 """The bound is at least this share of what the model says, however little the newest configs gained."""
+BRIEF = 0.01
+"""A probe that takes at most this share of the training is made where a rule of thumb asks for it."""
 LIKELY = 0.5
 """A neighbour of the best is probed before the end if it fits into memory and time with more than this probability."""
 UNLIKELY = 0.1
@@ -73,7 +75,7 @@ class Outlook:
         """Return why nothing is left to gain, and which choices never ran; None where something is left."""
         if not self._open.any():
             return self._with_causes(_ALL_PROBED)
-        if self.best is None or self._doubted or self._untried:
+        if self.best is None or (self._brief(price) and (self._doubted or self._untried)):
             return None
         if self._off > ROUGH and len(self._seen) < UNSURE_UNTIL:
             return None
@@ -86,6 +88,10 @@ class Outlook:
         lost, bound = shortfall(self._promising_rivals(price))
         kept = min(1.0, max(LEAST_BOUND, math.sqrt(self._trust)))
         return self._with_causes(self._goal.in_words(left, self._trust * lost, max(kept * bound, self._trust * lost)))
+
+    def _brief(self, price: Price) -> bool:
+        """Whether a probe takes so little of the training that the search need not ask whether it pays."""
+        return self.takes_s(self.best or 0, price) <= BRIEF * self._goal.training_s
 
     def _with_causes(self, reason: str) -> str:
         failed = (f"every config with {one} failed" for one in self._costs.causes)

@@ -1,5 +1,6 @@
 """What a series of further probes is expected to gain. Pure."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -95,7 +96,8 @@ def most_rewarding(
     found = Prospect(share=0.0, gained_s=0.0, takes_s=1.0)
     for probes in series(order):
         share = trusted * expected_gain(rivals, probes) / rivals.whole
-        one = Prospect(share=share, gained_s=share * training_s, takes_s=takes_s(probes))
+        gained_s = -math.expm1(-share) * training_s
+        one = Prospect(share=share, gained_s=gained_s, takes_s=takes_s(probes))
         found = max(found, one, key=lambda known: known.gained_s / known.takes_s)
         if found.pays:
             break
