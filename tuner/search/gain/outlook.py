@@ -27,8 +27,11 @@ TRIFLE = 1e-5
 """A gain below this share of the best counts as no gain."""
 ROUGH, UNSURE_UNTIL = 0.1, 60
 """Where its predictions are off by this share, the search promises nothing and measures at least so many configs."""
-LEAST_BOUND = 0.5
-"""The bound is at least this share of what the model says, however little the newest configs gained."""
+LEAST_BELIEVED, LEAST_BOUND = 0.3, 0.025
+"""The bound is at least this share of what the model says, and at least this share of the best.
+
+Both were chosen on the tables to develop on, so that 95 of 100 bounds hold (`benchmarks/results/search_promises.md`).
+"""
 BRIEF = 0.01
 """A probe that takes at most this share of the training is made where a rule of thumb asks for it."""
 LIKELY = 0.5
@@ -85,9 +88,14 @@ class Outlook:
         if self._off > ROUGH:
             of_all = f"{len(self._seen)} of {len(self._pool.configs):,} configs"
             return self._with_causes(f"not sure: {of_all}, predictions off by {100 * self._off:.2g}%")
+        return self._with_causes(self._goal.in_words(left, *self._lost(price)))
+
+    def _lost(self, price: Price) -> tuple[float, float]:
+        """Return the expected loss and a bound on it, as far as the model's record lets it be believed."""
         lost, bound = shortfall(self._promising_rivals(price))
-        kept = min(1.0, max(LEAST_BOUND, math.sqrt(self._trust)))
-        return self._with_causes(self._goal.in_words(left, self._trust * lost, max(kept * bound, self._trust * lost)))
+        believed = bound * min(1.0, max(LEAST_BELIEVED, math.sqrt(self._trust)))
+        least = LEAST_BOUND if len(self._seen) < len(self._pool.configs) else 0.0
+        return self._trust * lost, max(believed, least, self._trust * lost)
 
     def _brief(self, price: Price) -> bool:
         """Whether a probe takes so little of the training that the search need not ask whether it pays."""
