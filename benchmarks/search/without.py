@@ -195,6 +195,5 @@ ENTRIES = (
     Entry(without="begin half-way up", outlook=FromTheBottom),
     Entry(without="second far up", outlook=NotFarUp),
     Entry(without="belief names the best", gain=ByReading),
-    Entry(without="training hours, 98 % sure instead", goal=replace(USUAL, certainty=0.98)),
     Entry(without="ceiling of the objective", goal=Goal()),
 )

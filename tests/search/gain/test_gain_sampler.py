@@ -1,5 +1,7 @@
 """The sampler `gain` in an in-memory study."""
 
+import math
+import random
 import re
 from collections.abc import Callable
 
@@ -386,3 +388,68 @@ def test_workers_hold_host_memory_and_are_no_part_of_a_start(kind: str, closed: 
         search.step()
     like_it = [config for config in search.asked if config["num_envs"] == failed["num_envs"]]
     assert (like_it == []) is closed
+
+
+SWITCHES = Space(
+    (
+        Parameter(name="batch_size", values=(4, 8, 16, 32, 64)),
+        Parameter(name="compile", values=(0, 1)),
+        Parameter(name="fused", values=(0, 1)),
+        Parameter(name="workers", values=(0, 2, 4, 8)),
+    )
+)
+
+
+def probe_speeds(speed: Callable[[Config], float | None], seed: int = 0, scatter: float = 0.005) -> Search:
+    """Search speeds to the end, or for 60 probes; None is a crash of a config that was tried twice."""
+    search, chance = Search(SWITCHES), random.Random(seed)
+    while len(search.asked) < 60 and not search.sampler.exhausted(search.study):
+        trial = search.study.ask()
+        config = suggest(trial, SWITCHES)
+        search.asked.append(config)
+        value = speed(config)
+        if value is None:
+            trial.set_user_attr(FAILURE, "crash")
+            search.study.tell(trial, state=TrialState.PRUNED)
+        else:
+            trial.set_user_attr(ERROR, scatter * value)
+            trial.set_user_attr(COST, {START_S: 30.0, RUN_S: 15.0, MEMORY_SHARE: float(config["batch_size"]) / 100.0})
+            search.study.tell(trial, value * math.exp(chance.gauss(0.0, scatter)))
+    return search
+
+
+def test_a_choice_that_always_crashes_is_tried_three_times_at_most_and_is_named() -> None:
+    search = probe_speeds(
+        lambda one: None if one["compile"] else float(one["batch_size"]) ** 0.5 + float(one["workers"])
+    )
+    assert sum(one["compile"] == 1 for one in search.asked) <= 3
+    best = search.sampler.best(search.study)
+    assert best is not None
+    assert (best["batch_size"], best["workers"], best["compile"]) == (64, 8, 0)
+    tried = sum(one["compile"] == 1 for one in search.asked)
+    assert ("compile=1" in (search.sampler.ended(search.study) or "")) is (tried == 3)
+
+
+def test_a_search_of_speeds_ends_by_itself_with_two_numbers_that_hold() -> None:
+    def speed(config: Config) -> float:
+        return 1e3 / (1.0 / float(config["batch_size"]) + 0.2 / (1.0 + float(config["workers"])) + 0.01)
+
+    search = probe_speeds(speed)
+    most = max(map(speed, SWITCHES.configs()))
+    best = search.sampler.best(search.study)
+    assert best is not None
+    words = re.search(r"(\S+)% may be left, at most (\S+)%", search.sampler.ended(search.study) or "")
+    assert words
+    expected, bound = float(words[1]) / 100.0, float(words[2]) / 100.0
+    assert 0.0 <= expected <= bound
+    assert 1.0 - speed(best) / most <= bound
+    assert len(search.asked) < 40
+
+
+def test_where_nothing_can_be_foretold_it_is_not_sure_and_goes_on() -> None:
+    def rugged(config: Config) -> float:
+        return math.exp(random.Random(str(sorted(config.items()))).gauss(0.0, 1.0))
+
+    search = probe_speeds(rugged)
+    assert len(search.asked) >= 60
+    assert "may be left" not in (search.sampler.ended(search.study) or "")
