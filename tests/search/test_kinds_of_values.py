@@ -37,7 +37,7 @@ def drawn(kind: str) -> Callable[[Space], Strategy]:
 
 
 CHOOSERS: dict[str, Callable[[Space], Strategy]] = {
-    "gain": lambda space: by_gain(space, Gain(space, goal=Goal(training_hours=1e9))),
+    "gain": lambda space: by_gain(space, Gain(space, goal=Goal(training_hours=1000.0))),
     "tpe": drawn("tpe"),
     "random": drawn("random"),
     "recording": lambda space: in_order(spread(space, 96)),

@@ -104,7 +104,7 @@ def memory_line(points: Sequence[Standing], best: Standing | None, ladder: str |
     agents = (Parameter(name=VARIANT, values=variants),) if variants else ()
     space = Space((Parameter(name=ladder, values=tuple(rungs), is_ladder=True), *agents))
     shares = [one.memory_share_pct or 0.0 for one in known]
-    line = Growth(space, [one.config for one in known], shares, error=READING_ERROR, variants=VARIANTS)
+    line = Growth(space, [one.config for one in known], shares, error=READING_ERROR, choices=VARIANTS)
     drawn_for = best if best in known else known[0]
 
     def at(*wanted: float) -> tuple[float, ...]:

@@ -82,8 +82,8 @@ def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) 
     """
     ladder = str(space.ladder)
     observed, config_of = Observed(trials, ladder=ladder), usual(space)
-    memory = _expectation(observed, space, MEMORY_SHARE, error=0.02, variants=0.1)
-    start_s = _expectation(observed, space, START_S, error=0.1, variants=0.0)
+    memory = _expectation(observed, space, MEMORY_SHARE, error=0.02, choices=0.1)
+    start_s = _expectation(observed, space, START_S, error=0.1, choices=0.0)
 
     def possible(rung: int) -> bool:
         config = config_of | {ladder: rung}
@@ -111,9 +111,9 @@ Expectation = Callable[[Config], tuple[float, float]]
 """Returns mean and standard deviation of the amount that a probe of a config will show."""
 
 
-def _expectation(observed: Observed, space: Space, name: str, *, error: float, variants: float) -> Expectation:
+def _expectation(observed: Observed, space: Space, name: str, *, error: float, choices: float) -> Expectation:
     """Fit a straight line to the measured amounts. If nothing has been measured, every expected amount is 0."""
-    growth = inherited(space, observed.known_amounts(name, space), error=error, variants=variants)
+    growth = inherited(space, observed.known_amounts(name, space), error=error, choices=choices)
     if growth is None:
         return lambda config: (0.0, 0.0)
 

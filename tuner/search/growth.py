@@ -1,36 +1,78 @@
-"""Predicts what grows in a straight line with the rung: memory, seconds of a start, seconds of a run. Pure."""
+"""Predicts an amount that a probe takes: memory, seconds of a start, seconds of a run. Pure.
 
-from collections.abc import Sequence
+An amount is the sum of a fixed part and of a part that grows with the sizes in a config:
+
+    amount = F * prod(f[choice]) + G * prod(g[choice]) * prod(size ** power)
+
+Each choice has a factor on both parts, so that half the bytes per number may halve what grows and leave the rest.
+"""
+
+import math
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from tuner.search.arrays import Floats
-from tuner.study.space import VARIANT, Config, Space
+from tuner.study.space import PATIENCE, Config, Parameter, Space, ladder_of
 
-GROWN, SPREAD = 0.5, 0.4
-"""The share of the first measured amounts that is expected to come from the rung, and its standard deviation.
-
-The rest of the amount is expected to be there on any rung.
-"""
-FACTOR = 0.5
-"""The standard deviation of the factor by which two similar cases differ.
+GROWN, SPREAD = 0.5, 0.8
+"""The share of the first measured amount that is expected to grow, and how unsure each part is, as a logarithm."""
+LADDER_POWER = 0.02
+"""How far the power of the ladder may differ from 1. Memory is linear in `num_envs` (two H200s, MimicKit)."""
+SIZE, SIZE_POWER = 0.3, 0.4
+"""The usual power of any other size, and how unsure it is."""
+FACTOR = 0.4
+"""How far two similar cases differ, as the standard deviation of a common logarithm.
 
 On an H200, the pi_plus cases of two methods differed in memory by the factor 1.5.
 """
 DIFFERENCE = 0.5
-"""How far the lines of similar cases differ beside that factor, as a share of how far the lines of any cases differ."""
+"""How far each parameter of similar cases differs beside that factor, as a share of what is usual."""
+JUST_OVER, OVER_ERROR = 1.05, 0.05
+"""A config that ran out is expected to need this many times what there is, and the error of its logarithm."""
+FEW = 2
+"""Numbers with no more values than this are choices, not sizes: a switch has no power."""
+SURE = 1e-3
+"""What is known for certain is known to this."""
+STEPS = 40
 
-
+Columns = tuple[Floats, Floats]
+"""What the fixed part and the growing part of each config depend on: a row per config."""
 Amounts = tuple[Sequence[Config], Sequence[float]]
 """Configs of one case, and the amount that was measured for each."""
 
 
-class Growth:
-    """A straight line through the measured amounts: a constant, and an amount per unit of the ladder.
+class Terms:
+    """The numbers of a config that its two parts depend on: a row per config."""
 
-    Each variant adds a little to both. The fit is Bayesian linear regression with errors that are a share of the amount
-    (Bishop, "Pattern Recognition and Machine Learning", 2006, 3.50 and 3.58). The prior is scaled by the measured
-    amounts, or comes from a similar case.
+    def __init__(self, space: Space, ignored: Collection[str] = ()) -> None:
+        """`ignored`: parameters that do not change the amount."""
+        self.ladder = ladder_of(space)
+        known = [one for one in space.parameters if one.name not in ignored and one.name != PATIENCE]
+        self.sizes = [one.name for one in known if _is_size(one)]
+        self.choices = [(one.name, value) for one in known if not _is_size(one) for value in one.values[1:]]
+        self._middle = {one.name: _logarithm(one.values[len(one.values) // 2]) for one in known if _is_size(one)}
+
+    def columns(self, configs: Sequence[Config]) -> Columns:
+        """Return the columns of the fixed part: 1, and whether the config has each choice.
+
+        The growing part has also the logarithm of each size.
+        """
+        chosen = [[float(config.get(name) == value) for name, value in self.choices] for config in configs]
+        fixed = np.column_stack([np.ones(len(configs)), np.array(chosen).reshape(len(configs), len(self.choices))])
+        sizes = [
+            [_logarithm(config[name]) - self._middle[name] if name in config else 0.0 for name in self.sizes]
+            for config in configs
+        ]
+        return fixed, np.column_stack([fixed, np.array(sizes).reshape(len(configs), len(self.sizes))])
+
+
+class Growth:
+    """The most probable parts of an amount, and how sure they are, after some measurements.
+
+    The logarithm of each part is a linear model with a normal prior. The fit is the Laplace approximation (Bishop,
+    "Pattern Recognition and Machine Learning", 2006, 4.4): Gauss and Newton's steps to the most probable parameters,
+    then the curvature there. The errors are widened where the measurements are further off than they should be.
     """
 
     def __init__(
@@ -40,66 +82,140 @@ class Growth:
         amounts: Sequence[float],
         *,
         error: float,
-        variants: float,
+        choices: float,
         grown: float = GROWN,
+        ignored: Collection[str] = (),
+        over: Sequence[Config] = (),
         prior: "Growth | None" = None,
     ) -> None:
-        """`error`: the standard error of a measured amount. `variants`: how far the amounts of two variants differ.
+        """`error`: the standard error of a measured amount; `choices`: how far a choice usually changes a part.
 
-        Both are shares of the amount. `grown`: see `GROWN`. `prior`: the growth in a similar case. Without `prior`,
-        there must be at least one measured amount.
+        Both are logarithms, so about shares. `grown`: see `GROWN`. `over`: configs that need more than 1.0, such as
+        more than all memory. `prior`: the growth in a similar case; without it there must be a measured amount or a
+        config that is over.
         """
-        self._others, self._ladder = space.values(VARIANT)[1:], space.ladder
+        self._terms = Terms(space, ignored)
+        known, more = self._terms.columns(configs), self._terms.columns(over)
+        self._split = known[0].shape[1]
+        wanted = np.log(np.asarray(amounts, dtype=float))
+        self._usual, doubt = self._before(prior, wanted, known[1], choices, grown)
+        self._given = np.linalg.inv(doubt)
         self._error = error
-        rows, wanted = self._rows(configs), np.asarray(amounts, dtype=float)
-        self._scale = prior._scale if prior else self._scale_of(rows)
-        self._unit = prior._unit if prior else float(wanted.mean())
-        spread = self._unit * np.array([SPREAD, SPREAD, *[max(variants, 1e-6)] * 2 * len(self._others)])
-        usual, doubt = prior._as_prior(spread) if prior else (self._unit * self._split(grown), np.diag(spread**2))
-        certain = np.linalg.inv(doubt)
-        weighed = rows / self._scale / (error * wanted)[:, None]
-        self._spread = np.linalg.inv(weighed.T @ weighed + certain)
-        self._most_probable = self._spread @ (weighed.T @ np.full(len(wanted), 1.0 / error) + certain @ usual)
+        self._fitted = self._fit(known, wanted, more)
+        means, slopes = self._logarithms(self._fitted, known)
+        misfit = float(np.square((means - wanted) / error).sum()) / max(len(wanted), 1)
+        self._error = error * max(1.0, math.sqrt(misfit))
+        self._doubt = np.linalg.inv(slopes.T @ slopes / self._error**2 + self._given)
+
+    def logarithms(self, configs: Sequence[Config]) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation of the logarithm of the amount that a probe of each config will show."""
+        means, slopes = self._logarithms(self._fitted, self._terms.columns(configs))
+        return means, np.sqrt(np.einsum("ij,jk,ik->i", slopes, self._doubt, slopes) + self._error**2)
 
     def expect(self, configs: Sequence[Config]) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the amount that a probe of each config will show."""
-        rows = self._rows(configs) / self._scale
-        mean = rows @ self._most_probable
-        return mean, np.sqrt(np.einsum("ij,jk,ik->i", rows, self._spread, rows) + (self._error * mean) ** 2)
+        means, deviations = self.logarithms(configs)
+        return np.exp(means), np.exp(means) * deviations
 
-    def _as_prior(self, spread: Floats) -> tuple[Floats, Floats]:
-        """Return mean and covariance that this line gives for the line of a similar case.
+    def _before(
+        self, prior: "Growth | None", wanted: Floats, growing: Floats, choices: float, grown: float
+    ) -> tuple[Floats, Floats]:
+        """Return what is expected of the parameters before the fit: mean and covariance."""
+        count, sizes = self._split - 1, self._terms.sizes
+        powers = [1.0 if name == self._terms.ladder else SIZE for name in sizes]
+        unsure = [LADDER_POWER if name == self._terms.ladder else SIZE_POWER for name in sizes]
+        spread = np.maximum([SPREAD, *[choices] * count, SPREAD, *[choices] * count, *unsure], SURE)
+        both = np.array([1.0, *[0.0] * count, 1.0, *[0.0] * count, *[0.0] * len(sizes)])
+        if prior is not None:
+            doubt = prior._doubt + FACTOR**2 * np.outer(both, both) + np.diag((DIFFERENCE * spread) ** 2)
+            return prior._fitted, doubt
+        level = float(wanted.mean()) if len(wanted) else math.log(0.5)
+        at = growing[:, self._split :] @ np.array(powers) if len(sizes) and len(wanted) else np.zeros(1)
+        usual = np.array([level, *[0.0] * count, level - float(at.mean()), *[0.0] * count, *powers])
+        usual[0] += math.log(1.0 - grown)
+        usual[self._split] += math.log(grown)
+        return usual, np.diag(spread**2)
 
-        `spread`: the standard deviations of a line of which nothing is known.
-        """
-        line = self._most_probable
-        return line, self._spread + FACTOR**2 * np.outer(line, line) + np.diag((DIFFERENCE * spread) ** 2)
+    def _fit(self, known: Columns, wanted: Floats, over: Columns) -> Floats:
+        """Climb to the most probable parameters (Levenberg and Marquardt)."""
+        at, damping = self._usual.copy(), 1e-3
+        cost, pull, curvature = self._pull(at, known, wanted, over)
+        for _ in range(STEPS):
+            move = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), pull)
+            tried = self._pull(at + move, known, wanted, over)
+            if tried[0] < cost:
+                done = cost - tried[0] < 1e-6 * (1.0 + cost)
+                at, (cost, pull, curvature), damping = at + move, tried, damping / 10.0
+                if done:
+                    break
+            else:
+                damping *= 10.0
+                if damping > 1e8:
+                    break
+        return at
 
-    def _split(self, grown: float) -> Floats:
-        return np.array([1.0 - grown, grown, *[0.0, 0.0] * len(self._others)])
+    def _pull(self, at: Floats, known: Columns, wanted: Floats, over: Columns) -> tuple[float, Floats, Floats]:
+        """Return half the squared misfit at some parameters, the way down, and the curvature."""
+        means, slopes = self._logarithms(at, known)
+        behind, away = (wanted - means) / self._error, at - self._usual
+        cost = float(behind @ behind + away @ self._given @ away) / 2.0
+        pull = slopes.T @ behind / self._error - self._given @ away
+        curvature = slopes.T @ slopes / self._error**2 + self._given
+        if len(over[0]):
+            means, slopes = self._logarithms(at, over)
+            behind = np.maximum(0.0, math.log(JUST_OVER) - means) / OVER_ERROR
+            slopes = slopes * (behind > 0.0)[:, None]
+            cost += float(behind @ behind) / 2.0
+            pull = pull + slopes.T @ behind / OVER_ERROR
+            curvature = curvature + slopes.T @ slopes / OVER_ERROR**2
+        return cost, pull, curvature
 
-    def _scale_of(self, rows: Floats) -> Floats:
-        scale = np.maximum(np.abs(rows).mean(axis=0), 1e-9)
-        scale[2:] = np.tile(scale[:2], len(self._others))
-        return scale
-
-    def _rows(self, configs: Sequence[Config]) -> Floats:
-        rungs = [0.0 if self._ladder is None else float(config.get(self._ladder, 0.0)) for config in configs]
-        line = np.array([np.ones(len(configs)), rungs])
-        variants = [config.get(VARIANT) for config in configs]
-        parts = [line * np.array([variant == other for variant in variants]) for other in self._others]
-        return np.concatenate([line, *parts]).T
+    def _logarithms(self, at: Floats, configs: Columns) -> tuple[Floats, Floats]:
+        """Return the logarithm of each amount, and its derivatives by the parameters: config by parameter."""
+        fixed, growing = configs
+        low, high = fixed @ at[: self._split], growing @ at[self._split :]
+        both = np.logaddexp(low, high)
+        share = np.exp(high - both)[:, None]
+        return both, np.column_stack([(1.0 - share) * fixed, share * growing])
 
 
 def inherited(
-    space: Space, known: Sequence[Amounts], *, error: float, variants: float, grown: float = GROWN
+    space: Space,
+    known: Sequence[Amounts],
+    *,
+    error: float,
+    choices: float,
+    grown: float = GROWN,
+    ignored: Collection[str] = (),
+    over: Sequence[Config] = (),
 ) -> Growth | None:
     """Return the growth in the last of several similar cases. Each case has the growth of the case before as its prior.
 
-    None where no case has a measured amount. `error`, `variants` and `grown`: see `Growth`.
+    None where no case has a measured amount. `over` are configs of the last case; the rest: see `Growth`.
     """
     growth = None
-    for configs, amounts in known:
-        if configs or growth:
-            growth = Growth(space, configs, amounts, error=error, variants=variants, grown=grown, prior=growth)
+    for place, (configs, amounts) in enumerate(known):
+        mine = over if place == len(known) - 1 else ()
+        if configs or mine or growth:
+            growth = Growth(
+                space,
+                configs,
+                amounts,
+                error=error,
+                choices=choices,
+                grown=grown,
+                ignored=ignored,
+                over=mine,
+                prior=growth,
+            )
     return growth
+
+
+def _is_size(parameter: Parameter) -> bool:
+    numbers = [value for value in parameter.values if isinstance(value, int | float) and not isinstance(value, bool)]
+    is_positive = len(numbers) == len(parameter.values) and all(number > 0 for number in numbers)
+    return is_positive and (parameter.is_ladder or len(numbers) > FEW)
+
+
+def _logarithm(value: object) -> float:
+    return math.log(float(value)) if isinstance(value, int | float) and value > 0 else 0.0

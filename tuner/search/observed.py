@@ -10,8 +10,9 @@ from tuner.probe.kinds import FailureKind
 from tuner.search.frontier import DEVICE_MEMORY, MEMORYLESS, Frontier, Need, OutOfMemory
 from tuner.search.growth import Amounts
 from tuner.search.siblings import Cost, Sibling, amounts
-from tuner.search.standing import eligible
+from tuner.search.standing import eligible, is_failure
 from tuner.search.trials import all_kept, kept
+from tuner.search.verdict import SAYS_NOTHING
 from tuner.study.launch import launch_digest, launched
 from tuner.study.space import LADDER, Config, Space
 
@@ -73,6 +74,10 @@ class Observed:
         """Whether a session made the newest measurement."""
         self.closed: set[str] = set()
         """Digests of the configs that run now, or that failed and have not been measured since."""
+        self.ran_out: list[Config] = []
+        """The configs that ran out of device memory."""
+        self.failed: list[Config] = []
+        """The configs that failed for another reason than device memory or time."""
         self._costs: list[Cost] = []
         self._failures: list[OutOfMemory] = []
         all_trials = list(trials)
@@ -113,8 +118,16 @@ class Observed:
     def _note_failure(self, trial: FrozenTrial, config: Config) -> None:
         facts = kept(trial)
         need = _RUN if facts.failure == FailureKind.TOO_SLOW and facts.ran else _NEEDS.get(facts.failure)
+        if facts.failure == FailureKind.GPU_OOM:
+            self.ran_out.append(config)
+        elif (need is None or facts.failure == FailureKind.HOST_OOM) and _says_something(facts.failure):
+            self.failed.append(config)
         if need is not None:
             self._failures.append(OutOfMemory(config, facts.missing_gib or 1.0, need))
+
+
+def _says_something(kind: str | None) -> bool:
+    return is_failure(kind) and kind not in SAYS_NOTHING
 
 
 def _number(trial: FrozenTrial) -> float | None:

@@ -14,6 +14,8 @@ Config = dict[str, Value]
 
 LADDER = "num_envs"
 """The parameter that has the role of the ladder where a study gives the role to none: environments per device."""
+BATCH_SIZE, FEW = "batch_size", 3
+"""The usual name of a batch size; with so many values it is a choice rather than a size."""
 VARIANT = "agent_variant"
 """The name of the parameter that selects how the agent file is changed."""
 DEFAULT = "default"
@@ -276,3 +278,10 @@ class Space:
         """Return the config of a rung and a variant with the first value of every other parameter."""
         chosen = {name: value for name, value in ((self.ladder, rung), (VARIANT, variant)) if value is not None}
         return self.draw(lambda parameter: chosen.get(parameter.name, parameter.values[0]))
+
+
+def ladder_of(space: Space) -> str | None:
+    """Return the parameter that memory grows with: the ladder, otherwise a batch size of which there are many."""
+    if space.ladder is not None:
+        return space.ladder
+    return next((one.name for one in space.parameters if one.name == BATCH_SIZE and len(one.values) > FEW), None)

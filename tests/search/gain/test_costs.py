@@ -56,4 +56,4 @@ def test_an_open_session_saves_its_start_and_who_leaves_it_pays_for_the_way_back
     expected = costs(probed(256, **{START_S: 40.0, RUN_S: 20.0}))
     saved = expected.seconds(free) - expected.seconds(lambda config: 0.0 if config["num_envs"] == 256 else 1.0)
     assert saved[1] > 30.0
-    assert np.allclose(saved[[0, 2]], -saved[1])
+    assert np.allclose(saved[[0, 2]], -saved[1], atol=0.01)

@@ -1,5 +1,7 @@
 """The sampler `gain` in an in-memory study."""
 
+import math
+import random
 import re
 from collections.abc import Callable
 
@@ -96,11 +98,10 @@ def test_the_best_is_found_with_part_of_the_probes_and_then_it_ends() -> None:
 
 
 def test_a_longer_training_is_searched_for_longer_and_goes_on_where_a_shorter_one_ended() -> None:
-    space = Space(SPACE.parameters[:2])
-    search = Search(space, training_hours=1.0)
+    search = Search(training_hours=1.0)
     asked = len(search.run())
     ended = search.sampler.ended(search.study)
-    assert re.fullmatch(r"\S+% may be left: .* of a 1-hour training; to find it takes .*", ended or "")
+    assert re.fullmatch(r"\S+% may be left, at most \S+%: .* of a 1-hour training; to find it takes .*", ended or "")
 
     search.training_hours = 100.0
     search.resume()
@@ -218,7 +219,7 @@ def test_configs_that_may_not_run_do_not_prevent_certainty_about_the_others() ->
 
 
 def test_what_hardly_fits_is_not_tried_however_much_it_promises() -> None:
-    rungs = Parameter(name="num_envs", values=(1024, 2048, 4096, 5800, 8192))
+    rungs = Parameter(name="num_envs", values=(1024, 2048, 4096, 6500, 8192))
     space = Space((rungs, *SPACE.parameters[1:]))
     search = Search(space, fits=5000, value=lambda config: 1e-4 * float(config["num_envs"]) ** 2)
     search.run()
@@ -255,7 +256,7 @@ def test_among_equal_configs_one_cold_measurement_is_enough(variant: str, left: 
 def test_an_offset_of_another_host_does_not_decide_about_the_best() -> None:
     """The first host measures all values 8 points too high. The best config is measured first on the second host."""
     search, rung = Search(), 1024
-    told = ((20, 90.0, "a"), (30, 88.0, "a"), (20, 82.0, "b"), (40, 85.0, "b"))
+    told = ((20, 90.0, "a"), (30, 88.0, "a"), (20, 82.0, "b"), (30, 80.0, "b"), (40, 85.0, "b"))
     kinds = {one.name: distribution(one) for one in SPACE.parameters}
     for epochs, value, devices in told:
         params: Config = {"num_envs": rung, "agent_variant": "hiutil", "update_epochs": epochs}
@@ -358,14 +359,15 @@ def test_what_is_known_well_is_not_read_again_because_others_are_known_badly() -
         params: Config = {"num_envs": rung}
         search.study.add_trial(create_trial(params=params, distributions=kinds, value=value, user_attrs={ERROR: error}))
     params = {"num_envs": 1024}
-    search.study.add_trial(create_trial(params=params, distributions=kinds, value=90.0, user_attrs={ERROR: 0.3}))
+    for _ in range(2):
+        search.study.add_trial(create_trial(params=params, distributions=kinds, value=90.0, user_attrs={ERROR: 0.3}))
     assert search.sampler.ended(search.study)
 
 
 @pytest.mark.parametrize(("times", "known_worse"), [(5, 128), (8, 64)])
 def test_where_one_reading_gains_nothing_the_rival_that_is_known_worse_is_read(times: int, known_worse: int) -> None:
     rungs = Space((Parameter(name="num_envs", values=(64, 128)),))
-    search = Search(rungs, value=lambda config: 60.0, training_hours=1e4)
+    search = Search(rungs, value=lambda config: 60.0, training_hours=1e6)
     kinds = {one.name: distribution(one) for one in rungs.parameters}
     for rung, value in 6 * [(64, 60.0)] + times * [(128, 59.0)]:
         params: Config = {"num_envs": rung}
@@ -386,3 +388,68 @@ def test_workers_hold_host_memory_and_are_no_part_of_a_start(kind: str, closed: 
         search.step()
     like_it = [config for config in search.asked if config["num_envs"] == failed["num_envs"]]
     assert (like_it == []) is closed
+
+
+SWITCHES = Space(
+    (
+        Parameter(name="batch_size", values=(4, 8, 16, 32, 64)),
+        Parameter(name="compile", values=(0, 1)),
+        Parameter(name="fused", values=(0, 1)),
+        Parameter(name="workers", values=(0, 2, 4, 8)),
+    )
+)
+
+
+def probe_speeds(speed: Callable[[Config], float | None], seed: int = 0, scatter: float = 0.005) -> Search:
+    """Search speeds to the end, or for 60 probes; None is a crash of a config that was tried twice."""
+    search, chance = Search(SWITCHES), random.Random(seed)
+    while len(search.asked) < 60 and not search.sampler.exhausted(search.study):
+        trial = search.study.ask()
+        config = suggest(trial, SWITCHES)
+        search.asked.append(config)
+        value = speed(config)
+        if value is None:
+            trial.set_user_attr(FAILURE, "crash")
+            search.study.tell(trial, state=TrialState.PRUNED)
+        else:
+            trial.set_user_attr(ERROR, scatter * value)
+            trial.set_user_attr(COST, {START_S: 30.0, RUN_S: 15.0, MEMORY_SHARE: float(config["batch_size"]) / 100.0})
+            search.study.tell(trial, value * math.exp(chance.gauss(0.0, scatter)))
+    return search
+
+
+def test_a_choice_that_always_crashes_is_tried_three_times_at_most_and_is_named() -> None:
+    search = probe_speeds(
+        lambda one: None if one["compile"] else float(one["batch_size"]) ** 0.5 + float(one["workers"])
+    )
+    assert sum(one["compile"] == 1 for one in search.asked) <= 3
+    best = search.sampler.best(search.study)
+    assert best is not None
+    assert (best["batch_size"], best["workers"], best["compile"]) == (64, 8, 0)
+    tried = sum(one["compile"] == 1 for one in search.asked)
+    assert ("compile=1" in (search.sampler.ended(search.study) or "")) is (tried == 3)
+
+
+def test_a_search_of_speeds_ends_by_itself_with_two_numbers_that_hold() -> None:
+    def speed(config: Config) -> float:
+        return 1e3 / (1.0 / float(config["batch_size"]) + 0.2 / (1.0 + float(config["workers"])) + 0.01)
+
+    search = probe_speeds(speed)
+    most = max(map(speed, SWITCHES.configs()))
+    best = search.sampler.best(search.study)
+    assert best is not None
+    words = re.search(r"(\S+)% may be left, at most (\S+)%", search.sampler.ended(search.study) or "")
+    assert words
+    expected, bound = float(words[1]) / 100.0, float(words[2]) / 100.0
+    assert 0.0 <= expected <= bound
+    assert 1.0 - speed(best) / most <= bound
+    assert len(search.asked) < 40
+
+
+def test_where_nothing_can_be_foretold_it_is_not_sure_and_goes_on() -> None:
+    def rugged(config: Config) -> float:
+        return math.exp(random.Random(str(sorted(config.items()))).gauss(0.0, 1.0))
+
+    search = probe_speeds(rugged)
+    assert len(search.asked) >= 60
+    assert "may be left" not in (search.sampler.ended(search.study) or "")

@@ -34,6 +34,7 @@ def learnt() -> tuple[Surrogate, Readings]:
         errors=np.full(count, error),
         shared=np.zeros((count, count)),
         error=error,
+        whole=float(TRUTH.mean()),
     )
     return Surrogate(LEVELS, readings), readings
 

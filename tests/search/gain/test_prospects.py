@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tuner.search.gain.prospects import Rivals, Series, expected_gain, series
+from tuner.search.gain.prospects import LEAST, Rivals, Series, expected_gain, series, shortfall, trust
 
 
 def rivals(
@@ -21,6 +21,7 @@ def rivals(
         errors=np.full(len(mean), error),
         freedom=4.0,
         ceiling=ceiling,
+        whole=100.0,
     )
 
 
@@ -65,3 +66,24 @@ def test_series_begin_with_the_most_promising_and_the_longest_has_all(count: int
     known = series(order)
     assert all((one.members == order[: len(one.members)]).all() for one in known)
     assert max((len(one.members) for one in known), default=0) == min(count, 64)
+
+
+@given(
+    mean=some.lists(some.floats(80.0, 90.0), min_size=2, max_size=6),
+    deviation=some.floats(0.1, 5.0),
+    runs=some.floats(0.0, 1.0),
+)
+def test_the_expected_loss_and_the_bound_are_finite_and_ordered(
+    mean: list[float], deviation: float, runs: float
+) -> None:
+    lost, bound = shortfall(rivals(mean, [0.1] + [deviation] * (len(mean) - 1), runs=runs))
+    assert 0.0 <= lost < np.inf
+    assert 0.0 <= bound < np.inf
+
+
+def test_gains_that_were_expected_and_never_came_are_believed_no_more() -> None:
+    expected = np.full(8, 0.02)
+    assert trust(expected, expected, LEAST) == pytest.approx(1.0)
+    assert trust(expected, np.zeros(8), LEAST) < 0.05
+    assert trust(np.zeros(0), np.zeros(0), LEAST) == pytest.approx(1.0)
+    assert trust(np.concatenate([expected, expected]), np.append(np.zeros(8), expected), LEAST) == pytest.approx(1.0)

@@ -22,6 +22,7 @@ def after(read: dict[tuple[int, str], float], error: float = 0.5) -> Surrogate:
         errors=np.full(len(read), error),
         shared=np.zeros((len(read), len(read))),
         error=error,
+        whole=float(np.mean([*read.values()])),
     )
     return Surrogate(LEVELS, readings)
 
@@ -78,15 +79,6 @@ def test_if_measurements_jump_by_more_than_their_errors_an_unmeasured_config_may
     assert 0.5 < doubtful[place(*unread)] < 2.5
 
 
-def test_configs_together_are_believed_as_each_is_alone() -> None:
-    surrogate = after({(64, "hiutil"): 30.0, (1024, "default"): 60.0})
-    mean, deviation = surrogate.believe(ALL)
-    together, covariance = surrogate.together(ALL)
-    assert together == pytest.approx(mean)
-    assert np.sqrt(covariance.diagonal()) == pytest.approx(deviation, rel=1e-3)
-    assert np.linalg.eigvalsh(covariance).min() > 0
-
-
 def test_a_rung_between_two_measured_rungs_may_lie_far_off_the_line() -> None:
     variants = ("hiutil", "default")
     ends = {(rung, variant): value for rung, value in ((64, 40.0), (4096, 80.0)) for variant in variants}
@@ -100,3 +92,30 @@ def test_a_rung_between_two_similar_rungs_may_differ_by_some_points() -> None:
     alike = {(rung, "hiutil"): 40.0 for rung in (64, 256, 512, 4096)}
     _, deviation = after(alike).believe(ALL)
     assert (deviation[[place(rung, "hiutil") for rung in (128, 1024, 2048)]] > 1.2).all()
+
+
+def test_a_speed_that_was_read_far_too_high_once_misleads_less_than_its_error_says() -> None:
+    configs: list[Config] = [{"num_envs": rung, "agent_variant": "hiutil"} for rung in RUNGS for _ in range(2)]
+    values = np.log(np.repeat([100.0 * (1.0 + 0.1 * step) for step in range(len(RUNGS))], 2))
+    wrong = values.copy()
+    wrong[2] += 0.5
+
+    def believed(read: np.ndarray) -> float:
+        readings = Readings(
+            codes=LEVELS.codes(configs),
+            values=read,
+            errors=np.full(len(read), 0.01),
+            shared=np.zeros((len(read), len(read))),
+            error=0.01,
+            whole=1.0,
+            logarithmic=True,
+        )
+        return float(Surrogate(LEVELS, readings).believe(ALL)[0][place(128, "hiutil")])
+
+    assert abs(believed(wrong) - believed(values)) < 0.5 / 4.0
+
+
+def test_a_measurement_above_what_the_others_foretell_is_a_surprise() -> None:
+    smooth = {(rung, "hiutil"): 40.0 + 3.0 * step for step, rung in enumerate(RUNGS)}
+    surprises = after({**smooth, (512, "hiutil"): 65.0}).surprises
+    assert surprises.argmax() == RUNGS.index(512)

@@ -1,4 +1,4 @@
-"""The expected gain of one more measurement, and the probabilities behind it."""
+"""The expected gain of one more measurement."""
 
 import numpy as np
 from hypothesis import given

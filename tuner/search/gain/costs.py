@@ -1,17 +1,23 @@
 """Predicts the memory and the seconds that a probe of each config takes, and whether the config will run."""
 
+import math
+from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.arrays import Floats
 from tuner.search.choosing import Price
+from tuner.search.frontier import MEMORYLESS
+from tuner.search.gain.failing import Cause, Failing, causes
 from tuner.search.gain.levels import Codes
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.worth import below
-from tuner.search.growth import GROWN, inherited
+from tuner.search.growth import GROWN, Growth, inherited
 from tuner.search.observed import Observed
+from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec
 
 USUAL_START_S, USUAL_RUN_S = 60.0, 20.0
@@ -22,8 +28,8 @@ GROWN_S = 0.25
 Half-way up the ladder, most seconds do not depend on the number of environments. On two H200s a quarter of the 17 s at
 1,024 environments does.
 """
-LEAST = 0.1
-"""An expected amount is at least this share of the smallest measured one, because a straight line may fall below 0."""
+MEMORY_CHOICES, START_CHOICES, RUN_CHOICES = 0.25, 0.3, 0.5
+"""How far a choice usually changes memory, a start and a run, as a logarithm."""
 
 Expected = tuple[Floats, Floats]
 """The mean and the standard deviation of an amount for each config."""
@@ -40,20 +46,46 @@ class Costs:
     @cached_property
     def runs(self) -> Floats:
         """The probability that each config fits into memory, headroom included, and starts in time."""
-        fits = below(1.0 - self._limits.headroom_pct / 100.0, *self.memory) if self.memory else 1.0
-        return fits * (1.0 - self.slow)
+        runs = self.fits * (1.0 - self.slow) * self._failing.runs(self._pool.codes)
+        for one in self.causes:
+            runs *= [config.get(one.name) != one.value for config in self._pool.configs]
+        return runs
 
     @cached_property
-    def memory(self) -> Expected | None:
-        """The share of a device's memory in use; None until one has been measured."""
-        return self._expected(MEMORY_SHARE, error=0.03, variants=0.1, grown=GROWN)
+    def causes(self) -> Sequence[Cause]:
+        """The choices that never ran, and failed for another reason than memory or time: see `failing.causes`."""
+        return causes([one.config for one in self._observed.measured.values()], self._observed.failed)
+
+    @cached_property
+    def fits(self) -> Floats:
+        """The probability that each config fits into memory, headroom included; 1 until a share has been measured."""
+        memory = self._growth(
+            MEMORY_SHARE,
+            error=0.03,
+            choices=MEMORY_CHOICES,
+            grown=GROWN,
+            ignored=MEMORYLESS,
+            over=self._observed.ran_out,
+        )
+        if memory is None:
+            return np.ones(len(self._pool.configs))
+        means, deviations = memory.logarithms(self._pool.configs)
+        return below(math.log(1.0 - self._limits.headroom_pct / 100.0), means, deviations)
 
     @cached_property
     def slow(self) -> Floats:
         """The probability that a start takes too long."""
-        if self._start_s is None:
+        start_s = self._growth(START_S, error=0.1, choices=START_CHOICES, grown=GROWN_S)
+        if start_s is None:
             return np.zeros(len(self._pool.configs))
-        return 1.0 - below(self._limits.longest_start_s, *self._start_s)
+        means, deviations = start_s.logarithms(self._pool.configs)
+        return 1.0 - below(math.log(self._limits.longest_start_s), means, deviations)
+
+    @cached_property
+    def _failing(self) -> Failing:
+        levels = self._pool.levels
+        ran = levels.codes(one.config for one in self._observed.measured.values())
+        return Failing(levels, ran, levels.codes(self._observed.failed))
 
     def seconds(self, price: Price) -> Floats:
         """Return the expected seconds of a probe of each config now.
@@ -82,17 +114,17 @@ class Costs:
 
     @cached_property
     def _start_s(self) -> Expected | None:
-        return self._expected(START_S, error=0.1, variants=0.0, grown=GROWN_S)
+        return self._expected(START_S, error=0.1, choices=START_CHOICES)
 
     @cached_property
     def _run_s(self) -> Expected | None:
-        return self._expected(RUN_S, error=0.2, variants=0.5, grown=GROWN_S)
+        return self._expected(RUN_S, error=0.2, choices=RUN_CHOICES)
 
-    def _expected(self, name: str, *, error: float, variants: float, grown: float) -> Expected | None:
-        """Predict an amount for each config from the measured amounts: see `Growth`."""
+    def _expected(self, name: str, *, error: float, choices: float) -> Expected | None:
+        """Predict some seconds for each config from the measured seconds: see `Growth`."""
+        growth = self._growth(name, error=error, choices=choices, grown=GROWN_S)
+        return growth and growth.expect(self._pool.configs)
+
+    def _growth(self, name: str, *, over: Sequence[Config] = (), **settings: Any) -> Growth | None:
         known = self._observed.known_amounts(name, self._pool.space)
-        growth = inherited(self._pool.space, known, error=error, variants=variants, grown=grown)
-        if growth is None:
-            return None
-        mean, deviation = growth.expect(self._pool.configs)
-        return np.maximum(mean, LEAST * min(amount for _, amounts in known for amount in amounts)), deviation
+        return inherited(self._pool.space, known, over=over, **settings)

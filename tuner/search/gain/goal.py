@@ -24,12 +24,10 @@ class Goal:
         """The seconds of the training."""
         return self.training_hours * HOUR_S
 
-    def in_words(self, left: Prospect) -> str:
-        """Say what the search leaves unfound, and why it does."""
-        if left.share < 0.00005:
-            return "more probes would gain almost nothing"
+    def in_words(self, left: Prospect, lost: float, bound: float) -> str:
+        """Say what the search leaves unfound, and why it does. `lost` and `bound`: see `prospects.shortfall`."""
         gained, taken = duration(left.gained_s), duration(left.takes_s)
         return (
-            f"{100 * left.share:.2g}% may be left: {gained} of a {self.training_hours:g}-hour training; "
-            f"to find it takes {taken}"
+            f"{100 * lost:.2g}% may be left, at most {100 * bound:.2g}%: "
+            f"{gained} of a {self.training_hours:g}-hour training; to find it takes {taken}"
         )

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.search.arrays import Floats
-from tuner.study.space import Config, Parameter, Space
+from tuner.study.space import Config, Parameter, Space, ladder_of
 
 Codes = NDArray[np.intp]
 
@@ -25,8 +25,9 @@ class Levels:
     def __init__(self, space: Space) -> None:
         self._names = space.names
         self._codes = [{value: code for code, value in enumerate((*one.values, None))} for one in space.parameters]
-        self._lines = [_line(parameter) for parameter in space.parameters]
-        self.ladder = None if space.ladder is None else self._names.index(space.ladder)
+        self._lines = [_line(parameter, ladder_of(space)) for parameter in space.parameters]
+        ladder = ladder_of(space)
+        self.ladder = None if ladder is None else self._names.index(ladder)
         """The place of the ladder among the parameters; None where there is no ladder."""
 
     def codes(self, configs: Iterable[Config]) -> Codes:
@@ -50,7 +51,7 @@ class Levels:
         return [_squares(line, np.arange(len(codes)), column, len(codes) - 1) for codes, line, column in each]
 
 
-def _line(parameter: Parameter) -> Floats | None:
+def _line(parameter: Parameter, ladder: str | None) -> Floats | None:
     """Return the place of each number of a parameter, from 0 to 1; None for words.
 
     The last place is for configs that do not use the parameter.
@@ -59,7 +60,7 @@ def _line(parameter: Parameter) -> Floats | None:
     if any(isinstance(value, str) for value in values):
         return None
     numbers = np.array(values, dtype=float)
-    line = np.log(numbers) if parameter.is_ladder else np.argsort(np.argsort(numbers)).astype(float)
+    line = np.log(numbers) if parameter.name == ladder else np.argsort(np.argsort(numbers)).astype(float)
     span = max(float(np.ptp(line)), 1e-9)
     return np.append((line - line.min()) / span, _MIDDLE)
 

@@ -12,6 +12,10 @@ SHARPER = 2.0
 """The effect of a single parameter has a length scale that is shorter than the common effect's by this factor."""
 
 
+Kept = dict[tuple[int, float, Callable[[Floats], Floats]], Floats]
+"""Parameter, length scale and kind of covariance → the covariance: row by column."""
+
+
 @dataclass(frozen=True, slots=True)
 class Near:
     """Squared distances in squared length scales, by the values of each parameter.
@@ -20,9 +24,13 @@ class Near:
     """
 
     squares: Sequence[Floats]
-    """For each parameter: value by column."""
+    """For each parameter: value by column, before the length scales."""
+    lengths: Sequence[float]
+    """The length scale of each parameter."""
     codes: Codes
     """The values of the rows: row by parameter."""
+    kept: Kept | None = None
+    """Where given: the covariances that have been computed."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -31,15 +39,22 @@ class Near:
 
     def of(self, parameter: int, covariance: Callable[[Floats], Floats]) -> Floats:
         """Return the covariance of one parameter: row by column."""
-        return covariance(self.squares[parameter])[self.codes[:, parameter]]
+        key = parameter, self.lengths[parameter], covariance
+        if self.kept is not None and key in self.kept:
+            return self.kept[key]
+        squares = self.squares[parameter] / self.lengths[parameter] ** 2
+        found = covariance(squares)[self.codes[:, parameter]]
+        if self.kept is not None:
+            self.kept[key] = found
+        return found
 
 
-def singly(near: Near) -> Floats:
-    """Return the covariance of the effects of single parameters; 1 for equal configs."""
+def singly(near: Near, sizes: Floats) -> Floats:
+    """Return the covariance of the effects of single parameters, whose variances are `sizes`."""
     total = np.zeros(near.shape)
-    for parameter in range(len(near.squares)):
-        total += near.of(parameter, lambda squares: _matern(SHARPER**2 * squares))
-    return total / len(near.squares)
+    for parameter, size in enumerate(sizes):
+        total += size * near.of(parameter, _sharper)
+    return total
 
 
 def jointly(near: Near) -> Floats:
@@ -56,6 +71,10 @@ def equal(rows: Codes, columns: Codes) -> Floats:
     for row, column in zip(rows.T, columns.T, strict=True):
         same &= row[:, None] == column
     return same.astype(np.float64)
+
+
+def _sharper(squares: Floats) -> Floats:
+    return _matern(SHARPER**2 * squares)
 
 
 def _matern(squares: Floats) -> Floats:

@@ -1,5 +1,6 @@
 """Predicts which config may still gain how much, and at what price."""
 
+import math
 from functools import cached_property
 
 import numpy as np
@@ -12,10 +13,10 @@ from tuner.search.gain.goal import Goal
 from tuner.search.gain.levels import Codes
 from tuner.search.gain.mixture import Mixture
 from tuner.search.gain.pool import Pool
-from tuner.search.gain.prospects import Prospect, Rivals, most_rewarding
-from tuner.search.gain.readings import Readings, mean_readings, single_errors
+from tuner.search.gain.prospects import LEAST, Prospect, Rivals, most_rewarding, shortfall, trust
+from tuner.search.gain.readings import Readings, apart, in_logarithms, logarithmic, mean_readings, single_errors
 from tuner.search.gain.surrogate import Surrogate
-from tuner.search.gain.worth import below, knowledge_gradient, probes_left
+from tuner.search.gain.worth import below, expected_improvement, knowledge_gradient, probes_left
 from tuner.search.observed import Observed
 from tuner.study.space import Config, config_digest
 from tuner.study.spec import ProbeSpec
@@ -24,12 +25,25 @@ WITHIN = 0.01
 """Configs whose values differ by no more than this share are equally good."""
 TRIFLE = 1e-5
 """A gain below this share of the best counts as no gain."""
+ROUGH, UNSURE_UNTIL = 0.1, 60
+"""Where its predictions are off by this share, the search promises nothing and measures at least so many configs."""
+LEAST_BELIEVED, LEAST_BOUND = 0.3, 0.025
+"""The bound is at least this share of what the model says, and at least this share of the best.
+
+Both were chosen on the tables to develop on, so that 95 of 100 bounds hold (`benchmarks/results/search_promises.md`).
+"""
+BRIEF = 0.01
+"""A probe that takes at most this share of the training is made where a rule of thumb asks for it."""
+LIKELY = 0.5
+"""A neighbour of the best is probed before the end if it fits into memory and time with more than this probability."""
 UNLIKELY = 0.1
 """Once a config has run, configs that fit into memory and time with less than this probability are not launched."""
 SAFE = 0.9
 """The second probe's rung must fit into memory and time with at least this probability."""
 PRIOR_FREEDOM = 1.0
 """What the model assumes of its sizes beforehand counts as a measurement: `SIZE_SPREAD` is as large as after one."""
+FAR_ABOVE, FEW = 2.5, 4
+"""A measurement is surprising that is so many standard deviations above what at least so many others foretell."""
 
 _ALL_PROBED = "every config has been probed"
 _RIVALS = 60
@@ -44,6 +58,10 @@ class Outlook:
         """`limits`: see `Costs`. `elder`: what the measurements of similar cases say."""
         self._pool, self._observed, self._goal, self._elder = pool, observed, goal, elder
         self._costs = Costs(pool, observed, limits)
+        self._measured = list(observed.measured.values())
+        self._in_logarithms = goal.ceiling == math.inf and elder is None and logarithmic(self._measured)
+        if self._in_logarithms:
+            self._measured = list(map(in_logarithms, self._measured))
         self._seen = pool.places(observed.measured)
         measured = zip(self._seen, observed.measured.values(), strict=True)
         self._rivals = [place for place, one in measured if one.eligible]
@@ -57,11 +75,42 @@ class Outlook:
         return max(self._rivals, key=lambda place: self._mean[place], default=None)
 
     def ended(self, price: Price) -> str | None:
-        """Return why nothing is left to gain; None where something is."""
+        """Return why nothing is left to gain, and which choices never ran; None where something is left."""
         if not self._open.any():
-            return _ALL_PROBED
+            return self._with_causes(_ALL_PROBED)
+        if self.best is None or (self._brief(price) and (self._doubted or self._untried)):
+            return None
+        if self._off > ROUGH and len(self._seen) < UNSURE_UNTIL:
+            return None
         left = self._prospect(price)
-        return None if left is None or left.pays else self._goal.in_words(left)
+        if left is None or left.pays:
+            return None
+        if self._off > ROUGH:
+            of_all = f"{len(self._seen)} of {len(self._pool.configs):,} configs"
+            return self._with_causes(f"not sure: {of_all}, predictions off by {100 * self._off:.2g}%")
+        return self._with_causes(self._goal.in_words(left, *self._lost(price)))
+
+    def _lost(self, price: Price) -> tuple[float, float]:
+        """Return the expected loss and a bound on it, as far as the model's record lets it be believed."""
+        lost, bound = shortfall(self._promising_rivals(price))
+        believed = bound * min(1.0, max(LEAST_BELIEVED, math.sqrt(self._trust)))
+        least = LEAST_BOUND if len(self._seen) < len(self._pool.configs) else 0.0
+        return self._trust * lost, max(believed, least, self._trust * lost)
+
+    def _brief(self, price: Price) -> bool:
+        """Whether a probe takes so little of the training that the search need not ask whether it pays."""
+        return self.takes_s(self.best or 0, price) <= BRIEF * self._goal.training_s
+
+    def _with_causes(self, reason: str) -> str:
+        failed = (f"every config with {one} failed" for one in self._costs.causes)
+        return "; ".join([reason, *failed])
+
+    @cached_property
+    def _off(self) -> float:
+        """How far off predictions are, as a share of the best: the median, and no less than measurements scatter."""
+        alone = self._surrogate.alone
+        off = np.abs(alone.foretold()[0] - alone.known.values)
+        return max(float(np.median(off)), alone.chance) / self._whole(self.best or 0)
 
     @property
     def left(self) -> float | None:
@@ -69,14 +118,11 @@ class Outlook:
         return None if self.best is None else probes_left(self._threat(self.best))
 
     def is_as_good(self, config: Config, price: Price) -> bool:
-        """Check whether a config that has run is as good as the best, as well as the search needs to know it.
-
-        It is if the best gains less in training than one more measurement of it takes.
-        """
+        """Check whether the best gains less in training than one more measurement of it takes."""
+        (place,) = self._pool.places([config_digest(config)])
         if self.best is None:
             return False
-        (place,) = self._pool.places([config_digest(config)])
-        behind = (self._mean[self.best] - self._mean[place]) / max(abs(self._mean[self.best]), 1e-9)
+        behind = (self._mean[self.best] - self._mean[place]) / self._whole(self.best)
         return bool(behind * self._goal.training_s <= self.takes_s(self.best, price))
 
     def takes_s(self, place: int, price: Price) -> float:
@@ -87,23 +133,92 @@ class Outlook:
         """Choose the config with the largest expected gain per second; None where no config may be probed."""
         if not self._open.any():
             return None
+        return self._pool.configs[self._next(price)]
+
+    def _next(self, price: Price) -> int:
         if not self._seen:
-            return self._pool.configs[self._first()]
+            return self._first()
         if (higher := self._upward()) is not None:
-            return self._pool.configs[higher]
-        seconds = self._costs.seconds(price)
-        if self.best is not None and self._trifling(self._gain, self.best):
-            return self._pool.configs[self._doubtful(self.best)]
-        return self._pool.configs[int(np.where(self._open, self._gain / seconds, -1.0).argmax())]
+            return higher
+        gain = np.where(self._open, self._gain / self._costs.seconds(price), -1.0)
+        if self.best is not None:
+            if self._doubted and (self._surprising or not (self._untried or self._pays(price))):
+                return self.best
+            if self._untried:
+                return max(self._untried, key=lambda place: gain[place])
+            if self._trifling(self._gain, self.best):
+                return self._doubtful(self.best)
+        return int(gain.argmax())
+
+    @cached_property
+    def _untried(self) -> list[int]:
+        """The neighbours of the best whose change has not been measured in any setting.
+
+        A speed may rise by any factor, so each single change is measured once, whatever the model expects.
+        """
+        if not self._in_logarithms or self.best is None:
+            return []
+        tried = self._changes
+        return [
+            place
+            for place in self._pool.neighbours(self.best)
+            if place not in self._seen and self._open[place] and self._runs[place] > LIKELY
+            if self._change(self.best, place) not in tried
+        ]
+
+    def _change(self, one: int, other: int) -> tuple[int, frozenset[int]]:
+        codes = self._pool.codes[[one, other]]
+        at = int(np.flatnonzero(codes[0] != codes[1])[0])
+        return at, frozenset(codes[:, at].tolist())
+
+    @cached_property
+    def _changes(self) -> set[tuple[int, frozenset[int]]]:
+        """The single changes that have been measured: the place of the parameter, and its two values."""
+        seen = self._seen
+        codes = self._pool.codes[seen]
+        apart = (codes[:, None, :] != codes[None, :, :]).sum(axis=2) == 1
+        return {self._change(seen[one], seen[other]) for one, other in zip(*np.nonzero(np.triu(apart)), strict=True)}
+
+    def _pays(self, price: Price) -> bool:
+        left = self._prospect(price)
+        return left is None or left.pays
 
     def _prospect(self, price: Price) -> Prospect | None:
         """Return what the series of probes promises that pays best; None where nothing is known of the best."""
         if self.best is None:
             return None
-        order, places = self._promising(price), np.array(self._rivals)
-        places = np.union1d(order, places[np.argsort(-self._mean[places])[:_RIVALS]])
+        order, rivals = self._promising(price), self._promising_rivals(price)
+        places = self._rival_places(price)
+        return most_rewarding(
+            rivals,
+            np.searchsorted(places, order),
+            self._goal.training_s,
+            lambda probes: self._costs.series_s(price, places[probes.members], probes.repeats),
+            self._trust,
+        )
+
+    @cached_property
+    def _trust(self) -> float:
+        """How far the model's expected gains are believed: see `prospects.trust`."""
+        alone = self._surrogate.alone
+        codes = alone.known.codes
+        _, first = np.unique(codes, axis=0, return_index=True)
+        order = np.sort(first)
+        means, deviations = (each[order] for each in alone.foretold())
+        truths = self._surrogate.believe(codes[order])[0]
+        best = np.maximum.accumulate(truths)
+        expected = expected_improvement(means[1:] - best[:-1], deviations[1:])
+        return trust(expected, np.diff(best), LEAST * self._whole(self.best or 0))
+
+    def _rival_places(self, price: Price) -> Codes:
+        """Return the places of the configs that promise most and of the best ones, in order."""
+        places = np.array(self._rivals)
+        return np.union1d(self._promising(price), places[np.argsort(-self._mean[places])[:_RIVALS]])
+
+    def _promising_rivals(self, price: Price) -> Rivals:
+        places = self._rival_places(price)
         mean, covariance = self._surrogate.together(self._pool.codes[places])
-        rivals = Rivals(
+        return Rivals(
             mean=mean,
             covariance=covariance,
             runs=self._runs[places],
@@ -111,13 +226,28 @@ class Outlook:
             errors=self._errors[places],
             freedom=self._freedom,
             ceiling=self._goal.ceiling,
+            whole=self._whole(self.best or 0),
         )
-        return most_rewarding(
-            rivals,
-            np.searchsorted(places, order),
-            self._goal.training_s,
-            lambda probes: self._costs.series_s(price, places[probes.members], probes.repeats),
-        )
+
+    @property
+    def _doubted(self) -> bool:
+        """Whether the best has been measured once and must be measured again before the search may end.
+
+        So it is where no session serves the probes, because nothing else measures the best again, and where the
+        measurement is far above what the others foretell.
+        """
+        if self.best is None or not self._open[self.best]:
+            return False
+        once = len(self._measured[self._seen.index(self.best)].values) == 1
+        return once and (not self._observed.warm or self._surprising)
+
+    @property
+    def _surprising(self) -> bool:
+        """Whether the only measurement of the best is far above what all others foretell."""
+        if self.best is None or len(self._seen) < FEW:
+            return False
+        rows = (self._readings.codes == self._pool.codes[self.best]).all(axis=1)
+        return rows.sum() == 1 and bool(self._surrogate.surprises[rows] > FAR_ABOVE)
 
     @property
     def _freedom(self) -> float:
@@ -155,11 +285,18 @@ class Outlook:
 
     @cached_property
     def _readings(self) -> Readings:
-        return mean_readings(self._observed, self._pool.levels)
+        devices, levels = self._observed.newest_devices, self._pool.levels
+        if self._in_logarithms:
+            return mean_readings(apart(self._measured), devices, levels, logs=True)
+        return mean_readings(self._measured, devices, levels)
 
     @cached_property
     def _beliefs(self) -> tuple[Floats, Floats]:
         return self._surrogate.believe(self._pool.codes)
+
+    def _whole(self, place: int) -> float:
+        """Return what a share of a config's value is a share of."""
+        return 1.0 if self._in_logarithms else max(abs(float(self._mean[place])), 1e-9)
 
     @property
     def _mean(self) -> Floats:
@@ -173,8 +310,8 @@ class Outlook:
     def _errors(self) -> Floats:
         """The standard error of one more measurement of each config."""
         errors = np.full(len(self._pool.configs), self._readings.error)
-        errors[self._seen] = single_errors(self._observed)
-        return errors
+        errors[self._seen] = single_errors(self._measured)
+        return np.hypot(errors, self._surrogate.chance)
 
     def _expected_gain(self, errors: Floats | float) -> Floats:
         """Return the expected gain of one measurement of each config with the standard errors `errors`."""
@@ -182,12 +319,12 @@ class Outlook:
         return np.where(self._open, gain * self._runs, 0.0)
 
     def _trifling(self, gain: Floats, best: int) -> bool:
-        return bool(gain.max() < TRIFLE * abs(self._mean[best]))
+        return bool(gain.max() < TRIFLE * self._whole(best))
 
     def _threat(self, best: int) -> Floats:
         """Return the probability that each config works and is better than the best by more than `WITHIN`."""
         mean, deviation = self._beliefs
-        threat = self._runs * (1.0 - below(mean[best] + WITHIN * abs(mean[best]), mean, deviation))
+        threat = self._runs * (1.0 - below(mean[best] + WITHIN * self._whole(best), mean, deviation))
         threat[best] = 0.0
         return np.where(self._open, threat, 0.0)
 

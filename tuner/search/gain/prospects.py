@@ -1,5 +1,6 @@
 """What a series of further probes is expected to gain. Pure."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,12 @@ SIZES = (1, 2, 4, 8, 16, 32, 64)
 """How many configs a series measures."""
 REPEATS = (1, 4)
 """How often a series measures each of its configs."""
+BOUND = 0.95
+"""The share of draws in which the best loses no more than the bound."""
+RECORD, MOST_TRUST = 8, 2.0
+"""Gains are judged by so many of the newest configs, and not believed to be above this multiple of what is expected."""
+LEAST = 0.005
+"""The share of the best that is added to both expected and realised gains, so that a short record tells little."""
 _DRAWS, _SEED = 512, 0
 
 
@@ -39,6 +46,8 @@ class Rivals:
     """
     ceiling: float
     """No value is higher."""
+    whole: float
+    """What a share of the best is a share of."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,21 +75,50 @@ class Prospect:
         return self.gained_s > self.takes_s
 
 
-def most_rewarding(rivals: Rivals, order: Rows, training_s: float, takes_s: Callable[[Series], float]) -> Prospect:
+def trust(expected: Floats, realised: Floats, least: float) -> float:
+    """Return what gains amounted to, as a multiple of what the model expects: by its record on the newest configs.
+
+    `expected`: by how much each was expected to raise the best, by all other measurements. `realised`: by how much it
+    did. `least`: an amount that both are assumed to have beside these.
+    """
+    newest = slice(max(0, len(expected) - RECORD), None)
+    return min((float(realised[newest].sum()) + least) / (float(expected[newest].sum()) + least), MOST_TRUST)
+
+
+def most_rewarding(
+    rivals: Rivals, order: Rows, training_s: float, takes_s: Callable[[Series], float], trusted: float = 1.0
+) -> Prospect:
     """Return what the series promises that saves most training for its seconds, or the first series that pays.
 
     `order`: the rows to measure, the most promising one first. `training_s`: the seconds of the training. `takes_s`:
     returns the expected seconds of a series.
     """
-    best = max(abs(float(rivals.mean[rivals.known].max())), 1e-9)
     found = Prospect(share=0.0, gained_s=0.0, takes_s=1.0)
     for probes in series(order):
-        share = expected_gain(rivals, probes) / best
-        one = Prospect(share=share, gained_s=share * training_s, takes_s=takes_s(probes))
+        share = trusted * expected_gain(rivals, probes) / rivals.whole
+        gained_s = -math.expm1(-share) * training_s
+        one = Prospect(share=share, gained_s=gained_s, takes_s=takes_s(probes))
         found = max(found, one, key=lambda known: known.gained_s / known.takes_s)
         if found.pays:
             break
     return found
+
+
+def shortfall(rivals: Rivals) -> tuple[float, float]:
+    """Return how far the best is below the best of all rivals that run: the mean, and a bound on 95 of 100 draws.
+
+    Both are shares; see `Rivals.whole`. The truths are drawn together, with Student's t.
+    """
+    draw = np.random.default_rng(_SEED)
+    root = np.linalg.cholesky(rivals.covariance)
+    tails = np.sqrt(rivals.freedom / draw.chisquare(rivals.freedom, _DRAWS))
+    truths = rivals.mean[:, None] + root @ (draw.standard_normal((len(root), _DRAWS)) * tails)
+    best = int(np.where(rivals.known, rivals.mean, -np.inf).argmax())
+    truths = np.minimum(truths, max(rivals.ceiling, rivals.mean[best]))
+    runs = draw.random(truths.shape) < rivals.runs[:, None]
+    runs[best] = True
+    lost = np.maximum(np.where(runs, truths, -np.inf).max(axis=0) - truths[best], 0.0) / rivals.whole
+    return float(lost.mean()), float(np.quantile(lost, BOUND))
 
 
 def series(order: Rows) -> list[Series]:

@@ -1,6 +1,7 @@
 """The measurements of each config, and how precise they are. Pure."""
 
-from collections.abc import Collection, Iterator
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
@@ -8,7 +9,7 @@ import numpy as np
 
 from tuner.search.arrays import Floats
 from tuner.search.gain.levels import Codes, Levels
-from tuner.search.observed import Measured, Observed
+from tuner.search.observed import Measured
 from tuner.search.siblings import Sibling
 from tuner.study.launch import launch_digest, launched
 from tuner.study.space import Space
@@ -39,6 +40,10 @@ class Readings:
     """The covariance of rows that share their devices, and so an offset; 0 for rows from the newest devices."""
     error: float
     """The standard error of a single measurement of a config that has not been measured."""
+    whole: float
+    """What a share is a share of: the mean value, or 1 where the values are logarithms."""
+    logarithmic: bool = False
+    """Whether the values are logarithms."""
 
     def at(self, places: Codes) -> "Readings":
         """Return the rows at these places."""
@@ -51,20 +56,40 @@ class Readings:
         )
 
 
-def mean_readings(observed: Observed, levels: Levels) -> Readings:
-    """Return the measurements of each config on each set of devices, in the order of `Observed.measured`."""
-    return _mean_readings(list(observed.measured.values()), observed.newest_devices, levels)
+def logarithmic(measured: Iterable[Measured]) -> bool:
+    """Return whether all values have one sign, so that their logarithms exist."""
+    values = [value for one in measured for value in one.values]
+    return all(value > 0.0 for value in values) or all(value < 0.0 for value in values)
 
 
-def single_errors(observed: Observed) -> list[float]:
-    """Return the standard error of one more measurement of each config, in the order of `Observed.measured`.
+def in_logarithms(one: Measured) -> Measured:
+    """Return the measurements of a config as logarithms, larger ones still better: a choice multiplies a speed."""
+    values = [math.copysign(1.0, value) * math.log(abs(value)) for value in one.values]
+    errors = [error and error / abs(value) for error, value in zip(one.errors, one.values, strict=True)]
+    return replace(one, values=values, errors=errors)
+
+
+def apart(measured: Iterable[Measured]) -> list[Measured]:
+    """Return each measurement by itself."""
+    return [
+        replace(one, values=[value], errors=[error], devices=[devices])
+        for one in measured
+        for value, error, devices in zip(one.values, one.errors, one.devices, strict=True)
+    ]
+
+
+def mean_readings(measured: Sequence[Measured], newest_devices: str, levels: Levels, *, logs: bool = False) -> Readings:
+    """Return the mean measurement of each config on each set of devices. `logs`: whether the values are logarithms."""
+    return _mean_readings(measured, newest_devices, levels, logs)
+
+
+def single_errors(measured: Sequence[Measured]) -> list[float]:
+    """Return the standard error of one more measurement of each config.
 
     Each config has its own: on two CPU ranks, most configs have an error of 1 point and some have 8.
     """
-    usual = _usual_error(observed.measured.values())
-    of_each = [
-        _moderated(np.array([error or usual for error in one.errors]), usual) for one in observed.measured.values()
-    ]
+    usual = _usual_error(measured)
+    of_each = [_moderated(np.array([error or usual for error in one.errors]), usual) for one in measured]
     return [float(np.sqrt((errors**2).mean())) for errors in of_each]
 
 
@@ -77,21 +102,24 @@ def sibling_readings(sibling: Sibling, levels: Levels, space: Space) -> Readings
             one.values.append(value)
             one.errors.append(error)
             one.devices.append("")
-    return _mean_readings(list(measured.values()), "", levels) if measured else None
+    return _mean_readings(list(measured.values()), "", levels, logs=False) if measured else None
 
 
-def _mean_readings(configs: list[Measured], newest_devices: str, levels: Levels) -> Readings:
+def _mean_readings(configs: Sequence[Measured], newest_devices: str, levels: Levels, logs: bool) -> Readings:
     usual = _usual_error(configs)
     rows = [(one, places) for one in configs for places in _by_devices(one)]
     errors = [_moderated(np.array([one.errors[place] or usual for place in places]), usual) for one, places in rows]
     values = np.array([fmean(one.values[place] for place in places) for one, places in rows])
+    whole = 1.0 if logs else abs(float(values.mean()))
     where = np.array([one.devices[places[0]] for one, places in rows])
     elsewhere = (where[:, None] == where) & (where != newest_devices)
     return Readings(
         codes=levels.codes(one.config for one, _ in rows),
         values=values,
         errors=np.array([np.sqrt((of_one**2).mean() / len(of_one)) for of_one in errors]),
-        shared=elsewhere * (ELSEWHERE * values.mean()) ** 2,
+        shared=elsewhere * (ELSEWHERE * whole) ** 2,
+        whole=whole,
+        logarithmic=logs,
         error=float(np.median(np.concatenate(errors))),
     )
 

@@ -30,7 +30,8 @@ class GainSampler(StrategySampler):
         price: Price = free,
     ) -> None:
         """See `Gain`, `Goal` for `training_hours`, and `Price` for `price`."""
-        self._gain = Gain(space, limits, goal=Goal(training_hours=training_hours), siblings=siblings)
+        goal = Goal(training_hours=training_hours)
+        self._gain = Gain(space, limits, goal=goal, siblings=siblings)
         super().__init__(space, by_gain(space, self._gain), price=price)
 
     def best(self, study: Study) -> Config | None:

@@ -4,7 +4,8 @@ Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006: predict
 Matérn's covariance with 5/2 (4.17) and with 1/2 (4.2.1), sums and products of covariances (4.2.4).
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,19 +13,44 @@ from tuner.search.arrays import Floats
 from tuner.search.gain.informative import informative
 from tuner.search.gain.leftover import settled
 from tuner.search.gain.levels import Codes, Levels
-from tuner.search.gain.nearness import Near, equal, jointly, singly
+from tuner.search.gain.nearness import Kept, Near, equal, jointly, singly
 from tuner.search.gain.readings import Readings
 
-LENGTH, LENGTH_SPREAD = 1.0, 0.5
-"""The usual length scale of an effect, as a share of its parameter's range. Each spread is that of the logarithm."""
-SIZE, SIZE_SPREAD = 1.0, 0.7
-"""The usual size of all effects together. Sizes are in standard deviations of the measurements."""
-OWN, OWN_SPREAD = 0.15, 0.7
-"""The usual size of the part of a value that belongs to one config alone."""
-LEVEL = 2.0
-"""The size of the level, and of the trend over the whole ladder."""
-CURVE = 1.0
-"""The size of the ladder's departure from its trend. It is not fitted, because most measurements lie on a few rungs."""
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sizes:
+    """What is expected of the sizes of a model's parts before any measurement: the median, and how unsure it is.
+
+    Sizes are multiples of a unit. Each spread is the standard deviation of a logarithm; where it is 0, nothing is
+    fitted.
+    """
+
+    length: tuple[float, float] = (1.0, 0.5)
+    """The length scale of an effect, as a share of its parameter's range."""
+    single: tuple[float, float]
+    """The effects of all single parameters together."""
+    joint: tuple[float, float]
+    """The common effect of all parameters, beyond their single effects."""
+    own: tuple[float, float]
+    """The part of a value that belongs to one config alone."""
+    curve: tuple[float, float]
+    """The ladder's departure from its trend."""
+    chance: tuple[float, float]
+    """The scatter of measurements beside their standard errors. Negligible where it is not fitted."""
+    freedom: float
+    """The degrees of freedom of Student's t, with which measurements scatter; infinite for the normal distribution."""
+    level: float = 2.0
+    """The level, and the trend over the whole ladder."""
+
+
+IN_PERCENT = Sizes(
+    single=(0.7, 0.4), joint=(0.7, 0.7), own=(0.15, 0.7), curve=(1.0, 0.0), chance=(1e-6, 0.0), freedom=math.inf
+)
+"""In standard deviations of the measurements. The curve is not fitted: most measurements lie on a few rungs."""
+IN_LOGARITHMS = Sizes(
+    single=(0.3, 1.2), joint=(0.1, 1.0), own=(0.01, 0.5), curve=(0.3, 0.8), chance=(0.01, 1.0), freedom=3.0
+)
+"""As shares of a speed, whose logarithm is measured. A switch changes most speeds by some hundredths, or not at all."""
 LEAST_UNIT = 0.1
 """The smallest standard deviation of the measurements that is assumed, as a share of their mean.
 
@@ -33,6 +59,8 @@ A few measurements may agree by chance.
 LEAST_DIFFERENCE = 0.02
 """The smallest standard deviation of the differences of two similar cases that is assumed, as a share of the mean."""
 
+MOST_SURPRISE, EXPECTED = 4.0, 4.0
+"""A single surprise counts as at most this; so many surprises of the expected size are assumed beside the measured."""
 MOST_READINGS = 120
 """The most measurements that the model learns from: the time grows with their square. See `informative`."""
 _MOST_NUMBERS = 1_000_000
@@ -54,6 +82,7 @@ class _Pairs:
     """The product of the heights on the ladder, measured from its middle."""
     same: Floats
     """1 where row and column are the same config, otherwise 0."""
+    kept: Kept | None = None
 
 
 class Surrogate:
@@ -72,9 +101,13 @@ class Surrogate:
         """
         self._levels = levels
         self._elder = elder
-        parameters = readings.codes.shape[1]
-        self._usual = np.log([LENGTH] * parameters + [SIZE, OWN])
-        self._spread = np.array([LENGTH_SPREAD] * parameters + [SIZE_SPREAD, OWN_SPREAD])
+        count = readings.codes.shape[1]
+        usual = IN_LOGARITHMS if readings.logarithmic else IN_PERCENT
+        single = usual.single[0] / math.sqrt(count), usual.single[1]
+        parts = np.array(
+            [usual.length] * count + [single] * count + [usual.joint, usual.own, usual.curve, usual.chance]
+        )
+        self._level, self._usual, self._spread = usual.level, np.log(parts[:, 0]), parts[:, 1]
         self._known, self._left_out = self._divided(readings)
         codes, values, error = self._known.codes, self._known.values, self._known.error
         mean = float(values.mean())
@@ -83,12 +116,18 @@ class Surrogate:
         self._mean = 0.0 if elder else mean
         self._differences = values - self._factor * expected - self._mean
         least = LEAST_DIFFERENCE if elder else LEAST_UNIT
-        self._unit = max(float(self._differences.std()), (1.0 if elder else 3.0) * error, least * abs(mean))
-        self._given = np.diag(self._known.errors**2 + self._jitter) + self._known.shared + self._lent(codes, codes)
-        self._pairs = self._compared(codes, codes)
-        self._shape = self._most_probable()
+        scatter = max(float(self._differences.std()), (1.0 if elder else 3.0) * error, least * readings.whole)
+        self._unit = 1.0 if readings.logarithmic else scatter
+        self._given = np.diag(np.full(len(codes), self._jitter)) + self._known.shared + self._lent(codes, codes)
+        self._pairs = replace(self._compared(codes, codes), kept={})
+        self._doubts = np.ones(len(codes))
+        self._shape = self._most_probable(self._usual)
+        for _ in range(_ROUNDS if math.isfinite(usual.freedom) else 0):
+            self._doubts = self._doubted(usual.freedom)
+            self._shape = self._most_probable(self._shape)
         root = self._rooted(self._shape)
         self._weights, self._whitening = self._weighed(root), np.linalg.inv(root)
+        self._widening = self._widened()
 
     def believe(self, codes: Codes) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the true value of each config; the memory that it needs is bounded."""
@@ -104,7 +143,7 @@ class Surrogate:
         prior = self._before(rows, np.concatenate([columns, self._known.codes]))
         first = prior[:, len(columns) :] @ self._whitening.T
         second = self._before(columns, self._known.codes) @ self._whitening.T
-        left = prior[:, : len(columns)] - first @ second.T
+        left = self._widening * (prior[:, : len(columns)] - first @ second.T)
         return np.outer(self._narrowing(rows), self._narrowing(columns)) * left
 
     @property
@@ -112,6 +151,40 @@ class Surrogate:
         """The number of measurements that the sizes are fitted to, those of the elder cases included."""
         own = len(self._known.values) + len(self._left_out.values)
         return own + (self._elder.measured if self._elder else 0.0)
+
+    @property
+    def surprises(self) -> Floats:
+        """How far each measurement is above what the others foretell, in standard deviations of that prediction.
+
+        This is leave-one-out cross-validation: Rasmussen and Williams, 5.12.
+        """
+        return self._weights / np.sqrt(np.square(self._whitening).sum(axis=0))
+
+    def foretold(self) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation of the true value behind each measurement, by all other measurements."""
+        certain = 1.0 / np.square(self._whitening).sum(axis=0)
+        means = self._known.values - self._weights * certain
+        return means, np.sqrt(np.maximum(self._widening * (certain - self._noise(self._shape)), self._jitter))
+
+    @property
+    def alone(self) -> "Surrogate":
+        """This model; see `Mixture`."""
+        return self
+
+    @property
+    def known(self) -> Readings:
+        """The measurements that the model learns from."""
+        return self._known
+
+    @property
+    def chance(self) -> float:
+        """The scatter of a measurement beside its standard error."""
+        return self._unit * float(np.exp(self._shape[-1]))
+
+    def _widened(self) -> float:
+        """Return the factor on all variances that makes the surprises as large as they should be, or 1."""
+        squares = np.minimum(np.square(self.surprises), MOST_SURPRISE**2)
+        return max(1.0, float(squares.sum() + EXPECTED) / (len(squares) + EXPECTED))
 
     @property
     def evidence(self) -> float:
@@ -132,7 +205,7 @@ class Surrogate:
         if self._elder:
             lent, doubt = self._elder.believe(codes)
             mean, variance = mean + self._factor * lent, variance + (self._factor * doubt) ** 2
-        return mean, np.maximum(variance - learnt, self._jitter)
+        return mean, np.maximum(self._widening * (variance - learnt), self._jitter)
 
     def _narrowing(self, codes: Codes) -> Floats:
         """Return the factor by which the measurements that were left out narrow what is known of each config."""
@@ -148,7 +221,7 @@ class Surrogate:
         """
         if len(readings.values) <= MOST_READINGS:
             return readings, readings.at(np.arange(0))
-        self._unit = float(readings.values.std())
+        self._unit = 1.0 if readings.logarithmic else float(readings.values.std())
         covariance = self._covariance(self._usual, self._compared(readings.codes, readings.codes))
         chosen = informative(covariance, readings.values, readings.errors, MOST_READINGS)
         return readings.at(chosen), readings.at(np.setdiff1d(np.arange(len(readings.values)), chosen))
@@ -161,11 +234,31 @@ class Surrogate:
     def _jitter(self) -> float:
         return _JITTER * self._unit**2
 
-    def _most_probable(self) -> Floats:
-        """Return the most probable length scales and sizes: climb from the usual ones, one coordinate at a time."""
-        shape, best = self._usual, self._plausibility(self._usual)
+    def _doubted(self, freedom: float) -> Floats:
+        """Return the factor on the variance of each measurement, by its distance from what all measurements say.
+
+        This is a step of expectation-maximisation for Student's t (Lange, Little and Taylor, "Robust Statistical
+        Modeling Using the t Distribution", 1989): a measurement that is far off counts less.
+        """
+        root = self._rooted(self._shape)
+        noise = self._noise(self._shape)
+        inverse = np.linalg.inv(root)
+        off = noise * (inverse.T @ (inverse @ self._differences))
+        unsure = noise * (1.0 - noise * np.square(inverse).sum(axis=0))
+        usual = noise / self._doubts
+        return (freedom + (off**2 + unsure) / usual) / (freedom + 1.0)
+
+    def _noise(self, shape: Floats) -> Floats:
+        """Return the variance of each measurement."""
+        chance = self._unit * float(np.exp(shape[-1]))
+        return (self._known.errors**2 + chance**2) * self._doubts
+
+    def _most_probable(self, start: Floats) -> Floats:
+        """Return the most probable length scales and sizes: climb from `start`, one coordinate at a time."""
+        shape, best = start, self._plausibility(start)
+        moves = np.eye(len(shape))[self._spread > 0.0]
         for step in _STEPS * _ROUNDS:
-            for move in np.vstack([np.eye(len(shape)), -np.eye(len(shape))]) * step:
+            for move in np.vstack([moves, -moves]) * step:
                 if (plausibility := self._plausibility(shape + move)) > best:
                     shape, best = shape + move, plausibility
         return shape
@@ -173,12 +266,15 @@ class Surrogate:
     def _plausibility(self, shape: Floats) -> float:
         """Return the logarithm of evidence times prior, without constant terms."""
         root = self._rooted(shape)
-        misfit = self._differences @ self._weighed(root)
-        unusual = (((shape - self._usual) / self._spread) ** 2).sum()
+        misfit = np.square(np.linalg.solve(root, self._differences)).sum()
+        unusual = np.square((shape - self._usual) / np.where(self._spread > 0.0, self._spread, 1.0)).sum()
         return -0.5 * float(misfit + unusual) - float(np.log(np.diag(root)).sum())
 
     def _rooted(self, shape: Floats) -> Floats:
-        return np.asarray(np.linalg.cholesky(self._covariance(shape, self._pairs) + self._given), dtype=np.float64)
+        return np.asarray(
+            np.linalg.cholesky(self._covariance(shape, self._pairs) + self._given + np.diag(self._noise(shape))),
+            dtype=np.float64,
+        )
 
     def _weighed(self, root: Floats) -> Floats:
         halfway = np.linalg.solve(root, self._differences)
@@ -198,17 +294,23 @@ class Surrogate:
 
     def _covariance(self, shape: Floats, pairs: _Pairs) -> Floats:
         """Return the covariance of the case's own part of the values: row by column."""
-        *lengths, size, own = np.exp(shape)
-        near = Near([square / length**2 for square, length in zip(pairs.squares, lengths, strict=True)], pairs.codes)
-        effects = size**2 * self._effects(near) + own**2 * pairs.same
-        return self._unit**2 * (LEVEL**2 * (1.0 + pairs.slopes) + CURVE**2 * self._curved(near) + effects)
+        lengths, singles, (joint, own, curve, _) = self._parts(shape)
+        near = Near(pairs.squares, lengths.tolist(), pairs.codes, pairs.kept)
+        effects = singly(near, singles**2) + joint**2 * jointly(near) + own**2 * pairs.same
+        ladder = self._level**2 * (1.0 + pairs.slopes) + curve**2 * self._curved(near)
+        return self._unit**2 * (ladder + effects)
+
+    def _parts(self, shape: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return the length scale and the size of each parameter, and the sizes of the other parts."""
+        sizes = np.exp(shape)
+        count = (len(sizes) - 4) // 2
+        return sizes[:count], sizes[count : 2 * count], sizes[2 * count :]
 
     def _prior(self, codes: Codes) -> Floats:
         """Return the diagonal of the covariance."""
-        effects = np.exp(2.0 * self._shape[-2:]).sum()
-        itself = Near([np.zeros((1, 1))] * codes.shape[1], np.zeros((1, codes.shape[1]), dtype=np.intp))
-        ladder = LEVEL**2 * (1.0 + self._slopes(codes) ** 2) + CURVE**2 * self._curved(itself)[0]
-        return np.asarray(self._unit**2 * (ladder + effects), dtype=np.float64)
+        _, singles, (*others, _) = self._parts(self._shape)
+        ladder = self._level**2 * (1.0 + self._slopes(codes) ** 2)
+        return np.asarray(self._unit**2 * (ladder + (singles**2).sum() + np.square(others).sum()), dtype=np.float64)
 
     def _slopes(self, codes: Codes) -> Floats:
         return self._levels.heights(codes) - 0.5
@@ -220,7 +322,3 @@ class Surrogate:
         """
         at = self._levels.ladder
         return np.ones(near.shape) if at is None else near.of(at, lambda squares: np.exp(-np.sqrt(squares)))
-
-    def _effects(self, near: Near) -> Floats:
-        """Return the covariance of all effects; 1 for equal configs."""
-        return (singly(near) + jointly(near)) / 2.0

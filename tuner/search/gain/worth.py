@@ -1,4 +1,4 @@
-"""How much one more measurement may gain, and how many probes are left. Pure."""
+"""How much one more measurement may gain. Pure."""
 
 import math
 

@@ -1,0 +1,48 @@
+"""Which configs probably fail for another reason than memory, and which choice is to blame."""
+
+from hypothesis import given
+from hypothesis import strategies as some
+
+from tuner.search.gain.failing import SURE_AFTER, Failing, causes
+from tuner.search.gain.levels import Levels
+from tuner.study.space import Config, Parameter, Space
+
+SPACE = Space(
+    (
+        Parameter(name="batch_size", values=(8, 16, 32, 64, 128)),
+        Parameter(name="dtype", values=("fp32", "bf16", "fp16")),
+        Parameter(name="compile", values=(0, 1)),
+        Parameter(name="fused", values=(0, 1)),
+    )
+)
+CONFIGS = list(SPACE.configs())
+LEVELS = Levels(SPACE)
+ALL = LEVELS.codes(CONFIGS)
+
+
+def chances(ran: list[Config], failed: list[Config]) -> list[float]:
+    return Failing(LEVELS, LEVELS.codes(ran), LEVELS.codes(failed)).runs(ALL).tolist()
+
+
+def test_while_nothing_failed_everything_runs() -> None:
+    assert set(chances(CONFIGS[:3], [])) == {1.0}
+
+
+@given(some.sets(some.sampled_from(range(len(CONFIGS))), min_size=8, max_size=24))
+def test_a_choice_that_always_failed_is_named_and_is_unlikely_to_run_anywhere(places: set[int]) -> None:
+    probed = [CONFIGS[place] for place in sorted(places)]
+    failed = [config for config in probed if config["compile"] == 1]
+    ran = [config for config in probed if config["compile"] == 0]
+    named = {(one.name, one.value) for one in causes(ran, failed)}
+    assert (("compile", 1) in named) is (len(failed) >= SURE_AFTER and bool(ran))
+    if ("compile", 1) in named:
+        runs = dict(zip(map(str, CONFIGS), chances(ran, failed), strict=True))
+        with_it, without = ([runs[str(one)] for one in CONFIGS if one["compile"] == value] for value in (1, 0))
+        assert sum(with_it) / len(with_it) < 0.5 < sum(without) / len(without)
+
+
+@given(some.sets(some.sampled_from(range(len(CONFIGS))), min_size=1, max_size=20))
+def test_nothing_that_has_run_is_named(places: set[int]) -> None:
+    ran, failed = CONFIGS[::3], [CONFIGS[place] for place in sorted(places)]
+    assert not causes(ran, failed)
+    assert all(0.0 <= chance <= 1.0 for chance in chances(ran, failed))
