@@ -15,7 +15,7 @@ from tuner.search.gain.chooser import Gain
 from tuner.search.gain.costs import Costs
 from tuner.search.gain.goal import Goal
 from tuner.search.gain.levels import Codes
-from tuner.search.gain.nearness import Near, jointly, singly
+from tuner.search.gain.nearness import Near
 from tuner.search.gain.outlook import Outlook
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.surrogate import Surrogate
@@ -28,8 +28,8 @@ USUAL = Goal(ceiling=100.0)
 
 class NoMemory(Costs):
     @property
-    def memory(self) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return None
+    def fits(self) -> Floats:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return np.ones(len(self._pool.configs))
 
 
 class NoTimeLimit(Costs):
@@ -65,24 +65,26 @@ class NoCurve(Surrogate):
 
 
 class OneByOne(Surrogate):
-    def _effects(self, near: Near) -> Floats:
-        return singly(near)
+    def _parts(self, shape: Floats) -> tuple[Floats, Floats, Floats]:
+        lengths, singles, others = super()._parts(shape)
+        return lengths, singles, np.array([0.0, *others[1:]])
 
 
 class TogetherOnly(Surrogate):
-    def _effects(self, near: Near) -> Floats:
-        return jointly(near)
+    def _parts(self, shape: Floats) -> tuple[Floats, Floats, Floats]:
+        lengths, singles, others = super()._parts(shape)
+        return lengths, np.zeros(len(singles)), others
 
 
 class UsualShape(Surrogate):
-    def _most_probable(self) -> Floats:
-        return self._usual
+    def _most_probable(self, start: Floats) -> Floats:
+        return start
 
 
 class NothingOwn(Surrogate):
-    def _most_probable(self) -> Floats:
-        self._usual[-1] = -20.0
-        return super()._most_probable()
+    def _parts(self, shape: Floats) -> tuple[Floats, Floats, Floats]:
+        lengths, singles, others = super()._parts(shape)
+        return lengths, singles, np.array([others[0], 0.0, *others[2:]])
 
 
 class NoFrontier(Outlook):
