@@ -73,6 +73,18 @@ def test_a_try_shows_lines_counts_and_the_value(tuner: Tuner, train: list[str], 
     assert not (tmp_path / "runs/tried/study.db").exists()
 
 
+def test_a_try_shows_no_speed_that_is_unsure(tuner: Tuner, train: list[str], tmp_path: Path) -> None:
+    uneven = TRAINER.replace(
+        "time.sleep(0.05)", "time.sleep([0.01, 0.5, 0.02, 0.01, 1.0, 0.01, 0.5, 0.01, 0.01][step])"
+    )
+    (tmp_path / "train.py").write_text(uneven)
+    study = tried(train, r"step (?P<iteration>\d+) .* samples (?P<samples>\d+)")
+    code, out, err = tuner("try", "--study", study)
+    assert (code, err) == (0, "")
+    assert "samples_per_s: -" in out
+    assert "samples/s is unknown" in out
+
+
 def test_a_try_says_what_to_change(tuner: Tuner, train: list[str]) -> None:
     _, out, _ = tuner("try", "--study", tried(train, r"step (?P<iteration>\d+)"))
     assert "to change: no samples were counted" in out

@@ -120,6 +120,16 @@ def test_a_race_goes_on_where_it_was_stopped(job: Job) -> None:
     assert rungs(runs) == rungs(whole)
 
 
+def test_a_run_keeps_no_speed_that_is_unsure(job: Job) -> None:
+    def unsure(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        error = {64: 30.0, 32: 8.0}.get(int(plan.config["num_envs"]))
+        return replace(trains(plan, stop), samples_per_s_se=error)
+
+    runs = Memory()
+    raced(replace(job, probe=unsure), runs)
+    assert {int(run.config["num_envs"]): run.samples_per_s for run in runs.made} == {64: None, 32: 100, 16: 100, 8: 100}
+
+
 def test_a_run_that_trained_long_enough_is_whole_however_short_its_window(job: Job) -> None:
     plans: list[ProbePlan] = []
 

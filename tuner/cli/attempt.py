@@ -20,7 +20,7 @@ from tuner.devices.found import open_devices
 from tuner.errors import TunerError
 from tuner.export.wording import in_words, with_error
 from tuner.probe.kinds import FailureKind
-from tuner.probe.metrics import error, target_error, value
+from tuner.probe.metrics import error, target_error, value, with_sure_speed
 from tuner.probe.output import LineSplitter
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.progress_reader import ProgressReader
@@ -127,7 +127,8 @@ def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> tu
         console.print(f"case {case.name}: {in_words(config)}")
         console.print(f"command: {shell_join(plan.argv)}")
         with interruptible(console) as asked, closing(open_prober(bench, console.print)) as prober:
-            return plan, prober(plan, lambda _: Interrupted() if asked.is_set() else Go())
+            result = prober(plan, lambda _: Interrupted() if asked.is_set() else Go())
+        return plan, with_sure_speed(result, bench.spec_for(case).needed)
 
     return run_in(bench.slot(case, f"try/{case.name}"), partial(bench.trainer.plan, case, config), run)
 

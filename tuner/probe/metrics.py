@@ -144,13 +144,13 @@ def measured(result: ProbeResult) -> dict[str, float | None]:
     return numbers
 
 
-def with_sure_speed(result: ProbeResult, needed: Collection[str]) -> ProbeResult:
+def with_sure_speed(result: ProbeResult, needed: Collection[str] = ()) -> ProbeResult:
     """Return a result without its samples/s where their standard error is above `LARGEST_ERROR`, with a note instead.
 
     `needed` names the metrics of the study's objectives and constraints. A speed that is needed stays, with its error.
     """
     speed, spread = result.samples_per_s, result.samples_per_s_se
-    if not result.ok or not speed or spread is None or spread <= LARGEST_ERROR * speed or SAMPLES_PER_S in needed:
+    if not speed or spread is None or spread <= LARGEST_ERROR * speed or SAMPLES_PER_S in needed:
         return result
     note = f"{NO_RATE}: {speed:.0f} has a standard error of {100 * spread / speed:.0f} %"
     return replace(result, samples_per_s=None, samples_per_s_se=None, notes=(*result.notes, note))

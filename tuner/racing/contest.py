@@ -11,6 +11,7 @@ from tuner.errors import TrainerError
 from tuner.export.wording import in_words
 from tuner.kept.race_run import KeptRun, scored_by
 from tuner.probe.kinds import Blame, FailureKind
+from tuner.probe.metrics import with_sure_speed
 from tuner.probe.protocols import Answer, Enough, Go, Interrupted, More
 from tuner.probe.result import Failure, ProbeResult
 from tuner.racing.entrants import Entrant, Round, better_half, rounds, turns
@@ -305,7 +306,7 @@ class Race:
             result = run_in(
                 replace(slot, limits=run_limits(slot.limits, seconds), seed=seed),
                 partial(bench.trainer.plan, self._case, entrant.config),
-                lambda plan: self._job.probe(plan, following),
+                lambda plan: with_sure_speed(self._job.probe(plan, following)),
             )
         except TrainerError as refusal:
             failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="trainer", detail=str(refusal))

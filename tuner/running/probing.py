@@ -115,7 +115,7 @@ class Probing:
             )
         )
         result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
-        result = with_sure_speed(result, (*self._spec.objectives, *self._spec.constraints))
+        result = with_sure_speed(result, self._spec.needed)
         return result, self._judge(result, asked), plan
 
     def _judge(self, result: ProbeResult, asked: Asked) -> Verdict:

@@ -257,6 +257,11 @@ class StudySpec(Strict):
         return read_objectives(self.objective)
 
     @property
+    def needed(self) -> tuple[str, ...]:
+        """The metrics that a probe must give: those of the objectives and of the constraints."""
+        return (*self.objectives, *self.constraints)
+
+    @property
     def sampler(self) -> str:
         """The sampler that the file names, or else the sampler that suits the objectives."""
         return self.search.sampler or ("gain" if len(self.objectives) == 1 else "tpe")
