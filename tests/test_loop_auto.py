@@ -208,7 +208,9 @@ def test_out_of_memory_leads_down(tmp_path: Path) -> None:
     made = fixed(tmp_path)
     assert made is not None
     assert {8, 16, 32, 64, 128} <= {*made}
-    assert [rung for rung in made if 32 < rung < 64 or rung > 128] == [42, 52]
+    finer = [rung for rung in made if 32 < rung < 64]
+    assert 2 * 16 * 1.25 <= min(finer) <= max(finer) <= 52  # 52 is the largest that leaves the headroom
+    assert max(made) == 128
 
 
 def test_a_missing_dependency_stops_the_case_before_there_are_rungs(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_the_best_has_the_highest_mean_whatever_the_pruner_s_patience(tmp_path: 
     patiences = defaultdict(set)
     for trial in known.trials():
         patiences[trial.config["num_envs"]].add(trial.config["pruner_patience"])
-    assert len(patiences[64]) > 1
+    assert len(set().union(*patiences.values())) > 1
     (row,) = best_by_case(known).rows
     assert (row["num_envs"], row["readings"], row["measured"]) == (64, probed[64], "cold")
     assert row["value"] == row["min_avg_util"] == round(fmean(READ[64][: probed[64]]), 2)
