@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-import pytest
 from tests_loop import CASE, Quiet, bench, measured, opened, reader, spec
 
 from tuner.export.tables import best_by_case
@@ -20,7 +19,6 @@ READ = {32: (62.0, 58.0, 57.5, 58.0, 58.5, 58.0), 64: (60.0, 60.5, 59.5, 60.0, 6
 ERROR = 1.5
 
 
-@pytest.mark.xfail(reason="the search now ends before it measures the close rival again", strict=False)
 def test_the_best_has_the_highest_mean_whatever_the_pruner_s_patience(tmp_path: Path) -> None:
     probed: Counter[int] = Counter()
 
@@ -42,7 +40,7 @@ def test_the_best_has_the_highest_mean_whatever_the_pruner_s_patience(tmp_path: 
     patiences = defaultdict(set)
     for trial in known.trials():
         patiences[trial.config["num_envs"]].add(trial.config["pruner_patience"])
-    assert set().union(*patiences.values()) <= {1, 2, 3}
+    assert len(set().union(*patiences.values())) > 1
     (row,) = best_by_case(known).rows
     assert (row["num_envs"], row["readings"], row["measured"]) == (64, probed[64], "cold")
     assert row["value"] == row["min_avg_util"] == round(fmean(READ[64][: probed[64]]), 2)

@@ -49,7 +49,9 @@ PART = st.sampled_from(
         "seen_at",
     ]
 )
-ATTRIBUTE = st.sampled_from([value for name, value in vars(optuna_tables).items() if name.isupper()])
+ATTRIBUTE = st.sampled_from(
+    [value for name, value in vars(optuna_tables).items() if name.isupper() and isinstance(value, str)]
+)
 ATTRIBUTE_TABLES = (
     *(models.TrialUserAttributeModel, models.TrialSystemAttributeModel),
     *(models.StudyUserAttributeModel, models.StudySystemAttributeModel),
