@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from time import sleep
+from typing import ClassVar
 
 import psutil
 import pytest
@@ -28,11 +29,25 @@ from tuner.running.workbench import open_workbench
 from tuner.study.spec import ProbeSpec
 from tuner.testing.fake_devices import FakeGpu, FakeNvml
 from tuner.testing.replays import scripted_plan
-from tuner.testing.waits import with_waits
 
-LIMITS = with_waits(ProbeSpec(iterations=5, window_seconds=0.05, max_seconds=60), grace_s=10, idle_s=0.01)
-STRICT = with_waits(LIMITS, grace_s=0.4, idle_s=0.01)
-"""Limits for faults. A busy machine cannot make a fault look healthy within them."""
+
+class Limits(ProbeSpec):
+    """Limits of a probe that takes milliseconds."""
+
+    grace_seconds: ClassVar = 10.0
+    idle_seconds: ClassVar = 0.01
+    iterations: int = 5
+    window_seconds: float = 0.05
+    max_seconds: float = 60
+
+
+class Strict(Limits):
+    """Limits for faults. A busy machine cannot make a fault look healthy within them."""
+
+    grace_seconds: ClassVar = 0.4
+
+
+LIMITS, STRICT = Limits(), Strict()
 FREE = Occupancy(
     device=Device(name="cuda:0", model="card", uuid="GPU-a", mem_total_mib=24_000.0), mem_used_mib=600.0, util_pct=0.0
 )

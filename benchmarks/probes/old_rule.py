@@ -3,20 +3,26 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import ClassVar
 
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.study.space import LADDER, VARIANT, Config, Space, Value
 from tuner.study.spec import ProbeSpec
-from tuner.testing.waits import with_waits
 
 ITERATIONS, LIMIT_S, SKIPPED_S = 8, 420.0, 20
+
+
+class Unhurried(ProbeSpec):
+    """Limits by which the death of a rank ends a probe no earlier than anything else."""
+
+    grace_seconds: ClassVar = LIMIT_S
 
 
 def limited(limits: ProbeSpec) -> ProbeSpec:
     """Return limits by which a probe ends with its eighth iteration, or after 420 s even if it hangs."""
     never = dict.fromkeys(("start_up_silence_seconds", "silence_seconds"), LIMIT_S)
     enough = {"iterations": ITERATIONS, "window_seconds": 0.001}  # short iterations get no more of them
-    return with_waits(limits.model_copy(update={**enough, **never, "max_seconds": LIMIT_S}), grace_s=LIMIT_S)
+    return Unhurried(**limits.model_dump() | enough | never | {"max_seconds": LIMIT_S})
 
 
 def reading(samples: Sequence[DeviceSample], devices: int) -> float | None:

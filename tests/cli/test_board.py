@@ -9,10 +9,10 @@ from rich.console import Console
 
 from tuner.cli.board import BARS, POINTS, Board, sparkline
 from tuner.running.events import (
+    BestSoFar,
     CaseEnded,
     CaseStarted,
     Event,
-    Leader,
     Phase,
     ProbeEnded,
     ProbeRunning,
@@ -27,7 +27,7 @@ def study(*cases: str, devices: tuple[str, ...] = ("cuda:0", "cuda:1")) -> Study
     )
 
 
-def begun(case: str = "walk", *, best: Leader | None = None) -> CaseStarted:
+def begun(case: str = "walk", *, best: BestSoFar | None = None) -> CaseStarted:
     return CaseStarted(case=case, finished=2, target=24, best=best, saved=0, to_repeat=0)
 
 
@@ -68,7 +68,7 @@ def ended(case: str = "walk", *, left_s: float | None = None) -> ProbeEnded:
         confirms=False,
         origin=None,
         seconds=64.0,
-        best=Leader(value=61.25, error=0.8, trial=7),
+        best=BestSoFar(value=61.25, error=0.8, trial=7),
         finished=3,
         target=24,
         counts=True,
@@ -89,7 +89,7 @@ def shown(*events: Event | tuple[Event, str], width: int = 100, height: int = 25
 
 
 def test_a_case_shows_its_trials_and_its_best_with_the_error() -> None:
-    best = Leader(value=61.25, error=0.8, trial=1)
+    best = BestSoFar(value=61.25, error=0.8, trial=1)
     assert shown(study(), begun(best=best)) == ["walk  2 of 24 trials, best min_avg_util 61.2 ± 0.8 (#1)"]
     assert shown(study(), begun()) == ["walk  2 of 24 trials, no best yet"]
     assert shown(study()) == ["walk  waiting"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.export.bound import USUAL, Bound, Profile, advice, bound
+from tuner.export.bound import DRAM_PCT, SM_BUSY_PCT, TENSOR_PCT, Bound, Profile, advice, bound
 
 MEASURED_ON_H200 = [
     (Profile(util_pct=46.5, sm_pct=4.7, tensor_pct=0.0, dram_pct=0.1), Bound.HOST),  # amp_pi_plus, 64 environments
@@ -44,7 +44,7 @@ def test_a_busier_device_never_turns_into_one_that_waits(
     after = bound(Profile(util_pct=util, sm_pct=max(sm, more), tensor_pct=tensor, dram_pct=dram))
     assert before is not None
     assert not (before is not Bound.HOST and after is Bound.HOST)
-    if max(tensor / USUAL.tensor_pct, dram / USUAL.dram_pct) < 1.0 and sm >= USUAL.sm_busy_pct:
+    if max(tensor / TENSOR_PCT, dram / DRAM_PCT) < 1.0 and sm >= SM_BUSY_PCT:
         assert before is Bound.COMPUTE
 
 

@@ -83,14 +83,12 @@ def test_a_damaged_probe_is_none(damaged: object) -> None:
 @pytest.mark.parametrize("document", [None, "", "{", '{"status": "ok'])
 def test_a_text_that_is_cut_off_is_none(document: str | None) -> None:
     assert trial.decode_json(document) is None
-    assert case_record.decode_json(document) is None
 
 
 @pytest.mark.parametrize("recording", [None, {"machine": {"cpu": "one"}}])
 def test_a_case_comes_back_as_it_was(recording: dict[str, object] | None) -> None:
     kept = replace(CASE, recording=recording)
-    document = json.dumps(case_record.encode(kept))
-    assert case_record.decode_json(document) == case_record.decode(json.loads(document)) == kept
+    assert case_record.decode(json.loads(json.dumps(case_record.encode(kept)))) == kept
 
 
 @pytest.mark.parametrize("damaged", [None, 5, {"devices": 2}, {"defaults": [1]}, {"agent_config": 3}, {"files": 1}])
@@ -116,10 +114,10 @@ RUN = {"config": {"num_envs": 8}, "seed": 0, "seconds": 60.0, "curve": [[1.0, -5
     [{"seconds": 1e300}, {"seconds": "long"}, {"curve": [[1.0, 1e308]]}, {"curve": [[1.0]]}, {"config": 5}],
 )
 def test_a_damaged_run_of_a_race_is_none(damaged: dict[str, object]) -> None:
-    known = race_run.decode_json(json.dumps(RUN))
+    known = race_run.decode(RUN)
     assert known
     assert known.curve == ((1.0, -5.0), (2.0, 7.0))
-    assert race_run.decode_json(json.dumps(RUN | damaged)) is None
+    assert race_run.decode(RUN | damaged) is None
 
 
 def test_what_no_database_can_store_is_replaced() -> None:

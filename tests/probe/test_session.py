@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import psutil
 import pytest
@@ -35,13 +36,30 @@ from tuner.probe.run import run
 from tuner.probe.session import STOP_S, Sessions
 from tuner.study.spec import ProbeSpec
 from tuner.testing.replays import FakeClock, scripted_plan
-from tuner.testing.waits import with_waits
 
-PATIENT = with_waits(ProbeSpec(iterations=6, window_seconds=0.02, max_seconds=60), grace_s=10)
-STRICT = with_waits(PATIENT, grace_s=0.4)
-"""Limits for faults. A busy machine cannot make a fault look healthy within them."""
-DEATHWATCH = with_waits(STRICT, grace_s=1.5)
-"""Limits that leave the guard time to notice that a rank was killed."""
+
+class Patient(ProbeSpec):
+    """Limits that a busy machine does not reach."""
+
+    grace_seconds: ClassVar = 10.0
+    iterations: int = 6
+    window_seconds: float = 0.02
+    max_seconds: float = 60
+
+
+class Strict(Patient):
+    """Limits for faults. A busy machine cannot make a fault look healthy within them."""
+
+    grace_seconds: ClassVar = 0.4
+
+
+class Deathwatch(Patient):
+    """Limits that leave the guard time to notice that a rank was killed."""
+
+    grace_seconds: ClassVar = 1.5
+
+
+PATIENT, STRICT, DEATHWATCH = Patient(), Strict(), Deathwatch()
 
 
 @dataclass

@@ -5,7 +5,7 @@ from itertools import groupby
 import pytest
 
 from tuner.devices.found import Link
-from tuner.scaling.campaign import RankTeam, Run, Wanted, counts, routes, scaling_runs, split_runs
+from tuner.scaling.campaign import CardTeam, Run, Wanted, counts, routes, scaling_runs, split_runs
 
 FUSION = Wanted(name="fusion", sizes=(64, 256), can_stay_apart=True)
 PPO = Wanted(name="ppo", sizes=(1024,))
@@ -49,10 +49,10 @@ def test_a_program_is_started_once_for_all_that_it_serves() -> None:
     runs = list(scaling_runs(ALL, (1, 2), ("nvlink", "host")))
     teams = [teams for teams, _ in groupby(run.teams for run in runs)]
     assert teams == [
-        (RankTeam(gpus=(0,)),),
-        (RankTeam(gpus=(0,)), RankTeam(gpus=(1,))),
-        (RankTeam(gpus=(0, 1), route="nvlink"),),
-        (RankTeam(gpus=(0, 1), route="host"),),
+        (CardTeam(gpus=(0,)),),
+        (CardTeam(gpus=(0,)), CardTeam(gpus=(1,))),
+        (CardTeam(gpus=(0, 1), route="nvlink"),),
+        (CardTeam(gpus=(0, 1), route="host"),),
     ]
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from tuner.study.parameter import AtLeast, ParameterSpec
 from tuner.study.reference import reference
-from tuner.study.slurm import SlurmSpec
+from tuner.study.slurm_job import SlurmSpec
 from tuner.study.spec import EnvironmentSpec, Match, Override, ProbeSpec, PrunerSpec, SearchSpec, StudySpec, TrainerSpec
 
 PAGE = Path(__file__).parents[2] / "docs/study_file.md"

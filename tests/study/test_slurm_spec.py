@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from tuner.study.slurm import SlurmSpec
+from tuner.study.slurm_job import SlurmSpec
 
 
 def test_a_job_is_one_task_with_all_its_gpus() -> None:

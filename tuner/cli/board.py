@@ -13,12 +13,12 @@ from tuner.probe.units import duration
 from tuner.running.events import (
     BatchFitStarted,
     BatchFitted,
+    BestSoFar,
     CalibrationStarted,
     CaseEnded,
     CaseStarted,
     Event,
     LadderFixed,
-    Leader,
     ProbeEnded,
     ProbeRunning,
     ProbeStarted,
@@ -106,7 +106,7 @@ class _Case:
 
     finished: int = 0
     target: int | None = None
-    best: Leader | None = None
+    best: BestSoFar | None = None
     left_s: float | None = None
     """The seconds until the target, which a search may not need."""
     state: str = "waiting"

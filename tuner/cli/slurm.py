@@ -25,7 +25,7 @@ from tuner.probe.result import DeviceSample
 from tuner.probe.units import MINUTE_S
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.store.database import Database
-from tuner.study.slurm import SlurmSpec
+from tuner.study.slurm_job import SlurmSpec
 from tuner.study.spec import StudySpec
 
 WARNING_S = 90

@@ -230,8 +230,12 @@ class Nvml:
         }
 
 
+GPM_INTERVAL_S = 0.2
+"""The seconds over which GPM takes its means."""
+
+
 class NvmlSource:
-    """Measures utilisation, memory and power of whole cards, and GPM every `gpm_interval_s` on cards that have GPM.
+    """Measures utilisation, memory and power of whole cards, and GPM every `GPM_INTERVAL_S` on cards that have GPM.
 
     The cards are named `cuda:0`, `cuda:1`, … in the given order. A trainer that sees only these cards uses the same
     names. NVML's utilisation is the share of the driver's last interval in which any kernel ran.
@@ -239,9 +243,8 @@ class NvmlSource:
 
     label = "nvml"
 
-    def __init__(self, nvml: Nvml, uuids: Sequence[str], gpm_interval_s: float = 0.2) -> None:
+    def __init__(self, nvml: Nvml, uuids: Sequence[str]) -> None:
         self._cards = [_Card(nvml, f"cuda:{position}", uuid) for position, uuid in enumerate(uuids)]
-        self._gpm_interval_s = gpm_interval_s
         self._gpm_interval: int | None = None
 
     @property
@@ -260,7 +263,7 @@ class NvmlSource:
 
     def sample(self, t_s: float) -> list[DeviceSample]:
         """Measure every card once. Raises the errors that the protocol `DeviceSource` names."""
-        interval = int(t_s // self._gpm_interval_s)
+        interval = int(t_s // GPM_INTERVAL_S)
         gpm_is_due, self._gpm_interval = interval != self._gpm_interval, interval
         return [card.sample(t_s, position, gpm_is_due) for position, card in enumerate(self._cards)]
 

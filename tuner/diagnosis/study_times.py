@@ -295,7 +295,7 @@ SMALL = 0.02
 """An error of this share of the trials' mean duration is small enough, too."""
 
 
-class Estimate(NamedTuple):
+class StartEstimate(NamedTuple):
     """A start-up in seconds, its standard error, and the number of trials behind it."""
 
     startup_s: float
@@ -303,7 +303,7 @@ class Estimate(NamedTuple):
     trials: int
 
 
-def estimate(trials: Iterable[TrialTimes]) -> Estimate | None:
+def estimate(trials: Iterable[TrialTimes]) -> StartEstimate | None:
     """Return the time that trials took beside what they report, where their durations show it clearly; else None.
 
     A trial takes a start-up, and then about the same time for each intermediate value. So durations lie on a line over
@@ -321,7 +321,7 @@ def estimate(trials: Iterable[TrialTimes]) -> Estimate | None:
     shortest_s = float(took[reports == reports.min()].mean())
     is_line = step_s > 0.0 and -2.0 * error_s <= start_s <= shortest_s + 2.0 * error_s
     is_clear = error_s <= max(LARGEST_ERROR * start_s, SMALL * float(took.mean()))
-    return Estimate(max(float(start_s), 0.0), error_s, len(points)) if is_line and is_clear else None
+    return StartEstimate(max(float(start_s), 0.0), error_s, len(points)) if is_line and is_clear else None
 
 
 def with_startups(record: StudyRecord) -> StudyRecord:

@@ -14,31 +14,21 @@ class Bound(StrEnum):
     BALANCED = "balanced"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Thresholds:
-    """Where a class begins, in percent of what the card can do at most. The idea is that of the roofline model.
-
-    Sources:
-
-    - S. Williams et al., "Roofline", CACM 52(4), 2009.
-    - NVIDIA DCGM user guide, "Profiling Metrics": SM activity of 80 % is necessary for effective use, and less than
-      50 % likely shows ineffective use. About 80 % of the memory cycles are the most that is achievable.
-    - The rule `SpeedOfLight` of Nsight Compute calls a unit the limit from 60 % of its achievable maximum on.
-    """
-
-    sm_busy_pct: float = 80.0
-    """From here on the multiprocessors themselves are the limit."""
-    sm_waiting_pct: float = 50.0
-    """Below, the multiprocessors mostly wait for work."""
-    dram_pct: float = 48.0
-    """60 % of the 80 % of memory cycles that are achievable."""
-    tensor_pct: float = 60.0
-    """60 % of the tensor cores' cycles."""
-    util_waiting_pct: float = 80.0
-    """Where multiprocessors are not measured: a device that idles for a fifth of the time waits for work."""
-
-
-USUAL = Thresholds()
+# Where a class begins, in percent of what the card can do at most. The idea is that of the roofline model. Sources:
+# - S. Williams et al., "Roofline", CACM 52(4), 2009.
+# - NVIDIA DCGM user guide, "Profiling Metrics": SM activity of 80 % is necessary for effective use, and less than
+#   50 % likely shows ineffective use. About 80 % of the memory cycles are the most that is achievable.
+# - The rule `SpeedOfLight` of Nsight Compute calls a unit the limit from 60 % of its achievable maximum on.
+SM_BUSY_PCT = 80.0
+"""From here on the multiprocessors themselves are the limit."""
+SM_WAITING_PCT = 50.0
+"""Below, the multiprocessors mostly wait for work."""
+DRAM_PCT = 48.0
+"""60 % of the 80 % of memory cycles that are achievable."""
+TENSOR_PCT = 60.0
+"""60 % of the tensor cores' cycles."""
+UTIL_WAITING_PCT = 80.0
+"""Where multiprocessors are not measured: a device that idles for a fifth of the time waits for work."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,21 +66,21 @@ class Profile:
         return ", ".join([*parts, *([f"{self.power_w:.0f} W"] if self.power_w is not None else [])])
 
 
-def bound(profile: Profile, limits: Thresholds = USUAL) -> Bound | None:
+def bound(profile: Profile) -> Bound | None:
     """Return the class of a profile; None where what was measured does not tell.
 
     Utilisation alone says that a device waits. It does not say what a busy device is busy with.
     """
     dram, tensor = profile.dram_pct or 0.0, profile.tensor_pct or 0.0
-    if dram >= limits.dram_pct and dram / limits.dram_pct >= tensor / limits.tensor_pct:
+    if dram >= DRAM_PCT and dram / DRAM_PCT >= tensor / TENSOR_PCT:
         return Bound.MEMORY
-    if tensor >= limits.tensor_pct:
+    if tensor >= TENSOR_PCT:
         return Bound.COMPUTE
     if profile.sm_pct is None:
-        return Bound.HOST if profile.util_pct is not None and profile.util_pct < limits.util_waiting_pct else None
-    if profile.sm_pct >= limits.sm_busy_pct:
+        return Bound.HOST if profile.util_pct is not None and profile.util_pct < UTIL_WAITING_PCT else None
+    if profile.sm_pct >= SM_BUSY_PCT:
         return Bound.COMPUTE
-    return Bound.HOST if profile.sm_pct < limits.sm_waiting_pct else Bound.BALANCED
+    return Bound.HOST if profile.sm_pct < SM_WAITING_PCT else Bound.BALANCED
 
 
 ROOM_FOR_TWO_PCT = 45.0

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from tuner.kept.optuna_tables import BATCH, CASE, ENDED, IDENTITY, MENDED, RUNGS
 from tuner.kept.race_run import KeptRun, place
 from tuner.kept.race_run import decode as decode_run
-from tuner.kept.storable import read_json, storable
+from tuner.kept.storable import storable
 from tuner.study.batch import BatchFit
 from tuner.study.cases import FILES, Case
 from tuner.study.parameter import retired_keys
@@ -121,11 +121,6 @@ def encode(case: KeptCase) -> dict[str, Any]:
     if case.recording is None:
         del record["recording"]
     return storable({**record, "files": list(case.files), **case.files})
-
-
-def decode_json(document: object) -> KeptCase | None:
-    """Return the case in a JSON text; None where the text is missing or not such a record."""
-    return decode(read_json(document))
 
 
 def decode(attribute: object) -> KeptCase | None:

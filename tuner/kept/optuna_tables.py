@@ -96,11 +96,12 @@ def of_trials(
     times = (TRIALS.c.datetime_start, TRIALS.c.datetime_complete)
     trials = execute(select(*columns, *times).where(wanted).order_by(TRIALS.c.trial_id))
     ids = select(TRIALS.c.trial_id).where(wanted)
-    others = [_by_trial(execute(select(*one.c).where(one.c.trial_id.in_(ids)))) for one in tables] if trials else []
+    others = [by_trial(execute(select(*one.c).where(one.c.trial_id.in_(ids)))) for one in tables] if trials else []
     return ((trial, [rows.get(trial.trial_id, ()) for rows in others]) for trial in trials)
 
 
-def _by_trial(rows: Rows) -> Mapping[int, Rows]:
+def by_trial(rows: Rows) -> Mapping[int, Rows]:
+    """Return the rows of each trial: trial id → rows."""
     grouped: dict[int, list[Row[Any]]] = defaultdict(list)
     for row in rows:
         grouped[row.trial_id].append(row)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from tuner.kept.optuna_tables import RACE
-from tuner.kept.storable import read_json, storable
+from tuner.kept.storable import storable
 from tuner.probe.counting import MOST
 from tuner.study.space import Config
 
@@ -90,11 +90,6 @@ def decode_claim(attribute: object) -> Claim | None:
         return _CLAIM.validate_python(attribute).get("claim")
     except ValidationError:
         return None
-
-
-def decode_json(document: object) -> KeptRun | None:
-    """Return the run in a JSON text; None where it is not such a record."""
-    return decode(read_json(document))
 
 
 def decode(attribute: object) -> KeptRun | None:

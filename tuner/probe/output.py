@@ -92,7 +92,7 @@ class Tail:
         Raises OSError, also where the path is a folder, a pipe or anything else that is no regular file.
         """
         try:
-            with open(self._path, "rb", opener=_open) as file:
+            with open(self._path, "rb", opener=open_at_once) as file:
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode):
                     raise OSError(errno.EINVAL, "it is no regular file", str(self._path))
@@ -116,7 +116,7 @@ class Tail:
         return [line.decode(errors="replace") for line in whole.splitlines()]
 
 
-def _open(path: str, flags: int) -> int:
+def open_at_once(path: str, flags: int) -> int:
     """Open a file. Without O_NONBLOCK, opening a pipe would wait for its writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 from tuner.errors import LaunchError, TrainerError
@@ -27,19 +27,17 @@ POLL_S = 0.02
 _MARKED = re.compile(rb"(?:^|\0)" + MARK.encode() + rb"=([^\0]*)")
 
 
-def end_orphans(
-    within_s: float, now: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
-) -> list[int]:
+def end_orphans(within_s: float) -> list[int]:
     """Kill the processes whose guard does not run any more; wait until they have ended, at most `within_s` seconds.
 
     Returns the ids of those that still run. Processes of other users, and of other namespaces of process ids, are left
     alone, because nothing can be known of their guards. So are processes that have cleared their environment.
     """
-    until_s = now() + within_s
+    until_s = time.monotonic() + within_s
     while left := [pid for pid in _processes() if _kill_orphan(pid)]:
-        if now() >= until_s:
+        if time.monotonic() >= until_s:
             break
-        sleep(POLL_S)
+        time.sleep(POLL_S)
     return left
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from tuner.errors import OutputError
 from tuner.probe.kinds import BREACH
 from tuner.probe.out_dir import unwritable
-from tuner.probe.output import Log
+from tuner.probe.output import Log, open_at_once
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.process import Launcher, prepare
 from tuner.probe.progress_reader import record
@@ -30,7 +30,7 @@ class Requests:
         self._waiting = b""
         try:
             os.mkfifo(path)
-            self._pipe = FileIO(path, "r+", opener=_non_blocking)  # "r+": opening for writing only needs a reader
+            self._pipe = FileIO(path, "r+", opener=open_at_once)  # "r+": opening for writing only needs a reader
         except OSError as error:
             raise OutputError(f"cannot create the named pipe {path}: {error.strerror}; {_REMEDY}") from error
 
@@ -49,10 +49,6 @@ class Requests:
         self._waiting = b""
         self._pipe.close()
         self.path.unlink(missing_ok=True)
-
-
-def _non_blocking(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 STOP_S = 10.0

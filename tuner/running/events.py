@@ -38,7 +38,7 @@ class StudyStarted:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Leader:
+class BestSoFar:
     """The config that is the best of its case so far. The value is a mean if the config was measured several times."""
 
     value: float
@@ -48,7 +48,7 @@ class Leader:
     """The newest trial of the config."""
 
     @classmethod
-    def of(cls, best: Standing | None) -> "Leader | None":
+    def of(cls, best: Standing | None) -> "BestSoFar | None":
         """Return what is told of a case's best config, if there is one."""
         return best and cls(value=best.values[0], error=best.error, trial=best.trial)
 
@@ -61,7 +61,7 @@ class CaseStarted:
     finished: int
     target: int | None
     """The number of finished trials that ends the work; None where no number does."""
-    best: Leader | None
+    best: BestSoFar | None
     saved: int
     """The trials of an earlier run whose results are stored only now."""
     to_repeat: int
@@ -161,7 +161,7 @@ class ProbeEnded:
     origin: str | None
     """The similar case whose best config this is."""
     seconds: float
-    best: Leader | None
+    best: BestSoFar | None
     finished: int
     target: int | None
     counts: bool
@@ -201,7 +201,7 @@ class ProbeEnded:
             confirms=asked.confirms,
             origin=asked.origin,
             seconds=result.total_s,
-            best=Leader.of(best),
+            best=BestSoFar.of(best),
             finished=finished,
             target=target,
             counts=target is not None and not (asked.confirms or verdict.retry),

@@ -10,12 +10,12 @@ from tuner.probe.result import Failure
 from tuner.running.events import (
     BatchFitStarted,
     BatchFitted,
+    BestSoFar,
     CalibrationStarted,
     CaseOutcome,
     CaseStarted,
     Ending,
     LadderFixed,
-    Leader,
     given_up,
 )
 from tuner.running.job import CALIBRATE, Job, check, fit_batch
@@ -95,7 +95,7 @@ class CaseWork:
                 case=self._case.name,
                 finished=finished,
                 target=target,
-                best=Leader.of(best),
+                best=BestSoFar.of(best),
                 saved=taken_back.stored,
                 to_repeat=taken_back.to_repeat,
             )

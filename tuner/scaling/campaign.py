@@ -25,7 +25,7 @@ COUNTS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RankTeam:
+class CardTeam:
     """The ranks of one program."""
 
     gpus: tuple[int, ...]
@@ -54,7 +54,7 @@ class Run:
     subject: str
     size: int | None
     mode: Mode
-    teams: tuple[RankTeam, ...]
+    teams: tuple[CardTeam, ...]
 
 
 def counts(asked: Sequence[int] | None, visible: int) -> tuple[int, ...]:
@@ -79,16 +79,16 @@ def scaling_runs(subjects: Sequence[Wanted], counts: Sequence[int], routes: Sequ
     """
     sizes = {one.name: _sizes(one, counts) for one in subjects}
 
-    def runs(mode: Mode, *teams: RankTeam) -> Iterator[Run]:
+    def runs(mode: Mode, *teams: CardTeam) -> Iterator[Run]:
         for one in subjects:
             if mode == "joined" or not (one.only_links or (mode == "apart" and not one.can_stay_apart)):
                 yield from (Run(subject=one.name, size=size, mode=mode, teams=teams) for size in sizes[one.name])
 
-    yield from runs("single", RankTeam(gpus=(0,)))
+    yield from runs("single", CardTeam(gpus=(0,)))
     for count in counts[1:]:
-        yield from runs("beside", *(RankTeam(gpus=(card,)) for card in range(count)))
+        yield from runs("beside", *(CardTeam(gpus=(card,)) for card in range(count)))
         for position, route in enumerate(routes):
-            team = RankTeam(gpus=tuple(range(count)), route=route)
+            team = CardTeam(gpus=tuple(range(count)), route=route)
             if position == 0:
                 yield from runs("apart", team)
             yield from runs("joined", team)
@@ -99,7 +99,7 @@ def split_runs(subjects: Sequence[Wanted], cards: int) -> Iterator[Run]:
 
     All cards are measured twice: the first time decides how the work is divided, the second time checks the division.
     """
-    teams = [RankTeam(gpus=(card,)) for card in range(cards)]
+    teams = [CardTeam(gpus=(card,)) for card in range(cards)]
     useful = [one for one in subjects if not one.only_links]
     for team in teams:
         for one in useful:
@@ -151,7 +151,7 @@ class Measuring:
         self._open_prober = open_prober
         self._folder = folder
         self._interrupted = interrupted
-        self._open: dict[RankTeam, tuple[DeviceSource, Prober]] = {}
+        self._open: dict[CardTeam, tuple[DeviceSource, Prober]] = {}
 
     def measure(self, run: Run, subject: MeasuredSubject) -> list[Measurement]:
         """Measure a run and return a point for each of its teams.
@@ -179,7 +179,7 @@ class Measuring:
         self._open = {}
 
     def _probe(
-        self, run: Run, subject: MeasuredSubject, team: RankTeam, together: "_Together", place: int
+        self, run: Run, subject: MeasuredSubject, team: CardTeam, together: "_Together", place: int
     ) -> ProbeResult:
         config = subject.config(run.size, run.mode != "apart")
         source, prober = self._open[team]
@@ -230,7 +230,7 @@ class _Together:
         return Interrupted() if self._interrupted() else Go()
 
 
-def _point(run: Run, subject: MeasuredSubject, team: RankTeam, result: ProbeResult) -> Measurement:
+def _point(run: Run, subject: MeasuredSubject, team: CardTeam, result: ProbeResult) -> Measurement:
     point = Measurement(
         workload=run.subject,
         size=run.size,
@@ -255,7 +255,7 @@ def _point(run: Run, subject: MeasuredSubject, team: RankTeam, result: ProbeResu
     )
 
 
-def _step_samples(run: Run, subject: MeasuredSubject, team: RankTeam, result: ProbeResult) -> float | None:
+def _step_samples(run: Run, subject: MeasuredSubject, team: CardTeam, result: ProbeResult) -> float | None:
     if subject.step_samples is not None and run.size is not None:
         return subject.step_samples(run.size, len(team.gpus))
     if not result.samples_per_s or not result.trained_s or not result.iterations:

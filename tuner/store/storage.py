@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy as copied
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution, json_to_distribution
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import ColumnElement, Integer, Row, bindparam, func, or_, select
+from sqlalchemy import ColumnElement, Integer, Row, TableClause, bindparam, func, or_, select
 
 from tuner.kept.case_record import KeptStudy
 from tuner.kept.optuna_tables import (
@@ -29,6 +29,7 @@ from tuner.kept.optuna_tables import (
     TRIALS,
     VALUES,
     Rows,
+    by_trial,
     of_study,
 )
 from tuner.kept.storable import read_json, storable
@@ -56,7 +57,6 @@ _CHANGED = _queries((TRIALS.c.study_id == _STUDY) & or_(TRIALS.c.trial_id > _AFT
 _OBJECTIVES = select(
     select(func.count()).select_from(DIRECTIONS).where(DIRECTIONS.c.study_id == _STUDY).scalar_subquery()
 ).where(STUDIES.c.study_id == _STUDY)
-_ATTRIBUTES_OF_STUDY = select(FACTS.c.key, FACTS.c.value_json).where(FACTS.c.study_id == _STUDY)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -117,12 +117,14 @@ class TrialStorage(BaseStorage):
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
         """Return the attributes of a study; None for an attribute that is damaged."""
-        query = select(FACTS.c.key, FACTS.c.value_json).where(FACTS.c.study_id == study_id)
-        return {row.key: read_json(row.value_json) for row in self.rows(query)}
+        return self._attributes(FACTS, study_id)
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
         """Return Optuna's own attributes of a study; None for an attribute that is damaged."""
-        query = select(SYSTEM_FACTS.c.key, SYSTEM_FACTS.c.value_json).where(SYSTEM_FACTS.c.study_id == study_id)
+        return self._attributes(SYSTEM_FACTS, study_id)
+
+    def _attributes(self, table: TableClause, study_id: int) -> dict[str, Any]:
+        query = select(table.c.key, table.c.value_json).where(table.c.study_id == study_id)
         return {row.key: read_json(row.value_json) for row in self.rows(query)}
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
@@ -200,17 +202,10 @@ def _trials(
 ) -> Iterator[tuple[int, bool, FrozenTrial | None]]:
     """Yield the id of each wanted trial, whether it may change, and the trial, if it is the tuner's and undamaged."""
     trials, *others = (rows(query, **wanted) for query in queries)
-    of_trials = [_by_trial(found) for found in others]
+    of_trials = [by_trial(found) for found in others]
     for row in trials:
         trial = _trial(row, [found.get(row.trial_id, ()) for found in of_trials], objectives)
         yield row.trial_id, row.state in {TrialState.RUNNING.name, TrialState.WAITING.name}, trial
-
-
-def _by_trial(rows: Iterable[Row[Any]]) -> Mapping[int, Sequence[Row[Any]]]:
-    grouped: dict[int, list[Row[Any]]] = defaultdict(list)
-    for row in rows:
-        grouped[row.trial_id].append(row)
-    return grouped
 
 
 def _trial(row: Row[Any], others: Sequence[Sequence[Row[Any]]], objectives: int | None) -> FrozenTrial | None:
@@ -221,7 +216,10 @@ def _trial(row: Row[Any], others: Sequence[Sequence[Row[Any]]], objectives: int 
     parameters, values, steps, attributes, constraints = others
     try:
         state = TrialState[row.state]
-        kinds = {one.param_name: _distribution(one.distribution_json) for one in sorted(parameters, key=_place)}
+        kinds = {
+            one.param_name: _distribution(one.distribution_json)
+            for one in sorted(parameters, key=lambda one: one.param_id)
+        }
         numbers = {one.param_name: float(one.param_value) for one in parameters}
         told = [_finite(one.value) for one in sorted(values, key=lambda one: one.objective)]
         facts, is_whole = _facts(state, attributes)
@@ -244,10 +242,6 @@ def _trial(row: Row[Any], others: Sequence[Sequence[Row[Any]]], objectives: int 
         )
     except (KeyError, ValueError, TypeError, IndexError, OverflowError):
         return None
-
-
-def _place(parameter: Row[Any]) -> int:
-    return parameter.param_id
 
 
 def _facts(state: TrialState, attributes: Rows) -> tuple[dict[str, Any], bool]:

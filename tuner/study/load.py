@@ -216,15 +216,15 @@ def load(
     return _load(stand_in, environ, to_show)
 
 
-def stands_in(spec: StudySpec, study: str, environ: Mapping[str, str] = os.environ) -> bool:
+def stands_in(spec: StudySpec, study: str) -> bool:
     """Return whether `spec`, which was loaded for `study`, is that study's fallback. Raises the errors of `load`."""
-    return study != spec.name and load(study, environ, fall_back=False, to_show=True).name != spec.name
+    return study != spec.name and load(study, fall_back=False, to_show=True).name != spec.name
 
 
-def without_effect(study: str, environ: Mapping[str, str] = os.environ) -> list[str]:
+def without_effect(study: str) -> list[str]:
     """Return the keys of older versions in the file that is loaded for `study`; none where the file is gone."""
     try:
-        own = load(study, environ, fall_back=False, to_show=True)
+        own = load(study, fall_back=False, to_show=True)
         return ignored(read_mapping(find(own.fallback if own.fallback and not own.trainer.root else study)))
     except StudyError:
         return []

@@ -23,7 +23,7 @@ from tuner.study.parameter import (
     ladder_of,
     retired_keys,
 )
-from tuner.study.slurm import SlurmSpec
+from tuner.study.slurm_job import SlurmSpec
 from tuner.study.space import DEFAULT, VARIANT, Space
 
 Variables = dict[Annotated[str, StringConstraints(pattern=VARIABLE)], str]

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from tests.support.tests_faulty.rank import SAMPLES
 from tuner.probe.result import ProbeResult
 from tuner.study.spec import ProbeSpec
-from tuner.testing.waits import with_waits
 
 OK = "ok"
 RANKS = 2
@@ -17,12 +17,42 @@ LEAST_PER_S = 0.3 * TRUE_PER_S
 """The least that a trainer makes beside other programs."""
 ERRORS = 3
 """The standard errors by which a right number may miss the truth."""
-_LIMITS = ProbeSpec(iterations=16, window_seconds=0.1, max_seconds=30, start_up_silence_seconds=5, silence_seconds=1.5)
-STRICT = with_waits(_LIMITS, grace_s=0.4)
-"""The limits of a probe, scaled to iterations of 20 ms; those of a real trainer take seconds."""
-DEATHWATCH = with_waits(_LIMITS.model_copy(update={"silence_seconds": 6}), grace_s=1.5)
-"""Limits that leave the guard time to notice that a rank was killed."""
-PATIENT = with_waits(_LIMITS.model_copy(update={"silence_seconds": 20}), grace_s=10)
+
+
+class Strict(ProbeSpec):
+    """The limits of a probe, scaled to iterations of 20 ms; those of a real trainer take seconds."""
+
+    grace_seconds: ClassVar = 0.4
+    iterations: int = 16
+    window_seconds: float = 0.1
+    max_seconds: float = 30
+    start_up_silence_seconds: float = 5
+    silence_seconds: float = 1.5
+
+
+class Deathwatch(Strict):
+    """Limits that leave the guard time to notice that a rank was killed."""
+
+    grace_seconds: ClassVar = 1.5
+    silence_seconds: float = 6
+
+
+class Patient(Strict):
+    """Limits that a busy machine does not reach."""
+
+    grace_seconds: ClassVar = 10.0
+    silence_seconds: float = 20
+
+
+class Hasty(Strict):
+    """Limits by which a rank that says nothing for a moment counts as dead."""
+
+    grace_seconds: ClassVar = 0.1
+    iterations: int = 10
+    silence_seconds: float = 0.8
+
+
+STRICT, DEATHWATCH, PATIENT = Strict(), Deathwatch(), Patient()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,7 +124,7 @@ SCENARIOS: dict[str, Scenario] = {
     "slow_start": Scenario(expected=OK, limits=PATIENT.model_copy(update={"start_up_silence_seconds": 2})),
     "slow_iteration": Scenario(
         expected=OK,
-        limits=with_waits(_LIMITS.model_copy(update={"iterations": 10, "silence_seconds": 0.8}), grace_s=0.1),
+        limits=Hasty(),
         iteration_s=0.1,
     ),
     "killed_guard": Scenario(expected="crash", says="exit code -1"),
