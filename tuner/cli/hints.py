@@ -11,7 +11,7 @@ from tuner.cli.options import RUNS, as_words
 from tuner.export.case_view import CaseSummary, CaseView
 from tuner.export.reader import StudyReader
 from tuner.export.tables import ladder_of_study, safe_rung
-from tuner.export.wording import remarks, remedy, shared
+from tuner.export.wording import in_use, remarks, remedy, shared
 from tuner.kept.urls import shown
 from tuner.probe.units import duration
 from tuner.running.events import CaseOutcome, Ending
@@ -111,7 +111,7 @@ def recorded(case: Case, configs: Sequence[Config], table: "RecordedTable | None
 
 def replayed(bench: "Workbench", spent_s: float) -> str:
     """Return a line that says what the replayed probes would have cost on real devices."""
-    return f"simulated: {duration(spent_s)}, {spent_s * len(bench.devices):,.0f} device-seconds"
+    return f"simulated: {in_use(spent_s, len(bench.devices))}"
 
 
 def plan_best(study: str, *, devices: str | None = None, storage: str | None, runs: Path) -> list[str]:
@@ -165,7 +165,7 @@ def of_all(cases: Sequence[Case], outcomes: Sequence[CaseOutcome], rows: Sequenc
     taken_s = sum(row.probe_s for row in begun)
     left = [case.name for case in cases if case.name not in ended]
     return (
-        f"the probes of {len(begun)} of {len(cases)} cases took {duration(taken_s)}, {taken_s * devices:,.0f} "
-        f"device-seconds, {taken_s * devices / max(len(begun), 1):,.0f} per case; "
+        f"the probes of {len(begun)} of {len(cases)} cases took {in_use(taken_s, devices)}, "
+        f"{taken_s * devices / max(len(begun), 1):,.0f} per case; "
         + (f"{len(left)} left: {', '.join(left)}" if left else "none is left")
     )

@@ -6,6 +6,7 @@ from tuner.export.bound import advice
 from tuner.export.case_view import CaseSummary, ConfigRow
 from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.metrics import SAMPLES_PER_S
+from tuner.probe.units import duration
 from tuner.study.space import Value, rung_of, written
 
 EXHAUSTED = "nothing left that is worth a probe"
@@ -31,6 +32,11 @@ def trials(row: CaseSummary) -> str:
     """Return the number of trials of a case by how they ended; empty where there are none."""
     ends = ("ok", "pruned", "failed", "interrupted", "running")
     return ", ".join(f"{number} {end}" for end in ends if (number := getattr(row, end)))
+
+
+def in_use(seconds: float, devices: int) -> str:
+    """Return for how long probes have used some devices."""
+    return f"{duration(seconds)}, {seconds * devices:,.0f} device-seconds"
 
 
 def reached(row: CaseSummary) -> str:

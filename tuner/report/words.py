@@ -1,11 +1,9 @@
 """The sentences of a report."""
 
-from collections.abc import Iterable
-
 from tuner.export.harmless import code, markdown
-from tuner.export.wording import at_its_end, in_words, reached, remarks, sentences, trials
+from tuner.export.wording import at_its_end, in_use, in_words, reached, remarks, sentences, trials
 from tuner.probe.metrics import SAMPLES_PER_S
-from tuner.probe.units import MIB_PER_GIB, duration
+from tuner.probe.units import MIB_PER_GIB
 from tuner.report.facts import CaseFacts, StudyFacts
 from tuner.study.space import rung_of
 
@@ -20,10 +18,12 @@ ENDS = 3
 
 def headline(study: StudyFacts) -> list[str]:
     """Return the first sentences of a report: how many trainable cases have a best, the highest and the lowest."""
-    best = sorted((case for case in study.cases if _value(case) is not None), key=lambda case: -(_value(case) or 0.0))
+    known = ((case.summary.case, case.summary.best) for case in study.cases)
+    best = sorted(((name, one.value) for name, one in known if one), key=lambda case: -case[1])
+    named = [f"{name} {value:.1f}" for name, value in best]
     said = [_success(study, len(best))]
     if len(best) > 2 * ENDS:
-        said += [f"Highest: {_listed(best[:ENDS])}.", f"Lowest: {_listed(best[-ENDS:])}."]
+        said += [f"Highest: {', '.join(named[:ENDS])}.", f"Lowest: {', '.join(named[-ENDS:])}."]
     return said
 
 
@@ -36,14 +36,6 @@ def _success(study: StudyFacts, best: int) -> str:
     rest = [f"{begun - best} tried without success"] if best < begun else []
     rest += [f"{len(waiting)} not begun"] if waiting else []
     return f"{said}; {', '.join(rest)}." if rest else f"{said}."
-
-
-def _value(case: CaseFacts) -> float | None:
-    return case.summary.best.value if case.summary.best else None
-
-
-def _listed(cases: Iterable[CaseFacts]) -> str:
-    return ", ".join(f"{case.summary.case} {_value(case) or 0.0:.1f}" for case in cases)
 
 
 def explained(study: StudyFacts) -> str:
@@ -82,8 +74,7 @@ def note(case: CaseFacts) -> str:
 def cost(case: CaseFacts) -> str:
     """Return a line with the number of trials of a case, how they ended, and how long its devices were in use."""
     devices = max(1, len(case.devices))
-    seconds = f"{case.whole_s:,.0f} device-seconds ({duration(case.whole_s / devices)} on {devices} device(s))"
-    return f"{trials(case.summary) or 'no trials'}; {seconds}"
+    return f"{trials(case.summary) or 'no trials'}; {in_use(case.whole_s / devices, devices)}"
 
 
 def memory(case: CaseFacts) -> str:
