@@ -13,15 +13,13 @@ from tests_summary import BEST, summary
 from tuner.cli.hints import (
     at_the_top,
     complaint,
-    far_faster,
-    learning_changed,
     notes,
     safe_rungs,
     script_of_best,
-    without_success,
     written,
 )
 from tuner.cli.options import RUNS
+from tuner.export.bound import Bound, Profile
 from tuner.export.case_view import ConfigRow
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure
@@ -32,40 +30,46 @@ from tuner.study.cases import Case
 
 
 @pytest.mark.parametrize(
-    ("best", "lines"),
+    ("best", "facts"),
     [
-        (
-            BEST,
-            [
-                "walk: the best makes 0.21 times the default's samples/s; "
-                "update_epochs, batch_size change what is learnt"
-            ],
-        ),
+        (BEST, ["87.0 min_avg_util", "0.21 times the default's samples/s", "update_epochs, batch_size change what"]),
         (
             replace(BEST, vs_default=None, changes_learning=("agent_variant",)),
-            ["walk: the default has not been measured; agent_variant changes what is learnt"],
+            ["the default has not been measured", "agent_variant changes what is learnt"],
         ),
-        (replace(BEST, changes_learning=()), []),
-        (None, []),
     ],
 )
-def test_a_best_that_changes_learning_says_so(best: ConfigRow | None, lines: list[str]) -> None:
-    assert learning_changed([summary(best)]) == lines
+def test_a_best_that_changes_learning_says_so(best: ConfigRow, facts: list[str]) -> None:
+    (line,) = notes([summary(best)])
+    assert line.startswith("walk: ")
+    assert all(fact in line for fact in facts)
+
+
+@pytest.mark.parametrize("best", [replace(BEST, changes_learning=()), None])
+def test_what_the_table_shows_is_not_said_again(best: ConfigRow | None) -> None:
+    assert notes([replace(summary(best), status="ok" if best else "no_trials")]) == []
 
 
 def test_the_default_of_another_rung_is_named_where_that_of_the_best_was_not_measured() -> None:
     best = replace(BEST, vs_default=None, changes_learning=("agent_variant",))
-    own = replace(BEST, trial=0, config={"num_envs": 64}, times=0.5)
-    (line,) = learning_changed([replace(summary(best), default=own)])
-    assert "2.00 times the samples/s of the default at num_envs=64 (#0)" in line
+    own = replace(BEST, trial=0, value=80.0, config={"num_envs": 64}, times=0.5)
+    (line,) = notes([replace(summary(best), default=own)])
+    assert "7.0 points above the default at num_envs=64, #0, at 2.00 times its samples/s" in line
 
 
 def test_a_config_with_far_more_samples_is_pointed_out() -> None:
-    row = replace(summary(BEST), faster=replace(BEST, trial=7, value=61.04, times=4.28))
-    assert far_faster([row, summary(BEST), summary(None)]) == [
-        "walk: #7 makes 4.3 times the best's samples/s, at 61.0 min_avg_util; `objective: samples_per_s` or "
-        "`min_avg_util,samples_per_s`, in a study with another name, searches for such configs"
-    ]
+    best = replace(BEST, changes_learning=())
+    row = replace(summary(best), faster=replace(BEST, trial=7, value=61.04, times=4.28))
+    (line,) = notes([row, summary(best)])
+    assert line.startswith("walk: #7 makes 4.3 times the best's samples/s, at 61.0 min_avg_util, with num_envs=512 ")
+    assert "samples_per_s or min_avg_util,samples_per_s" in line
+
+
+def test_cases_with_the_same_limit_share_a_line() -> None:
+    best = replace(BEST, changes_learning=())
+    limited = replace(summary(best), bound=Bound.MEMORY, profile=Profile(dram_pct=70.0))
+    (line,) = notes([limited, replace(limited, case="run"), replace(summary(best), case="fly")])
+    assert line.startswith("walk, run: memory-bound: ")
 
 
 def test_notes_say_what_a_choice_gave_up_and_what_is_unconfirmed_and_replayed() -> None:
@@ -80,34 +84,25 @@ def test_notes_say_what_a_choice_gave_up_and_what_is_unconfirmed_and_replayed() 
     assert "replay of walk.parquet of 2026-11-22" in replayed[0]
 
 
-@pytest.mark.parametrize(
-    ("measured_on", "lines"),
-    [
-        ({}, []),
-        ({"GPU-a, GPU-b": 9}, []),
-        (
-            {"GPU-a, GPU-b": 9, "GPU-c, GPU-d": 2},
-            [
-                "walk: measured on 2 sets of devices (`measured_on` in trials.tsv); "
-                "on another host the same config may measure several points more or less"
-            ],
-        ),
-    ],
-)
-def test_a_case_measured_on_several_sets_of_cards_says_so(measured_on: dict[str, int], lines: list[str]) -> None:
-    assert notes([replace(summary(BEST), measured_on=measured_on)])[1:] == lines
+def test_a_case_measured_on_several_sets_of_cards_says_so() -> None:
+    best = summary(replace(BEST, changes_learning=()))
+    assert notes([replace(best, measured_on={"GPU-a, GPU-b": 9})]) == []
+    (line,) = notes([replace(best, measured_on={"GPU-a, GPU-b": 9, "GPU-c, GPU-d": 2})])
+    assert "measured on 2 sets of devices (measured_on in trials.tsv)" in line
 
 
 def test_for_a_case_without_a_best_the_hint_says_what_to_do() -> None:
     failed = [replace(summary(None), status=status, ok=0) for status in ("gpu_oom", "interrupted", "no_trials")]
-    assert without_success([summary(BEST), *failed, replace(summary(None), status="ineligible")]) == [
-        "walk: no config has run (gpu_oom); `tuner recover` searches for a config that runs",
-        "walk: no config that ran is eligible as best (ineligible); `tuner recover` searches for a config that runs",
+    lines = notes([*failed, replace(summary(None), status="ineligible")])
+    assert [line.partition(";")[0] for line in lines] == [
+        "walk: no config has run (gpu_oom)",
+        "walk: no config that ran is eligible as best (ineligible)",
     ]
+    assert all("`tuner recover`" in line for line in lines)
 
 
 def test_for_a_case_with_a_faulty_set_up_the_hint_says_what_to_fix() -> None:
-    (line,) = without_success([replace(summary(None), status="missing_dependency", ok=0)])
+    (line,) = notes([replace(summary(None), status="missing_dependency", ok=0)])
     assert line.startswith("walk: no config has run (missing_dependency); install it into the trainer's environment")
     assert "recover" not in line
 
@@ -122,13 +117,13 @@ def test_for_a_case_with_a_faulty_set_up_the_hint_says_what_to_fix() -> None:
     ],
 )
 def test_smaller_rungs_are_no_advice_where_no_config_is_at_fault(status: str, advice: str) -> None:
-    (line,) = without_success([replace(summary(None), status=status, ok=0)])
+    (line,) = notes([replace(summary(None), status=status, ok=0)])
     assert advice in line
     assert "recover" not in line
 
 
 def test_a_crash_may_be_a_config_s_fault_or_not() -> None:
-    (line,) = without_success([replace(summary(None), status="crash", ok=0)])
+    (line,) = notes([replace(summary(None), status="crash", ok=0)])
     assert line.endswith(
         "read the newest console.log under probes/walk; `tuner recover` searches for a config that runs"
     )

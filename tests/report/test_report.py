@@ -11,24 +11,26 @@ import plotly.graph_objects as go
 import pytest
 
 from tuner.errors import EmptyStoreError
+from tuner.export.harmless import markdown
 from tuner.export.reader import StudyReader, connect
 from tuner.kept.race_run import KeptRun
 from tuner.report.charts import pictures
 from tuner.report.facts import CaseFacts, StudyFacts, gather
 from tuner.report.page import render
-from tuner.report.words import explained, headline, limit, verdict, when_found
+from tuner.report.words import explained, headline, verdict, when_found
 
 
 def test_a_stranger_reads_what_is_best_and_what_else_there_is(cases: dict[str, CaseFacts]) -> None:
-    assert verdict(cases["deepmimic_pi_plus_ppo"]) == (
-        "The best config reaches 95.3 ± 0.7 min_avg_util, "
-        "7.2 points above the default of its rung, at 0.23 of its samples/s. "
-        "agent_variant, update_epochs, batch_size change what is learnt. "
-        "Trial #9 makes 4.3 times as many samples/s as the best, at 88.1 ± 1.4: num_envs=32768 agent_variant=default."
-    )
+    said = verdict(cases["deepmimic_pi_plus_ppo"])
+    for fact in (
+        "The best reaches 95.3 ± 0.7 min_avg_util, 7.2 points above the default of its rung, #9, at 0.23 times its ",
+        "agent_variant, update_epochs, batch_size change what is learnt. ",
+        "#9 makes 4.3 times the best's samples/s, at 88.1 ± 1.4 min_avg_util, with num_envs=32768 agent_variant=",
+    ):
+        assert said.count(fact) == 1
     rival = cases["amp_pi_plus"].summary.faster
     assert rival is not None
-    assert f"Trial #{rival.trial} makes 7.2 times" in verdict(cases["amp_pi_plus"])
+    assert f"#{rival.trial} makes 7.2 times" in verdict(cases["amp_pi_plus"])
 
 
 def test_a_stranger_reads_the_total_batch_what_was_given_up_and_what_is_unconfirmed(
@@ -54,28 +56,28 @@ def test_a_default_that_only_sessions_measured_higher_is_explained(cases: dict[s
     assert case.summary.default is not None
     higher = replace(case.summary, default=replace(case.summary.default, value=97.0, measured="warm"))
     said = verdict(replace(case, summary=higher))
-    assert "2.0 points below the default of its rung (which was measured in sessions alone)" in said
+    assert "2.0 points below the default of its rung, #" in said
+    assert "(which was measured in sessions alone)" in said
 
 
 def test_a_replayed_study_says_so(study: StudyFacts) -> None:
-    first, *others = study.cases
+    first = study.cases[0]
     replayed = replace(first, summary=replace(first.summary, replay_of="walk.parquet of 2026-11-22"))
-    assert "replay of walk.parquet of 2026-11-22" in explained(replace(study, cases=(replayed, *others)))
+    assert "eplay of walk.parquet of 2026-11-22" in verdict(replayed)
 
 
 def test_a_stranger_reads_what_limits_a_case_and_what_to_do(cases: dict[str, CaseFacts]) -> None:
-    assert limit(cases["amp_pi_plus"]) == (
-        "Compute-bound (utilisation 95 %, SM 87 %, tensor 0 %, DRAM 14 %, 1247 W): "
-        "the cards are near their limit; the tensor cores are idle, so bf16 or TF32 may still gain."
-    )
-    assert (limit(cases["add_pi_plus"]) or "").startswith("Balanced")
+    said = verdict(cases["amp_pi_plus"])
+    assert "utilisation 95 %, SM 87 %, tensor 0 %, DRAM 14 %, 1247 W" in said
+    assert "Compute-bound: the cards are near their limit; the tensor cores are idle, so bf16 or TF32" in said
+    assert "Balanced: " in verdict(cases["add_pi_plus"])
 
 
 def test_a_stranger_reads_when_the_best_was_found(cases: dict[str, CaseFacts]) -> None:
     assert when_found(cases["deepmimic_pi_plus_ppo"]) == (
         "Trial #6 first measured the best config, after 2,079 device-seconds (36 % of all). "
         "The rest made sure that no other config is better. "
-        "The search ended by itself: 98% sure that no config is 1% better than the best."
+        "Nothing left that is worth a probe: 98% sure that no config is 1% better than the best."
     )
 
 
@@ -200,7 +202,7 @@ def test_text_of_a_trainer_stays_text(study: StudyFacts) -> None:
 
 def test_the_markdown_form_says_the_same(study: StudyFacts, cases: dict[str, CaseFacts]) -> None:
     text = render(study, form="md", commands=dict.fromkeys(cases, "tuner plan --best"))
-    assert all(verdict(case) in text for case in study.cases)
+    assert all(markdown(verdict(case)) in text for case in study.cases)
     assert len(re.findall(r"^\| \w+_pi_plus", text, re.MULTILINE)) == len(study.cases)
 
 

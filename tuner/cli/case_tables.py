@@ -11,7 +11,7 @@ from rich.table import Column, Table
 from tuner.export.case_view import CaseSummary, CaseView, ConfigRow
 from tuner.export.reader import StudyReader
 from tuner.export.tables import Row, front_row
-from tuner.export.wording import in_words, with_error
+from tuner.export.wording import in_words, trials, with_error
 
 CONFIG = "config"
 """The heading of the config column. If a table is too wide, this column is printed below the table."""
@@ -69,19 +69,8 @@ def summary_table(rows: Iterable[CaseSummary]) -> Table:
     best = " ".join(["best", *dict.fromkeys(row.objective for row in shown)])
     table = Table("case", "status", best, CONFIG, "samples/s", "trial", "trials")
     for row in shown:
-        table.add_row(row.case, row.status, *(_best_cells(row.best) if row.best else [""] * 4), _counts(row))
+        table.add_row(row.case, row.status, *(_best_cells(row.best) if row.best else [""] * 4), trials(row))
     return table
-
-
-def _counts(row: CaseSummary) -> str:
-    counts = {
-        "ok": row.ok,
-        "pruned": row.pruned,
-        "failed": row.failed,
-        "interrupted": row.interrupted,
-        "running": row.running,
-    }
-    return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 
 def _best_cells(best: ConfigRow) -> list[str]:

@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from tuner.cli.options import RUNS, as_words
-from tuner.export.bound import advice
-from tuner.export.case_view import NO_TRIALS, CaseSummary, CaseView
+from tuner.export.case_view import CaseSummary, CaseView
 from tuner.export.reader import StudyReader
 from tuner.export.tables import ladder_of_study, safe_rung
-from tuner.export.wording import doubts, of_default, with_error
-from tuner.kept.trial import INTERRUPTED
+from tuner.export.wording import in_use, remarks, remedy, shared
 from tuner.kept.urls import shown
-from tuner.probe.kinds import Blame, FailureKind
-from tuner.probe.metrics import SAMPLES_PER_S
 from tuner.probe.units import duration
 from tuner.running.events import CaseOutcome, Ending
 from tuner.study.cases import Case
@@ -28,9 +24,6 @@ if TYPE_CHECKING:
     from tuner.running.workbench import Workbench
 
 
-RECOVER = "`tuner recover` searches for a config that runs"
-
-
 def complaint(outcome: CaseOutcome) -> str | None:
     """Return what the user must fix, if a case stopped early for a reason that the user can fix."""
     if outcome.ending is Ending.UNREAD:
@@ -40,112 +33,12 @@ def complaint(outcome: CaseOutcome) -> str | None:
     cause = f"case {outcome.case.name}: {outcome.failure.kind}: {outcome.failure.detail}"
     if outcome.failure.rule == "trainer":  # the trainer refused before any launch, and its text says what to fix
         return cause
-    return f"{cause}; {_remedy(outcome.failure.kind, outcome.case.name)}"
-
-
-def at_its_end(case: str, why: str) -> str:
-    """Return a line that says why a case ended."""
-    return f"{case}: {Ending.EXHAUSTED}: {why}"
+    return f"{cause}; {remedy(outcome.failure.kind, outcome.case.name)}"
 
 
 def notes(rows: Iterable[CaseSummary]) -> list[str]:
-    """Return lines with what the table of a study's cases does not show."""
-    known = list(rows)
-    return [
-        *replays(known),
-        *without_success(known),
-        *(f"{row.case}: {line}" for row in known for line in doubts(row)),
-        *learning_changed(known),
-        *far_faster(known),
-        *limits(known),
-        *on_several_devices(known),
-        *left_out(known),
-    ]
-
-
-def replays(rows: Iterable[CaseSummary]) -> list[str]:
-    """Return a line for each case whose probes were looked up in a recorded table."""
-    return [f"{row.case}: replay of {row.replay_of}; no trainer ran" for row in rows if row.replay_of]
-
-
-def without_success(rows: Iterable[CaseSummary]) -> list[str]:
-    """Return a line for each case that has trials but no best config: what the user can do."""
-    return [
-        f"{row.case}: no config {'that ran is eligible as best' if row.ok else 'has run'} ({row.status}); "
-        f"{_advice(row)}"
-        for row in rows
-        if row.best is None and row.status not in {NO_TRIALS, INTERRUPTED}
-    ]
-
-
-def _advice(row: CaseSummary) -> str:
-    """Return what to do about a case without a best. Smaller rungs help where the config may be at fault."""
-    kind = next((kind for kind in FailureKind if kind == row.status), None)
-    if kind is None or kind.blame is Blame.CONFIG:
-        return RECOVER
-    return f"{_remedy(kind, row.case)}; {RECOVER}" if kind.blame is Blame.UNKNOWN else _remedy(kind, row.case)
-
-
-def _remedy(kind: str, case: str) -> str:
-    return FailureKind(kind).remedy or f"read the newest console.log under probes/{case}"
-
-
-def learning_changed(rows: Iterable[CaseSummary]) -> list[str]:
-    """Return a line for each case whose best config changes what is learnt, with its speed relative to the default."""
-    return [
-        f"{row.case}: {_beside_default(row)}; {', '.join(row.best.changes_learning)} "
-        f"{'change' if len(row.best.changes_learning) > 1 else 'changes'} what is learnt"
-        for row in rows
-        if row.best and row.best.changes_learning
-    ]
-
-
-def _beside_default(row: CaseSummary) -> str:
-    if row.best and row.best.vs_default is not None:
-        return f"the best makes {row.best.vs_default:.2f} times the default's samples/s"
-    if row.default and row.default.times:
-        name = f"{of_default(row)} (#{row.default.trial})"
-        return f"the best makes {1.0 / row.default.times:.2f} times the samples/s of {name}"
-    return "the default has not been measured"
-
-
-def far_faster(rows: Iterable[CaseSummary]) -> list[str]:
-    """Return a line for each case with a config that is far faster than the best: how to search for such configs."""
-    return [
-        f"{row.case}: #{row.faster.trial} makes {row.faster.times or 0.0:.1f} times the best's samples/s, at "
-        f"{with_error(row.faster.value, row.faster.error)} {row.objective}; `objective: {SAMPLES_PER_S}` or "
-        f"`{row.objective},{SAMPLES_PER_S}`, in a study with another name, searches for such configs"
-        for row in rows
-        if row.faster
-    ]
-
-
-def limits(rows: Iterable[CaseSummary]) -> list[str]:
-    """Return a line for each class of cases: what limits their best configs, and what to do next."""
-    alike: dict[str, list[str]] = {}
-    for row in rows:
-        if row.bound and row.profile:
-            alike.setdefault(f"{row.bound}: {advice(row.bound, row.profile)}", []).append(row.case)
-    return [f"{', '.join(cases)}: {said}" for said, cases in alike.items()]
-
-
-def on_several_devices(rows: Iterable[CaseSummary]) -> list[str]:
-    """Return a line for each case that several sets of devices have measured. Hosts measure different values."""
-    return [
-        f"{row.case}: measured on {len(row.measured_on)} sets of devices (`measured_on` in trials.tsv); "
-        "on another host the same config may measure several points more or less"
-        for row in rows
-        if len(row.measured_on) > 1
-    ]
-
-
-def left_out(rows: Iterable[CaseSummary]) -> list[str]:
-    """Say which cases have trials in the database that count for nothing here."""
-    return [
-        f"{row.case}: {row.left_out} trial(s) left out: another program added them, or their records are damaged"
-        for row in rows
-        if row.left_out
-    ]
+    """Return lines with what the table of a study's cases does not show. Cases with the same line share it."""
+    return shared((row.case, said) for row in rows for said in remarks(row))
 
 
 def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[CaseSummary]) -> Iterator[str]:
@@ -201,15 +94,11 @@ def safe_rungs(study: StudyReader) -> list[str]:
         groups.setdefault(case.method, []).append(case)
     if len(groups) > 1:
         groups["all cases"] = study.cases
-    alike: dict[int | None, list[str]] = {}
-    for group, cases in groups.items():
-        alike.setdefault(safe_rung(cases), []).append(group)
-    return [
-        f"{', '.join(named)}: {ladder} {rung} is known to be safe for every case"
-        if rung is not None
-        else f"{', '.join(named)}: no {ladder} is known to be safe for every case"
-        for rung, named in alike.items()
-    ]
+    safe = {group: safe_rung(cases) for group, cases in groups.items()}
+    return shared(
+        (group, f"{f'no {ladder}' if rung is None else f'{ladder} {rung}'} is known to be safe for every case")
+        for group, rung in safe.items()
+    )
 
 
 def recorded(case: Case, configs: Sequence[Config], table: "RecordedTable | None") -> str:
@@ -222,7 +111,7 @@ def recorded(case: Case, configs: Sequence[Config], table: "RecordedTable | None
 
 def replayed(bench: "Workbench", spent_s: float) -> str:
     """Return a line that says what the replayed probes would have cost on real devices."""
-    return f"simulated: {duration(spent_s)}, {spent_s * len(bench.devices):,.0f} device-seconds"
+    return f"simulated: {in_use(spent_s, len(bench.devices))}"
 
 
 def plan_best(study: str, *, devices: str | None = None, storage: str | None, runs: Path) -> list[str]:
@@ -276,7 +165,7 @@ def of_all(cases: Sequence[Case], outcomes: Sequence[CaseOutcome], rows: Sequenc
     taken_s = sum(row.probe_s for row in begun)
     left = [case.name for case in cases if case.name not in ended]
     return (
-        f"the probes of {len(begun)} of {len(cases)} cases took {duration(taken_s)}, {taken_s * devices:,.0f} "
-        f"device-seconds, {taken_s * devices / max(len(begun), 1):,.0f} per case; "
+        f"the probes of {len(begun)} of {len(cases)} cases took {in_use(taken_s, devices)}, "
+        f"{taken_s * devices / max(len(begun), 1):,.0f} per case; "
         + (f"{len(left)} left: {', '.join(left)}" if left else "none is left")
     )

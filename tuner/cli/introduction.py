@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from tuner.export.wording import shared
 from tuner.study.cases import Case
 from tuner.study.load import load, stands_in, unmatched, without_effect
 from tuner.study.parameter import RETIRED
@@ -14,7 +15,6 @@ from tuner.study.secrets import literal_keys
 from tuner.study.space import LADDER
 from tuner.study.spec import StudySpec
 from tuner.study.variables import shell_split
-from tuner.trainers.base import LadderEnd
 from tuner.trainers.registry import not_searched
 
 if TYPE_CHECKING:
@@ -100,27 +100,17 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], sh
         console.print(f"objectives {objectives}: the best are a Pareto front, no probe is pruned")
     for constraint in bench.spec.build_constraints():
         console.print(f"the best must keep {constraint.metric} {constraint}")
-    by_reason: dict[str, list[str]] = {}
-    for case in cases:
-        for name, reason in not_searched(bench.spec_for(case), bench.trainer).items():
-            by_reason.setdefault(reason, [])
-            if name not in by_reason[reason]:
-                by_reason[reason].append(name)
     for glob in unmatched(bench.spec, (case.name for case in bench.trainer.cases())):
         console.print(f"overrides: no case matches {glob!r}")
-    for reason, names in by_reason.items():
-        console.print(f"not searched: {', '.join(names)}: {reason}")
-    for line in cut_ladders(bench, cases):
+    never = [known for case in cases for known in not_searched(bench.spec_for(case), bench.trainer).items()]
+    for line in (*(f"not searched: {line}" for line in shared(never)), *cut_ladders(bench, cases)):
         console.print(line)
 
 
 def cut_ladders(bench: "Workbench", cases: Iterable[Case]) -> list[str]:
     """Return a line for the cases whose largest rungs the trainer cannot run. Cases with one reason share a line."""
-    by_end: dict[LadderEnd, list[str]] = {}
-    for case in cases:
-        if end := bench.cut_for(case):
-            by_end.setdefault(end, []).append(case.name)
-    return [f"{', '.join(names)}: {LADDER} up to {end.num_envs}: {end.reason}" for end, names in by_end.items()]
+    ends = ((case.name, bench.cut_for(case)) for case in cases)
+    return shared((name, f"{LADDER} up to {end.num_envs}: {end.reason}") for name, end in ends if end)
 
 
 def replaying(table: "RecordedTable", path: Path) -> str:

@@ -19,7 +19,7 @@ from tuner.devices.found import VISIBLE_CARDS
 from tuner.errors import EmptyStoreError, StoreError, StudyError
 from tuner.export.case_view import CaseView, summary
 from tuner.export.reader import StudyReader, connect
-from tuner.export.wording import doubts, in_words, with_error
+from tuner.export.wording import choice, in_words, with_error
 from tuner.kept.trial import pooled
 from tuner.probe.probe_plan import ProbePlan, Slot
 from tuner.probe.process import reserved_port
@@ -169,7 +169,7 @@ def _measured(view: CaseView, one: Standing) -> str:
 def _origin(bench: Workbench, case: Case, view: CaseView, one: Standing) -> Iterator[str]:
     """Yield the trial of a best config and its values, and what would be different if it were launched here."""
     yield _measured(view, one)
-    yield from doubts(summary(view))
+    yield from choice(summary(view))
     here = bench.device_names
     there = view.kept.devices or here
     if isinstance(bench.source, JobDevices):

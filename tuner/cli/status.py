@@ -2,10 +2,11 @@
 
 from tuner.cli.case_tables import front_rows, front_tables, print_tables, summary_table
 from tuner.cli.console import open_console
-from tuner.cli.hints import at_its_end, notes
+from tuner.cli.hints import notes
 from tuner.cli.introduction import fitted, ladder, load_shown
 from tuner.cli.opened import open_reader
 from tuner.cli.options import RUNS, Json, Runs, Storage, Study, plain, print_document, storage_url
+from tuner.export.wording import at_its_end
 
 
 def status(study: Study, storage: Storage = None, runs: Runs = RUNS, as_json: Json = False) -> None:
@@ -31,7 +32,7 @@ def status(study: Study, storage: Storage = None, runs: Runs = RUNS, as_json: Js
     for line in (
         *(ladder(case.name, case.facts.rungs) for case in reader.cases if case.facts.rungs),
         *(fitted(case.name, "the batch size", str(case.facts.batch)) for case in reader.cases if case.facts.batch),
-        *(at_its_end(case.name, case.facts.ended) for case in reader.cases if case.facts.ended),
+        *(f"{case.name}: {at_its_end(case.facts.ended)}" for case in reader.cases if case.facts.ended),
         *notes(rows),
     ):
         console.print(line)

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from tuner.cli.console import fall_silent
-from tuner.cli.hints import complaint, without_success
+from tuner.cli.hints import complaint
 from tuner.cli.introduction import introduction
 from tuner.cli.screen import Screen, open_screen
 from tuner.errors import TunerError
@@ -105,7 +105,7 @@ def conclude(outcomes: Sequence[CaseOutcome], rows: Iterable[CaseSummary] = (), 
         raise TunerError("\n".join(complaints))
     worked_on = {outcome.case.name for outcome in outcomes}
     shown = [row for row in rows if row.case in worked_on]
-    if without_success(shown) and not any(row.best for row in shown):
+    if any(row.without_success for row in shown) and not any(row.best for row in shown):
         raise typer.Exit(EXIT_WITHOUT_BEST)
 
 

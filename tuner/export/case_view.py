@@ -251,6 +251,11 @@ class CaseSummary:
     replay_of: str | None = None
     """The table that stood in for trainer and devices; None for a real run."""
 
+    @property
+    def without_success(self) -> bool:
+        """Whether trials have ended, but none of them may be the best."""
+        return self.best is None and self.status not in {NO_TRIALS, INTERRUPTED}
+
 
 def summary(case: CaseView) -> CaseSummary:
     """Return the state of a case, as scripts read it."""

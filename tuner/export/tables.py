@@ -116,11 +116,17 @@ RACE_COLUMNS = ("race_winner", "race_score", "race_score_se", "race_s", "race_ru
 """The columns about a race, at the end of `best_by_case.tsv` if a case had a race."""
 
 
-def race_row(runs: Sequence[KeptRun]) -> Row:
-    """Return the cells about the winner of a race; empty where there was none."""
+def runs_by_config(runs: Iterable[KeptRun]) -> dict[str, list[KeptRun]]:
+    """Return the runs of a race by the digest of their config."""
     by_config: dict[str, list[KeptRun]] = {}
     for run in runs:
         by_config.setdefault(launch_digest(run.config), []).append(run)
+    return by_config
+
+
+def race_row(runs: Sequence[KeptRun]) -> Row:
+    """Return the cells about the winner of a race; empty where there was none."""
+    by_config = runs_by_config(runs)
     first = next(iter(standings(by_config)), None)
     if first is None or first.mean is None:
         return {}

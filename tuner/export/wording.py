@@ -1,9 +1,15 @@
-"""Configs, values and the choice of the best as text for a person; terminal, report and notes use the same."""
+"""Every sentence about a case, once: the terminal, the report, the notes and the script each choose which they show."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from tuner.export.bound import advice
 from tuner.export.case_view import CaseSummary, ConfigRow
+from tuner.probe.kinds import Blame, FailureKind
+from tuner.probe.metrics import SAMPLES_PER_S
+from tuner.probe.units import duration
 from tuner.study.space import Value, rung_of, written
+
+EXHAUSTED = "nothing left that is worth a probe"
 
 
 def in_words(config: Mapping[str, Value], total_batch: float | None = None) -> str:
@@ -17,51 +23,132 @@ def figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
 
 
-def with_error(value: float, error: float | None) -> str:
+def with_error(value: float, error: float | None, decimals: int = 1) -> str:
     """Return a value as text, with its standard error if that is known."""
-    return f"{value:.1f}" if error is None else f"{value:.1f} ± {error:.1f}"
+    return f"{value:.{decimals}f}" if error is None else f"{value:.{decimals}f} ± {error:.{decimals}f}"
 
 
-def doubts(row: CaseSummary) -> list[str]:
-    """Return sentences about the choice of the best: what was given up for what, and whether it is unconfirmed."""
-    return [said for said in (_given_up(row), _unconfirmed(row)) if said]
+def trials(row: CaseSummary) -> str:
+    """Return the number of trials of a case by how they ended; empty where there are none."""
+    ends = ("ok", "pruned", "failed", "interrupted", "running")
+    return ", ".join(f"{number} {end}" for end in ends if (number := getattr(row, end)))
 
 
-def _given_up(row: CaseSummary) -> str | None:
-    best, top = row.best, row.instead_of
-    if best is None or top is None:
-        return None
-    gain = "less memory, or values nearer to the default's"
-    if top.times is not None and top.times < 1.0:
-        gain = f"{1.0 / top.times:.2g} times the samples/s"
-    return (
-        f"within the standard error it is as good as the highest, #{top.trial}: {precise(best)} instead of "
-        f"{precise(top)}, for {gain}"
-    )
+def in_use(seconds: float, devices: int) -> str:
+    """Return for how long probes have used some devices."""
+    return f"{duration(seconds)}, {seconds * devices:,.0f} device-seconds"
 
 
-def _unconfirmed(row: CaseSummary) -> str | None:
-    best, waiting = row.best, row.unconfirmed
-    if best is None or waiting is None:
-        return None
-    if waiting.trial == best.trial:
-        return "it is unconfirmed: only sessions have measured it, and not the trainer's plain command"
-    return (
-        f"it is unconfirmed: #{waiting.trial} measured {precise(waiting)} in sessions, and the plain command has not "
-        "measured that one"
-    )
+def reached(row: CaseSummary) -> str:
+    """Return what the best reaches beside the default, and what it changes; or that there is no best."""
+    best = row.best
+    if best is None:
+        said = f"no config {'that ran is eligible as best' if row.ok else 'has run'} ({row.status})"
+        return "; ".join([said, *_way_out(row)])
+    said = f"the best reaches {with_error(best.value, best.error)} {row.objective}{_beside_default(row, best)}"
+    if names := best.changes_learning:
+        said += f"; {', '.join(names)} {'change' if len(names) > 1 else 'changes'} what is learnt"
+    return said
 
 
-def of_default(row: CaseSummary) -> str:
-    """Return which default config `row.default` is."""
-    best, default = row.best, row.default
-    rung = rung_of(default.config, row.ladder) if default else None
-    if best is None or rung is None:
-        return "the default"
+def _way_out(row: CaseSummary) -> Iterator[str]:
+    """Yield what to do about a case without a best. Smaller rungs help where the config may be at fault."""
+    if not row.without_success:
+        return
+    kind = next((kind for kind in FailureKind if kind == row.status), None)
+    if kind and kind.blame is not Blame.CONFIG:
+        yield remedy(kind, row.case)
+    if kind is None or kind.blame in {Blame.CONFIG, Blame.UNKNOWN}:
+        yield "`tuner recover` searches for a config that runs"
+
+
+def remedy(kind: FailureKind, case: str) -> str:
+    """Return what the user can do about a kind of failure."""
+    return kind.remedy or f"read the newest console.log under probes/{case}"
+
+
+def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
+    default = row.default
+    if default is None:
+        ratio = best.vs_default
+        return (
+            "; the default has not been measured"
+            if ratio is None
+            else f", at {ratio:.2f} times the default's samples/s"
+        )
+    rung = rung_of(default.config, row.ladder)
     at_its = rung == rung_of(best.config, row.ladder)
-    return "the default of its rung" if at_its else f"the default at {row.ladder}={rung}"
+    name = "the default of its rung" if at_its else f"the default at {row.ladder}={rung}"
+    name = "the default" if rung is None else name
+    if default.config == best.config:
+        return f"; it is {name}"
+    name += f", #{default.trial}"
+    if row.objective == SAMPLES_PER_S:
+        return f", {best.value / default.value:.2f} times {name}" if default.value else ""
+    points = best.value - default.value
+    said = f", {abs(points):.1f} points {'above' if points >= 0 else 'below'} {name}"
+    said += " (which was measured in sessions alone)" if default.measured == "warm" and points < 0 else ""
+    ratio = (best.vs_default if at_its else None) or (1.0 / default.times if default.times else None)
+    return said if ratio is None else f"{said}, at {ratio:.2f} times its samples/s"
 
 
-def precise(row: ConfigRow) -> str:
-    """Return a value with two decimals, and its standard error if that is known."""
-    return f"{row.value:.2f}" if row.error is None else f"{row.value:.2f} ± {row.error:.2f}"
+def choice(row: CaseSummary) -> Iterator[str]:
+    """Yield what the choice of the best gave up for what, and why it is not sure yet."""
+    if row.best and (top := row.instead_of):
+        gain = "less memory, or values nearer to the default's"
+        if top.times is not None and top.times < 1.0:
+            gain = f"{1.0 / top.times:.2g} times the samples/s"
+        yield (
+            f"within the standard error the best is as good as the highest, #{top.trial}: "
+            f"{_precise(row.best)} instead of {_precise(top)}, for {gain}"
+        )
+    if row.best and (waiting := row.unconfirmed):
+        itself = "only sessions have measured it, and not the trainer's plain command"
+        other = f"#{waiting.trial} measured {_precise(waiting)} in sessions, and the plain command has not measured it"
+        yield f"the best is unconfirmed: {itself if waiting.trial == row.best.trial else other}"
+
+
+def _precise(row: ConfigRow) -> str:
+    return with_error(row.value, row.error, 2)
+
+
+def remarks(row: CaseSummary) -> Iterator[str]:
+    """Yield what the table of a study's cases does not show: what the best gives up, what limits it, what to do."""
+    if row.replay_of:
+        yield f"replay of {row.replay_of}; no trainer ran"
+    if row.without_success or (row.best and row.best.changes_learning):
+        yield reached(row)
+    yield from choice(row)
+    if rival := row.faster:
+        yield (
+            f"#{rival.trial} makes {rival.times or 0.0:.1f} times the best's samples/s, at "
+            f"{with_error(rival.value, rival.error)} {row.objective}, with {in_words(rival.config)}; in a study with "
+            f"another name, the objective {SAMPLES_PER_S} or {row.objective},{SAMPLES_PER_S} searches for such configs"
+        )
+    if row.bound and row.profile:
+        yield f"{row.bound}: {advice(row.bound, row.profile)}"
+    if len(row.measured_on) > 1:
+        yield (
+            f"measured on {len(row.measured_on)} sets of devices (measured_on in trials.tsv); "
+            "on another host the same config may measure several points more or less"
+        )
+    if row.left_out:
+        yield f"{row.left_out} trial(s) left out: another program added them, or their records are damaged"
+
+
+def at_its_end(why: str) -> str:
+    """Return why a search ended by itself."""
+    return f"{EXHAUSTED}: {why}"
+
+
+def shared(said: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a line for each text, after the names of all that it is said about; `said` yields a name and a text."""
+    alike: dict[str, list[str]] = {}
+    for name, text in said:
+        alike.setdefault(text, []).append(name)
+    return [f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in alike.items()]
+
+
+def sentences(texts: Iterable[str]) -> str:
+    """Return texts as sentences of a paragraph."""
+    return " ".join(f"{text[0].upper()}{text[1:]}." for text in texts)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
+from tuner.export.tables import race_row, runs_by_config
 from tuner.export.wording import figure, in_words, with_error
-from tuner.kept.race_run import KeptRun
 from tuner.report.facts import CaseFacts
 from tuner.report.figures import (
     BEST,
@@ -26,7 +26,6 @@ from tuner.report.figures import (
 from tuner.report.words import when_found
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
-from tuner.study.launch import launch_digest
 from tuner.study.space import written
 
 _COLOURS = (BEST, FRONT, THIRD, OTHER)
@@ -34,7 +33,7 @@ _COLOURS = (BEST, FRONT, THIRD, OTHER)
 
 def curves(case: CaseFacts) -> Picture | None:
     """Draw the scores of each run of the case's race against the time that the run has trained."""
-    runs = _by_config(case)
+    runs = runs_by_config(case.race)
     if not any(run.curve for made in runs.values() for run in made):
         return None
     data = [
@@ -62,22 +61,14 @@ def curves(case: CaseFacts) -> Picture | None:
 
 def winner(case: CaseFacts) -> str | None:
     """Return a sentence about the config that learnt most in the case's race; None where there was no race."""
-    runs = _by_config(case)
-    first = next((one for one in standings(runs) if one.mean), None)
-    if first is None or first.mean is None:
+    won = race_row(case.race)
+    if not won:
         return None
-    error = "" if first.mean.error is None else f" ± {first.mean.error:.3g}"
+    error = "" if won["race_score_se"] is None else f" ± {won['race_score_se']:.3g}"
     return (
-        f"In the race {in_words(runs[first.config][0].config)} learnt most: score {figure(first.mean.value)}{error} "
-        f"after {first.seconds:.0f} s of training, mean of {first.mean.runs} run(s)."
+        f"In the race {won['race_winner']} learnt most: score {figure(won['race_score'])}{error} "
+        f"after {won['race_s']:.0f} s of training, mean of {won['race_runs']} run(s)."
     )
-
-
-def _by_config(case: CaseFacts) -> dict[str, list[KeptRun]]:
-    runs: dict[str, list[KeptRun]] = {}
-    for run in case.race:
-        runs.setdefault(launch_digest(run.config), []).append(run)
-    return runs
 
 
 def choices(case: CaseFacts) -> Picture | None:

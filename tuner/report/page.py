@@ -11,7 +11,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from tuner.export.harmless import code, fenced, markdown
-from tuner.export.wording import in_words, with_error
+from tuner.export.wording import in_words, trials, with_error
 from tuner.report import words
 from tuner.report.charts import pictures, winner
 from tuner.report.facts import CaseFacts, StudyFacts
@@ -23,9 +23,8 @@ _FILTERS = {
     "winner": winner,
     "config": in_words,
     "verdict": words.verdict,
-    "limit": words.limit,
     "cost": words.cost,
-    "trials": words.trials,
+    "trials": trials,
     "memory": words.memory,
     "count": words.count,
     "when_found": words.when_found,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
+from tuner.export.wording import EXHAUSTED
 from tuner.probe.kinds import Blame
 from tuner.probe.result import Failure, ProbeResult
 from tuner.search.standing import BROKEN_AFTER, Standing
@@ -281,7 +282,7 @@ class Ending(StrEnum):
 
     ALREADY = "nothing left to do"
     TARGET = "the trial budget is used"
-    EXHAUSTED = "nothing left that is worth a probe"
+    EXHAUSTED = EXHAUSTED
     ELSEWHERE = "the rest runs in other workers"
     SETUP = "stopped: the set-up is at fault"
     CRASHES = "stopped: the trainer keeps crashing"
