@@ -156,7 +156,8 @@ class Outlook:
     def _untried(self) -> list[int]:
         """The neighbours of the best whose change has not been measured in any setting.
 
-        A speed may rise by any factor, so each single change is measured once, whatever the model expects.
+        A speed may rise by any factor, so each single change is measured once, whatever the model expects. The next
+        rungs of the ladder are measured with the best itself, because other choices move the end of memory.
         """
         if not self._in_logarithms or self.best is None:
             return []
@@ -165,7 +166,7 @@ class Outlook:
             place
             for place in self._pool.neighbours(self.best)
             if place not in self._seen and self._open[place] and self._runs[place] > LIKELY
-            if self._change(self.best, place) not in tried
+            if (change := self._change(self.best, place)) not in tried or change[0] == self._pool.levels.ladder
         ]
 
     @cached_property
