@@ -11,7 +11,7 @@ from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.arrays import Floats
 from tuner.search.choosing import Price
 from tuner.search.frontier import MEMORYLESS
-from tuner.search.gain.failing import Cause, Failing, causes
+from tuner.search.gain.failing import SURE_AFTER, Cause, Failing, causes
 from tuner.search.gain.levels import Codes
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.worth import below
@@ -28,6 +28,8 @@ GROWN_S = 0.25
 Half-way up the ladder, most seconds do not depend on the number of environments. On two H200s a quarter of the 17 s at
 1,024 environments does.
 """
+LIKELY = 0.5
+"""After `SURE_AFTER` failures that are not memory or time, a config must run with at least this probability."""
 MEMORY_CHOICES, START_CHOICES, RUN_CHOICES = 0.25, 0.3, 0.5
 """How far a choice usually changes memory, a start and a run, as a logarithm."""
 
@@ -46,7 +48,10 @@ class Costs:
     @cached_property
     def runs(self) -> Floats:
         """The probability that each config fits into memory, headroom included, and starts in time."""
-        runs = self.fits * (1.0 - self.slow) * self._failing.runs(self._pool.codes)
+        unfailing = self._failing.runs(self._pool.codes)
+        if len(self._observed.failed) >= SURE_AFTER:
+            unfailing[unfailing < LIKELY] = 0.0
+        runs = self.fits * (1.0 - self.slow) * unfailing
         for one in self.causes:
             runs *= [config.get(one.name) != one.value for config in self._pool.configs]
         return runs

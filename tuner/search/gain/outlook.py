@@ -34,6 +34,8 @@ Both were chosen on the tables to develop on, so that 95 of 100 bounds hold (`be
 """
 BRIEF = 0.01
 """A probe that takes at most this share of the training is made where a rule of thumb asks for it."""
+CHOICES, SEEN, SHOWN = 4, 2, 0.1
+"""Each value of a parameter with at most so many is seen so often. To show one more is worth this share of the best."""
 LIKELY = 0.5
 """A neighbour of the best is probed before the end if it fits into memory and time with more than this probability."""
 UNLIKELY = 0.1
@@ -78,7 +80,7 @@ class Outlook:
         """Return why nothing is left to gain, and which choices never ran; None where something is left."""
         if not self._open.any():
             return self._with_causes(_ALL_PROBED)
-        if self.best is None or (self._brief(price) and (self._doubted or self._untried)):
+        if self.best is None or (self._brief(price) and (self._doubted or self._untried or self._thin is not None)):
             return None
         if self._off > ROUGH and len(self._seen) < UNSURE_UNTIL:
             return None
@@ -138,23 +140,24 @@ class Outlook:
     def _next(self, price: Price) -> int:
         if not self._seen:
             return self._first()
-        if (higher := self._upward()) is not None:
-            return higher
         gain = np.where(self._open, self._gain / self._costs.seconds(price), -1.0)
-        if self.best is not None:
-            if self._doubted and (self._surprising or not (self._untried or self._pays(price))):
-                return self.best
-            if self._untried:
-                return max(self._untried, key=lambda place: gain[place])
-            if self._trifling(self._gain, self.best):
-                return self._doubtful(self.best)
-        return int(gain.argmax())
+        most = int(gain.argmax())
+        if (higher := self._upward()) is not None or self.best is None:
+            return most if higher is None else higher
+        if self._doubted and self._surprising:
+            return self.best
+        if self._untried:
+            return max(self._untried, key=lambda place: gain[place])
+        if (self._thin is not None or self._doubted) and not self._pays(price):
+            return self.best if self._thin is None else self._thin
+        return self._doubtful(self.best) if self._trifling(self._gain, self.best) else most
 
     @cached_property
     def _untried(self) -> list[int]:
         """The neighbours of the best whose change has not been measured in any setting.
 
-        A speed may rise by any factor, so each single change is measured once, whatever the model expects.
+        A speed may rise by any factor, so each single change is measured once, whatever the model expects. The next
+        rungs of the ladder are measured with the best itself, because other choices move the end of memory.
         """
         if not self._in_logarithms or self.best is None:
             return []
@@ -163,8 +166,31 @@ class Outlook:
             place
             for place in self._pool.neighbours(self.best)
             if place not in self._seen and self._open[place] and self._runs[place] > LIKELY
-            if self._change(self.best, place) not in tried
+            if (change := self._change(self.best, place)) not in tried or change[0] == self._pool.levels.ladder
         ]
+
+    @cached_property
+    def _thin(self) -> int | None:
+        """The most promising config with a choice that a single probe speaks for or against; None where there is none.
+
+        One measurement may be far off, and one crash may have had another cause. So each choice is seen in two configs
+        that ran, or in three altogether. A config that shows several such choices is preferred.
+        """
+        if not self._in_logarithms or self.best is None:
+            return None
+        codes, levels = self._pool.codes, self._pool.levels
+        ran, failed = codes[self._seen], levels.codes(self._observed.failed)
+        thin = np.zeros(len(codes))
+        for at, parameter in enumerate(self._pool.space.parameters):
+            for value in range(len(parameter.values)) if len(parameter.values) <= CHOICES else ():
+                runs, crashes = (int((each[:, at] == value).sum()) for each in (ran, failed))
+                if runs < SEEN and runs + crashes <= SEEN:
+                    thin += codes[:, at] == value
+        possible = self._open & (thin > 0) & (self._costs.fits * (1.0 - self._costs.slow) > LIKELY)
+        possible[self._seen] = False
+        mean, deviation = self._beliefs
+        promise = mean + deviation + np.log(np.maximum(self._costs.runs, TRIFLE)) + SHOWN * thin
+        return int(np.where(possible, promise, -np.inf).argmax()) if possible.any() else None
 
     def _change(self, one: int, other: int) -> tuple[int, frozenset[int]]:
         codes = self._pool.codes[[one, other]]
