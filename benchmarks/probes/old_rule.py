@@ -22,7 +22,7 @@ def limited(limits: ProbeSpec) -> ProbeSpec:
     """Return limits by which a probe ends with its eighth iteration, or after 420 s even if it hangs."""
     never = dict.fromkeys(("start_up_silence_seconds", "silence_seconds"), LIMIT_S)
     enough = {"iterations": ITERATIONS, "window_seconds": 0.001}  # short iterations get no more of them
-    return Unhurried(**limits.model_dump() | enough | never | {"max_seconds": LIMIT_S})
+    return Unhurried.model_validate(limits.model_dump() | enough | never | {"max_seconds": LIMIT_S})
 
 
 def reading(samples: Sequence[DeviceSample], devices: int) -> float | None:

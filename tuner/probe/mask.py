@@ -64,21 +64,28 @@ class Mask:
         return self._spelt[_COLOURED.sub(b"", found[0])] + codes
 
     def _begun(self, rest: bytes) -> int:
-        """Return how many bytes at the end are the beginning of a value, colour codes among them."""
+        """Return how many bytes at the end are the beginning of a value, colour codes among them.
+
+        What looks like a code may begin a value with one of its own letters.
+        """
         rest = rest[-MOST_WAITING:]
-        codes = [found.span() for found in _CODE_OR_BEGUN.finditer(rest)]
-        places = [at for at in range(len(rest)) if not any(begin <= at < end for begin, end in codes)]
-        plain = bytes(rest[at] for at in places)
-        longest = max(
-            (
-                length
-                for value in self._spelt
-                for length in range(min(len(value) - 1, len(plain)), 0, -1)
-                if plain.endswith(value[:length])
-            ),
-            default=0,
-        )
-        return len(rest) - places[-longest] if longest else 0
+        longest, at, begun = max(map(len, self._spelt)), len(rest), 0
+        plain = b""
+        for code in (*reversed(list(_CODE_OR_BEGUN.finditer(rest))), None):
+            begin, end = code.span() if code else (0, 0)
+            while at > end and len(plain) < longest:
+                at -= 1
+                plain = rest[at : at + 1] + plain
+                begun = len(rest) - at if self._is_beginning(plain) else begun
+            if len(plain) >= longest:
+                break
+            inside = (place for place in range(begin + 1, end) if self._is_beginning(rest[place:end] + plain))
+            begun = max(begun, len(rest) - next(inside, len(rest)))
+            at = begin
+        return begun
+
+    def _is_beginning(self, plain: bytes) -> bool:
+        return any(value.startswith(plain) and value != plain for value in self._spelt)
 
 
 def _coloured(value: bytes) -> bytes:
