@@ -11,7 +11,7 @@ from tests_loop import bounded
 from tuner.errors import DeviceError, StudyError, TrainerError
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.study.cases import Case
-from tuner.study.described import described
+from tuner.study.space import described
 from tuner.study.spec import StudySpec
 from tuner.trainers.mimickit.mimickit_trainer import MimicKitTrainer
 from tuner.trainers.registry import not_searched

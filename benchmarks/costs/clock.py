@@ -27,7 +27,7 @@ from benchmarks.costs.scale import case_study
 from tuner.kept.trial import KeptProbe
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
-from tuner.study.launch import launch_digest
+from tuner.study.space import launch_digest
 
 MOST_S = 7200
 """The clock is at most so many seconds off."""

@@ -42,9 +42,7 @@ from tuner.search.trials import distribution
 from tuner.search.verdict import State, Verdict
 from tuner.store.case_study import CaseStudy
 from tuner.store.database import Database
-from tuner.study.described import described
-from tuner.study.launch import launch_digest
-from tuner.study.space import Config, Parameter, Space
+from tuner.study.space import Config, Parameter, Space, described, launch_digest
 from tuner.study.spec import SearchSpec
 
 NAME = "bench/walk"

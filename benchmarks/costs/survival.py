@@ -27,7 +27,7 @@ from tuner.kept.trial import KeptProbe
 from tuner.search.trials import kept
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
-from tuner.study.launch import launch_digest
+from tuner.study.space import launch_digest
 
 LIFE_S = 1.5
 """A worker lives this long at most after it has begun."""

@@ -25,8 +25,7 @@ from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import in_words
 from tuner.kept.race_run import KeptRun
 from tuner.search.scores import score_at
-from tuner.study.launch import launch_digest
-from tuner.study.space import Config
+from tuner.study.space import Config, launch_digest
 
 STUDY = Path(__file__).with_suffix(".yaml")
 NAME, CASE = "race", "deepmimic_pi_plus_ppo"

@@ -14,7 +14,7 @@ from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.probe.metrics import full
 from tuner.search.choosing import Choice, History, Strategy
 from tuner.search.gain.chooser import Gain
-from tuner.search.gain.goal import Goal
+from tuner.search.gain.prospects import Goal
 from tuner.search.samplers import ask_for
 from tuner.search.siblings import Sibling
 from tuner.search.strategies import by_drawing, by_gain

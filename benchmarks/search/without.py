@@ -8,17 +8,14 @@ from functools import cached_property
 
 import numpy as np
 
-from tuner.search.arrays import Floats
 from tuner.search.choosing import Choice, History, Price, confirm_measured, free
-from tuner.search.frontier import Frontier
 from tuner.search.gain.chooser import Gain
 from tuner.search.gain.costs import Costs
-from tuner.search.gain.goal import Goal
-from tuner.search.gain.levels import Codes
-from tuner.search.gain.nearness import Near
 from tuner.search.gain.outlook import Outlook
-from tuner.search.gain.pool import Pool
+from tuner.search.gain.pool import Codes, Near, Pool
+from tuner.search.gain.prospects import Goal
 from tuner.search.gain.surrogate import Surrogate
+from tuner.search.needs import Floats, Frontier
 from tuner.search.observed import Observed
 from tuner.study.spec import ProbeSpec
 

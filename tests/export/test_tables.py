@@ -6,7 +6,7 @@ from tests_filled import frame
 
 from tuner.export.reader import StudyReader, connect
 from tuner.export.tables import PIECE_ROWS, Sheet, all_trials, best_by_case, case_manifest, method_summary, tsv
-from tuner.study.launch import launch_digest
+from tuner.study.space import launch_digest
 
 if TYPE_CHECKING:
     from conftest import FilledDatabase

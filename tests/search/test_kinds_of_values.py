@@ -14,8 +14,8 @@ from tuner.kept.optuna_tables import ERROR
 from tuner.search.choosing import Strategy
 from tuner.search.design import spread
 from tuner.search.gain.chooser import Gain
-from tuner.search.gain.goal import Goal
 from tuner.search.gain.pool import Pool
+from tuner.search.gain.prospects import Goal
 from tuner.search.strategies import by_drawing, by_gain, in_order
 from tuner.search.trials import distribution, suggest
 from tuner.study.space import Config, Space, config_digest

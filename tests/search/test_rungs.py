@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.search.rungs import PARTS, STEP, calibration_rungs, make_rungs
+from tuner.search.calibration import PARTS, STEP, calibration_rungs, make_rungs
 from tuner.study.parameter import doublings
 
 MOST = 1 << 18

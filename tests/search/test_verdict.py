@@ -7,7 +7,7 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.protocols import Answer, Enough, Go, LastIteration, More
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.probe.steady import FULL_PCT, Block, standard_error
-from tuner.search.frontier import Frontier, OutOfMemory
+from tuner.search.needs import Frontier, OutOfMemory
 from tuner.search.verdict import State, Verdict, foregone, judge, settled
 from tuner.study.goals import read_constraint
 from tuner.study.spec import ProbeSpec

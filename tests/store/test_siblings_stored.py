@@ -21,9 +21,7 @@ from tuner.store.case_study import CaseStudy
 from tuner.store.database import Database
 from tuner.store.neighbours import sibling, siblings
 from tuner.study.cases import Case
-from tuner.study.described import described
-from tuner.study.launch import launched
-from tuner.study.space import Config
+from tuner.study.space import Config, described, launched
 from tuner.study.spec import SearchSpec
 
 CONSTRAINED: dict[str, Any] = {"constraints": {"samples_per_s": ">= 800"}}

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests_space import USUAL
 
-from tuner.study.described import described
 from tuner.study.parameter import doublings
-from tuner.study.space import LADDER, VARIANT, Condition, Config, Parameter, Space, config_digest
+from tuner.study.space import LADDER, VARIANT, Condition, Config, Parameter, Space, config_digest, described
 
 configs = st.dictionaries(st.text(max_size=5), st.integers() | st.floats(allow_nan=False) | st.text(max_size=5))
 

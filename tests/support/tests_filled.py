@@ -12,7 +12,7 @@ from tests_database import no_power_cut
 
 from tuner.export.tables import Sheet
 from tuner.kept.optuna_tables import CASE, LEASE, PROBE, RETRY
-from tuner.study.launch import launch_digest
+from tuner.study.space import launch_digest
 
 STATES = {"ok": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "gpu_oom": TrialState.PRUNED}
 FACTS = {

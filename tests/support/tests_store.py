@@ -27,9 +27,7 @@ from tuner.search.strategies import by_drawing
 from tuner.search.verdict import State, Verdict
 from tuner.store.case_study import Asked, CaseStudy
 from tuner.store.database import Database
-from tuner.study.described import described
-from tuner.study.launch import launch_digest
-from tuner.study.space import Config, Space
+from tuner.study.space import Config, Space, described, launch_digest
 from tuner.study.spec import SearchSpec
 
 NAME = "demo/amp_walk"

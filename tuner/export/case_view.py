@@ -14,8 +14,7 @@ from tuner.kept.race_run import KeptRun, newest_scored
 from tuner.kept.trial import INTERRUPTED, OK, PRUNED, RUNNING, KeptTrial, pooled
 from tuner.probe.metrics import SAMPLES_PER_S
 from tuner.search.standing import Leader, Standing, all_measured, ended, fastest, front, leader, rival
-from tuner.study.launch import launch_digest, launched
-from tuner.study.space import LADDER, Config, rung_of
+from tuner.study.space import LADDER, Config, launch_digest, launched, rung_of
 
 NO_TRIALS = "no_trials"
 

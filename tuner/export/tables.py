@@ -21,8 +21,7 @@ from tuner.probe.result import DeviceSummary
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
 from tuner.study.cases import FILES
-from tuner.study.launch import launch_digest
-from tuner.study.space import LADDER, VARIANT
+from tuner.study.space import LADDER, VARIANT, launch_digest
 
 SIGNIFICANT_DIGITS = 6
 """The significant digits of a number whose unit is unknown."""

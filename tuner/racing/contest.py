@@ -19,8 +19,7 @@ from tuner.running.job import Job
 from tuner.running.prober import run_in
 from tuner.search.scores import Mean, constant, means, standings, thinned
 from tuner.study.cases import Case
-from tuner.study.launch import same_launch
-from tuner.study.space import Config
+from tuner.study.space import Config, same_launch
 from tuner.study.spec import ProbeSpec
 
 SAMPLE_S = 1.0

@@ -18,10 +18,9 @@ from tuner.probe.counting import MOST
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import OBJECTIVES
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
-from tuner.search.frontier import Frontier, out_of_memory
-from tuner.study.launch import launched
+from tuner.search.needs import Frontier, out_of_memory
 from tuner.study.parameter import ParameterSpec
-from tuner.study.space import Config, Space, Value, config_digest
+from tuner.study.space import Config, Space, Value, config_digest, launched
 from tuner.study.spec import StudySpec
 
 _AMOUNTS = (

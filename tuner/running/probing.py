@@ -19,8 +19,7 @@ from tuner.store.case_study import Asked, CaseStudy
 from tuner.store.ending import kept_probe, set_aside
 from tuner.study.cases import Case
 from tuner.study.goals import compare_with_default
-from tuner.study.launch import same_launch
-from tuner.study.space import Config, Space
+from tuner.study.space import Config, Space, same_launch
 from tuner.study.spec import StudySpec
 
 MOST_FAILURES = 2

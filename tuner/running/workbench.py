@@ -15,9 +15,8 @@ from tuner.probe.protocols import DeviceSource
 from tuner.search.calibration import BatchToFit, usual
 from tuner.study.batch import BatchFit, first_size
 from tuner.study.cases import Case
-from tuner.study.described import described
 from tuner.study.load import DeviceKind, load, narrowed
-from tuner.study.space import LADDER, Config, Space, every
+from tuner.study.space import LADDER, Config, Space, described, every
 from tuner.study.spec import StudySpec
 from tuner.trainers.base import LadderEnd, Trainer
 from tuner.trainers.registry import check_values, not_searched, open_trainer

@@ -9,11 +9,10 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial
 
 from tuner.kept.trial import KeptTrial
-from tuner.search.frontier import Frontier
+from tuner.search.needs import Frontier
 from tuner.search.standing import ended, front, is_failure, leader, ways
 from tuner.search.trials import frontier, kept, meaningful, since_mended
-from tuner.study.launch import launch_digest, same_launch
-from tuner.study.space import Config, Space
+from tuner.study.space import Config, Space, launch_digest, same_launch
 
 
 class History:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 
-from tuner.search.frontier import DEVICE_MEMORY
+from tuner.search.needs import DEVICE_MEMORY
 from tuner.study.space import LADDER, Config, Parameter, Space, Value
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.search.growth import Amounts
+from tuner.search.needs import Amounts
 from tuner.study.cases import Case
 from tuner.study.space import VARIANT, Config, Space
 

@@ -12,8 +12,7 @@ from statistics import fmean
 from tuner.kept.trial import COMPLETE, FAIL, FINISHED, KeptTrial, over
 from tuner.probe.kinds import FailureKind
 from tuner.probe.steady import error_of_mean
-from tuner.study.launch import launched
-from tuner.study.space import LADDER, Config
+from tuner.study.space import LADDER, Config, launched
 
 Values = tuple[float, ...]
 """The value of each objective. Larger values are better."""

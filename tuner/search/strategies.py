@@ -12,7 +12,7 @@ from tuner.probe.metrics import full
 from tuner.search.calibration import Calibration
 from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strategy, Why, first_answer, retry
 from tuner.search.gain.chooser import Gain
-from tuner.search.gain.goal import Goal
+from tuner.search.gain.prospects import Goal
 from tuner.search.samplers import Drawn, Seeds
 from tuner.search.siblings import Sibling
 from tuner.search.standing import eligible, incumbent

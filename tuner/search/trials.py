@@ -11,11 +11,10 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from tuner.kept.case_record import KeptStudy
 from tuner.kept.optuna_tables import INELIGIBLE, MEMORY
 from tuner.kept.trial import KeptTrial, read
-from tuner.search.frontier import Frontier, OutOfMemory
+from tuner.search.needs import Frontier, OutOfMemory
 from tuner.search.standing import broken, is_failure
 from tuner.search.verdict import SAYS_NOTHING, State, Verdict
-from tuner.study.launch import same_launch
-from tuner.study.space import LADDER, Config, Parameter, Space, Value
+from tuner.study.space import LADDER, Config, Parameter, Space, Value, same_launch
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:

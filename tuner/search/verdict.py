@@ -12,7 +12,7 @@ from tuner.probe.metrics import edge_error, error, measured, target_error, value
 from tuner.probe.protocols import Enough, Go, LastIteration, More
 from tuner.probe.result import Failure, ProbeResult
 from tuner.probe.steady import known_well_enough
-from tuner.search.frontier import Frontier, out_of_memory
+from tuner.search.needs import Frontier, out_of_memory
 from tuner.study.goals import Constraint
 from tuner.study.space import Config, written
 from tuner.study.spec import ProbeSpec

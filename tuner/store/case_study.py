@@ -17,7 +17,7 @@ from tuner.kept.optuna_tables import BATCH, CALIBRATES, CASE, CONFIRMS, ENDED, L
 from tuner.kept.storable import storable
 from tuner.kept.trial import KeptProbe
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why, free
-from tuner.search.frontier import Frontier
+from tuner.search.needs import Frontier
 from tuner.search.samplers import ask_for
 from tuner.search.standing import Standing, best, incumbent, leads
 from tuner.search.trials import (
@@ -39,8 +39,7 @@ from tuner.store.leases import BEAT_S, Lease
 from tuner.store.neighbours import Neighbour
 from tuner.store.opening import check_unchanged, fixed, open_study
 from tuner.study.batch import BatchFit
-from tuner.study.launch import same_launch
-from tuner.study.space import LADDER, Config, Space
+from tuner.study.space import LADDER, Config, Space, same_launch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,8 +9,7 @@ from tuner.kept.optuna_tables import RACE
 from tuner.kept.race_run import Claim, KeptRun, decode_claim, encode, encode_claim, place
 from tuner.store.database import Database
 from tuner.store.leases import BEAT_S, Lease
-from tuner.study.launch import same_launch
-from tuner.study.space import Config
+from tuner.study.space import Config, same_launch
 
 
 class RaceRuns:

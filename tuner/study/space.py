@@ -1,4 +1,4 @@
-"""The search space: its parameters, the conditions under which each parameter is used, and the configs."""
+"""The search space: its parameters and conditions, the configs, and what identifies a config."""
 
 import hashlib
 import itertools
@@ -7,7 +7,16 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tuner.study.halving import halving
+
+def halving(count: int, wanted: int) -> list[int]:
+    """Return `wanted` of the indices 0 … count-1: the last, the first, then the middle of the widest gap each time."""
+    chosen = [index for index in dict.fromkeys((count - 1, 0)) if 0 <= index < count][:wanted]
+    while 2 <= len(chosen) < min(count, wanted):
+        ordered = sorted(chosen)
+        low, high = max(itertools.pairwise(ordered), key=lambda pair: (pair[1] - pair[0], pair[1]))
+        chosen.append((low + high) // 2)
+    return chosen
+
 
 Value = bool | int | float | str
 Config = dict[str, Value]
@@ -285,3 +294,36 @@ def ladder_of(space: Space) -> str | None:
     if space.ladder is not None:
         return space.ladder
     return next((one.name for one in space.parameters if one.name == BATCH_SIZE and len(one.values) > FEW), None)
+
+
+def same_launch(config: Config, other: Config) -> bool:
+    """Check whether two configs launch the same probe."""
+    return launched(config) == launched(other)
+
+
+def launch_digest(config: Config) -> str:
+    """Return what identifies a config everywhere. Configs that launch the same probe have the same digest."""
+    return config_digest(launched(config))
+
+
+def launched(config: Mapping[str, Value]) -> Config:
+    """Return a config without the pruner's patience, which changes nothing about the launch."""
+    return {name: value for name, value in config.items() if name != PATIENCE}
+
+
+def described(space: Space) -> dict[str, object]:
+    """Return parameter name → its values and conditions.
+
+    An `auto` ladder is described by its bounds only, because each study computes its own rungs.
+    """
+    return {
+        parameter.name: {
+            **({"auto": list(parameter.bounds)} if parameter.bounds else {"values": list(parameter.values)}),
+            "when": {condition.parameter: _needed(condition) for condition in parameter.conditions},
+        }
+        for parameter in space.parameters
+    }
+
+
+def _needed(condition: Condition) -> object:
+    return list(condition.values) if condition.at_least is None else condition.at_least

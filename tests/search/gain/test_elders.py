@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tuner.search.gain.levels import Levels
 from tuner.search.gain.mixture import Mixture
+from tuner.search.gain.pool import Levels
 from tuner.search.gain.readings import Readings, sibling_readings
 from tuner.search.gain.surrogate import Surrogate
 from tuner.search.siblings import Sibling

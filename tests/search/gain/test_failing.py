@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from tuner.search.gain.failing import SURE_AFTER, Failing, causes
-from tuner.search.gain.levels import Levels
+from tuner.search.gain.pool import Levels
 from tuner.study.space import Config, Parameter, Space
 
 SPACE = Space(

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from tuner.search.gain.informative import informative
-from tuner.search.gain.levels import Levels
+from tuner.search.gain.pool import Levels
 from tuner.search.gain.readings import Readings
-from tuner.search.gain.surrogate import MOST_READINGS, Surrogate
+from tuner.search.gain.surrogate import MOST_READINGS, Surrogate, informative
 from tuner.study.space import Parameter, Space
 
 LINE = np.linspace(0.0, 1.0, 40)

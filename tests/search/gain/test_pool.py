@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from tuner.errors import StudyError
-from tuner.search.gain.levels import Levels
-from tuner.search.gain.pool import Pool
+from tuner.search.gain.pool import Levels, Pool
 from tuner.study.space import Condition, Parameter, Space
 
 SPACE = Space(

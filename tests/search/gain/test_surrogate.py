@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tuner.search.gain.levels import Levels
+from tuner.search.gain.pool import Levels
 from tuner.search.gain.surrogate import Readings, Surrogate
 from tuner.study.space import Config, Parameter, Space
 

@@ -4,15 +4,14 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from tuner.search.choosing import Choice, Done, History, Price, confirmation
-from tuner.search.gain.goal import Goal
 from tuner.search.gain.outlook import Outlook
 from tuner.search.gain.pool import Pool
+from tuner.search.gain.prospects import Goal
 from tuner.search.gain.readings import sibling_readings
 from tuner.search.gain.surrogate import Surrogate
 from tuner.search.observed import Observed
 from tuner.search.siblings import Sibling
-from tuner.study.launch import launched
-from tuner.study.space import PATIENCE, Config, Space, config_digest
+from tuner.study.space import PATIENCE, Config, Space, config_digest, launched
 from tuner.study.spec import ProbeSpec
 
 

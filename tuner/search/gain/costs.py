@@ -8,14 +8,11 @@ from typing import Any
 import numpy as np
 
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
-from tuner.search.arrays import Floats
 from tuner.search.choosing import Price
-from tuner.search.frontier import MEMORYLESS
 from tuner.search.gain.failing import SURE_AFTER, Cause, Failing, causes
-from tuner.search.gain.levels import Codes
-from tuner.search.gain.pool import Pool
-from tuner.search.gain.worth import below
-from tuner.search.growth import GROWN, Growth, inherited
+from tuner.search.gain.pool import Codes, Pool
+from tuner.search.gain.prospects import below
+from tuner.search.needs import GROWN, MEMORYLESS, Floats, Growth, inherited
 from tuner.search.observed import Observed
 from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.search.arrays import Floats
-from tuner.search.gain.levels import Codes, Levels
-from tuner.search.gain.nearness import Near, jointly, singly
-from tuner.search.gain.worth import below
+from tuner.search.gain.pool import Codes, Levels, Near, jointly, singly
+from tuner.search.gain.prospects import below
+from tuner.search.needs import Floats
 from tuner.study.space import Config, Value, written
 
 USUAL = 0.7

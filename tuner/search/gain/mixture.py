@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from tuner.search.arrays import Floats
-from tuner.search.gain.levels import Codes
+from tuner.search.gain.pool import Codes
 from tuner.search.gain.surrogate import Surrogate
+from tuner.search.needs import Floats
 
 _SURE = 50.0
 """The difference of two logarithms of evidence from which on the less plausible model counts for nothing."""

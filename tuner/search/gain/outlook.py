@@ -1,25 +1,63 @@
-"""Predicts which config may still gain how much, and at what price."""
+"""Predicts which config may still gain how much, what it takes, and which configs come first."""
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tuner.search.arrays import Floats
 from tuner.search.choosing import Price
-from tuner.search.gain.beginning import first, upward
 from tuner.search.gain.costs import Costs
-from tuner.search.gain.goal import Goal
-from tuner.search.gain.levels import Codes
 from tuner.search.gain.mixture import Mixture
-from tuner.search.gain.pool import Pool
-from tuner.search.gain.prospects import LEAST, Prospect, Rivals, most_rewarding, shortfall, trust
+from tuner.search.gain.pool import Codes, Pool
+from tuner.search.gain.prospects import (
+    LEAST,
+    Goal,
+    Prospect,
+    Rivals,
+    below,
+    expected_improvement,
+    knowledge_gradient,
+    most_rewarding,
+    probes_left,
+    shortfall,
+    trust,
+)
 from tuner.search.gain.readings import Readings, apart, in_logarithms, logarithmic, mean_readings, single_errors
 from tuner.search.gain.surrogate import Surrogate
-from tuner.search.gain.worth import below, expected_improvement, knowledge_gradient, probes_left
+from tuner.search.needs import Floats
 from tuner.search.observed import Observed
 from tuner.study.space import Config, config_digest
 from tuner.study.spec import ProbeSpec
+
+BEGIN = 0.5
+"""The height on the ladder, from 0 to 1, of the first probe."""
+UP_FROM = 0.6
+"""The second probe is the same config on a higher rung, unless the first is above this height."""
+
+
+def first(pool: Pool, may_run: NDArray[np.bool_], failed: Sequence[int]) -> int:
+    """Begin in the middle of the ladder; after each failure, half-way down from the config that failed."""
+    height = min([BEGIN, *(pool.heights[place] / 2.0 for place in failed)])
+    return int(min(np.flatnonzero(may_run), key=lambda place: abs(pool.heights[place] - height)))
+
+
+def upward(pool: Pool, seen: Sequence[int], safe: NDArray[np.bool_]) -> int | None:
+    """Choose the first config again on the highest rung that is safe; None where no higher rung is safe.
+
+    A config on two rungs far apart shows how value, memory and seconds grow, and most configs are best on high rungs.
+    None also once another config has been measured, or if the search is high enough. `seen` are the places of the
+    configs that have been measured.
+    """
+    heights, codes = pool.heights, pool.codes
+    others = [at for at in range(codes.shape[1]) if at != pool.levels.ladder]
+    highest = max(seen, key=lambda at: heights[at])
+    if heights[highest] > UP_FROM or len(np.unique(codes[list(seen)][:, others], axis=0)) > 1:
+        return None
+    above = np.flatnonzero(safe & (heights > heights[highest]))
+    return max(above.tolist(), key=lambda at: (heights[at], (codes[at] == codes[highest]).sum()), default=None)
+
 
 WITHIN = 0.01
 """Configs whose values differ by no more than this share are equally good."""

@@ -1,4 +1,4 @@
-"""What a series of further probes is expected to gain. Pure."""
+"""What a series of further probes is expected to gain, and when a search has found enough."""
 
 import math
 from collections.abc import Callable
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.search.arrays import Floats
+from tuner.probe.units import HOUR_S, duration
+from tuner.search.needs import Floats
+from tuner.study.spec import TRAINING_HOURS
 
 Rows = NDArray[np.intp]
 """Rows of configs."""
@@ -145,3 +147,79 @@ def expected_gain(rivals: Rivals, probes: Series) -> float:
     counts = np.repeat(rivals.known[:, None], _DRAWS, axis=1)
     counts[members] = draw.random((len(members), _DRAWS)) < rivals.runs[members][:, None]
     return float((np.where(counts, later, -np.inf).max(axis=0) - later[best]).mean())
+
+
+SMALL_DOUBT, AT_LEAST, PER_RIVAL = 0.02, 1.5, 0.2
+"""Fitted to searches on two recorded tables (`benchmarks/results/left.md`)."""
+
+_erf = np.vectorize(math.erf, otypes=[float])
+
+
+def below(limit: float, mean: Floats, deviation: Floats) -> Floats:
+    """Return the probability that a normal variable stays below `limit`."""
+    return 0.5 + 0.5 * _erf((limit - mean) / (math.sqrt(2.0) * deviation))
+
+
+def expected_improvement(mean: Floats, deviation: Floats) -> Floats:
+    """Return the mean of max(x, 0) for a normal variable x: Jones, Schonlau and Welch (1998, equation 15)."""
+    density = np.exp(-0.5 * (mean / deviation) ** 2) / math.sqrt(2.0 * math.pi)
+    return deviation * density + mean * below(0.0, -mean, deviation)
+
+
+def knowledge_gradient(
+    mean: Floats, deviation: Floats, error: Floats | float, rivals: list[int], ceiling: float = math.inf
+) -> Floats:
+    """Return by how much one more measurement of each config raises, on average, the highest mean among the `rivals`.
+
+    `rivals`: the places of the configs that may be the best. `error`: the standard error of a measurement of each.
+    `ceiling`: no value is higher. Another measurement of the best itself gains something if the best then falls behind
+    the second.
+    This is the knowledge gradient of Frazier, Powell and Dayanik (2008, equation 10), with independent configs.
+    """
+    moves = deviation**2 / np.hypot(deviation, error)
+    if not rivals:
+        return expected_improvement(mean - mean.min(), moves)
+    best, *others = sorted(rivals, key=lambda rival: -mean[rival])
+    ahead = mean - mean[best]
+    gain = expected_improvement(ahead, moves)
+    if math.isfinite(ceiling):
+        gain -= expected_improvement(mean - max(ceiling, mean[best]), moves)
+    gain[best] = expected_improvement(ahead[others[0]], moves[best]) if others else 0.0
+    return gain
+
+
+def probes_left(threats: Floats) -> float:
+    """Return how many more probes a search usually makes.
+
+    `threats` are the probabilities that each config is clearly better than the best. The search must learn about so
+    many of these configs that the others together leave a doubt of at most `SMALL_DOUBT`. One probe often settles
+    several configs, and the last doubts take some more probes. So the estimate is `AT_LEAST`, and `PER_RIVAL` for each
+    config to learn about.
+    """
+    return AT_LEAST + PER_RIVAL * int(np.count_nonzero(np.cumsum(np.sort(threats)) > SMALL_DOUBT))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Goal:
+    """How well a search must know the best config."""
+
+    training_hours: float = TRAINING_HOURS
+    """The length of the training that will use the best config.
+
+    The search ends when more probes are expected to take more time than this training would gain.
+    """
+    ceiling: float = float("inf")
+    """No value of the objective is higher: 100 for an objective in percent."""
+
+    @property
+    def training_s(self) -> float:
+        """The seconds of the training."""
+        return self.training_hours * HOUR_S
+
+    def in_words(self, left: Prospect, lost: float, bound: float) -> str:
+        """Say what the search leaves unfound, and why it does. `lost` and `bound`: see `prospects.shortfall`."""
+        gained, taken = duration(left.gained_s), duration(left.takes_s)
+        return (
+            f"{100 * lost:.2g}% may be left, at most {100 * bound:.2g}%: "
+            f"{gained} of a {self.training_hours:g}-hour training; to find it takes {taken}"
+        )

@@ -7,12 +7,11 @@ from statistics import fmean, median
 
 import numpy as np
 
-from tuner.search.arrays import Floats
-from tuner.search.gain.levels import Codes, Levels
+from tuner.search.gain.pool import Codes, Levels
+from tuner.search.needs import Floats
 from tuner.search.observed import Measured
 from tuner.search.siblings import Sibling
-from tuner.study.launch import launch_digest, launched
-from tuner.study.space import Space
+from tuner.study.space import Space, launch_digest, launched
 
 USUAL_ERROR = 0.01
 """The standard error of a measurement, as a share of its value, where no error is reported."""

@@ -6,7 +6,7 @@ from optuna.study import Study
 
 from tuner.search.choosing import Done, History, Price, free
 from tuner.search.gain.chooser import Gain
-from tuner.search.gain.goal import Goal
+from tuner.search.gain.prospects import Goal
 from tuner.search.samplers import StrategySampler
 from tuner.search.siblings import Sibling
 from tuner.search.strategies import by_gain

@@ -1,20 +1,59 @@
-"""Predicts the value of every config from the measurements: a Gaussian process over ladder and choices. Pure.
-
-Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006: prediction (2.25, 2.26), evidence (2.30),
-Matérn's covariance with 5/2 (4.17) and with 1/2 (4.2.1), sums and products of covariances (4.2.4).
-"""
+"""Predicts values from a bounded number of measurements. Pure."""
 
 import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tuner.search.arrays import Floats
-from tuner.search.gain.informative import informative
-from tuner.search.gain.leftover import settled
-from tuner.search.gain.levels import Codes, Levels
-from tuner.search.gain.nearness import Kept, Near, equal, jointly, singly
+from tuner.search.gain.pool import Codes, Kept, Levels, Near, equal, jointly, singly
 from tuner.search.gain.readings import Readings
+from tuner.search.needs import Floats
+
+BEST_SHARE = 0.5
+"""The share of the chosen measurements that are simply the highest: the search compares configs with the best."""
+
+
+def informative(covariance: Floats, values: Floats, errors: Floats, most: int) -> NDArray[np.intp]:
+    """Return the places of at most `most` measurements: the highest ones, and those that tell most beside them.
+
+    `covariance` is that of the true values, before anything is measured. The next measurement is always the one whose
+    variance, given all chosen ones, is the largest in units of its error. It reduces the entropy most, as in the
+    informative vector machine (Lawrence, Seeger and Herbrich, Advances in Neural Information Processing Systems 15,
+    2003).
+    """
+    if len(values) <= most:
+        return np.arange(len(values))
+    highest = np.argsort(-values, kind="stable")[: round(BEST_SHARE * most)]
+    chosen: list[int] = []
+    variance, learnt = covariance.diagonal().copy(), np.zeros((most, len(values)))
+    for step in range(most):
+        told = np.where(np.isin(np.arange(len(values)), chosen), -1.0, variance / errors**2)
+        place = int(highest[step] if step < len(highest) else told.argmax())
+        left = covariance[place] - learnt[:step, place] @ learnt[:step]
+        learnt[step] = left / np.sqrt(variance[place] + errors[place] ** 2)
+        variance = variance - learnt[step] ** 2
+        chosen.append(place)
+    return np.sort(chosen)
+
+
+def settled(left_out: Readings, codes: Codes, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
+    """Return mean and variance of each config's value once its measurements that were left out count, too.
+
+    Each such measurement tells about its own config only: it is combined with `mean` and `variance` by their precision.
+    """
+    if not len(left_out.values):
+        return mean, variance
+    mean, variance = mean.copy(), variance.copy()
+    known = {code.tobytes() for code in left_out.codes}
+    places = {key: place for place, code in enumerate(codes) if (key := code.tobytes()) in known}
+    noises = left_out.errors**2 + left_out.shared.diagonal()
+    for code, value, noise in zip(left_out.codes, left_out.values, noises, strict=True):
+        if (place := places.get(code.tobytes())) is not None:
+            share = variance[place] / (variance[place] + noise)
+            mean[place] += share * (value - mean[place])
+            variance[place] *= 1.0 - share
+    return mean, variance
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
