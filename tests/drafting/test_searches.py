@@ -2,7 +2,7 @@ import shlex
 
 import pytest
 
-from tuner.drafting.searches import searches
+from tuner.drafting.searches import Known, searches
 from tuner.errors import StudyError
 
 COMMAND = shlex.split("train.py --num_envs 64 --batch-size=32 --num-workers 0 --lr 0.1 --opt adam --headless")
@@ -22,7 +22,7 @@ COMMAND = shlex.split("train.py --num_envs 64 --batch-size=32 --num-workers 0 --
     ],
 )
 def test_a_search_is_read(asked: str, parameter: str, values: tuple[object, ...], typed: object) -> None:
-    (found,) = searches(COMMAND, [asked], 4)
+    (found,) = searches(Known(words=COMMAND, cores=4), [asked])
     assert (found.parameter, found.values, found.typed) == (parameter, values, typed)
 
 
@@ -54,7 +54,7 @@ def test_the_typed_value_is_the_default() -> None:
 )
 def test_a_search_of_another_form_is_refused(asked: list[str], words: str) -> None:
     with pytest.raises(StudyError, match=words):
-        searches(COMMAND, asked, 4)
+        searches(Known(words=COMMAND, cores=4), asked)
 
 
 def test_a_command_without_usual_flags_needs_a_search() -> None:

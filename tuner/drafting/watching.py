@@ -73,6 +73,21 @@ def watch(
     return Watched(found=found, samples=tuple(recorder.samples()), seconds=seconds)
 
 
+def read_all(plan: ProbePlan, *, launch: Launch, clock: Clock, limit_s: float) -> str:
+    """Run a plan to its end, for so many seconds at most, and return the last that it has printed."""
+    origin_s, lines = clock.now(), list[OutputLine]()
+    trainer = launch(plan)
+    try:
+        over = False
+        while not over:
+            over = trainer.exit_code() is not None or clock.now() - origin_s >= limit_s
+            lines += trainer.lines(0.0 if over else POLL_S)
+            del lines[: -_kept(lines)]
+    finally:
+        trainer.end()
+    return "\n".join(line.text for line in lines if line.stream == "console")
+
+
 def _follow(
     trainer: RunningTrainer,
     lines: list[OutputLine],
