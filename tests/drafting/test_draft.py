@@ -64,7 +64,7 @@ def study(command: str, file: str, *, asked: tuple[str, ...] = (), devices: str 
             f"torchrun {EXAMPLES}/huggingface_gpt2.py --per_device_train_batch_size=8 --gradient_accumulation_steps=4",
             "huggingface.log",
             "huggingface",
-            "{per_device_train_batch_size} * {ranks} * 4",
+            "{per_device_train_batch_size} * {ranks} * {gradient_accumulation_steps}",
         ),
         (f"python {EXAMPLES}/skrl_ppo.py --num_envs 16", "skrl.log", "skrl", "{num_envs} * {ranks}"),
         (f"python {EXAMPLES}/sb3_ppo.py --n-envs 8", "sb3.log", "sb3", None),
@@ -86,7 +86,7 @@ def test_lines_of_an_unknown_form_give_patterns() -> None:
     command = f"torchrun --nproc-per-node 2 {EXAMPLES}/torchrun_ddp.py --batch-size 64"
     options = study(command, "torchrun.log").trainer.options
     assert options["progress"] == [r"step\s*(?P<iteration>\d+)/.*?samples\s*(?P<samples>\d+)"]
-    assert options["learning"] == ["batch_size"]
+    assert options["learning"] == "keep"
 
 
 def text_of(command: str, *lines: str, ranks: int = 1) -> str:
@@ -108,17 +108,17 @@ def text_of(command: str, *lines: str, ranks: int = 1) -> str:
         (
             "epoch 1 [{n}20/6000]",
             1,
-            "a multiple of the batch, 10. If it counts samples of all ranks:\n    # samples_per_it",
+            "samples_per_iteration: '1'  # a sample: the count always grows by a multiple of the batch, 10",
         ),
         (
             "| Epoch | {n} |",
             1,
-            "is an epoch. For an epoch of 50000 samples, write:\n    # samples_per_iteration: 50000",
+            "samples_per_iteration: '50000'  # an epoch, where it has 50000 samples",
         ),
-        ("Epoch: [0][{n}/977] Loss 6.9", 1, "If a counted iteration is one batch of each rank, this line gives"),
+        ("Epoch: [0][{n}/977] Loss 6.9", 1, "'{{per_device_train_batch_size}} * {{ranks}}'  # a batch of each rank"),
         ("loss 2.3{n}", 1, "counts as one iteration, however many steps"),
         ("step {n} samples {n}0", 2, "(?:\\d+)'\n    # 10 samples in each iteration were printed. Are they"),
-        ("step {n} speed 21.{n} samples/s", 2, "Are they of one rank, or of all 2 ranks?"),
+        ("step {n} speed 21.{n} samples/s", 2, "Are they of one rank, or of all 2?"),
     ],
     ids=["steps", "batches", "epochs", "within epochs", "lines", "samples of a rank", "speed of a rank"],
 )
@@ -139,10 +139,10 @@ def test_samples_of_all_ranks_need_no_comment(line: str, ranks: int) -> None:
         (
             "step {n} speed {speed}.{n} samples/s",
             1,
-            "'{batch_size} * 4 * {ranks}'\n    # samples_per_iteration: '{batch_s",
+            "'{batch_size} * 4 * {ranks}'  # of one rank\n    # samples_per_iteration: '{batch_size} * 4'",
         ),
-        ("step {n} samples {n}00", 1, "# samples_per_iteration: '{batch_size} * 10 * {ranks}'\n    # samples_per_ite"),
-        ("step {n} samples {m}0", 2, "# samples_per_iteration: '{batch_size} * 2 * {ranks}'\n    # samples_per_iter"),
+        ("step {n} samples {n}00", 1, "# samples_per_iteration: '{batch_size} * 10 * {ranks}'  # of one rank\n"),
+        ("step {n} samples {m}0", 2, "# samples_per_iteration: '{batch_size} * 2 * {ranks}'  # of one rank\n"),
         ("step {n} samples {m}0", 1, "# 20 samples in each iteration were printed. They are taken as those of all 2"),
         ("step {n} samples {n}000", 1, "# 1000 samples in each iteration were printed. They are taken as those of all"),
     ],

@@ -222,7 +222,10 @@ def _samples(console: Console, choices: Sequence[tuple[str, str]]) -> str:
     for number, (what, _) in enumerate(choices, 1):
         say(f"  {number} {what}")
     typed = _answer("What is a counted iteration? (Enter: unknown) ").strip()
-    return choices[int(typed) - 1][1] if typed.isdecimal() and 0 < int(typed) <= len(choices) else ""
+    if not typed.isdecimal() or not 0 < int(typed) <= len(choices):
+        return ""
+    counted = choices[int(typed) - 1][1] or _answer("How many samples has an epoch? (Enter: unknown) ").strip()
+    return counted if not counted.isdecimal() or int(counted) else ""
 
 
 def _write(file: Path, text: str) -> None:
@@ -239,6 +242,9 @@ def _introduce(console: Console, drafted: Draft, wanted: Wanted) -> None:
         console.print(f"  {typed} → {instead}" if typed else f"  added: {instead}")
     for line in shown(drafted.searches, free=wanted.free_batch):
         console.print(line)
+    if drafted.precision:
+        named = " ".join(f"--search {one}" for one in drafted.precision)
+        console.print(f"  left as it is, because precision may change what is learnt; to vary it, too: {named}")
 
 
 def _understood(console: Console, drafted: Draft, seen: FirstRun, uses: list[Used]) -> None:

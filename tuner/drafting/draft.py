@@ -36,6 +36,7 @@ from tuner.drafting.searches import (
     WORKERS,
     Known,
     SearchedFlag,
+    proposed,
     searches,
 )
 from tuner.drafting.watching import Watched, read_all, watch
@@ -90,6 +91,8 @@ class Draft:
     """Presets of the libraries that the script imports, or the preset that the user names."""
     python: str = ""
     """The Python of the environment that has the command's program; empty for programs of the system."""
+    precision: tuple[SearchedFlag, ...] = ()
+    """The flags of the precision that nobody has confirmed, and that are not searched."""
     flags: tuple[Flag, ...] = ()
     """The flags of the command's script, as far as its help tells them."""
 
@@ -240,11 +243,12 @@ def draft(
         devices=chosen,
         likely=likely,
         python=python,
+        precision=tuple(one for one in proposed(known) if one.is_precision and one.flag not in placeholders),
         flags=tuple(known.flags),
     )
 
 
-def printed_help(folder: Path) -> Callable[[Sequence[str], str], str]:
+def printed_help(folder: Path, limit_s: float = HELP_S) -> Callable[[Sequence[str], str], str]:
     """Return what runs the help of a command's script, without a GPU and for seconds at most; `folder` keeps a log."""
 
     def ask(words: Sequence[str], python: str) -> str:
@@ -255,7 +259,7 @@ def printed_help(folder: Path) -> Callable[[Sequence[str], str], str]:
         hidden = {"CUDA_VISIBLE_DEVICES": "", "COLUMNS": "300", "NO_COLOR": "1", "TERM": "dumb"}
         slot = Slot(devices=open_devices("cpu").devices, out_dir=folder.resolve(), limits=ProbeSpec(), variables=hidden)
         plan = partial(trainer.plan, trainer.cases()[0], {})
-        return run_in(slot, plan, partial(read_all, launch=Launcher(clock), clock=clock, limit_s=HELP_S))
+        return run_in(slot, plan, partial(read_all, launch=Launcher(clock), clock=clock, limit_s=limit_s))
 
     return ask
 

@@ -104,7 +104,8 @@ def _printed(text: str) -> Iterator[Flag]:
             entries[-1].append(plain)
     for first, *below in entries:
         head = _GAP.split(first, maxsplit=1)[0]
-        names = tuple(dict.fromkeys(name["name"] for name in _SPELLING.finditer(head)))
+        named = dict.fromkeys(name["name"] for name in _SPELLING.finditer(head))
+        names = tuple(name for name in named if not (name.startswith("no") and name[2:].lstrip("-_") in named))
         metavars = _SPELLING.sub("", re.sub(r"\{[^{}]*\}", "X", head)).replace(",", " ").replace("/", " ").split()
         if (listed := _CHOICES.search(head)) or (listed := _CHOICES.search(first)):
             choices = tuple(one.strip() for one in re.split(r"[,|]", listed[1] or listed[2]))

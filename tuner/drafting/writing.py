@@ -21,6 +21,8 @@ CLOSE = 0.25
 MOST_BATCHES = 64
 """More batches in an iteration are no accumulation of gradients, but tokens or steps of environments."""
 
+_EXAMPLE = 50_000
+"""The samples of an epoch where a person has to write another number."""
 _EPOCH = re.compile(r"(?i)epochs?(?:\\[^d]|[^A-Za-z(\\])*\(\?P<iteration>")
 """A pattern whose iterations are epochs: no other number stands between the word and the count."""
 
@@ -44,12 +46,13 @@ def sample_lines(draft: Draft, found: Found, ranks: int) -> list[str]:
     """Return the lines of a study file's options that count samples, or that say how samples can be counted."""
     each = _samples_of_an_iteration(found)
     if choices := sample_choices(draft, found, ranks):
-        question = "Samples/s are unknown. If a counted iteration is one batch of each rank, the first line gives them:"
+        question = "Samples/s are unknown. What is a counted iteration? Take the # from the line that fits:"
         if each is not None:
-            question = (
-                f"{each:.0f} samples in each iteration were printed. Are they of one rank, or of all {ranks} ranks?"
-            )
-        return [f"# {question}", *(f"# samples_per_iteration: '{count}'  # {what}" for what, count in choices)]
+            question = f"{each:.0f} samples in each iteration were printed. Are they of one rank, or of all {ranks}?"
+        return [
+            f"# {question}",
+            *(f"# samples_per_iteration: '{count or _EXAMPLE}'  # {what}" for what, count in choices),
+        ]
     if ranks > 1 and each is not None and not found.preset:
         return [f"# {each:.0f} samples in each iteration were printed. They are taken as those of all {ranks} ranks."]
     if computed := "" if found.counts_samples else draft.samples_per_iteration(found.preset):
@@ -58,7 +61,10 @@ def sample_lines(draft: Draft, found: Found, ranks: int) -> list[str]:
 
 
 def sample_choices(draft: Draft, found: Found, ranks: int) -> list[tuple[str, str]]:
-    """Return what a counted iteration may stand for, each with its samples as arithmetic; empty where it is known."""
+    """Return what a counted iteration may stand for, each with its samples as arithmetic; empty where it is known.
+
+    The samples of an epoch are empty: only a person knows them.
+    """
     each, own = _samples_of_an_iteration(found), f"{{{draft.batch}}}"
     if each is not None and of_one_rank(draft, found, ranks) is not None:
         batches = max(1, round(each / _batch(draft)))
@@ -67,7 +73,7 @@ def sample_choices(draft: Draft, found: Found, ranks: int) -> list[tuple[str, st
     if found.counts_samples or found.prints_speeds or draft.samples_per_iteration(found.preset):
         return []
     if any(_EPOCH.search(pattern) for pattern in found.patterns):
-        return [("an epoch of 50000 samples", "50000")]
+        return [(f"an epoch, where it has {_EXAMPLE} samples", "")]
     if batch := _counted_in_batches(draft, found):
         return [(f"a sample: the count always grows by a multiple of the batch, {batch}", "1")]
     if not _batch(draft):
@@ -237,7 +243,11 @@ def _env(env: Mapping[str, str], preset: str | None) -> list[str]:
 def _learning(draft: Draft) -> list[str]:
     names = [search.parameter for search in draft.searched if search.changes_learning]
     said = [f"    learning: {_flow(names)}  # these change what is learnt, the others only the speed"]
-    computed = [f"    computed: {_flow(draft.computed)}  # the total batch stays"] if draft.computed else []
+    computed = (
+        [f"    computed: {_flow(draft.computed)}  # the total batch stays; batch norm sees its parts"]
+        if draft.computed
+        else []
+    )
     return [*computed, *(said if names else ["    learning: keep  # no value below changes what is learnt"])]
 
 
