@@ -84,7 +84,7 @@ def test_a_person_at_a_terminal_is_asked_on_one_screen(train: list[str], monkeyp
     pid, terminal = pty.fork()
     if pid == 0:
         words = ["-m", "tuner", "init", "--devices", "cpu:1", "--", *train, "--rounds", "12"]
-        os.execv(sys.executable, [sys.executable, *words])
+        os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - a terminal needs a process of its own
     printed = b""
     for question, answer in ((b"leaves one out: ", b"workers=\n"), (b"unknown) ", b"2\n")):
         while question not in printed:

@@ -156,7 +156,7 @@ def test_a_typed_command_takes_the_values_of_a_config_and_nothing_else(
 
 def test_a_short_flag_is_the_long_one_of_the_script() -> None:
     flags = (Flag(names=("batch-size", "b")), Flag(names=("amp",), is_switch=True))
-    words = "python train.py -b 4 --amp data".split()
+    words = ["python", "train.py", "-b", "4", "--amp", "data"]
     assert [(one.parameter, one.value) for one in settings(words, flags)] == [("batch_size", "4")]
     assert template(words, {"batch-size": "{batch_size}"}, flags=flags).words[3] == "{batch_size}"
 

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from tuner.drafting.draft import Used, draft, environment, imported, narrowed, study_name, used
+from tuner.drafting.draft import Used, draft, environment, imported, narrowed, study_name, used, working_ranks
 from tuner.drafting.progress_found import Found, find_progress
 from tuner.drafting.watching import Watched
 from tuner.drafting.writing import preset_text, study_text
@@ -205,6 +205,8 @@ def test_a_device_that_did_nothing_is_left_out() -> None:
     assert [(use.util_pct, use.mem_peak_mib, use.worked) for use in uses] == [(60.0, 1000.0, True), (0.0, 4.0, False)]
     assert narrowed("auto", uses) == "0"
     assert narrowed("auto", uses[:1]) == "auto"
+    share = [Used(device=Device(name="cpu:0", model="a CPU"), util_pct=60.0, mem_peak_mib=None, worked=True)]
+    assert (narrowed("cpu:1", share, spawned=2), working_ranks("cpu:2", share)) == ("cpu:2", 2)
 
 
 @pytest.mark.parametrize(

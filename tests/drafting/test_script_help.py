@@ -119,9 +119,9 @@ def test_a_real_help_is_read_and_a_script_that_hangs_is_ended(script: Path) -> N
 
 def test_a_command_of_hydra_writes_into_the_folder_of_its_probe_and_runs_once(script: Path) -> None:
     script.write_text("import hydra")
-    drafted = draft("python train.py task=a num_envs=64 +trainer.max_steps=20".split(), devices="cpu:1")
+    drafted = draft(["python", "train.py", "task=a", "num_envs=64", "+trainer.max_steps=20"], devices="cpu:1")
     assert drafted.template.words[2:] == (
         *("task=a", "num_envs={num_envs}", "+trainer.max_steps={iterations}", "hydra.run.dir={out_dir}"),
     )
     with pytest.raises(StudyError, match="--multirun starts several trainings"):
-        draft("python train.py num_envs=1,2 --multirun".split(), devices="cpu:1")
+        draft(["python", "train.py", "num_envs=1,2", "--multirun"], devices="cpu:1")

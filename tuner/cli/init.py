@@ -26,6 +26,7 @@ from tuner.drafting.draft import (
     typed_words,
     used,
     widened,
+    working_ranks,
 )
 from tuner.drafting.searches import ask_searches, shown
 from tuner.drafting.writing import made_from, preset_text, sample_choices, samples_said, study_text
@@ -154,6 +155,7 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
         return study
     _check_free(file, wanted)
     folder = wanted.runs / name
+    ask = None if wanted.yes or wanted.search else _asker(console)
     drafted = draft(
         command,
         wanted.search or [],
@@ -162,7 +164,7 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
         python=wanted.python,
         free_batch=wanted.free_batch,
         print_help=printed_help(folder / "help"),
-        ask=None if wanted.yes else _asker(console),
+        ask=ask,
     )
     if to_search and not drafted.varies:
         kept = " and ".join(search.flag for search in drafted.searched)
@@ -170,14 +172,19 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
             f"only {kept} could vary, and that changes what is learnt; --free-batch lets it vary, "
             "and --search FLAG=VALUE,VALUE names other flags"
         )
-    _introduce(console, drafted, wanted)
+    if ask is None:
+        _propose(console, drafted, wanted)
+    console.print(f"watching the command for up to {duration(wanted.seconds)}, on {drafted.devices}")
+    for replaced, instead in drafted.template.replaced:
+        console.print(f"  {replaced} → {instead}" if replaced else f"  added: {instead}")
     seen = first_run(name, drafted, folder / "init", wanted.seconds)
     uses = used(seen.watched, seen.devices)
     drafted = widened(drafted, uses)
-    _understood(console, drafted, seen, uses)
-    ranks = sum(use.worked for use in uses)
+    used_devices = narrowed(drafted.devices, uses, seen.watched.spawned)
+    ranks = working_ranks(used_devices, uses)
+    _understood(console, drafted, seen, uses, ranks)
     samples = "" if wanted.yes else _samples(console, sample_choices(drafted, seen.watched.found, ranks))
-    text = study_text(name, drafted, seen.watched, narrowed(drafted.devices, uses), uses, samples=samples)
+    text = study_text(name, drafted, seen.watched, used_devices, uses, samples=samples)
     _write(file, text)
     load(str(file))
     console.print(f"wrote {file}")
@@ -236,10 +243,8 @@ def _write(file: Path, text: str) -> None:
         raise OutputError(f"{file} cannot be written: {error.strerror}; name another --out") from error
 
 
-def _introduce(console: Console, drafted: Draft, wanted: Wanted) -> None:
-    console.print(f"watching the command for up to {duration(wanted.seconds)}, on {drafted.devices}")
-    for typed, instead in drafted.template.replaced:
-        console.print(f"  {typed} → {instead}" if typed else f"  added: {instead}")
+def _propose(console: Console, drafted: Draft, wanted: Wanted) -> None:
+    """Print what is searched where nobody is asked."""
     for line in shown(drafted.searches, free=wanted.free_batch):
         console.print(line)
     if drafted.precision:
@@ -247,7 +252,7 @@ def _introduce(console: Console, drafted: Draft, wanted: Wanted) -> None:
         console.print(f"  left as it is, because precision may change what is learnt; to vary it, too: {named}")
 
 
-def _understood(console: Console, drafted: Draft, seen: FirstRun, uses: list[Used]) -> None:
+def _understood(console: Console, drafted: Draft, seen: FirstRun, uses: list[Used], ranks: int) -> None:
     found = seen.watched.found
     how = f"preset {found.preset}" if found.preset else "lines of one form" if found.patterns else "report()"
     how = f"the file {found.file.pattern}" if found.file else how
@@ -258,7 +263,7 @@ def _understood(console: Console, drafted: Draft, seen: FirstRun, uses: list[Use
     each = "" if found.iteration_s is None else f", {found.iteration_s:.2g} s per iteration"
     console.print(f"  the first after {first.t_s:.1f} s{each}")
     console.print(f"  last line: {found.lines[-1][-120:]}")
-    console.print(f"  samples: {samples_said(drafted, found, sum(use.worked for use in uses))}")
+    console.print(f"  samples: {samples_said(drafted, found, ranks)}")
     for use in uses:
         util = "unknown" if use.util_pct is None else f"{use.util_pct:.0f} % busy"
         memory = "" if use.mem_peak_mib is None else f", {use.mem_peak_mib:.0f} MiB"

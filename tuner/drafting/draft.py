@@ -342,14 +342,25 @@ def _used(device: Device, samples: Sequence[DeviceSample], begin_s: float) -> Us
     return Used(device=device, util_pct=util_pct, mem_peak_mib=max(memory, default=None), worked=worked)
 
 
-def narrowed(devices: str, uses: Sequence[Used]) -> str:
-    """Return the devices that the command really used, as a study names them."""
+def narrowed(devices: str, uses: Sequence[Used], spawned: int = 0) -> str:
+    """Return the devices that the command really used, as a study names them.
+
+    On the CPU, each of several `spawned` processes is a rank of a command that names no number.
+    """
     working = [place for place, use in enumerate(uses) if use.worked]
+    if not uses[0].device.is_gpu and len(uses) == 1 < spawned:
+        return f"cpu:{spawned}"
     if len(working) in {0, len(uses)}:
         return devices
     if not uses[0].device.is_gpu:
         return f"cpu:{len(working)}"
     return ",".join(uses[place].device.name.removeprefix("cuda:") for place in working)
+
+
+def working_ranks(devices: str, uses: Sequence[Used]) -> int:
+    """Return how many ranks a command has on its `narrowed` devices."""
+    named = devices.removeprefix("cpu:")
+    return int(named) if devices != named and named.isdecimal() else sum(use.worked for use in uses)
 
 
 def study_name(words: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from tuner.drafting.command_lines import Setting, settings
-from tuner.drafting.draft import Draft, Used
+from tuner.drafting.draft import Draft, Used, working_ranks
 from tuner.drafting.progress_found import Found
 from tuner.drafting.searches import ENVIRONMENTS
 from tuner.drafting.watching import Watched
@@ -167,7 +167,7 @@ def study_text(
 
     `samples`: the samples of an iteration as a person has said them; see `sample_choices`.
     """
-    found, ranks = watched.found, sum(use.worked for use in uses)
+    found, ranks = watched.found, working_ranks(devices, uses)
     is_unclear = bool(samples) or of_one_rank(draft, found, ranks) is not None
     is_counted = bool(samples) or counted(draft, found, ranks)
     said = [f"samples_per_iteration: '{samples}'"] if samples else sample_lines(draft, found, ranks)
