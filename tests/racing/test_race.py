@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.tests_loop import Quiet, bench, failed, measured, opened, spec
 from tuner.errors import StoreError, TrainerError
-from tuner.kept.race_run import Claim, KeptRun, encode_claim
+from tuner.kept.case_record import Claim, KeptRun, encode_claim
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Enough, Interrupted, Stop

@@ -21,7 +21,7 @@ from tuner.cli.worker import LOOK_S
 from tuner.errors import StudyError
 from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import figure, in_words
-from tuner.kept.race_run import KeptRun
+from tuner.kept.case_record import KeptRun
 from tuner.probe.protocols import MonotonicClock
 from tuner.probe.units import HOUR_S
 from tuner.racing.contest import Place, Race

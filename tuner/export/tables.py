@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader
 from tuner.export.wording import in_words
-from tuner.kept.race_run import KeptRun
+from tuner.kept.case_record import KeptRun
 from tuner.kept.trial import OK, KeptProbe, KeptTrial, pooled
 from tuner.probe.metrics import METRICS
 from tuner.probe.result import DeviceSummary

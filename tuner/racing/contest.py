@@ -9,7 +9,7 @@ from typing import Protocol
 
 from tuner.errors import TrainerError
 from tuner.export.wording import in_words
-from tuner.kept.race_run import KeptRun, scored_by
+from tuner.kept.case_record import KeptRun, scored_by
 from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.metrics import with_sure_speed
 from tuner.probe.protocols import Answer, Enough, Go, Interrupted, More
