@@ -10,10 +10,9 @@ from sqlalchemy import Engine
 
 from tuner.cli.options import not_empty
 from tuner.errors import EmptyStoreError, TunerError
-from tuner.export.reader import StudyReader, connect
+from tuner.export.reader import StudyReader
 from tuner.running.workbench import Workbench
 from tuner.search.siblings import lending_order
-from tuner.store.leases import is_held
 from tuner.study.cases import Case, select
 from tuner.study.load import load
 from tuner.trainers.registry import open_trainer
@@ -65,8 +64,3 @@ def with_fixed_values(bench: Workbench, engine: Engine) -> Workbench:
             rungs |= {case.name: case.facts.rungs} if case.facts.rungs else {}
             batches |= {case.name: case.facts.batch} if case.facts.batch else {}
     return replace(bench, rungs=rungs, batches=batches)
-
-
-def open_reader(url: str, study: str) -> StudyReader:
-    """Open a study to read it; a trial whose process is gone counts as interrupted. Raises StoreError."""
-    return StudyReader(connect(url), study, is_held=is_held)

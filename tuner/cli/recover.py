@@ -7,9 +7,10 @@ import typer
 from rich.console import Console
 
 from tuner.cli.case_tables import print_tables, summary_table
-from tuner.cli.chosen import Cases, chosen_cases, open_reader
+from tuner.cli.chosen import Cases, chosen_cases
 from tuner.cli.console import open_console
 from tuner.cli.hints import safe_rungs, written
+from tuner.cli.opened import open_reader
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
 from tuner.export.case_view import CaseSummary

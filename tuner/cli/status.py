@@ -1,10 +1,10 @@
 """`tuner status`, which shows where a study stands."""
 
 from tuner.cli.case_tables import front_rows, front_tables, print_tables, summary_table
-from tuner.cli.chosen import open_reader
 from tuner.cli.console import open_console
 from tuner.cli.hints import notes
 from tuner.cli.introduction import fitted, ladder, load_shown
+from tuner.cli.opened import open_reader
 from tuner.cli.options import RUNS, Json, Runs, Storage, Study, plain, print_document, storage_url
 from tuner.export.wording import at_its_end
 
