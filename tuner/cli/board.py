@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from tuner.cli.introduction import fitted, ladder, to_be_fitted, to_be_made
+from tuner.cli.hints import fitted, ladder, to_be_fitted, to_be_made
 from tuner.export.wording import in_words, with_error
 from tuner.probe.units import duration
 from tuner.running import events

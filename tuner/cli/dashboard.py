@@ -6,9 +6,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli.console import open_console
-from tuner.cli.introduction import load_shown
-from tuner.cli.options import RUNS, Runs, Storage, Study, storage_url
+from tuner.cli.hints import load_shown
+from tuner.cli.options import RUNS, Runs, Storage, Study, database_url, open_console
 from tuner.export.dashboard_copy import ARTIFACTS, DATABASE, copy_study
 from tuner.export.reader import StudyReader, connect
 from tuner.export.served import LOOPBACK, READ_ONLY, WRITABLE, serve
@@ -43,11 +42,12 @@ def dashboard(
     copied = read_only if copied is None else copied
     console = open_console()
     spec = load_shown(console, study, to_show=True)
-    url, artifacts = storage_url(storage, spec, runs), None
+    folder = (runs / spec.name).resolve()
+    url, artifacts = database_url(storage, folder), None
     reader = StudyReader(connect(url), spec.name)
     _ = reader.cases  # refuses a database without the study
     if copied:
-        url, artifacts = _copied(console, reader, (runs / spec.name).resolve())
+        url, artifacts = _copied(console, reader, folder)
     known = announcement(spec.name, port, read_only=read_only, copied=copied)
     access = READ_ONLY if read_only else WRITABLE
     serve(url, port, access=access, artifacts=artifacts, ready=lambda: console.print(known))

@@ -10,10 +10,8 @@ import typer
 from rich.console import Console
 
 from tuner.cli.chosen import chosen_cases
-from tuner.cli.console import open_console
-from tuner.cli.hints import plan_best, written
-from tuner.cli.introduction import load_shown
-from tuner.cli.options import RUNS, Runs, Storage, Study, storage_url
+from tuner.cli.hints import load_shown, plan_best, written
+from tuner.cli.options import RUNS, Runs, Storage, Study, database_url, open_console
 from tuner.errors import TunerError, installs
 from tuner.export.reader import StudyReader, connect
 from tuner.export.write import write_files
@@ -36,7 +34,7 @@ def report(study: Study, form: Format = "html", out: Out = None, storage: Storag
         raise TunerError(f"tuner report needs {', '.join(missing)}: {installs('report')} installs it")
     spec = load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
-    url = storage_url(storage, spec, runs)
+    url = database_url(storage, folder)
     command = training_command(study, storage=storage, runs=runs)
     path = out or folder / f"report.{form}"
     names = _trainable(spec)

@@ -11,9 +11,8 @@ from types import FrameType
 import typer
 from rich.console import Console
 
-from tuner.cli.console import fall_silent
-from tuner.cli.hints import complaint
-from tuner.cli.introduction import introduction
+from tuner.cli.hints import complaint, introduction
+from tuner.cli.options import fall_silent
 from tuner.cli.screen import Screen, open_screen
 from tuner.errors import TunerError
 from tuner.export.case_view import CaseSummary

@@ -14,10 +14,19 @@ import typer
 from rich.console import Console
 
 from tuner.cli.chosen import Cases, cases_to_search
-from tuner.cli.console import open_console
-from tuner.cli.hints import out_of_time, replayed
-from tuner.cli.introduction import introduction, replaying
-from tuner.cli.options import RUNS, STORAGE_VARIABLE, Devices, Hours, Runs, Storage, Study, as_words, database_url
+from tuner.cli.hints import introduction, out_of_time, replayed, replaying
+from tuner.cli.options import (
+    RUNS,
+    STORAGE_VARIABLE,
+    Devices,
+    Hours,
+    Runs,
+    Storage,
+    Study,
+    as_words,
+    database_url,
+    open_console,
+)
 from tuner.cli.screen import JsonScreen, Screen, open_screen
 from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work, conclude, interruptible
 from tuner.devices.cards import near_cores, share_cores
