@@ -41,6 +41,7 @@ _HOMES = {
     "export": "tuner.cli.status:export",
     "recover": "tuner.cli.record:recover",
     "compare": "tuner.cli.scale:compare",
+    "dashboard": "tuner.cli.report:dashboard",
     "cases": "tuner.cli.preview:cases",
     "schema": "tuner.cli.preview:schema",
 }

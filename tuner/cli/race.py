@@ -11,10 +11,9 @@ from rich import box
 from rich.table import Table
 
 from tuner.cli.case_tables import CONFIG, print_tables
-from tuner.cli.chosen import chosen_cases, completed
 from tuner.cli.hints import out_of_time
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url, open_console
-from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work
+from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work, chosen_cases, completed
 from tuner.cli.worker import LOOK_S
 from tuner.errors import StudyError
 from tuner.export.reader import StudyReader, connect

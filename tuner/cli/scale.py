@@ -10,13 +10,12 @@ from typing import Annotated
 import typer
 
 from tuner import __version__
-from tuner.cli.chosen import chosen_cases
 from tuner.cli.hints import written
 from tuner.cli.options import RUNS, Runs, not_empty, open_console
 from tuner.cli.plan import Settings, first_config
 from tuner.cli.report import NEEDED
 from tuner.cli.scale_tables import introduce, show_comparison, show_scaling, show_split, tell
-from tuner.cli.work import EXIT_INTERRUPTED, interruptible
+from tuner.cli.work import EXIT_INTERRUPTED, chosen_cases, interruptible
 from tuner.devices.found import describe_machine, links, open_devices
 from tuner.errors import DeviceError, StudyError, TunerError, installs
 from tuner.export.write import write_files
@@ -36,9 +35,7 @@ from tuner.scaling.campaign import (
 )
 from tuner.scaling.comparing import Machine, comparison_tsv, lines, read_prices, recommendation
 from tuner.scaling.results import Results, read
-from tuner.scaling.scaling_table import link_table
-from tuner.scaling.sentences import number, sized, topology
-from tuner.scaling.subjects import LINKS, NAMES, built_in, of_study
+from tuner.scaling.subjects import NAMES, built_in, of_study
 
 Workloads = Annotated[
     list[str] | None, typer.Argument(help=f"Built-in workloads: {', '.join(NAMES)}; default: all of them.")
@@ -223,20 +220,10 @@ def compare(files: Files, prices: PricesFile = None, out: PageFolder = RUNS / "c
     show_comparison(console, rows, currency)
     for line in sentences:
         console.print(line)
-    from tuner.report.page import filled  # noqa: PLC0415 - the extra `report` brings plotly and jinja2
-    from tuner.scaling.scaling_pictures import pictures  # noqa: PLC0415 - likewise
+    from tuner.scaling.scaling_pictures import page  # noqa: PLC0415 - the extra `report` brings plotly and jinja2
 
-    page = filled(
-        "comparison.html",
-        filters={"number": number, "sized": sized, "topology": topology},
-        machines=machines,
-        sentences=sentences,
-        lines=rows,
-        links=[(one.name, link) for one in machines for link in link_table(one.results, LINKS)],
-        pictures=pictures(rows, currency),
-        currency=currency,
-    )
-    texts = {"compare.html": [page.encode()], "compare.tsv": [comparison_tsv(rows, currency).encode()]}
+    text = page(machines, rows, sentences, currency)
+    texts = {"compare.html": [text.encode()], "compare.tsv": [comparison_tsv(rows, currency).encode()]}
     written(console, write_files(out.resolve(), texts))
 
 

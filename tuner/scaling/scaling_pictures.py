@@ -1,17 +1,34 @@
-"""The pictures of a comparison."""
+"""The page of a comparison, and its pictures."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tuner.report.figures import BEST, FRONT, OTHER, THIRD, Picture, Trace, axis, bars, errors, text, trace
-from tuner.scaling.comparing import PricedRow
+from tuner.report.page import filled
+from tuner.scaling.comparing import Machine, PricedRow
 from tuner.scaling.laws import LOSSES, Quantity
-from tuner.scaling.sentences import ROUTES, sized
+from tuner.scaling.scaling_table import link_table
+from tuner.scaling.sentences import ROUTES, number, sized, topology
+from tuner.scaling.subjects import LINKS
 
 COLOURS = (FRONT, BEST, THIRD, OTHER)
 LOSS_COLOURS = ("#76839a", "#b0731a", "#4c9a5f", "#8a63a6", "#8a63a6", "#2584ad", "#cf4358", "#cf4358")
 """The colour of each loss; losses that never stand in one bar share a colour."""
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross")
+
+
+def page(machines: Sequence[Machine], lines: Sequence[PricedRow], said: Sequence[str], currency: str | None) -> str:
+    """Return a comparison as one page of HTML."""
+    return filled(
+        "comparison.html",
+        filters={"number": number, "sized": sized, "topology": topology},
+        machines=machines,
+        sentences=said,
+        lines=lines,
+        links=[(one.name, link) for one in machines for link in link_table(one.results, LINKS)],
+        pictures=pictures(lines, currency),
+        currency=currency,
+    )
 
 
 def pictures(lines: Sequence[PricedRow], currency: str | None) -> list[Picture]:
