@@ -9,9 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.cli.case_tables import print_tables
-from tuner.cli.console import open_console
-from tuner.cli.introduction import load_shown
-from tuner.cli.options import RUNS, Json, Runs, Storage, plain, print_document, storage_url, studies
+from tuner.cli.hints import load_shown
+from tuner.cli.options import RUNS, Json, Runs, Storage, database_url, open_console, plain, print_document, studies
 from tuner.diagnosis.diagnosing import OPTIONS, Diagnosis, rows, sentences, studies_in, unknown
 from tuner.diagnosis.diagnosing import diagnose as diagnosed
 from tuner.diagnosis.study_times import Known, Setup
@@ -108,7 +107,7 @@ def _named(
             if storage is None:
                 raise
             raise StudyError(f"{error}; {shown(checked_url(storage))}: {studies_in(connect(storage))}") from error
-        return spec.name, storage_url(storage, spec, runs), Setup(sampler=_samplers(spec))
+        return spec.name, database_url(storage, (runs / spec.name).resolve()), Setup(sampler=_samplers(spec))
     if study_name is None or study is not None:
         raise StudyError("name one study: --study-name NAME and --storage URL, or --study S for a study of tuner")
     if storage is None:

@@ -13,7 +13,7 @@ from types import FrameType
 from rich.console import Console
 from sqlalchemy import make_url
 
-from tuner.cli.introduction import load_shown
+from tuner.cli.hints import load_shown
 from tuner.cli.options import STORAGE_VARIABLE, as_words, database_url
 from tuner.devices.found import nccl_variables
 from tuner.errors import StoreError, StudyError, TunerError, installs

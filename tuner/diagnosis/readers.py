@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, TableClause, func
 from tuner.diagnosis.study_times import Known, Setup, StudyRecord, TrialEnd, TrialTimes
 from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader, reading
-from tuner.kept.optuna_tables import CONSTRAINTS, PARAMETERS, STATE, STEPS, SYSTEM_FACTS, TRIALS, moment
+from tuner.kept.stored import CONSTRAINTS, PARAMETERS, STATE, STEPS, SYSTEM_FACTS, TRIALS, moment
 from tuner.kept.trial import FINISHED, INTERRUPTED, OK, PRUNED, RUNNING, KeptTrial
 from tuner.probe.units import MIB_PER_GIB
 

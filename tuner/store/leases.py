@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic import ConfigDict, Field, TypeAdapter, with_config
+
+from tuner.kept.stored import record_of
 
 BEAT_S = 30.0
 """The seconds between two signs of life."""
@@ -47,13 +49,8 @@ class Lease:
     @classmethod
     def read(cls, attribute: object) -> "Lease | None":
         """Return the lease in a trial's attribute; None where the attribute is missing or has another form."""
-        if not isinstance(attribute, dict):
-            return None
-        try:
-            lease = _LEASE.validate_python(attribute)
-        except ValidationError:
-            return None
-        return lease if lease.started is not None or lease.has_ticks else None
+        lease = record_of(_LEASE, attribute)
+        return lease if lease and (lease.started is not None or lease.has_ticks) else None
 
     @property
     def has_ticks(self) -> bool:

@@ -9,8 +9,7 @@ from optuna.trial import FrozenTrial
 from sqlalchemy import select
 
 from tuner.kept.case_record import comparable, known_case
-from tuner.kept.optuna_tables import ATTRIBUTES, CONFIRMS, LEASE, STATE, STUDIES, TRIALS, of_study
-from tuner.kept.storable import read_json
+from tuner.kept.stored import ATTRIBUTES, CONFIRMS, LEASE, STATE, STUDIES, TRIALS, of_study, read_json
 from tuner.kept.trial import RUNNING
 from tuner.search.observed import Observed
 from tuner.search.siblings import NEAREST, Sibling, most_similar

@@ -12,8 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import StoreError
 from tuner.kept.case_record import KeptStudy, as_of_now
-from tuner.kept.optuna_tables import IDENTITY, MENDED
-from tuner.kept.storable import storable
+from tuner.kept.stored import IDENTITY, MENDED, storable
 from tuner.search.trials import kept
 from tuner.store.database import Database
 from tuner.store.leases import Lease
