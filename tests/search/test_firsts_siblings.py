@@ -14,7 +14,7 @@ from tuner.search.choosing import Done, History, Strategy, free
 from tuner.search.gain.chooser import Gain
 from tuner.search.siblings import Sibling
 from tuner.search.strategies import by_drawing, by_gain, defaults_first
-from tuner.store.neighbours import sibling
+from tuner.store.opening import sibling
 from tuner.study.space import Config, Parameter, Space
 from tuner.study.spec import SearchSpec
 

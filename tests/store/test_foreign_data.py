@@ -21,7 +21,7 @@ from tuner.kept.stored import LEASE, ORIGIN, PROBE, RETRY, UNREADABLE
 from tuner.kept.trial import KeptProbe
 from tuner.search.trials import all_kept
 from tuner.store.database import Database
-from tuner.store.neighbours import siblings
+from tuner.store.opening import siblings
 from tuner.study.cases import Case
 from tuner.study.space import Config
 

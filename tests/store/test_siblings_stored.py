@@ -19,7 +19,7 @@ from tuner.search.siblings import Sibling
 from tuner.search.strategies import by_drawing
 from tuner.store.case_study import CaseStudy
 from tuner.store.database import Database
-from tuner.store.neighbours import sibling, siblings
+from tuner.store.opening import sibling, siblings
 from tuner.study.cases import Case
 from tuner.study.space import Config, described, launched
 from tuner.study.spec import SearchSpec

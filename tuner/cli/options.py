@@ -39,8 +39,7 @@ def studies(incomplete: str) -> list[str]:
 
 
 Study = Annotated[
-    str,
-    typer.Option("--study", "-s", autocompletion=studies, help="A name in studies/, or a path to a .yaml file."),
+    str, typer.Option("--study", "-s", autocompletion=studies, help="A name in studies/, or a path to a .yaml file.")
 ]
 Devices = Annotated[
     str | None, typer.Option(callback=not_empty, help="auto, cpu:RANKS or CUDA indices (0,1); default: the study's.")

@@ -67,13 +67,7 @@ class RunWorker:
 
 
 def submit_workers(
-    console: Console,
-    study: str,
-    storage: str | None,
-    runs: Path,
-    *,
-    count: int,
-    options: Mapping[str, object],
+    console: Console, study: str, storage: str | None, runs: Path, *, count: int, options: Mapping[str, object]
 ) -> None:
     """Submit `count` workers and print their job ids; the command then ends, and the jobs go on.
 

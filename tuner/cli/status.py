@@ -50,11 +50,7 @@ Recorded = Annotated[
 
 
 def export(
-    study: Study,
-    recorded: Recorded = False,
-    storage: Storage = None,
-    runs: Runs = RUNS,
-    as_json: Json = False,
+    study: Study, recorded: Recorded = False, storage: Storage = None, runs: Runs = RUNS, as_json: Json = False
 ) -> None:
     """Write a study's tables: best_by_case, case_manifest, method_summary, trials; pareto for several objectives."""
     console = open_console(stderr=as_json)

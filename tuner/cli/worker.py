@@ -44,8 +44,7 @@ Trials = Annotated[
     int | None, typer.Option("--n-trials", min=1, help="Finished trials per case; default: the study's.")
 ]
 Replay = Annotated[
-    Path | None,
-    typer.Option(dir_okay=False, help="Probe a table of `tuner record` (.parquet), in simulated time."),
+    Path | None, typer.Option(dir_okay=False, help="Probe a table of `tuner record` (.parquet), in simulated time.")
 ]
 
 
@@ -75,13 +74,7 @@ class ReadySearch:
 
 
 def open_search(
-    console: Console,
-    study: str,
-    *,
-    cases: Sequence[str] | None,
-    devices: str | None,
-    replay: Path | None,
-    runs: Path,
+    console: Console, study: str, *, cases: Sequence[str] | None, devices: str | None, replay: Path | None, runs: Path
 ) -> ReadySearch:
     """Open a study on its devices, or on the table `replay`.
 

@@ -161,10 +161,7 @@ class TrialStorage(BaseStorage):
         """Return the cases of a study, in the order in which they were started: name → study id and facts."""
         query = select(STUDIES.c.study_id, STUDIES.c.study_name).where(of_study(study)).order_by(STUDIES.c.study_id)
         return {
-            row.study_name.removeprefix(f"{study}/"): (
-                row.study_id,
-                KeptStudy(self.get_study_user_attrs(row.study_id)),
-            )
+            row.study_name.removeprefix(f"{study}/"): (row.study_id, KeptStudy(self.get_study_user_attrs(row.study_id)))
             for row in self.rows(query)
         }
 
