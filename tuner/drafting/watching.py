@@ -44,6 +44,8 @@ class Watched:
     found: Found
     samples: tuple[DeviceSample, ...]
     seconds: float
+    printed: tuple[str, ...] = ()
+    """The last lines that the command printed."""
     spawned: int = 0
     """The processes that the command has spawned by Python's `multiprocessing`, without those of these processes."""
 
@@ -75,7 +77,13 @@ def watch(
     seconds = clock.now() - origin_s
     if found is None or exit_code not in {None, 0}:
         raise TrainerError(_complaint(lines, exit_code, seconds, plan, written.unclear() or _outside(plan)))
-    return Watched(found=found, samples=tuple(recorder.samples()), seconds=seconds, spawned=ranks)
+    return Watched(
+        found=found,
+        samples=tuple(recorder.samples()),
+        seconds=seconds,
+        printed=tuple(line.text for line in lines if line.stream == "console"),
+        spawned=ranks,
+    )
 
 
 def spawned(pid: int) -> int:

@@ -14,13 +14,21 @@ from tuner.drafting.draft import Draft, Used, working_ranks
 from tuner.drafting.progress_found import Found
 from tuner.drafting.searches import ENVIRONMENTS
 from tuner.drafting.watching import Watched
+from tuner.trainers.command_options import COUNTS
 from tuner.trainers.presets import ACCUMULATED, PRESETS
+from tuner.trainers.template import Expression
 
 CLOSE = 0.25
 """Samples of an iteration are those of some batches if they differ from these by at most this share."""
 MOST_BATCHES = 64
 """More batches in an iteration are no accumulation of gradients, but tokens or steps of environments."""
 
+_TOTAL = re.compile(
+    r"(?i)(?:(?:total|global|effective)(?: \w+)? batch(?: size)?(?: \([^)]*\))?"
+    r"|\b(?:samples|tokens|images|sequences)(?: per |/)(?:iter|step|update)\w*)(?: will be)?\s*[:=]\s*"
+    r"(?P<total>\d[\d,]*)\b(?!\.)"
+)
+"""A total of an iteration or of a step of the optimizer, as trainers print it before they begin."""
 _EXAMPLE = 50_000
 """The samples of an epoch where a person has to write another number."""
 _EPOCH = re.compile(r"(?i)epochs?(?:\\[^d]|[^A-Za-z(\\])*\(\?P<iteration>")
@@ -83,6 +91,21 @@ def sample_choices(draft: Draft, found: Found, ranks: int) -> list[tuple[str, st
     of_ranks = [(f"{what} of each rank", f"{count} * {{ranks}}") for what, count in many.items()]
     in_all = [(f"{what} of all ranks", count) for what, count in many.items()] if ranks > 1 else []
     return [*of_ranks, *in_all, ("a sample, or a step of one environment", "1")]
+
+
+def contradiction(draft: Draft, watched: Watched, samples: str, ranks: int) -> str | None:
+    """Return the printed line that contradicts the samples of an iteration, as a person has said them.
+
+    A command may print its total batch, or what an iteration has: so many samples, or so many tokens of each sample.
+    """
+    values = {one.parameter: one.first for one in draft.searches}
+    said = Expression(samples).value({**values, **dict.fromkeys(COUNTS, ranks)})
+    for line in watched.printed:
+        if (found := _TOTAL.search(line)) and said:
+            total = int(re.sub(r"\D", "", found["total"]))
+            if total % said or ("token" not in line.lower() and total != said):
+                return line.strip()
+    return None
 
 
 def without_samples(patterns: Iterable[str]) -> list[str]:
