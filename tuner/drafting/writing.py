@@ -21,9 +21,6 @@ CLOSE = 0.25
 MOST_BATCHES = 64
 """More batches in an iteration are no accumulation of gradients, but tokens or steps of environments."""
 
-_EPOCH = re.compile(r"(?i)epochs?(?:\\[^d]|[^A-Za-z(\\])*\(\?P<iteration>")
-"""A pattern whose iterations are epochs: no other number stands between the word and the count."""
-
 
 def samples_said(draft: Draft, found: Found, ranks: int) -> str:
     """Return what is known of the samples of a command that worked on so many ranks, as a line for the person."""
@@ -73,7 +70,7 @@ def _formula(draft: Draft, found: Found) -> list[str]:
             f"# The count always grows by a multiple of the batch, {batch}. If it counts samples of all ranks:",
             "# samples_per_iteration: 1",
         ]
-    if any(_EPOCH.search(pattern) for pattern in found.patterns):
+    if found.counts_epochs:
         return [
             "# Samples/s are unknown. A counted iteration is an epoch. For an epoch of 50000 samples, write:",
             "# samples_per_iteration: 50000",
