@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from tuner.drafting.draft import (
     working_ranks,
 )
 from tuner.drafting.searches import ask_searches, shown
-from tuner.drafting.writing import contradiction, made_from, preset_text, sample_choices, samples_said, study_text
+from tuner.drafting.writing import counted, made_from, preset_text, sample_choices, samples_said, study_text
 from tuner.errors import OutputError, StudyError
 from tuner.probe.units import duration
 from tuner.study.load import load
@@ -182,9 +182,8 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
     used_devices = narrowed(drafted.devices, uses, seen.watched.spawned)
     ranks = working_ranks(used_devices, uses)
     _understood(console, drafted, seen, uses, ranks)
-    refuted = partial(contradiction, drafted, seen.watched, ranks=ranks)
-    choices = [] if wanted.yes else sample_choices(drafted, seen.watched.found, ranks)
-    samples = _samples(console, choices, refuted)
+    is_open = not wanted.yes and not counted(drafted, seen.watched.found, ranks)
+    samples = _samples(console, sample_choices(drafted, seen.watched.found, ranks)) if is_open else ""
     text = study_text(name, drafted, seen.watched, used_devices, uses, samples=samples)
     _write(file, text)
     load(str(file))
@@ -223,11 +222,8 @@ def _answer(prompt: str) -> str:
     return typer.prompt(prompt, default="", show_default=False, prompt_suffix="")
 
 
-def _samples(console: Console, choices: Sequence[tuple[str, str]], refuted: Callable[[str], str | None]) -> str:
-    """Return the samples of an iteration as a person says them; empty where nobody knows.
-
-    `refuted` returns the printed line that contradicts an answer. Such an answer does not count.
-    """
+def _samples(console: Console, choices: Sequence[tuple[str, str]]) -> str:
+    """Return the samples of an iteration as a person says them; empty where nobody knows."""
     if not choices or not _is_asked(console):
         return ""
     for number, (what, _) in enumerate(choices, 1):
@@ -235,13 +231,8 @@ def _samples(console: Console, choices: Sequence[tuple[str, str]], refuted: Call
     typed = _answer("What is a counted iteration? (Enter: unknown) ").strip()
     if not typed.isdecimal() or not 0 < int(typed) <= len(choices):
         return ""
-    counted = choices[int(typed) - 1][1] or _answer("How many samples has an epoch? (Enter: unknown) ").strip()
-    if not counted or (counted.isdecimal() and not int(counted)):
-        return ""
-    if line := refuted(counted):
-        say(f"the command printed another total, so samples/s stay unknown: {line}")
-        return ""
-    return counted
+    count = choices[int(typed) - 1][1] or _answer("How many samples has an epoch? (Enter: unknown) ").strip()
+    return count if not count.isdecimal() or int(count) else ""
 
 
 def _write(file: Path, text: str) -> None:

@@ -44,8 +44,6 @@ class Watched:
     found: Found
     samples: tuple[DeviceSample, ...]
     seconds: float
-    printed: tuple[str, ...] = ()
-    """The last lines that the command printed."""
     spawned: int = 0
     """The processes that the command has spawned by Python's `multiprocessing`, without those of these processes."""
 
@@ -81,7 +79,6 @@ def watch(
         found=found,
         samples=tuple(recorder.samples()),
         seconds=seconds,
-        printed=tuple(line.text for line in lines if line.stream == "console"),
         spawned=ranks,
     )
 

@@ -9,6 +9,7 @@ from math import gcd
 from statistics import fmean
 from typing import Any
 
+from tuner.drafting.amounts import Checked, check
 from tuner.drafting.command_lines import Setting, settings
 from tuner.drafting.draft import Draft, Used, working_ranks
 from tuner.drafting.progress_found import Found
@@ -23,16 +24,8 @@ CLOSE = 0.25
 MOST_BATCHES = 64
 """More batches in an iteration are no accumulation of gradients, but tokens or steps of environments."""
 
-_TOTAL = re.compile(
-    r"(?i)(?:(?:total|global|effective)(?: \w+)? batch(?: size)?(?: \([^)]*\))?"
-    r"|\b(?:samples|tokens|images|sequences)(?: per |/)(?:iter|step|update)\w*)(?: will be)?\s*[:=]\s*"
-    r"(?P<total>\d[\d,]*)\b(?!\.)"
-)
-"""A total of an iteration or of a step of the optimizer, as trainers print it before they begin."""
 _EXAMPLE = 50_000
 """The samples of an epoch where a person has to write another number."""
-_EPOCH = re.compile(r"(?i)epochs?(?:\\[^d]|[^A-Za-z(\\])*\(\?P<iteration>")
-"""A pattern whose iterations are epochs: no other number stands between the word and the count."""
 
 
 def samples_said(draft: Draft, found: Found, ranks: int) -> str:
@@ -43,6 +36,8 @@ def samples_said(draft: Draft, found: Found, ranks: int) -> str:
         )
     if found.counts_samples:
         return f"{found.reports[-1].samples} in all, counted by the command"
+    if sure := confirmed(draft, found, ranks):
+        return f"{sure[0]} in each iteration: {sure[1]}"
     if computed := draft.samples_per_iteration(found.preset):
         return f"{computed} in each iteration"
     if found.prints_speeds:
@@ -53,6 +48,8 @@ def samples_said(draft: Draft, found: Found, ranks: int) -> str:
 def sample_lines(draft: Draft, found: Found, ranks: int) -> list[str]:
     """Return the lines of a study file's options that count samples, or that say how samples can be counted."""
     each = _samples_of_an_iteration(found)
+    if sure := confirmed(draft, found, ranks):
+        return [f"samples_per_iteration: '{sure[0]}'  # {one_line(sure[1])}"]
     if choices := sample_choices(draft, found, ranks):
         question = "Samples/s are unknown. What is a counted iteration? Take the # from the line that fits:"
         if each is not None:
@@ -71,7 +68,7 @@ def sample_lines(draft: Draft, found: Found, ranks: int) -> list[str]:
 def sample_choices(draft: Draft, found: Found, ranks: int) -> list[tuple[str, str]]:
     """Return what a counted iteration may stand for, each with its samples as arithmetic; empty where it is known.
 
-    The samples of an epoch are empty: only a person knows them.
+    The samples of an epoch are empty: only a person knows them. What the command's own output rules out is left out.
     """
     each, own = _samples_of_an_iteration(found), f"{{{draft.batch}}}"
     if each is not None and of_one_rank(draft, found, ranks) is not None:
@@ -80,7 +77,7 @@ def sample_choices(draft: Draft, found: Found, ranks: int) -> list[tuple[str, st
         return [("of one rank", f"{own} * {{ranks}}"), ("of all ranks", own)]
     if found.counts_samples or found.prints_speeds or draft.samples_per_iteration(found.preset):
         return []
-    if any(_EPOCH.search(pattern) for pattern in found.patterns):
+    if found.counts_epochs:
         return [(f"an epoch, where it has {_EXAMPLE} samples", "")]
     if batch := _counted_in_batches(draft, found):
         return [(f"a sample: the count always grows by a multiple of the batch, {batch}", "1")]
@@ -90,22 +87,26 @@ def sample_choices(draft: Draft, found: Found, ranks: int) -> list[tuple[str, st
     many |= {"a step of the optimizer": f"{own} * {draft.accumulated}"} if draft.accumulated else {}
     of_ranks = [(f"{what} of each rank", f"{count} * {{ranks}}") for what, count in many.items()]
     in_all = [(f"{what} of all ranks", count) for what, count in many.items()] if ranks > 1 else []
-    return [*of_ranks, *in_all, ("a sample, or a step of one environment", "1")]
+    possible = [*of_ranks, *in_all, ("a sample, or a step of one environment", "1")]
+    return [one for one in possible if _checked(draft, found, one[1], ranks).holds is not False]
 
 
-def contradiction(draft: Draft, watched: Watched, samples: str, ranks: int) -> str | None:
-    """Return the printed line that contradicts the samples of an iteration, as a person has said them.
+def confirmed(draft: Draft, found: Found, ranks: int) -> tuple[str, str] | None:
+    """Return the samples of an iteration and the printed fact, where the output confirms exactly one of the choices."""
+    checked = {count: _checked(draft, found, count, ranks) for _, count in sample_choices(draft, found, ranks) if count}
+    sure = {count: one.because for count, one in checked.items() if one.holds}
+    return next(iter(sure.items())) if len({_value(draft, count, ranks) for count in sure}) == 1 else None
 
-    A command may print its total batch, or what an iteration has: so many samples, or so many tokens of each sample.
-    """
+
+def _checked(draft: Draft, found: Found, count: str, ranks: int) -> Checked:
+    typed = {int(one.value) for one in settings(draft.words) if one.value.isdecimal()}
+    return check(found, _value(draft, count, ranks), batch=_batch(draft), ranks=ranks, typed=typed)
+
+
+def _value(draft: Draft, count: str, ranks: int) -> float:
+    """Return arithmetic as a number, with the config that was watched; 0 where a part is unknown."""
     values = {one.parameter: one.first for one in draft.searches}
-    said = Expression(samples).value({**values, **dict.fromkeys(COUNTS, ranks)})
-    for line in watched.printed:
-        if (found := _TOTAL.search(line)) and said:
-            total = int(re.sub(r"\D", "", found["total"]))
-            if total % said or ("token" not in line.lower() and total != said):
-                return line.strip()
-    return None
+    return Expression(count).value({**values, **dict.fromkeys(COUNTS, ranks)}) or 0.0
 
 
 def without_samples(patterns: Iterable[str]) -> list[str]:
@@ -179,7 +180,7 @@ _NO_TEXT = {"true", "false", "null", "yes", "no", "on", "off"}
 def counted(draft: Draft, found: Found, ranks: int) -> bool:
     """Return whether samples/s follow from what the command printed, without a word of a person."""
     if sample_choices(draft, found, ranks):
-        return False
+        return confirmed(draft, found, ranks) is not None
     return found.counts_samples or found.prints_speeds or bool(draft.samples_per_iteration(found.preset))
 
 
