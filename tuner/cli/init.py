@@ -86,6 +86,11 @@ class Wanted:
     force: bool = False
     runs: Path = RUNS
 
+    def __post_init__(self) -> None:
+        """Raises StudyError for a preset that nobody knows."""
+        if self.preset is not None and self.preset not in PRESETS:
+            raise StudyError(f"no preset is called {self.preset!r}; known: {', '.join(PRESETS)}")
+
     def file(self, name: str) -> Path:
         """Return the study file."""
         return self.out or STUDIES / f"{name}.yaml"
@@ -111,8 +116,6 @@ def init(
 ) -> None:
     """Make a study file: run a command once for up to a minute and watch it, or take a trainer's preset."""
     console = open_console()
-    if preset is not None and preset not in PRESETS:
-        raise StudyError(f"no preset is called {preset!r}; known: {', '.join(PRESETS)}")
     if not command and preset is None:
         raise StudyError("name a command, as in `tuner init -- python train.py --batch-size 32`, or a --preset")
     wanted = Wanted(
