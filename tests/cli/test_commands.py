@@ -3,12 +3,12 @@
 import json
 import re
 import subprocess
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from tests_cli import Tuner, study_file
 
+from tuner import __version__
 from tuner.devices.cpu import usable_cores
 
 
@@ -201,7 +201,7 @@ def test_cases_marks_those_the_study_asks_for(tuner: Tuner, tmp_path: Path) -> N
 
 
 def test_the_version_is_shown_without_a_command(tuner: Tuner) -> None:
-    assert tuner("--version") == (0, f"tuner {version('tuner')}\n", "")
+    assert tuner("--version") == (0, f"tuner {__version__}\n", "")
 
 
 def test_schema_is_json_schema(tuner: Tuner) -> None:

@@ -42,6 +42,14 @@ def test_the_python_of_a_study_may_lie_below_home(monkeypatch: pytest.MonkeyPatc
     assert planned.plan(Case(name="amp_pi_plus"), {"num_envs": 64}, slot()).argv[0] == "/home/me/env/bin/python"
 
 
+def test_a_machine_without_torch_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(TrainerError, match=r"torch.*\[reference\]"):
+        trainer().plan(Case(name="amp_pi_plus"), {"num_envs": 64}, slot())
+    elsewhere = ReferenceTrainer(TrainerSpec(name="reference", python="/opt/env/bin/python"))
+    assert elsewhere.plan(Case(name="amp_pi_plus"), {"num_envs": 64}, slot()).argv[0] == "/opt/env/bin/python"
+
+
 def plan(config: dict[str, Value], devices: tuple[Device, ...] = CPUS, **options: int) -> ProbePlan:
     return trainer(**options).plan(Case(name="amp_pi_plus"), {"num_envs": 64, **config}, slot(devices))
 

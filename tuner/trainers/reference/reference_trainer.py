@@ -21,6 +21,7 @@ from tuner.trainers.base import (
     device_names,
     interpreter,
     iterations,
+    with_torch,
 )
 from tuner.trainers.reference.launch_settings import (
     CASES,
@@ -141,7 +142,7 @@ class ReferenceTrainer(Trainer):
 
     def _command(self, module: str, case: Case, config: Config, slot: Slot) -> tuple[str, ...]:
         return (
-            *(self._python, "-m", module),
+            *(with_torch(self._python), "-m", module),
             *("--case", case.name),
             *("--devices", *device_names(slot.devices)),
             *("--master-port", str(slot.port)),
