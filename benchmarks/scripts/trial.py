@@ -5,8 +5,9 @@
 `--python` is a Python that has the packages of `requirements.txt`. Each script runs in a folder of its own below
 `--work`. `tuner init` watches the command, and `tuner try` probes the study that it has written. No line is edited.
 The truth is that of the same probe and the same window. With `--hints`, the study is also tried with the line on
-samples that the script's author would take from its comments. `tuner optimize` then searches, and the best command and the user's own run for
-20 s each. A row is written as soon as it is known; the same command goes on with the scripts that have none.
+samples that the script's author would take from its comments. `tuner optimize` then searches, and the best command and
+the user's own run for 20 s each. A row is written as soon as it is known; the same command goes on with the scripts
+that have none.
 """
 
 import argparse

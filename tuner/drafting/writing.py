@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import SequenceMatcher
 from itertools import pairwise
 from math import gcd
 from statistics import fmean
@@ -24,6 +25,8 @@ CLOSE = 0.25
 MOST_BATCHES = 64
 """More batches in an iteration are no accumulation of gradients, but tokens or steps of environments."""
 
+_MADE = "# Made by `tuner init` from: "
+_ANSWER = re.compile(r"\s*# samples_per_iteration: ")
 _EXAMPLE = 50_000
 """The samples of an epoch where a person has to write another number."""
 
@@ -241,7 +244,31 @@ def study_text(
 
 def made_from(typed: Sequence[str]) -> str:
     """Return the first line of the study file for a command, by which the file is known again."""
-    return f"# Made by `tuner init` from: {one_line(shlex.join(typed))}"
+    return f"{_MADE}{one_line(shlex.join(typed))}"
+
+
+def rewritten(study: str, words: Sequence[str]) -> list[str]:
+    """Return what init has changed in a command, by the text of its study file and the command's words there.
+
+    Empty for a study file of another origin.
+    """
+    first = study.partition("\n")[0]
+    try:
+        typed = shlex.split(first.removeprefix(_MADE)) if first.startswith(_MADE) else list(words)
+    except ValueError:
+        return []
+    found: list[str] = []
+    for change, begin, end, place, then in SequenceMatcher(None, typed, words, autojunk=False).get_opcodes():
+        flag = [words[place - 1]] if place and words[place - 1].startswith("-") and change != "equal" else []
+        before, after = (" ".join([*flag, *some]) for some in (typed[begin:end], words[place:then]))
+        if "{" in after and change != "equal":
+            found.append(f"{before} → {after}" if end > begin else f"added: {after}")
+    return found
+
+
+def answers(study: str) -> list[int]:
+    """Return the lines of a study file that count samples once their # is taken away; the first line is 1."""
+    return [number for number, line in enumerate(study.split("\n"), 1) if _ANSWER.match(line)]
 
 
 def _kept(values: Mapping[str, Any]) -> str:
