@@ -166,7 +166,11 @@ def off_pct(told: Told, true_per_s: float | None) -> float | None:
     return 100 * (told.value / true_per_s - 1)
 
 
-def hints(study: str) -> list[str]:
-    """Return versions of a study file, each with one of the lines on samples that it shows as a comment."""
+def hints(study: str, answer: str) -> list[str]:
+    """Return versions of a study file, each with a line on samples that it shows as a comment.
+
+    Of several lines, a person who knows the script takes the one that says `answer`; of several such lines, the first.
+    """
     found = list(re.finditer(r"^( *)# (samples_per_iteration: .*)$", study, re.MULTILINE))
-    return [study[: one.start()] + one[1] + one[2] + study[one.end() :] for one in found]
+    fitting = [one for one in found if answer in one[2]][:1] if len(found) > 1 else found
+    return [study[: one.start()] + one[1] + one[2] + study[one.end() :] for one in fitting]

@@ -4,9 +4,10 @@
 
 `--python` is a Python that has the packages of `requirements.txt`. Each script runs in a folder of its own below
 `--work`. `tuner init` watches the command, and `tuner try` probes the study that it has written. No line is edited.
-The truth is that of the same probe and the same window. With `--hints`, the study is also tried with each line on
-samples that it shows as a comment. `tuner optimize` then searches, and the best command and the user's own run for
-20 s each. A row is written as soon as it is known; the same command goes on with the scripts that have none.
+The truth is that of the same probe and the same window. With `--hints`, the study is also tried with the line on
+samples that the script's author would take from its comments. `tuner optimize` then searches, and the best command and
+the user's own run for 20 s each. A row is written as soon as it is known; the same command goes on with the scripts
+that have none.
 """
 
 import argparse
@@ -36,6 +37,8 @@ ROOT = HERE.parents[1]
 LIMIT_S, PLAIN_S, SETTLE_S, START_S = 900.0, 20.0, 2.0, 120.0
 """The longest command of `tuner`; a plain run's measured time; what is left out before; its longest start."""
 
+SECONDS = "180"
+"""The longest time to watch a command; the usual minute is too short for some on a machine that others use."""
 COMMANDS = {
     "TRL": "python train_trl_sft.py --learning_rate 2.0e-5 --per_device_train_batch_size 4 "
     "--gradient_accumulation_steps 4 --eval_strategy steps --eval_steps 100 --output_dir out-sft",
@@ -65,6 +68,8 @@ COMMANDS = {
     "--training.local_batch_size 8",
 }
 """Script → the command that a user types. Their order is that of the table."""
+ANSWERS = {"ImageNet": "a batch of all ranks", "skrl": "a step of all environments"}
+"""Script → what a counted iteration is, as its author knows it; for all others a batch of each rank."""
 TOKENS = {"nanoGPT": 64, "torchtitan": 128}
 """Scripts that print tokens → the tokens of a sample."""
 
@@ -131,7 +136,17 @@ class Place:
 def first_value(name: str, place: Place) -> Row:
     """Make a study from a script's command, and probe it. Whatever goes wrong is in the row."""
     began_s = time.monotonic()
-    made = ("init", "--python", str(place.python), "--name", "study", "--", *shlex.split(COMMANDS[name]))
+    made = (
+        "init",
+        "--seconds",
+        SECONDS,
+        "--python",
+        str(place.python),
+        "--name",
+        "study",
+        "--",
+        *shlex.split(COMMANDS[name]),
+    )
     _, code, shown = place.tuner(place.folder / "init.tsv", *made)
     if code:
         return _row(name, began_s, verdict=f"refused: {reason(shown)}")
@@ -179,10 +194,10 @@ def truth_of(side: Path) -> Truth | None:
 
 
 def hinted(name: str, place: Place) -> str:
-    """Try the study with each of the lines on samples that it shows as a comment; return the verdicts."""
+    """Try the study with the line on samples that fits the script, where it shows one; return the verdict."""
     file = place.folder / "studies/study.yaml"
     found: list[str] = []
-    for number, text in enumerate(hints(file.read_text())):
+    for number, text in enumerate(hints(file.read_text(), ANSWERS.get(name, "a batch of each rank"))):
         study = f"hint{number}"
         (place.folder / f"studies/{study}.yaml").write_text(text.replace("name: study", f"name: {study}"))
         row = probed(name, place, study, time.monotonic())

@@ -60,8 +60,11 @@ def test_an_unknown_speed_has_its_reason() -> None:
     assert off_pct(told, 1000.0) is None
 
 
-def test_each_hint_of_a_study_file_is_tried_alone() -> None:
-    study = "options:\n    # samples_per_iteration: '2'\n    # samples_per_iteration: '3'\nspace: {}\n"
-    first, second = hints(study)
-    assert first == "options:\n    samples_per_iteration: '2'\n    # samples_per_iteration: '3'\nspace: {}\n"
-    assert "\n    samples_per_iteration: '3'\n" in second
+def test_of_several_hints_the_one_that_fits_is_followed() -> None:
+    study = (
+        "options:\n    # samples_per_iteration: '2'  # a batch\n    # samples_per_iteration: '3'  # a step\nspace: {}\n"
+    )
+    assert hints(study, "a step") == [study.replace("# samples_per_iteration: '3'", "samples_per_iteration: '3'")]
+    assert hints(study, "an epoch") == []
+    only = "    # samples_per_iteration: '2'\n"
+    assert hints(only, "a step") == ["    samples_per_iteration: '2'\n"]

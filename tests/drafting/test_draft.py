@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from tuner.drafting.draft import Used, draft, environment, imported, narrowed, study_name, used, working_ranks
 from tuner.drafting.progress_found import Found, find_progress
 from tuner.drafting.watching import Watched
-from tuner.drafting.writing import confirmed, preset_text, sample_choices, study_text
+from tuner.drafting.writing import against, preset_text, study_text
 from tuner.errors import StudyError
 from tuner.probe.output import LineSplitter
 from tuner.probe.probe_plan import Device, ProgressFile
@@ -293,21 +293,21 @@ def test_what_a_trainer_prints_and_how_its_files_are_called_adds_no_key(line: st
 
 
 @pytest.mark.parametrize(
-    ("line", "sure", "left"),
+    ("samples", "line", "is_refuted"),
     [
-        ("nothing", None, 5),
-        ("samples per step: 64", "{batch_size} * {grad_accum} * {ranks}", 1),
-        ("samples per step: 16", "{batch_size} * {ranks}", 1),
-        ("samples per step: 48", None, 0),
+        ("{batch_size} * {grad_accum} * {ranks}", "tokens per iteration will be: 2,048", False),
+        ("{batch_size} * {grad_accum} * {ranks} * 3", "tokens per iteration will be: 2,048", True),
+        ("{batch_size} * {ranks} * 3", "  Total train batch size (w. parallel, distributed & accumulation) = 64", True),
+        ("{batch_size} * {ranks}", "  Total train batch size (w. parallel, distributed & accumulation) = 64", False),
+        ("{batch_size} * {grad_accum} * {ranks}", "  Total train batch size (w. parallel) = 64", False),
+        ("{batch_size} * 16", "effective batch size: 64", True),
+        ("{batch_size}", "samples per second: 31; loss 0.1", False),
     ],
 )
-def test_what_an_iteration_has_is_checked_against_printed_amounts(line: str, sure: str | None, left: int) -> None:
+def test_an_answer_is_checked_against_printed_totals(samples: str, line: str, is_refuted: bool) -> None:
     drafted = draft(["train.py", "--batch-size", "8", "--grad-accum", "4"], devices="cpu:2")
-    printed = [
-        OutputLine(t_s=float(place), text=text) for place, text in enumerate([line, *(f"step {n}" for n in range(9))])
-    ]
-    found = find_progress(printed)
+    steps = [f"step {n}" for n in range(9)]
+    found = find_progress([OutputLine(t_s=float(place), text=text) for place, text in enumerate([line, *steps])])
     assert found is not None
-    assert len(sample_choices(drafted, found, 2)) == left
-    answer = confirmed(drafted, found, 2)
-    assert (answer[0] if answer else None) == sure
+    fact = against(drafted, found, samples, 2)
+    assert ("2048" in fact or "64" in fact) is is_refuted, fact

@@ -322,3 +322,33 @@ def test_the_length_of_an_iteration_leaves_out_the_first() -> None:
     found = find_progress(steps)
     assert found is not None
     assert found.iteration_s == 2.0
+
+
+def test_a_bar_s_samples_are_counted_with_its_steps() -> None:
+    bar = "Epoch #1:  12%|#   | {n}/5000 [00:06<00:44, 98.9it/s, env_episode=20, env_step={samples}, gradient_step={n}]"
+    found = found_in(*(bar.format(n=n, samples=n + 640) for n in range(10, 90, 10)))
+    assert [(one.iteration, one.samples) for one in found.reports] == [(n, n + 640) for n in range(10, 90, 10)]
+
+
+def test_steps_of_environments_over_a_lifetime_are_samples() -> None:
+    texts = [
+        text
+        for n in range(1, 5)
+        for text in (
+            f" 'num_env_steps_sampled_lifetime': {1000 * n},",
+            f"      'weights_seq_no': {n - 1}.0}},",
+            f" 'training_iteration': {n},",
+            f"      'weights_seq_no': {n}.0}},",
+        )
+    ]
+    assert [(one.iteration, one.samples) for one in found_in(*texts).reports] == [(n, 1000 * n) for n in range(1, 5)]
+
+
+@pytest.mark.parametrize(
+    ("line", "counts_epochs"),
+    [("Epoch: [0][{n:3d}/80] Loss 6.9", False), ("| Epoch | {n} |", True), ("iter {n}, epoch 3", False)],
+)
+def test_a_count_within_an_epoch_counts_no_epochs(line: str, counts_epochs: bool) -> None:
+    ranks = [line.format(n=n) for n in range(1, 80, 10) for _ in range(2)]
+    late = ["Epoch: [1][  1/80] Loss 6.9", "Epoch: [0][ 71/80] Loss 6.9"] if "[0]" in line else []
+    assert found_in(*ranks, *late).counts_epochs is counts_epochs

@@ -1,7 +1,7 @@
 """`tuner try`: one probe outside of the study's database, and what it shows about the study file."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +15,7 @@ from tuner.cli.options import RUNS, Devices, Runs, Study, open_console
 from tuner.cli.plan import Settings, first_config
 from tuner.cli.work import EXIT_INTERRUPTED, chosen_cases, interruptible
 from tuner.devices.found import open_devices
+from tuner.drafting.writing import answers, rewritten
 from tuner.errors import TunerError
 from tuner.export.wording import in_words, with_error
 from tuner.probe.kinds import FailureKind
@@ -29,9 +30,10 @@ from tuner.probe.units import duration
 from tuner.running.prober import open_prober, run_in
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.study.cases import Case
+from tuner.study.load import find
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
-from tuner.study.variables import shell_join
+from tuner.study.variables import shell_join, shell_split
 
 SHOWN = 3
 _WIDTH = 140
@@ -71,10 +73,20 @@ def _place(plan: ProbePlan) -> str:
     return "the key `samples` to `progress_file`" if plan.progress_file else "the group (?P<samples>…) to `progress`"
 
 
-def advice(spec: StudySpec, plan: ProbePlan, result: ProbeResult, cards: int) -> Iterator[str]:
-    """Yield what to change in a study file whose probe ran, on a machine with so many cards."""
+def advice(
+    spec: StudySpec, plan: ProbePlan, result: ProbeResult, cards: int, lines: Sequence[int] = ()
+) -> Iterator[str]:
+    """Yield what to change in a study file whose probe ran, on a machine with so many cards.
+
+    `lines`: the numbers of its lines that count samples once their # is taken away.
+    """
     limits = spec.probe
-    if result.samples_per_s is None and not any(NO_RATE in note for note in result.notes):
+    if lines and result.samples_per_s is None:
+        yield (
+            "nobody has said what a counted iteration is, so samples/s are unknown: take the # from line "
+            f"{' or '.join(map(str, lines))} of the study file, whichever fits"
+        )
+    elif result.samples_per_s is None and not any(NO_RATE in note for note in result.notes):
         yield (
             f"no samples were counted, so samples/s are unknown: add {_place(plan)}, or `samples_per_iteration` to the "
             "options"
@@ -106,6 +118,8 @@ def attempt(
     config = first_config(bench, chosen, settings or [])
     for line in (*stand_in(bench.spec, study), *exposed(bench.spec), *cut_ladders(bench, [chosen])):
         console.print(line)
+    file = find(study)
+    text = file.read_text(encoding="utf-8")
     plan, result = _probe(console, bench, chosen, config)
     if result.failure and result.failure.kind is FailureKind.INTERRUPTED:
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -113,9 +127,12 @@ def attempt(
     if result.failure:
         kind, detail = result.failure.kind, result.failure.detail
         remedy = kind.remedy or f"read {plan.slot.console}"
-        raise TunerError(f"{kind}: {detail}; {remedy}")
+        command = bench.spec.trainer.options.get("command", "")
+        changed = rewritten(text, shell_split(command) if isinstance(command, str) else list(command))
+        own = f"; init rewrote {', '.join(changed)}: look there first if your own command runs" if changed else ""
+        raise TunerError(f"{kind}: {detail}; {remedy}{own}")
     cards = len(open_devices("auto").devices) if bench.kind == "gpu" else 0
-    for line in advice(bench.spec_for(chosen), plan, result, cards):
+    for line in advice(bench.spec_for(chosen), plan, result, cards, answers(text)):
         console.print(f"to change: {line}")
     console.print(f"next: `{shlex.join(['tuner', 'optimize', '--study', study])}` searches")
 

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from tuner.drafting.draft import (
     working_ranks,
 )
 from tuner.drafting.searches import ask_searches, shown
-from tuner.drafting.writing import counted, made_from, preset_text, sample_choices, samples_said, study_text
+from tuner.drafting.writing import against, made_from, preset_text, sample_choices, samples_said, study_text
 from tuner.errors import OutputError, StudyError
 from tuner.probe.units import duration
 from tuner.study.load import load
@@ -185,8 +185,9 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
     used_devices = narrowed(drafted.devices, uses, seen.watched.spawned)
     ranks = working_ranks(used_devices, uses)
     _understood(console, drafted, seen, uses, ranks)
-    is_open = not wanted.yes and not counted(drafted, seen.watched.found, ranks)
-    samples = _samples(console, sample_choices(drafted, seen.watched.found, ranks)) if is_open else ""
+    refuted = partial(against, drafted, seen.watched.found, ranks=ranks)
+    choices = [] if wanted.yes else sample_choices(drafted, seen.watched.found, ranks)
+    samples = _samples(console, choices, refuted)
     text = study_text(name, drafted, seen.watched, used_devices, uses, samples=samples)
     _write(file, text)
     load(str(file))
@@ -225,8 +226,11 @@ def _answer(prompt: str) -> str:
     return typer.prompt(prompt, default="", show_default=False, prompt_suffix="")
 
 
-def _samples(console: Console, choices: Sequence[tuple[str, str]]) -> str:
-    """Return the samples of an iteration as a person says them; empty where nobody knows."""
+def _samples(console: Console, choices: Sequence[tuple[str, str]], refuted: Callable[[str], str]) -> str:
+    """Return the samples of an iteration as a person says them; empty where nobody knows.
+
+    `refuted` returns the printed fact that rules an answer out. Such an answer does not count.
+    """
     if not choices or not _is_asked(console):
         return ""
     for number, (what, _) in enumerate(choices, 1):
@@ -234,8 +238,13 @@ def _samples(console: Console, choices: Sequence[tuple[str, str]]) -> str:
     typed = _answer("What is a counted iteration? (Enter: unknown) ").strip()
     if not typed.isdecimal() or not 0 < int(typed) <= len(choices):
         return ""
-    count = choices[int(typed) - 1][1] or _answer("How many samples has an epoch? (Enter: unknown) ").strip()
-    return count if not count.isdecimal() or int(count) else ""
+    counted = choices[int(typed) - 1][1] or _answer("How many samples has an epoch? (Enter: unknown) ").strip()
+    if not counted or (counted.isdecimal() and not int(counted)):
+        return ""
+    if fact := refuted(counted):
+        say(f"{fact}, so this cannot be, and samples/s stay unknown")
+        return ""
+    return counted
 
 
 def _write(file: Path, text: str) -> None:

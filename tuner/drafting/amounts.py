@@ -59,7 +59,7 @@ def _said(found: Found, each: float, typed: Collection[int]) -> Iterator[Checked
         same = _is_same(each, amount, SAME)
         if "token" in what.lower():
             lengths = [one for one in typed if one > 1 and _is_same(each * one, amount, SAME)]
-            yield Checked(holds=True if same or lengths else None, because=because)
+            yield Checked(holds=True if same or lengths else _whole(amount, each), because=because)
         else:
             yield Checked(holds=same, because=because)
 
@@ -73,9 +73,13 @@ def _by_batch(found: Found, each: float, plain: int) -> Iterator[Checked]:
         return
     for words, _, amount in _printed(found, _BATCH):
         counts_updates = any(_end(found) == steps for _, _, steps in _printed(found, _STEPS))
-        if amount == plain or counts_updates:
-            same = _is_same(each, amount, SAME)
-            yield Checked(holds=same or None, because=f"the command printed {words} {amount:.0f}")
+        same = _is_same(each, amount, SAME) and (amount == plain or counts_updates)
+        yield Checked(holds=same or _whole(amount, each), because=f"the command printed {words} {amount:.0f}")
+
+
+def _whole(amount: float, each: float) -> bool | None:
+    """Return False where an amount cannot consist of so many samples; else it says nothing about them."""
+    return None if amount % each == 0 else False
 
 
 def _by_speed(found: Found, each: float, batch: int, ranks: int) -> Iterator[Checked]:

@@ -393,6 +393,7 @@ def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> FirstRun
             f"no program {program} is found; activate the environment that has it, or name its Python by --python"
         )
     variables = launch_variables(spec, source)
+    rewritten = [f"{typed} → {instead}" if typed else f"added: {instead}" for typed, instead in draft.template.replaced]
     watched = run_in(
         Slot(devices=source.devices, out_dir=folder.resolve(), limits=spec.probe, variables=variables),
         partial(trainer.plan, trainer.cases()[0], draft.config),
@@ -403,6 +404,7 @@ def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> FirstRun
             clock=clock,
             limit_s=limit_s,
             likely=draft.likely,
+            rewritten=", ".join(rewritten),
         ),
     )
     return FirstRun(watched=watched, devices=source.devices)

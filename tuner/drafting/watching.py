@@ -49,12 +49,20 @@ class Watched:
 
 
 def watch(
-    plan: ProbePlan, *, launch: Launch, recorder: Recorder, clock: Clock, limit_s: float, likely: Iterable[str] = ()
+    plan: ProbePlan,
+    *,
+    launch: Launch,
+    recorder: Recorder,
+    clock: Clock,
+    limit_s: float,
+    likely: Iterable[str] = (),
+    rewritten: str = "",
 ) -> Watched:
     """Run a plan until its progress is understood, and end it with all its processes.
 
-    `likely` names presets that are tried first. Raises TrainerError that says what to do where the command fails,
-    prints nothing, or prints no progress in `limit_s` seconds.
+    `likely` names presets that are tried first; `rewritten` says which words of the command are not as typed.
+    Raises TrainerError that says what to do where the command fails, prints nothing, or prints no progress in
+    `limit_s` seconds.
     """
     origin_s = clock.now()
     trainer = launch(plan)
@@ -74,7 +82,8 @@ def watch(
         recorder.stop()
     seconds = clock.now() - origin_s
     if found is None or exit_code not in {None, 0}:
-        raise TrainerError(_complaint(lines, exit_code, seconds, plan, written.unclear() or _outside(plan)))
+        complaint = _complaint(lines, exit_code, seconds, plan, written.unclear() or _outside(plan))
+        raise TrainerError(f"{complaint}; init rewrote {rewritten}" if rewritten else complaint)
     return Watched(
         found=found,
         samples=tuple(recorder.samples()),

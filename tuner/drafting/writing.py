@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import SequenceMatcher
 from itertools import pairwise
 from math import gcd
 from statistics import fmean
@@ -24,20 +25,22 @@ CLOSE = 0.25
 MOST_BATCHES = 64
 """More batches in an iteration are no accumulation of gradients, but tokens or steps of environments."""
 
+_MADE = "# Made by `tuner init` from: "
+_ANSWER = re.compile(r"\s*# samples_per_iteration: ")
 _EXAMPLE = 50_000
 """The samples of an epoch where a person has to write another number."""
 
 
 def samples_said(draft: Draft, found: Found, ranks: int) -> str:
     """Return what is known of the samples of a command that worked on so many ranks, as a line for the person."""
+    if known := confirmed(draft, found, ranks):
+        return f"{known[0]} in each iteration: {known[1]}"
     if (each := of_one_rank(draft, found, ranks)) is not None:
         return (
             f"unknown: {each:.0f} in each iteration were printed, perhaps of one of {ranks} ranks; see the study file"
         )
     if found.counts_samples:
         return f"{found.reports[-1].samples} in all, counted by the command"
-    if sure := confirmed(draft, found, ranks):
-        return f"{sure[0]} in each iteration: {sure[1]}"
     if computed := draft.samples_per_iteration(found.preset):
         return f"{computed} in each iteration"
     if found.prints_speeds:
@@ -48,8 +51,8 @@ def samples_said(draft: Draft, found: Found, ranks: int) -> str:
 def sample_lines(draft: Draft, found: Found, ranks: int) -> list[str]:
     """Return the lines of a study file's options that count samples, or that say how samples can be counted."""
     each = _samples_of_an_iteration(found)
-    if sure := confirmed(draft, found, ranks):
-        return [f"samples_per_iteration: '{sure[0]}'  # {one_line(sure[1])}"]
+    if known := confirmed(draft, found, ranks):
+        return [f"samples_per_iteration: '{known[0]}'  # {one_line(known[1])}"]
     if choices := sample_choices(draft, found, ranks):
         question = "Samples/s are unknown. What is a counted iteration? Take the # from the line that fits:"
         if each is not None:
@@ -68,8 +71,40 @@ def sample_lines(draft: Draft, found: Found, ranks: int) -> list[str]:
 def sample_choices(draft: Draft, found: Found, ranks: int) -> list[tuple[str, str]]:
     """Return what a counted iteration may stand for, each with its samples as arithmetic; empty where it is known.
 
-    The samples of an epoch are empty: only a person knows them. What the command's own output rules out is left out.
+    The samples of an epoch are empty: only a person knows them. What the output rules out is no choice.
     """
+    if confirmed(draft, found, ranks):
+        return []
+    return [(what, count) for what, count in _choices(draft, found, ranks) if not against(draft, found, count, ranks)]
+
+
+def confirmed(draft: Draft, found: Found, ranks: int) -> tuple[str, str] | None:
+    """Return the samples of an iteration as arithmetic, and the printed fact that confirms these alone."""
+    counts = list(dict.fromkeys(count for _, count in _choices(draft, found, ranks) if count))
+    held = [(one, said) for count in counts if (said := _checked(draft, found, count, ranks)).holds for one in [count]]
+    values = {_value(draft, count, ranks) for count, _ in held}
+    return (held[0][0], held[0][1].because) if len(values) == 1 else None
+
+
+def against(draft: Draft, found: Found, samples: str, ranks: int) -> str:
+    """Return the printed fact that rules out the samples of an iteration; empty where nothing speaks against them."""
+    said = _checked(draft, found, samples, ranks)
+    return said.because if said.holds is False else ""
+
+
+def _checked(draft: Draft, found: Found, samples: str, ranks: int) -> Checked:
+    each = _value(draft, samples, ranks) if samples else None
+    typed = [int(one.value) for one in settings(draft.words, draft.flags) if one.value.isdecimal()]
+    typed += [int(flag.default) for flag in draft.flags if flag.default and flag.default.isdecimal()]
+    return check(found, each, batch=_batch(draft), ranks=ranks, typed=typed) if each else Checked(holds=None)
+
+
+def _value(draft: Draft, samples: str, ranks: int) -> float | None:
+    values = {one.parameter: one.first for one in draft.searches}
+    return Expression(samples).value({**values, **dict.fromkeys(COUNTS, ranks)})
+
+
+def _choices(draft: Draft, found: Found, ranks: int) -> list[tuple[str, str]]:
     each, own = _samples_of_an_iteration(found), f"{{{draft.batch}}}"
     if each is not None and of_one_rank(draft, found, ranks) is not None:
         batches = max(1, round(each / _batch(draft)))
@@ -79,34 +114,16 @@ def sample_choices(draft: Draft, found: Found, ranks: int) -> list[tuple[str, st
         return []
     if found.counts_epochs:
         return [(f"an epoch, where it has {_EXAMPLE} samples", "")]
-    if batch := _counted_in_batches(draft, found):
-        return [(f"a sample: the count always grows by a multiple of the batch, {batch}", "1")]
     if not _batch(draft):
         return []
+    sample = "a sample, or a step of one environment"
+    if batch := _counted_in_batches(draft, found):
+        sample = f"a sample: the count always grows by a multiple of the batch, {batch}"
     many = {"a step of all environments" if draft.batch in ENVIRONMENTS else "a batch": own}
     many |= {"a step of the optimizer": f"{own} * {draft.accumulated}"} if draft.accumulated else {}
     of_ranks = [(f"{what} of each rank", f"{count} * {{ranks}}") for what, count in many.items()]
     in_all = [(f"{what} of all ranks", count) for what, count in many.items()] if ranks > 1 else []
-    possible = [*of_ranks, *in_all, ("a sample, or a step of one environment", "1")]
-    return [one for one in possible if _checked(draft, found, one[1], ranks).holds is not False]
-
-
-def confirmed(draft: Draft, found: Found, ranks: int) -> tuple[str, str] | None:
-    """Return the samples of an iteration and the printed fact, where the output confirms exactly one of the choices."""
-    checked = {count: _checked(draft, found, count, ranks) for _, count in sample_choices(draft, found, ranks) if count}
-    sure = {count: one.because for count, one in checked.items() if one.holds}
-    return next(iter(sure.items())) if len({_value(draft, count, ranks) for count in sure}) == 1 else None
-
-
-def _checked(draft: Draft, found: Found, count: str, ranks: int) -> Checked:
-    typed = {int(one.value) for one in settings(draft.words) if one.value.isdecimal()}
-    return check(found, _value(draft, count, ranks), batch=_batch(draft), ranks=ranks, typed=typed)
-
-
-def _value(draft: Draft, count: str, ranks: int) -> float:
-    """Return arithmetic as a number, with the config that was watched; 0 where a part is unknown."""
-    values = {one.parameter: one.first for one in draft.searches}
-    return Expression(count).value({**values, **dict.fromkeys(COUNTS, ranks)}) or 0.0
+    return [*of_ranks, *in_all, (sample, "1")]
 
 
 def without_samples(patterns: Iterable[str]) -> list[str]:
@@ -179,8 +196,10 @@ _NO_TEXT = {"true", "false", "null", "yes", "no", "on", "off"}
 
 def counted(draft: Draft, found: Found, ranks: int) -> bool:
     """Return whether samples/s follow from what the command printed, without a word of a person."""
+    if confirmed(draft, found, ranks):
+        return True
     if sample_choices(draft, found, ranks):
-        return confirmed(draft, found, ranks) is not None
+        return False
     return found.counts_samples or found.prints_speeds or bool(draft.samples_per_iteration(found.preset))
 
 
@@ -225,7 +244,31 @@ def study_text(
 
 def made_from(typed: Sequence[str]) -> str:
     """Return the first line of the study file for a command, by which the file is known again."""
-    return f"# Made by `tuner init` from: {one_line(shlex.join(typed))}"
+    return f"{_MADE}{one_line(shlex.join(typed))}"
+
+
+def rewritten(study: str, words: Sequence[str]) -> list[str]:
+    """Return what init has changed in a command, by the text of its study file and the command's words there.
+
+    Empty for a study file of another origin.
+    """
+    first = study.partition("\n")[0]
+    try:
+        typed = shlex.split(first.removeprefix(_MADE)) if first.startswith(_MADE) else list(words)
+    except ValueError:
+        return []
+    found: list[str] = []
+    for change, begin, end, place, then in SequenceMatcher(None, typed, words, autojunk=False).get_opcodes():
+        flag = [words[place - 1]] if place and words[place - 1].startswith("-") and change != "equal" else []
+        before, after = (" ".join([*flag, *some]) for some in (typed[begin:end], words[place:then]))
+        if "{" in after and change != "equal":
+            found.append(f"{before} → {after}" if end > begin else f"added: {after}")
+    return found
+
+
+def answers(study: str) -> list[int]:
+    """Return the lines of a study file that count samples once their # is taken away; the first line is 1."""
+    return [number for number, line in enumerate(study.split("\n"), 1) if _ANSWER.match(line)]
 
 
 def _kept(values: Mapping[str, Any]) -> str:
