@@ -2,9 +2,9 @@
 
     python -m benchmarks.scripts.alternatives --python PYTHON > benchmarks/results/alternatives.md
 
-`--python` is a Python with torch, tqdm, lightning and accelerate. The records of the script, `train_sleeping_loader.py`,
-come from a store that answers after 5 ms. The speed of each way is that of its command in a plain run of 20 s, by the
-side file of the script.
+`--python` is a Python with torch, tqdm, lightning and accelerate. The records of the script come from a store that
+answers after 5 ms: `train_sleeping_loader.py`. The speed of each way is that of its command in
+a plain run of 20 s, by the side file of the script.
 """
 
 import argparse
@@ -169,8 +169,8 @@ def page(outcomes: list[Outcome], machine: dict[str, str]) -> str:
             *rows,
             "",
             "- **The two finders look for the largest batch that fits into memory.** They leave the loader alone, and",
-            "  change what is learnt. On a CPU nothing runs out of memory: Lightning's doubles the batch until it holds a",
-            "  whole epoch, and accelerate's keeps the batch with which it begins. On a GPU both end at a full card.",
+            "  change what is learnt. On a CPU nothing runs out of memory: Lightning's doubles the batch until one",
+            "  holds an epoch, and accelerate's keeps the batch with which it begins. On a GPU both end at a full card.",
             "- **Optuna alone** finds what its trials measure. A user writes how to start, measure and end the script,",
             "  and says how long a trial is and how many there are. Failures, memory and noise are the user's, too.",
             "- **W&B sweeps** were not run: they need an account. They choose values as Optuna does.",
