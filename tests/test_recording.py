@@ -9,7 +9,7 @@ from tests_loop import CASE, bounded, opened
 from tests_table import FITS, SPACE, TRAINER, MadeUp, readings, recorded, study, workbench
 
 from tuner.errors import StudyError
-from tuner.kept.optuna_tables import IDENTITY
+from tuner.kept.stored import IDENTITY
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult

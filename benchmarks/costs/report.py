@@ -32,7 +32,7 @@ from benchmarks.costs.export import TIMES, in_own_process
 from tuner.cli.report import write_report
 from tuner.export.dashboard_copy import copy_study
 from tuner.export.reader import StudyReader, connect
-from tuner.kept.storable import storable
+from tuner.kept.stored import storable
 from tuner.probe.series import FILE, write_series
 from tuner.probe.window import Mark, Window
 from tuner.replay.recorded import Table

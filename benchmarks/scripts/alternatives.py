@@ -170,7 +170,7 @@ def page(outcomes: list[Outcome], machine: dict[str, str]) -> str:
             "",
             "- **The two finders look for the largest batch that fits into memory.** They leave the loader alone, and",
             "  change what is learnt. On a CPU nothing runs out of memory: Lightning's doubles the batch until one",
-            "  holds an epoch, and accelerate's keeps the batch with which it begins. On a GPU both end at a full card.",
+            "  holds an epoch, and accelerate's keeps the one with which it begins. A GPU would be full.",
             "- **Optuna alone** finds what its trials measure. A user writes how to start, measure and end the script,",
             "  and says how long a trial is and how many there are. Failures, memory and noise are the user's, too.",
             "- **W&B sweeps** were not run: they need an account. They choose values as Optuna does.",

@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli.console import open_console, say
-from tuner.cli.options import RUNS, Runs, not_empty
+from tuner.cli.options import RUNS, Runs, not_empty, open_console, say
 from tuner.drafting.draft import Ask, Draft, FirstRun, Used, draft, first_run, narrowed, study_name, used
 from tuner.drafting.searches import ask_searches
 from tuner.drafting.writing import preset_text, samples_said, study_text

@@ -9,15 +9,13 @@ import typer
 from rich.console import Console
 
 from tuner.cli.case_tables import front_tables, print_tables, summary_table
-from tuner.cli.chosen import Cases
-from tuner.cli.console import open_console
 from tuner.cli.hints import at_the_top, notes, of_all, out_of_time, script_of_best, written
-from tuner.cli.opened import open_reader
-from tuner.cli.options import RUNS, Devices, Hours, Launcher, Runs, Storage, Study, database_url, plain
+from tuner.cli.options import RUNS, Devices, Hours, Launcher, Runs, Storage, Study, database_url, open_console, plain
 from tuner.cli.report import report_at_the_end, training_command
 from tuner.cli.screen import JsonScreen, Screen
 from tuner.cli.slurm import submit_workers
-from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
+from tuner.cli.status import open_reader
+from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude
 from tuner.cli.worker import Replay, Trials, divided, open_search, run_team
 from tuner.export.case_view import CaseSummary
 from tuner.export.write import export_study

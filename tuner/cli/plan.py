@@ -11,12 +11,11 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli.chosen import Cases, chosen_cases, with_fixed_values
-from tuner.cli.console import say
-from tuner.cli.introduction import cut_ladders, stand_in, to_be_fitted, to_be_made
-from tuner.cli.options import DATABASE, RUNS, Devices, Launcher, Runs, Storage, Study, database_url
+from tuner.cli.hints import cut_ladders, stand_in, to_be_fitted, to_be_made
+from tuner.cli.options import DATABASE, RUNS, Devices, Launcher, Runs, Storage, Study, database_url, say
 from tuner.cli.profiling import profiled
 from tuner.cli.slurm import JobDevices, batch_lines, job_bench
+from tuner.cli.work import Cases, chosen_cases, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS
 from tuner.errors import EmptyStoreError, StoreError, StudyError, TrainerError
 from tuner.export.case_view import CaseView, summary

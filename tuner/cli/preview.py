@@ -8,9 +8,8 @@ import typer
 from rich.table import Table
 
 from tuner.cli.case_tables import fits, print_tables
-from tuner.cli.console import open_console
-from tuner.cli.introduction import load_shown
-from tuner.cli.options import Json, Study, print_document
+from tuner.cli.hints import load_shown
+from tuner.cli.options import Json, Study, open_console, print_document
 from tuner.study.cases import Case, select
 from tuner.study.reference import reference
 from tuner.study.spec import StudySpec
