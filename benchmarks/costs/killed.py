@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import optuna
@@ -114,7 +115,7 @@ def attacked(folder: Path, command: str, kills: int) -> tuple[int, ...]:
     for kill in range(kills):
         process = start(folder, command)
         if random.random() > EARLY:
-            wait_for(lambda: training_of(process) or process.poll() is not None)
+            wait_for(partial(is_training_or_over, process))
         time.sleep(random.uniform(0.0, LIFE_S))
         training += training_of(process)
         process.kill()
@@ -134,7 +135,7 @@ def attacked(folder: Path, command: str, kills: int) -> tuple[int, ...]:
 def start(folder: Path, command: str) -> "subprocess.Popen[bytes]":
     words = [sys.executable, "-m", "tuner", *COMMANDS[command]]
     with (folder / f"{command}.txt").open("ab") as out:
-        environment = os.environ | {MARK: str(folder), "PYTHONPATH": os.getcwd()}
+        environment = os.environ | {MARK: str(folder), "PYTHONPATH": str(Path.cwd())}
         return subprocess.Popen(words, cwd=folder, env=environment, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
 
 
@@ -155,6 +156,10 @@ def training_of(process: "subprocess.Popen[bytes]") -> bool:
             if "trainer.py" in (words := one.cmdline()) and "tuner" not in words and one.pid != process.pid:
                 return True
     return False
+
+
+def is_training_or_over(process: "subprocess.Popen[bytes]") -> bool:
+    return training_of(process) or process.poll() is not None
 
 
 def wait_for(is_so: Callable[[], bool], seconds: float = LEFT_S) -> None:

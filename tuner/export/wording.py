@@ -132,13 +132,13 @@ def remarks(row: CaseSummary) -> Iterator[str]:
         yield reached(row)
     yield from choice(row)
     if rival := row.faster:
-        _, own = rival.beside_best or (rival.value, row.best.value if row.best else None)
-        in_sessions = _where(row, rival) and own is not None
-        beside = f" in sessions, where the best has {own:.1f}," if in_sessions else ","
+        reads = f"{with_error(rival.value, rival.error)} {row.objective}"
+        if rival.beside_best and (where := _where(row, rival)):
+            reads = f"{rival.beside_best[0]:.1f} {row.objective}{where}, where the best has {rival.beside_best[1]:.1f}"
         yield (
-            f"#{rival.trial} makes {rival.times or 0.0:.1f} times the best's samples/s, at "
-            f"{with_error(rival.value, rival.error)} {row.objective}{beside} with {in_words(rival.config)}; in a study with "
-            f"another name, the objective {SAMPLES_PER_S} or {row.objective},{SAMPLES_PER_S} searches for such configs"
+            f"#{rival.trial} makes {rival.times or 0.0:.1f} times the best's samples/s, at {reads}, with "
+            f"{in_words(rival.config)}; in a study with another name, the objective {SAMPLES_PER_S} or "
+            f"{row.objective},{SAMPLES_PER_S} searches for such configs"
         )
     if row.bound and row.profile:
         yield f"{row.bound}: {advice(row.bound, row.profile)}"
