@@ -63,7 +63,7 @@ def cause(kind: Kind, *, why: str, change: str, factor: float | None, how: str, 
     room = 100.0 / duty_pct if duty_pct else None
     if factor is None or room is None or factor <= room:
         return IdleCause(kind=kind, why=why, change=change, factor=factor, gain=factor, how=how)
-    more = f"GPUs that are {duty_pct:.0f}% busy have room for 100 / {duty_pct:.0f} = {room:.2f} times"
+    more = f"GPUs that are {duty_pct:.3g}% busy have room for 100 / {duty_pct:.3g} = {room:.2f} times"
     return IdleCause(kind=kind, why=why, change=change, factor=factor, gain=room, how=f"{how}; {more}")
 
 
@@ -285,7 +285,7 @@ def _idle(facts: Facts) -> Iterator[IdleCause]:
         why=f"While trials train, the GPUs are {busy_pct:.0f}% busy.",
         change="give each GPU more to do at once: a larger batch, more environments, or less waiting between steps",
         factor=100.0 / busy_pct,
-        how=f"{duty_pct:.0f}% busy / {share:.0%} of the time that trains = {busy_pct:.0f}%; 100 / {busy_pct:.0f}"
+        how=f"{duty_pct:.3g}% busy / {share:.3g} of the time that trains = {busy_pct:.3g}%; 100 / {busy_pct:.3g}"
         f"{_times(100.0, busy_pct)}",
         duty_pct=duty_pct,
     )
