@@ -295,7 +295,9 @@ def _case(view: CaseView, folder: Path) -> CaseFacts:
     newest = pooled(best.trials) if best else None
     measured, found = tuple(sorted(view.configs, key=lambda one: -one.value)), found_at(trials, best)
     walked = steps(trials, devices)
-    series = _series(newest, folder)
+    full = [rung_of(trial.config, ladder) for trial in trials if trial.status == FailureKind.GPU_OOM]
+    probe = folder_of(folder, newest.probe.out_dir) if newest else None
+    series = read_series(probe) if probe else None
     failed = tuple(failures(trials, folder))
     return CaseFacts(
         view=view,
@@ -305,7 +307,7 @@ def _case(view: CaseView, folder: Path) -> CaseFacts:
         points=measured,
         front=frozenset(one.launch for one in of_both(measured)),
         steps=walked,
-        out_of_memory=_out_of_memory(trials, ladder),
+        out_of_memory=tuple(sorted({rung for rung in full if rung is not None})),
         memory=memory_line(measured, best, ladder),
         effects=tuple(effects(measured, best)),
         found=next((step for step in walked if step.trial == found), None),
@@ -315,16 +317,6 @@ def _case(view: CaseView, folder: Path) -> CaseFacts:
         series=series,
         missing=tuple(_missing(newest, series, failed, measured)),
     )
-
-
-def _series(best: KeptTrial | None, folder: Path) -> DeviceSeries | None:
-    probe = folder_of(folder, best.probe.out_dir) if best else None
-    return read_series(probe) if probe else None
-
-
-def _out_of_memory(trials: Iterable[KeptTrial], ladder: str | None) -> tuple[int, ...]:
-    failed = (rung_of(trial.config, ladder) for trial in trials if trial.status == FailureKind.GPU_OOM)
-    return tuple(sorted({rung for rung in failed if rung is not None}))
 
 
 def _missing(
