@@ -65,15 +65,11 @@ def exposed(spec: StudySpec) -> list[str]:
     words = map(str, command if isinstance(command, Sequence) else ())
     found = literal_keys(words, {**spec.environment.variables, **texts})
     return [
-        f"study file: the value of {name} looks like a key; write a reference such as ${{{variable(name)}}} and "
+        f"study file: the value of {name} looks like a key; write a reference such as "
+        f"${{{re.sub(r'[^A-Za-z0-9_]', '_', name).upper()}}} and "
         "export that variable, so that the study file and the trainer's own output need not hold it"
         for name in found
     ]
-
-
-def variable(name: str) -> str:
-    """Return the usual name of the environment variable for an option."""
-    return re.sub(r"\W", "_", name).upper()
 
 
 def to_be_made(rungs: Sequence[int]) -> str:

@@ -5,7 +5,7 @@ import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -64,15 +64,8 @@ Member = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Planned:
-    """A config to print, and the remarks to print with it."""
-
-    case: Case
-    config: Config
-    folder: str
-    """The folder for the config's output, relative to the study's folder."""
-    remarks: Sequence[str]
+_Planned = tuple[Case, Config, str, Sequence[str]]
+"""A case, a config to print, the folder for its output below the study's folder, and the remarks to print with it."""
 
 
 def plan(
@@ -102,14 +95,13 @@ def plan(
     for line in stand_in(bench.spec, study):
         say(f"# {line}")
     broken: list[str] = []
-    for one in planned:
-        slot = _slot(bench, one.case, one.folder, to_train=best)
+    for case, config, folder, remarks in planned:
         try:
-            made = bench.trainer.plan(one.case, one.config, slot)
+            made = bench.trainer.plan(case, config, _slot(bench, case, folder, to_train=best))
         except TrainerError as error:
-            broken.append(f"{one.case.name}: {error}")
+            broken.append(f"{case.name}: {error}")
             continue
-        for line in (*one.remarks, f"{one.case.name}: {json.dumps(one.config)}"):
+        for line in (*remarks, f"{case.name}: {json.dumps(config)}"):
             say(f"# {line}")
         say(script(profiled(made, nsys=shutil.which("nsys")) if profile else made, left_to_slurm=launcher == "slurm"))
     if broken:
@@ -144,12 +136,8 @@ def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member:
             continue
         chosen = _chosen(case, view.front or [view.best], member)
         remarks = [*_front_lines(view, chosen), *_origin(bench, case, view, chosen)]
-        yield _Planned(
-            case=case,
-            config=chosen.config,
-            folder=f"best/{case.name}/{chosen.trial:04d}" if view.front else f"best/{case.name}",
-            remarks=[f"{case.name}: {line}" for line in remarks],
-        )
+        folder = f"best/{case.name}/{chosen.trial:04d}" if view.front else f"best/{case.name}"
+        yield case, chosen.config, folder, [f"{case.name}: {line}" for line in remarks]
 
 
 def _chosen(case: Case, members: Sequence[Standing], number: int | None) -> Standing:
@@ -210,8 +198,7 @@ def _as_set(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) ->
             remarks.append(f"{case.name}: {to_be_made(calibrated_at(bench.space_for(case)))}")
         if batch := bench.batch_to_fit(case):
             remarks.append(f"{case.name}: {to_be_fitted(batch.parameter)}")
-        config = first_config(bench, case, settings)
-        yield _Planned(case=case, config=config, folder=f"plans/{case.name}", remarks=remarks)
+        yield case, first_config(bench, case, settings), f"plans/{case.name}", remarks
 
 
 def first_config(bench: Workbench, case: Case, settings: Sequence[str]) -> Config:
