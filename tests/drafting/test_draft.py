@@ -153,6 +153,12 @@ def test_batches_that_one_rank_may_accumulate_are_asked_about(line: str, accumul
     assert lines in text_of(f"python train.py --batch-size 10 --grad-accum {accumulated}", *printed, ranks=2)
 
 
+def test_lines_that_stand_for_any_number_of_steps_offer_no_answer() -> None:
+    written = text_of("python train.py --batch-size 10", *(f"loss 2.3{number}" for number in range(9)))
+    assert "samples_per_iteration" not in written
+    assert "objective: min_avg_util" in written
+
+
 def test_a_script_of_several_lines_stays_whole() -> None:
     written = text_of("python -c 'import a\nprint(1)' --batch-size 8", *(f"step {n}" for n in range(9)))
     command = StudySpec.model_validate(YAML(typ="safe").load(written)).trainer.options["command"]

@@ -138,8 +138,7 @@ def init(
         console.print(f"wrote {file}; put your own command and values in it, then `tuner doctor --study {file}`")
         return
     study = made_study(console, command, wanted)
-    ladder = [f"--set {name}={value}" for name, value in _rung(study)]  # a ladder begins with its largest rung
-    console.print(f"next: `{' '.join(['tuner try --study', shlex.quote(study), *ladder])}` measures one config")
+    console.print(f"next: `tuner try --study {shlex.quote(study)}` measures one config")
 
 
 def made_study(console: Console, command: list[str], wanted: Wanted, *, to_search: bool = False) -> str:
@@ -193,11 +192,6 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
     load(str(file))
     console.print(f"wrote {file}")
     return study
-
-
-def _rung(study: str) -> list[tuple[str, int]]:
-    """Return the first value of a ladder that the tuner makes, as nothing else says which rung is tried."""
-    return [(name, spec.min) for name, spec in load(study).space.items() if spec.ladder == "auto"]
 
 
 def _is_from(file: Path, typed: Sequence[str]) -> bool:
