@@ -71,26 +71,21 @@ def optimize(
     as_json: JsonLines = False,
 ) -> None:
     """Make a command faster, or run a study; the same command resumes it."""
-    if command and not study:
-        wanted = Wanted(
-            search=search,
-            name=name,
-            devices=devices,
-            python=python,
-            preset=preset,
-            seconds=seconds,
-            free_batch=free_batch,
-            yes=yes,
-            force=force,
-            runs=runs,
-        )
-        console = open_console(quiet=quiet, stderr=as_json)
-        study = made_study(console, command, wanted, to_search=True)
-        devices = None  # the study has those that the command has really used
-        if load(study).objective != SAMPLES_PER_S:
-            console.print(NOT_COMPARED)
-    elif command or not study:
-        raise StudyError("name a command, as in `tuner optimize -- python train.py --batch-size 32`, or a --study")
+    wanted = Wanted(
+        search=search,
+        name=name,
+        devices=devices,
+        python=python,
+        preset=preset,
+        seconds=seconds,
+        free_batch=free_batch,
+        yes=yes,
+        force=force,
+        runs=runs,
+    )
+    console = open_console(quiet=quiet, stderr=as_json)
+    study = _study(console, command, study, wanted)
+    devices = None if command else devices  # the study has those that the command has really used
     options = {"study": study, "cases": cases, "n-trials": n_trials, "hours": hours, "replay": replay, "runs": runs}
     if launcher == "slurm":
         submit_workers(
@@ -98,7 +93,6 @@ def optimize(
         )
         return
     budget = Budget(MonotonicClock(), hours)
-    console = open_console(quiet=quiet, stderr=as_json)
     screen = JsonScreen(sys.stdout) if as_json else None
     groups = divided(study, devices, replay=replay, workers=workers, per_trial=gpus_per_trial)
     own_devices = groups[0] if groups else devices
@@ -123,6 +117,18 @@ def optimize(
     if not command and not found.simulated and any(row.best for row in rows):
         console.print(script_of_best(study, devices=own_devices, storage=storage, runs=runs))
     conclude(outcomes, rows, interrupted=interrupted)
+
+
+def _study(console: Console, command: list[str] | None, study: str | None, wanted: Wanted) -> str:
+    """Return the study that a person names, or that is made of a command. Raises StudyError for both or neither."""
+    if bool(command) == bool(study):
+        raise StudyError("name a command, as in `tuner optimize -- python train.py --batch-size 32`, or a --study")
+    if study and wanted != Wanted(devices=wanted.devices, runs=wanted.runs):
+        raise StudyError("a --study has its own space; options such as --search and --python belong to a command")
+    study = study or made_study(console, command or [], wanted, to_search=True)
+    if command and load(study).objective != SAMPLES_PER_S:
+        console.print(NOT_COMPARED)
+    return study
 
 
 def _at_the_end(
