@@ -24,6 +24,7 @@ from tuner.kept.optuna_tables import (
     PROBE,
     RAN,
     RETRY,
+    SOAKS,
     WARM,
 )
 from tuner.kept.storable import is_plain, read_json, storable
@@ -155,6 +156,8 @@ class KeptTrial:
     """Whether the trial measures a config again, by the trainer's plain command."""
     calibrates: bool = False
     """Whether the rungs of an `auto` ladder, or an `auto` batch size, follow from the trial."""
+    soaks: bool = False
+    """Whether the trial shows if the config's memory lasts."""
     origin: str | None = None
     """The case in which the trial's config is the best, where the config comes from there."""
     lease: object = None
@@ -300,6 +303,7 @@ def read(
         retry=RETRY in attributes,
         confirms=CONFIRMS in attributes,
         calibrates=CALIBRATES in attributes,
+        soaks=SOAKS in attributes,
         origin=_text(attributes.get(ORIGIN)),
         lease=attributes.get(LEASE),
         missing_gib=missing_gib,

@@ -97,6 +97,8 @@ class DeviceSample:
     tensor_pct: float | None = None
     dram_pct: float | None = None
     mem_used_mib: float | None = None
+    mem_peak_mib: float | None = None
+    """The largest memory in use so far, where the system tells it."""
     mem_total_mib: float | None = None
     power_w: float | None = None
     others_pct: float | None = None
@@ -130,6 +132,13 @@ class DeviceSummary:
     dram_mean_pct: float | None = None
     mem_peak_mib: float | None = None
     mem_total_mib: float | None = None
+    mem_rises: tuple[tuple[float, float], ...] = ()
+    """When the memory in use rose above its largest value so far: seconds since the first mark, and the MiB.
+
+    The first is the value at the first mark, and the last that at the end. See `summaries.rises`.
+    """
+    mem_floors: tuple[float, ...] = ()
+    """The least memory in use in each of equally long parts of the time since the first mark, in MiB."""
     power_mean_w: float | None = None
     power_max_w: float | None = None
     others_mean_pct: float | None = None
