@@ -14,20 +14,31 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ruamel.yaml import YAML
 
+from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader, connect
+from tuner.running.job import Job, record
+from tuner.running.loop import optimise
+from tuner.running.prober import open_prober
+from tuner.running.workbench import open_workbench
+from tuner.search.foreseen import foresee
+from tuner.soaking.soak import soaking, verdicts
+from tuner.store.database import Database
 
 TRAIN = Path(__file__).with_name("train.py")
-STEPS = 600
+STEPS = 300
 """The steps of a whole run; a soak takes at most a tenth of its time."""
-RUNGS = [round(48 * 1.035**power) for power in range(110)]
+RUNGS = list(dict.fromkeys(round(32 * 1.035**power) for power in range(90)))
+PROBED = 14
+"""The place of the first size that is probed on the ladder; the second is at twice that place."""
 RESULTS = Path("build/memory")
 
 
@@ -41,7 +52,7 @@ class Pair:
     flags: str = ""
     soak: str = ""
     rungs: Sequence[int] = tuple(RUNGS)
-    wait_s: float = 0.04
+    wait_s: float = 0.05
     repeats: int = 3
     rivals: Sequence[str] = ("lightning", "accelerate")
 
@@ -56,14 +67,14 @@ class Pair:
         return f"--trainer {self.trainer} --condition {self.condition} --wait-s {self.wait_s} {self.flags}"
 
 
-RARELY, OFTEN = "--every 150", "--every 12"
+RARELY, OFTEN = "--every 100", "--every 8"
 CPU = [
-    Pair(trainer="loop", condition="evaluation", cap_mib=400, flags=RARELY, soak=OFTEN),
-    Pair(trainer="loop", condition="buffer", cap_mib=400, flags="--grow-kib 60"),
-    Pair(trainer="loop", condition="lengths", cap_mib=400, soak="--longest-first"),
-    Pair(trainer="accelerate", condition="lengths", cap_mib=460),
-    Pair(trainer="accelerate", condition="checkpoints", cap_mib=460, flags=f"{RARELY} --state-mib 40", soak=OFTEN),
-    Pair(trainer="lightning", condition="evaluation", cap_mib=700, flags=RARELY, soak=OFTEN),
+    Pair(trainer="loop", condition="evaluation", cap_mib=330, flags=RARELY, soak=OFTEN),
+    Pair(trainer="loop", condition="buffer", cap_mib=330, flags="--grow-kib 80"),
+    Pair(trainer="loop", condition="lengths", cap_mib=330, soak="--longest-first"),
+    Pair(trainer="accelerate", condition="lengths", cap_mib=400),
+    Pair(trainer="accelerate", condition="checkpoints", cap_mib=400, flags=f"{RARELY} --state-mib 24", soak=OFTEN),
+    Pair(trainer="lightning", condition="evaluation", cap_mib=580, flags=RARELY, soak=OFTEN),
 ]
 _CARD = Pair(
     trainer="loop",
@@ -139,8 +150,7 @@ def study(python: str, pair: Pair, folder: Path) -> Path:
         "space": {"batch_size": {"ladder": list(pair.rungs)}},
         "objective": "samples_per_s",
         "environment": {"memory_mib": pair.cap_mib},
-        "probe": {"iterations": 8, "window_seconds": 1.0, "headroom_pct": 1, "max_seconds": 45},
-        "search": {"trials": 6},
+        "probe": {"iterations": 8, "window_seconds": 1.0, "headroom_pct": 1, "sample_seconds": 0.05, "max_seconds": 60},
         "soak": {"flags": pair.soak},
     }
     if pair not in CPU:
@@ -150,51 +160,64 @@ def study(python: str, pair: Pair, folder: Path) -> Path:
     return file
 
 
-def tuner(*words: object, log: Path) -> None:
-    """Run a command of the tuner."""
-    with log.open("a") as output:
-        subprocess.run(
-            [sys.executable, "-m", "tuner", *map(str, words)], stdout=output, stderr=subprocess.STDOUT, check=False
-        )
+@contextmanager
+def opened(file: Path, runs: Path) -> Iterator[Job]:
+    """Open the study of a pair, with its results in a folder."""
+    bench = open_workbench(str(file), runs=runs)
+    bench.folder.mkdir(parents=True, exist_ok=True)
+    with closing(Database(f"sqlite:///{bench.folder}/study.db")) as database, closing(open_prober(bench)) as prober:
+        yield Job(bench=bench, database=database, probe=prober, interrupted=lambda: False)
 
 
-def view(runs: Path):
+def view(runs: Path) -> CaseView:
     """Return what the study of a pair has come to."""
     return StudyReader(connect(f"sqlite:///{runs}/lasting/study.db"), "lasting").cases[0]
+
+
+def searched(file: Path, runs: Path, pair: Pair) -> None:
+    """Probe two small sizes, then the largest that is expected to fit, and the next smaller ones while none runs."""
+    with opened(file, runs) as job:
+        case = job.bench.trainer.cases()[0]
+
+        def probe(size: int) -> None:
+            optimise(replace(job, purpose=record([{"batch_size": size}], limited=False)), [case])
+
+        small = [pair.rungs[PROBED], pair.rungs[2 * PROBED]]
+        for size in small:
+            probe(size)
+        sizes = [size for size in pair.rungs if size > small[-1]]
+        found = foresee(job.bench.space_for(case), view(runs).trials, [{"batch_size": size} for size in sizes])
+        fits = [
+            size for size, one in zip(sizes, found, strict=True) if one.memory_share and one.memory_share.mean < 0.99
+        ]
+        for size in reversed(fits[-4:]):
+            probe(size)
+            if any(one.config["batch_size"] == size and one.is_eligible for one in view(runs).configs):
+                return
 
 
 def ours(python: str, pair: Pair, folder: Path) -> list[dict[str, object]]:
     """Search once, then soak and run to the end with each seed."""
     file, found = study(python, pair, folder), list[dict[str, object]]()
-    began_s = time.monotonic()
-    tuner("optimize", "--study", file, "--runs", folder / "runs", "--quiet", log=folder / "search.log")
-    searched_s = time.monotonic() - began_s
-    best = view(folder / "runs").best
-    if best is None or not best.samples_per_s:
-        return [{"error": "the search found no best config"}]
-    whole_s = STEPS * float(best.config["batch_size"]) / best.samples_per_s
+    shutil.rmtree(folder / "runs", ignore_errors=True)
+    searched(file, folder / "runs", pair)
+    best = max(view(folder / "runs").configs, key=lambda one: one.config["batch_size"])
+    size = int(best.config["batch_size"])
+    whole_s = STEPS * size / (best.samples_per_s or 1.0)
     for repeat in range(pair.repeats):
         runs = folder / f"runs-{repeat}"
         shutil.rmtree(runs, ignore_errors=True)
         shutil.copytree(folder / "runs", runs)
-        began_s = time.monotonic()
-        times = ("--minutes", whole_s / 600, "--hours", whole_s / 3600)
-        tuner("soak", "--study", file, "--runs", runs, *times, log=folder / f"soak-{repeat}.log")
-        soaked_s = time.monotonic() - began_s
+        with opened(file, runs) as job:
+            purpose = soaking(job.bench, whole_s / 600, whole_s / 3600)
+            optimise(replace(job, purpose=purpose), [job.bench.trainer.cases()[0]])
         after = view(runs)
         soaked = [one for one in after.trials if one.soaks]
-        told = {
-            "searched": best.config["batch_size"],
-            "soaks": [[one.config["batch_size"], one.probe.status, one.probe.ineligible] for one in soaked],
-            "search_s": searched_s,
-            "soak_s": soaked_s,
-            "steps": max((one.probe.iterations or 0 for one in soaked), default=0),
-        }
-        if after.best is None or not any(one.launch == after.best.launch and one.may_be_best for one in soaked):
-            found.append({**told, "size": None, "survived": None})
-            continue
-        size = int(after.best.config["batch_size"])
-        found.append({**told, "size": size, "survived": survives(python, pair, size, 100 + repeat, folder)})
+        held = [int(one.config["batch_size"]) for one in soaked if one.may_be_best]
+        told = {"searched": size, "whole_s": whole_s, "said": list(verdicts(after, whole_s / 3600))}
+        told["soaks"] = [[one.config["batch_size"], one.probe.status, one.probe.iterations] for one in soaked]
+        lived = survives(python, pair, max(held), 100 + repeat, folder) if held else None
+        found.append({**told, "size": max(held, default=None), "survived": lived})
     return found
 
 
@@ -214,18 +237,36 @@ def rivals(python: str, pair: Pair, folder: Path, most: int) -> dict[str, list[d
     return found
 
 
-def measured(python: str, pair: Pair, place: int) -> dict[str, object]:
-    """Return everything about a pair; keep it in a file, so that a second call goes on."""
-    folder = (RESULTS / f"{'cpu' if pair in CPU else 'gpu'}-{place}").resolve()
+def kept(pair: Pair, place: int, what: str, measure: Callable[[Path], object]) -> Any:
+    """Return what was measured of a pair; a second call reads it from a file."""
+    folder = (RESULTS / pair.name.replace(", ", "-").replace(" ", "-") / ("cpu" if pair in CPU else "gpu")).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / "result.json"
-    if not kept.exists():
-        mine = ours(python, pair, folder)
-        near = next((int(one["size"] or one["searched"]) for one in mine if "searched" in one), pair.rungs[30])
-        most = largest(python, pair, near, folder)
-        others = rivals(python, pair, folder, most)
-        kept.write_text(json.dumps({"pair": pair.name, "largest": most, "tuner": mine, **others}))
-    return json.loads(kept.read_text())
+    file = folder / f"{what}.json"
+    if not file.exists():
+        file.write_text(json.dumps(measure(folder)))
+    return json.loads(file.read_text())
+
+
+def measured(python: str, pairs: Sequence[Pair], aside: int) -> list[dict[str, Any]]:
+    """Return everything about the pairs: our runs, then the largest size that survives, then the rivals."""
+    every = list(enumerate(pairs))
+    with ThreadPoolExecutor(aside) as pool:
+        mine = list(pool.map(lambda one: kept(one[1], one[0], "tuner", lambda at: ours(python, one[1], at)), every))
+
+        def most(one: tuple[int, Pair]) -> int:
+            near = next((int(run["size"] or run["searched"]) for run in mine[one[0]] if "searched" in run), 0)
+            return kept(one[1], one[0], "largest", lambda at: largest(python, one[1], near or one[1].rungs[30], at))
+
+        tops = list(pool.map(most, every))
+        others = list(
+            pool.map(
+                lambda one: kept(one[1], one[0], "rivals", lambda at: rivals(python, one[1], at, tops[one[0]])), every
+            )
+        )
+    return [
+        {"pair": pair.name, "largest": top, "tuner": own, **beside}
+        for pair, top, own, beside in zip(pairs, tops, mine, others, strict=True)
+    ]
 
 
 def row(of: Sequence[dict[str, object]], most: int) -> str:
@@ -241,11 +282,12 @@ def main() -> None:
     parser.add_argument("where", choices=["cpu", "gpu"])
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--side-by-side", type=int, default=2)
+    parser.add_argument("--pairs", help="the places of the pairs, such as 0,1; default: all")
     asked = parser.parse_args()
     pairs = CPU if asked.where == "cpu" else GPU
+    pairs = [pairs[int(place)] for place in asked.pairs.split(",")] if asked.pairs else pairs
     aside = asked.side_by_side if asked.where == "cpu" else 1
-    with ThreadPoolExecutor(aside) as pool:
-        found = list(pool.map(lambda one: measured(asked.python, one[1], one[0]), enumerate(pairs)))
+    found = measured(asked.python, pairs, aside)
     methods = ["tuner", *pairs[0].rivals]
     print(f"| pair | largest | {' | '.join(f'{one}: ran out | share, %' for one in methods)} |")
     print("|---" * (2 + 2 * len(methods)) + "|")

@@ -14,7 +14,7 @@ from tuner.probe.protocols import Enough, More, Stop
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.running.job import Job
 from tuner.running.loop import optimise
-from tuner.soaking.soak import Following, soaking, told
+from tuner.soaking.soak import Following, soaking, verdicts
 from tuner.study.spec import StudySpec
 
 TOTAL_MIB = 1000.0
@@ -77,7 +77,7 @@ def test_a_best_whose_memory_lasts_is_soaked_once_and_stays_the_best(tmp_path: P
     assert best(tmp_path / "demo").readings == 1  # a soak's own objectives do not count beside a probe's
     soaked(tmp_path, prober, searched=True)
     assert prober.soaked == [64]
-    *lines, last = told(view(tmp_path / "demo"), HOURS)
+    *lines, last = verdicts(view(tmp_path / "demo"), HOURS)
     assert "#3 num_envs=64: memory lasts 1 h with" in lines[0]
     assert "768 MiB now" in lines[0]
     assert "of 1000" in lines[0]
@@ -91,7 +91,7 @@ def test_growth_moves_the_best_to_the_largest_rung_whose_memory_lasts(tmp_path: 
     assert prober.soaked[0] == 64
     assert set(prober.soaked) <= {64, 60, 56, 52, 48}
     assert best(tmp_path / "demo").config["num_envs"] in {56, 52}
-    first, *_, last = told(view(tmp_path / "demo"), HOURS)
+    first, *_, last = verdicts(view(tmp_path / "demo"), HOURS)
     assert "growing all the time" in first
     assert last == f"walk: train with num_envs={best(tmp_path / 'demo').config['num_envs']}"
 
@@ -101,7 +101,7 @@ def test_a_soak_that_runs_out_of_memory_moves_the_best_down_and_the_study_learns
     soaked(tmp_path, prober)
     assert prober.soaked[0] == 64
     assert best(tmp_path / "demo").config["num_envs"] == 56
-    assert "out of memory" in next(told(view(tmp_path / "demo"), HOURS))
+    assert "out of memory" in next(verdicts(view(tmp_path / "demo"), HOURS))
 
 
 def test_a_soak_ends_once_memory_and_speed_are_known(tmp_path: Path) -> None:

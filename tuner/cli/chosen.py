@@ -9,7 +9,7 @@ import typer
 from sqlalchemy import Engine
 
 from tuner.cli.options import not_empty
-from tuner.errors import EmptyStoreError, TunerError
+from tuner.errors import EmptyStoreError, StudyError, TunerError
 from tuner.export.reader import StudyReader, connect
 from tuner.running.workbench import Workbench
 from tuner.search.siblings import lending_order
@@ -49,6 +49,16 @@ def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
     """Return the requested cases, or else the study's cases. Raises StudyError for a glob that matches no case."""
     asked = [part.strip() for option in cases or () for part in option.split(",")]
     return select(bench.trainer.cases(), [part for part in asked if part] or bench.spec.cases)
+
+
+def one_case(bench: Workbench, cases: Sequence[str] | None, what: str = "this") -> Case:
+    """Return the case of this name, or the study's only case. Raises StudyError where several are meant."""
+    found = chosen_cases(bench, cases)
+    if len(found) != 1:
+        known = ", ".join(case.name for case in found)
+        asked = " ".join(cases or ()) or "the study"
+        raise StudyError(f"{what} is about one case, and {asked} means {known}; name one with --case")
+    return found[0]
 
 
 def cases_to_search(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -24,6 +25,7 @@ from tuner.probe.protocols import MonotonicClock
 from tuner.running.events import StudyEnded
 from tuner.running.job import Budget
 from tuner.running.workbench import Workbench
+from tuner.soaking.soak import USUAL_MINUTES, soaking
 from tuner.study.cases import Case
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the final table.")]
@@ -34,6 +36,8 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Probes side by side, e
 PerTrial = Annotated[
     int | None, typer.Option("--gpus-per-trial", min=1, help="GPUs per probe; alone, as many workers as fit.")
 ]
+
+Soak = Annotated[bool, typer.Option("--soak", help="At the end, see whether the best's memory lasts: `tuner soak`.")]
 
 
 def optimize(
@@ -48,6 +52,7 @@ def optimize(
     replay: Replay = None,
     storage: Storage = None,
     runs: Runs = RUNS,
+    soak: Soak = False,
     quiet: Quiet = False,
     as_json: JsonLines = False,
 ) -> None:
@@ -73,6 +78,8 @@ def optimize(
         return
     with at_work(console, search.bench, search.cases, url, search.prober, show=show, screen=screen) as job:
         outcomes = search.run(job, budget, n_trials)
+        if soak and outcomes and not (search.simulated or job.interrupted()):
+            outcomes = search.run(replace(job, purpose=soaking(search.bench, USUAL_MINUTES)), budget, None)
         interrupted = job.interrupted()
     if budget.over():
         console.print(out_of_time(budget))

@@ -25,6 +25,7 @@ from tuner.probe.probe_plan import ProbePlan, Slot
 from tuner.probe.process import reserved_port
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.search.calibration import calibrated_at, calibration_configs
+from tuner.search.foreseen import foresee
 from tuner.search.standing import Standing
 from tuner.study.cases import Case
 from tuner.study.space import Config, Parameter, Space, Value, written
@@ -53,6 +54,9 @@ Settings = Annotated[
 Best = Annotated[
     bool, typer.Option("--best", help="Print the best config found, to train with, without the limits of a probe.")
 ]
+Predict = Annotated[
+    bool, typer.Option("--predict", help="Say what memory and samples/s the config is expected to have.")
+]
 Member = Annotated[
     int | None,
     typer.Option("--trial", min=0, help="With --best: the trial of the Pareto front to print; default: the first."),
@@ -76,6 +80,7 @@ def plan(
     best: Best = False,
     member: Member = None,
     settings: Settings = None,
+    predict: Predict = False,
     devices: Devices = None,
     launcher: Launcher = "local",
     storage: Storage = None,
@@ -99,6 +104,8 @@ def plan(
         for line in one.remarks:
             say(f"# {line}")
         say(f"# {one.case.name}: {json.dumps(one.config)}")
+        for line in _foreseen(bench, one, storage) if predict else ():
+            say(f"# {one.case.name}: {line}")
         slot = _slot(bench, one.case, one.folder, to_train=best)
         say(script(bench.trainer.plan(one.case, one.config, slot), left_to_slurm=launcher == "slurm"))
 
@@ -146,6 +153,18 @@ def _chosen(case: Case, members: Sequence[Standing], number: int | None) -> Stan
             return one
     there = ", ".join(f"#{one.trial}" for one in members)
     raise StudyError(f"--trial {number} is not among the best of {case.name}; name one of {there}")
+
+
+def _foreseen(bench: Workbench, one: _Planned, storage: str | None) -> Iterator[str]:
+    """Yield what memory and samples/s a config is expected to have, from the study's probes."""
+    view = StudyReader(connect(database_url(storage, bench.folder)), bench.spec.name).case(one.case.name)
+    (found,) = foresee(bench.space_for(one.case), view.trials if view else (), [one.config])
+    if share := found.memory_share:
+        yield f"memory {100 * share.mean:.1f} % of a device, 90 % sure {100 * share.low:.1f} to {100 * share.high:.1f}"
+    if speed := found.samples_per_s:
+        yield f"samples/s {speed.mean:.4g}, 90 % sure {speed.low:.4g} to {speed.high:.4g}"
+    if not (share or speed):
+        yield "nothing is expected of it: no probe has run"
 
 
 def _front_lines(view: CaseView, chosen: Standing) -> Iterator[str]:
@@ -208,9 +227,9 @@ def first_config(bench: Workbench, case: Case, settings: Sequence[str]) -> Confi
     """
     space = bench.space_for(case)
     if batch := bench.batch_to_fit(case):
-        return _config(space, batch.config(batch.next_size(()) or 1), settings)
+        return config_with(space, batch.config(batch.next_size(()) or 1), settings)
     first = calibration_configs(space) if bench.calibrates(case) else space.seeds(1)
-    return _config(space, first[0], settings)
+    return config_with(space, first[0], settings)
 
 
 def _slot(bench: Workbench, case: Case, folder: str, *, to_train: bool = False) -> Slot:
@@ -218,7 +237,7 @@ def _slot(bench: Workbench, case: Case, folder: str, *, to_train: bool = False) 
         return replace(bench.slot(case, folder), port=port, to_train=to_train)
 
 
-def _config(space: Space, first: Config, settings: Sequence[str]) -> Config:
+def config_with(space: Space, first: Config, settings: Sequence[str]) -> Config:
     """Return the first config, changed by the settings. Raises StudyError for a setting outside the space."""
     wanted = dict(_setting(text, space) for text in settings)
     if twice := [name for name in wanted if sum(text.startswith(f"{name}=") for text in settings) > 1]:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.cli.case_tables import CONFIG, print_tables
-from tuner.cli.chosen import chosen_cases, completed
+from tuner.cli.chosen import completed, one_case
 from tuner.cli.console import open_console
 from tuner.cli.hints import out_of_time
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url
@@ -29,9 +29,8 @@ from tuner.racing.entrants import Entrant, Round, entrants, rounds
 from tuner.racing.race_verdict import forecasts, verdict
 from tuner.running.job import Budget, within
 from tuner.running.prober import open_prober
-from tuner.running.workbench import Workbench, open_workbench
+from tuner.running.workbench import open_workbench
 from tuner.store.races import RaceRuns
-from tuner.study.cases import Case
 
 OneCase = Annotated[
     str | None, typer.Option(autocompletion=completed, help="The case; needed where the study has several.")
@@ -65,7 +64,7 @@ def race(
     """Train a few configs of a search for the same time, and say which learns most; the same command resumes."""
     console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
-    chosen = _one(bench, case)
+    chosen = one_case(bench, [case] if case else None, "a race")
     url = database_url(storage, bench.folder)
     searched = StudyReader(connect(url), bench.spec.name).case(chosen.name)
     if searched is None:
@@ -123,15 +122,6 @@ class _View:
 
     def waiting(self) -> None:
         self.say("waiting for runs of this race that other processes make")
-
-
-def _one(bench: Workbench, name: str | None) -> Case:
-    """Return the case of this name, or the study's only case. Raises StudyError where several are meant."""
-    found = chosen_cases(bench, [name] if name else None)
-    if len(found) != 1:
-        known = ", ".join(case.name for case in found)
-        raise StudyError(f"a race is about one case, and {name or 'the study'} means {known}; name one with --case")
-    return found[0]
 
 
 def _table(places: Sequence[Place], told: dict[str, list[float | None]]) -> Table:

@@ -310,9 +310,8 @@ class CpuSource:
                 t_s=t_s,
                 device=position,
                 util_pct=None if rank is None else share_pct(rank),
-                mem_used_mib=None
-                if rank is None
-                else (data_mib(rank) if self._limited else self._tree.memory_mib(rank)),
+                mem_used_mib=memory[0],
+                mem_peak_mib=memory[1],
                 mem_total_mib=device.mem_total_mib,
                 others_pct=others_pct,
             )

@@ -24,7 +24,7 @@ from tuner.probe.protocols import (
 )
 from tuner.probe.result import DeviceSummary, ProbeResult
 from tuner.probe.series import write_series
-from tuner.probe.summaries import Estimate, busy_shares, doubtful, floors, notes, rate, rises, summarise
+from tuner.probe.summaries import Estimate, busy_shares, doubtful, floors, fragmentation, notes, rate, rises, summarise
 from tuner.probe.watch import Watch
 from tuner.probe.window import Window, find_window
 
@@ -161,7 +161,7 @@ class _Probe:
             alloc_retries=self._alloc_retries(),
             level_changed=window.last_level is not None,
             devices=devices,
-            notes=tuple(notes(window, shares, devices, doubt)),
+            notes=(*notes(window, shares, devices, doubt), *filter(None, [fragmentation(self._watch.progress)])),
         )
 
     def _window(self, *, ran_out: bool) -> Window | None:

@@ -184,6 +184,22 @@ def floors(samples: Iterable[DeviceSample], from_s: float) -> tuple[float, ...]:
     return tuple(least[part] for part in range(FLOORS)) if len(least) == FLOORS else ()
 
 
+FRAGMENTED = 1.25
+"""An allocator that reserves so many times what it allocates has holes that no tensor fits into."""
+
+
+def fragmentation(progress: Iterable[Progress]) -> str | None:
+    """Return what to do about an allocator that reserves far more than it allocates; None where none does."""
+    pairs = [(one.reserved_mib, one.allocated_mib) for one in progress if one.reserved_mib and one.allocated_mib]
+    reserved, allocated = max(pairs, default=(0.0, 0.0))
+    if reserved < FRAGMENTED * allocated or not pairs:
+        return None
+    return (
+        f"the allocator reserved {reserved:.0f} MiB for at most {allocated:.0f} MiB of tensors: memory is fragmented; "
+        "set PYTORCH_ALLOC_CONF=expandable_segments:True in `environment.variables`"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """The mean of a quantity over a window, and its standard error; None where it is unknown."""

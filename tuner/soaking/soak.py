@@ -27,6 +27,7 @@ from tuner.trainers.base import Trainer
 from tuner.trainers.registry import open_trainer
 
 MINUTE_S = 60.0
+USUAL_MINUTES = 15.0
 MANY = 10_000_000
 """The iterations that no soak reaches."""
 LEAST = 0.2
@@ -224,7 +225,7 @@ def in_short(found: Lasts, hours: float) -> str:
     return f"memory lasts {hours:g} h with {chance} % probability: {now} {unit} now, {shape}, at most {most} of {total}"
 
 
-def told(view: CaseView, hours: float) -> Iterator[str]:
+def verdicts(view: CaseView, hours: float) -> Iterator[str]:
     """Yield a sentence about each config that was soaked, in their order, and what to use."""
     known = list(soaks(view.trials, hours).values())
     for one in known:
