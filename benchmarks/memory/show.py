@@ -36,8 +36,8 @@ from tuner.store.database import Database
 TRAIN = Path(__file__).with_name("train.py")
 STEPS = 300
 """The steps of a whole run; a soak takes at most a tenth of its time."""
-RUNGS = list(dict.fromkeys(round(32 * 1.035**power) for power in range(90)))
-PROBED = 14
+RUNGS = list(dict.fromkeys(round(64 * 1.035**power) for power in range(90)))
+PROBED = 20
 """The place of the first size that is probed on the ladder; the second is at twice that place."""
 RESULTS = Path("build/memory")
 
@@ -69,11 +69,11 @@ class Pair:
 
 RARELY, OFTEN = "--every 100", "--every 8"
 CPU = [
-    Pair(trainer="loop", condition="evaluation", cap_mib=330, flags=RARELY, soak=OFTEN),
-    Pair(trainer="loop", condition="buffer", cap_mib=330, flags="--grow-kib 80"),
-    Pair(trainer="loop", condition="lengths", cap_mib=330, soak="--longest-first"),
-    Pair(trainer="accelerate", condition="lengths", cap_mib=400),
-    Pair(trainer="accelerate", condition="checkpoints", cap_mib=400, flags=f"{RARELY} --state-mib 24", soak=OFTEN),
+    Pair(trainer="loop", condition="evaluation", cap_mib=350, flags=RARELY, soak=OFTEN),
+    Pair(trainer="loop", condition="buffer", cap_mib=410, flags="--grow-kib 200"),
+    Pair(trainer="loop", condition="lengths", cap_mib=350, soak="--longest-first"),
+    Pair(trainer="accelerate", condition="lengths", cap_mib=430),
+    Pair(trainer="accelerate", condition="checkpoints", cap_mib=430, flags=f"{RARELY} --state-mib 8", soak=OFTEN),
     Pair(trainer="lightning", condition="evaluation", cap_mib=580, flags=RARELY, soak=OFTEN),
 ]
 _CARD = Pair(

@@ -24,10 +24,9 @@ GROWS = 0.1
 """The probability that memory grows all the time, before anything is known."""
 BEFORE, BEFORE_SHARE = 0.25, 0.1
 """What is known of the number of records before the run: so many in this share of it (a gamma distribution)."""
-RECORD, RECORDS = 0.02, 8.0
-"""The usual record, as a share of the memory in use, and for how many records that counts.
-
-`benchmarks/memory/series.py` has the runs to which these numbers were fitted, and others.
+RECORD, OF_SWING, RECORDS = 0.02, 0.15, 4.0
+"""The usual record, and for how many records that counts: a share of the memory in use, or a share of what comes and
+goes above the floors, where that is less. `benchmarks/memory/series.py` has the runs to which this was fitted.
 """
 FEWEST = 6
 """Growth is judged from so many parts on."""
@@ -131,7 +130,9 @@ class Rising:
         """Draw the records over `times` of what was seen: their number (Poisson), and their sizes (exponential)."""
         rate = random.gamma(BEFORE + len(seen), size=draws) / (BEFORE_SHARE + 1.0)
         count = random.poisson(times * rate)
-        size = (RECORD * self.now_mib * (RECORDS - 1.0) + sum(seen)) / random.gamma(RECORDS + len(seen), size=draws)
+        swing_mib = self.now_mib - min(self.floors, default=0.0)
+        usual_mib = min(RECORD * self.now_mib, OF_SWING * swing_mib) if swing_mib > 0.0 else RECORD * self.now_mib
+        size = (usual_mib * (RECORDS - 1.0) + sum(seen)) / random.gamma(RECORDS + len(seen), size=draws)
         return np.where(count > 0, random.gamma(np.maximum(count, 1)) * size, 0.0)
 
 
