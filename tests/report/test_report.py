@@ -13,7 +13,7 @@ import pytest
 from tuner.errors import EmptyStoreError
 from tuner.export.harmless import markdown
 from tuner.export.reader import StudyReader, connect
-from tuner.kept.race_run import KeptRun
+from tuner.kept.case_record import KeptRun
 from tuner.report.charts import pictures
 from tuner.report.facts import CaseFacts, StudyFacts, gather
 from tuner.report.page import render

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,13 +11,13 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli.chosen import Cases, chosen_cases, with_fixed_values
-from tuner.cli.console import say
-from tuner.cli.introduction import cut_ladders, stand_in, to_be_fitted, to_be_made
-from tuner.cli.options import DATABASE, RUNS, Devices, Launcher, Runs, Storage, Study, database_url
+from tuner.cli.hints import cut_ladders, stand_in, to_be_fitted, to_be_made
+from tuner.cli.options import DATABASE, RUNS, Devices, Launcher, Runs, Storage, Study, database_url, say
+from tuner.cli.profiling import profiled
 from tuner.cli.slurm import JobDevices, batch_lines, job_bench
+from tuner.cli.work import Cases, chosen_cases, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS
-from tuner.errors import EmptyStoreError, StoreError, StudyError
+from tuner.errors import EmptyStoreError, StoreError, StudyError, TrainerError
 from tuner.export.case_view import CaseView, summary
 from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import choice, in_words, with_error
@@ -57,6 +58,10 @@ Best = Annotated[
 Predict = Annotated[
     bool, typer.Option("--predict", help="Say what memory and samples/s the config is expected to have.")
 ]
+Profile = Annotated[
+    bool,
+    typer.Option("--profile", help="With --best: profile half a minute, with Nsight Systems or else torch's profiler."),
+]
 Member = Annotated[
     int | None,
     typer.Option("--trial", min=0, help="With --best: the trial of the Pareto front to print; default: the first."),
@@ -79,6 +84,7 @@ def plan(
     cases: Cases = None,
     best: Best = False,
     member: Member = None,
+    profile: Profile = False,
     settings: Settings = None,
     predict: Predict = False,
     devices: Devices = None,
@@ -89,8 +95,8 @@ def plan(
     """Print a shell script with the files, environment and command of one config per case. Nothing is started."""
     if best and settings:
         raise StudyError("--best prints the config that was found, and --set your own config; give only one of them")
-    if member is not None and not best:
-        raise StudyError("--trial chooses among the best configs; give --best too")
+    if (member is not None or profile) and not best:
+        raise StudyError(f"{'--profile' if profile else '--trial'} is for the best config; give --best too")
     opened = job_bench if launcher == "slurm" else open_workbench
     bench = _with_fixed_values(opened(study, devices=devices, runs=runs), storage)
     chosen = chosen_cases(bench, cases)
@@ -100,14 +106,20 @@ def plan(
     planned = _found(bench, chosen, storage, member) if best else _as_set(bench, chosen, settings or [])
     for line in stand_in(bench.spec, study):
         say(f"# {line}")
+    broken: list[str] = []
     for one in planned:
-        for line in one.remarks:
-            say(f"# {line}")
-        say(f"# {one.case.name}: {json.dumps(one.config)}")
-        for line in _foreseen(bench, one, storage) if predict else ():
-            say(f"# {one.case.name}: {line}")
         slot = _slot(bench, one.case, one.folder, to_train=best)
-        say(script(bench.trainer.plan(one.case, one.config, slot), left_to_slurm=launcher == "slurm"))
+        try:
+            made = bench.trainer.plan(one.case, one.config, slot)
+        except TrainerError as error:
+            broken.append(f"{one.case.name}: {error}")
+            continue
+        foreseen = [f"{one.case.name}: {line}" for line in _foreseen(bench, one, storage)] if predict else []
+        for line in (*one.remarks, f"{one.case.name}: {json.dumps(one.config)}", *foreseen):
+            say(f"# {line}")
+        say(script(profiled(made, nsys=shutil.which("nsys")) if profile else made, left_to_slurm=launcher == "slurm"))
+    if broken:
+        raise TrainerError("\n".join([f"no script for {len(broken)} of {len(chosen)} case(s):", *broken]))
 
 
 def _with_fixed_values(bench: Workbench, storage: str | None) -> Workbench:

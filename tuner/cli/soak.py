@@ -6,12 +6,11 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli.chosen import Cases, chosen_cases, one_case, open_reader
-from tuner.cli.console import open_console
 from tuner.cli.hints import written
-from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url
+from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url, open_console
 from tuner.cli.plan import Settings, config_with
-from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
+from tuner.cli.status import open_reader
+from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, chosen_cases, conclude, one_case
 from tuner.errors import StoreError
 from tuner.export.wording import in_words
 from tuner.export.write import export_study

@@ -10,7 +10,7 @@ from tuner.diagnosis.study_times import AtOnce, Facts, Known, Setup, StudyRecord
 from tuner.diagnosis.waits import IdleCause, causes
 from tuner.errors import EmptyStoreError
 from tuner.export.reader import reading
-from tuner.kept.optuna_tables import CASE, FACTS, STUDIES, of_study
+from tuner.kept.stored import CASE, FACTS, STUDIES, of_study
 from tuner.kept.urls import shown
 from tuner.probe.units import duration
 

@@ -17,8 +17,7 @@ from tuner.export.case_view import CaseView
 from tuner.export.harmless import markdown
 from tuner.export.reader import StudyReader, reading
 from tuner.kept.case_record import masked
-from tuner.kept.optuna_tables import CASE, IDENTITY, STUDIES, TRIALS, of_study
-from tuner.kept.storable import read_json
+from tuner.kept.stored import CASE, IDENTITY, STUDIES, TRIALS, of_study, read_json
 from tuner.kept.trial import KeptTrial
 from tuner.probe.kinds import FailureKind
 from tuner.probe.out_dir import folder_of, make_private

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tuner.export.case_view import CaseSummary, CaseView, summary
 from tuner.export.reader import StudyReader
-from tuner.kept.race_run import KeptRun
+from tuner.kept.case_record import KeptRun
 from tuner.kept.trial import INTERRUPTED, OK, PRUNED, KeptTrial, pooled
 from tuner.probe.kinds import FailureKind
 from tuner.probe.out_dir import folder_of

@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from pydantic import TypeAdapter, ValidationError
 
 from tuner.errors import StoreError
-from tuner.kept.storable import storable
+from tuner.kept.stored import storable
 from tuner.kept.trial import INTERRUPTED, KeptProbe, attributes
 from tuner.probe.metrics import measured
 from tuner.probe.probe_plan import ProbePlan
