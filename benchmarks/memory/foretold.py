@@ -7,6 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from statistics import median
 
+from tuner.errors import StudyError
 from tuner.kept.trial import COMPLETE, KeptProbe, KeptTrial
 from tuner.probe.metrics import measured
 from tuner.replay.recorded import Table
@@ -14,8 +15,8 @@ from tuner.search.foreseen import foresee
 from tuner.study.space import ladder_of
 
 TABLES = Path(__file__).parents[1] / "tables"
-NEAR, FAR = 1, 4
-"""Which two rungs are probed, counted from the smallest: those of a calibration, and the last two of a short ladder."""
+NEAR, FAR = 1, -2
+"""Which two rungs are probed: the second smallest and the second largest."""
 
 
 def trials(table: Table) -> list[KeptTrial]:
@@ -44,7 +45,7 @@ def main() -> None:
     for path in sorted(TABLES.glob("*/*.parquet")):
         try:
             table = Table.load(path)
-        except Exception:  # noqa: BLE001 - the tables of kernels have no memory and another format
+        except StudyError:  # the tables of kernels have no memory and another format
             continue
         ladder, ran = ladder_of(table.space), trials(table)
         if ladder is None:
@@ -61,7 +62,7 @@ def main() -> None:
             if len(rungs) < 4:
                 continue
             lines += 1
-            probed = [rungs[NEAR], rungs[min(FAR, len(rungs) - 2)]]
+            probed = [rungs[NEAR], rungs[FAR]]
             rest = [one for one in rungs if one not in probed]
             for one, found in zip(rest, foresee(table.space, probed, [one.config for one in rest]), strict=True):
                 true = {"memory": (one.memory_share_pct or 0.0) / 100.0, "speed": one.samples_per_s}

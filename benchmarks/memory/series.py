@@ -3,8 +3,8 @@
     python -m benchmarks.memory.series record     (about four minutes)
     python -m benchmarks.memory.series            the table
 
-The runs with an even seed fitted the constants of `tuner/search/lasting.py`; the others, and the real recordings of GPUs
-in `--traces`, report.
+The runs with an even seed fitted the constants of `tuner/search/lasting.py`; the others, and real recordings of GPUs in
+`--traces`, report.
 """
 
 import argparse
@@ -15,12 +15,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import mkdtemp
+
+from tuner.testing.fake_devices import load_recording
 
 from tuner.devices.cpu import data_mib
 from tuner.probe.result import DeviceSample, DeviceSummary
 from tuner.probe.summaries import floors, rises
 from tuner.search.lasting import Rising
-from tuner.testing.fake_devices import load_recording
 
 HERE = Path(__file__).parent
 SERIES = HERE / "series.json"
@@ -57,9 +59,16 @@ class Recording:
     """One run and its memory so far."""
 
     def __init__(self, python: str, name: str, seed: int) -> None:
-        self.name, self.seed, self.progress = name, seed, Path(f"/tmp/memory-{os.getpid()}-{name}-{seed}.jsonl")
-        self.progress.unlink(missing_ok=True)
-        words = [python, str(HERE / "train.py"), "--condition", name.split()[-1], "--seed", str(seed), *RUNS[name]]
+        self.name, self.seed, self.progress = name, seed, Path(mkdtemp()) / "progress.jsonl"
+        words = [
+            python,
+            str(HERE / "train.py"),
+            "--condition",
+            name.rpartition(" ")[2],
+            "--seed",
+            str(seed),
+            *RUNS[name],
+        ]
         words += ["--batch-size", "512", "--steps", str(STEPS), "--wait-s", "0.02"]
         self.process = subprocess.Popen(words, env={**os.environ, "TUNER_PROGRESS": str(self.progress)})
         self.samples: list[DeviceSample] = []
@@ -132,7 +141,8 @@ def main() -> None:
         rise, more = early.rise_mib(end_s), max(max(one[1:]) for one in series) - early.now_mib
         half, most = rise[len(rise) // 2], rise[int(0.95 * len(rise))]
         inside[fitted].append(more <= most + 0.0005 * total_mib)
-        words = f"{early.kind} | {early.grows:.2f} | {sum(by for _, by in early.steps):.1f} | {half:.1f}, {most:.1f} | {more:.1f}"
+        rose = sum(by for _, by in early.steps)
+        words = f"{early.kind} | {early.grows:.2f} | {rose:.1f} | {half:.1f}, {most:.1f} | {more:.1f}"
         print(f"| {name} | {'yes' if fitted else 'no'} | {words} |")
     for fitted, held in inside.items():
         print(f"{'fitted' if fitted else 'reported'}: {sum(held)} of {len(held)} stayed below the 95 % bound")

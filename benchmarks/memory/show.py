@@ -1,11 +1,12 @@
 """Does the config that a soak recommends survive ten times as long, and how much of the memory does it use?
 
-    python -m benchmarks.memory.show cpu --python TRAINERS/bin/python     (six pairs, about 40 minutes on two cores)
-    python -m benchmarks.memory.show gpu                                  (four pairs on one GPU, at most 8 minutes)
+    python -m benchmarks.memory.show cpu --python TRAINERS/bin/python     (six pairs on the CPU)
+    python -m benchmarks.memory.show gpu --pairs 0,1                      (two of four pairs on one GPU, 8 minutes)
 
-TRAINERS is an environment with torch, lightning and accelerate; on a GPU, torch is enough. For each pair of a trainer and a
-condition: a search, then soaks, then a whole run of `STEPS` with the recommended batch size and a seed of its own; beside
-them the sizes that Lightning's `scale_batch_size` and accelerate's `find_executable_batch_size` find with the same script.
+TRAINERS is an environment with torch, lightning and accelerate; on a GPU, torch is enough. For each pair of a trainer
+and a condition: a search, then soaks, then a whole run with the recommended batch size and a seed of its own; beside
+them the sizes that Lightning's `scale_batch_size` and accelerate's `find_executable_batch_size` find with the same
+script.
 """
 
 import argparse
@@ -34,8 +35,6 @@ from tuner.soaking.soak import soaking, verdicts
 from tuner.store.database import Database
 
 TRAIN = Path(__file__).with_name("train.py")
-STEPS = 300
-"""The steps of a whole run; a soak takes at most a tenth of its time."""
 RUNGS = list(dict.fromkeys(round(64 * 1.035**power) for power in range(90)))
 PROBED = 20
 """The place of the first size that is probed on the ladder; the second is at twice that place."""
@@ -53,13 +52,16 @@ class Pair:
     soak: str = ""
     rungs: Sequence[int] = tuple(RUNGS)
     wait_s: float = 0.05
+    steps: int = 300
+    """The steps of a whole run; a soak takes at most a tenth of its time."""
     repeats: int = 3
     rivals: Sequence[str] = ("lightning", "accelerate")
 
     @property
     def name(self) -> str:
         """What the pair is called in tables."""
-        return f"{self.trainer}, {self.condition}{', not provoked' if self.condition == 'lengths' and not self.soak else ''}"
+        provoked = ", not provoked" if self.condition == "lengths" and not self.soak else ""
+        return f"{self.trainer}, {self.condition}{provoked}"
 
     @property
     def words(self) -> str:
@@ -80,7 +82,8 @@ _CARD = Pair(
     trainer="loop",
     condition="",
     cap_mib=6000,
-    rungs=tuple(rung * 16 for rung in RUNGS),
+    rungs=tuple(rung * 100 for rung in RUNGS),
+    steps=2000,
     wait_s=0.01,
     repeats=1,
     rivals=(),
@@ -95,7 +98,7 @@ GPU = [
 
 def command(python: str, pair: Pair, size: int, seed: int, told: Path, more: str = "") -> list[str]:
     """Return the command of a whole run."""
-    words = f"{pair.words} --cap-mib {pair.cap_mib} --batch-size {size} --seed {seed} --steps {STEPS} {more}"
+    words = f"{pair.words} --cap-mib {pair.cap_mib} --batch-size {size} --seed {seed} --steps {pair.steps} {more}"
     return [python, str(TRAIN), *shlex.split(words), "--told", str(told)]
 
 
@@ -118,7 +121,7 @@ def whole(python: str, pair: Pair, size: int, seed: int, folder: Path, more: str
 def survives(python: str, pair: Pair, size: int, seed: int, folder: Path) -> bool:
     """Return whether a whole run with this size ends by itself."""
     found = whole(python, pair, size, seed, folder)
-    return found.get("steps") == STEPS and "error" not in found
+    return found.get("steps") == pair.steps and "error" not in found
 
 
 def largest(python: str, pair: Pair, near: int, folder: Path) -> int:
@@ -150,7 +153,7 @@ def study(python: str, pair: Pair, folder: Path) -> Path:
         "space": {"batch_size": {"ladder": list(pair.rungs)}},
         "objective": "samples_per_s",
         "environment": {"memory_mib": pair.cap_mib},
-        "probe": {"iterations": 8, "window_seconds": 1.0, "headroom_pct": 1, "sample_seconds": 0.05, "max_seconds": 60},
+        "probe": {"iterations": 8, "window_seconds": 0.5, "headroom_pct": 1, "sample_seconds": 0.05, "max_seconds": 40},
         "soak": {"flags": pair.soak},
     }
     if pair not in CPU:
@@ -203,7 +206,7 @@ def ours(python: str, pair: Pair, folder: Path) -> list[dict[str, object]]:
     searched(file, folder / "runs", pair)
     best = max(view(folder / "runs").configs, key=lambda one: one.config["batch_size"])
     size = int(best.config["batch_size"])
-    whole_s = STEPS * size / (best.samples_per_s or 1.0)
+    whole_s = pair.steps * size / (best.samples_per_s or 1.0)
     for repeat in range(pair.repeats):
         runs = folder / f"runs-{repeat}"
         shutil.rmtree(runs, ignore_errors=True)
@@ -232,7 +235,7 @@ def rivals(python: str, pair: Pair, folder: Path, most: int) -> dict[str, list[d
         if "accelerate" in found:
             told = whole(python, pair, 2 * most, 400 + repeat, folder, "--find accelerate")
             tried = told.get("tried") or []
-            late = [one for one in tried[:-1] if one[1] >= STEPS / 10]
+            late = [one for one in tried[:-1] if one[1] >= pair.steps / 10]
             found["accelerate"].append({"size": tried[-1][0] if tried else None, "survived": not late, "tried": tried})
     return found
 

@@ -2,9 +2,10 @@
 
     python train.py --trainer loop --condition evaluation --batch-size 64
 
-The conditions: `evaluation` and `checkpoints` come every so many steps and need memory of their own, a `buffer` grows with
-each step, `lengths` vary from batch to batch, and `plain` changes nothing. On a GPU there are also `compiled` (changing
-shapes under torch.compile) and `fragments` (blocks of many sizes that live for long). `--cap-mib` limits a GPU's memory.
+The conditions: `evaluation` and `checkpoints` come every so many steps and need memory of their own, a `buffer` grows
+with each step, `lengths` vary from batch to batch, and `plain` changes nothing. On a GPU there are also `compiled`
+(changing shapes under torch.compile) and `fragments` (blocks of many sizes that live for long). `--cap-mib` limits
+the memory.
 """
 
 import argparse
@@ -79,7 +80,7 @@ class Work:
             self.buffer.append(torch.ones(round(self.asked.grow_kib * 256), device=self.device))
         elif condition == "fragments":
             kept = [one for one in self.fragments if self.random.random() > 0.1]
-            self.fragments = [*kept, torch.empty(self.random.randint(1, 64) << 16, device=self.device)]
+            self.fragments = [*kept, torch.empty(self.random.randint(1, 64) << 18, device=self.device)]
         self.tell(size)
 
     def tell(self, size: int) -> None:
@@ -99,7 +100,7 @@ class Work:
 def loop(work: Work, size: int) -> None:
     """Train in a plain loop."""
     net = work.net.to(work.device)
-    run = torch.compile(net, dynamic=False) if work.asked.condition == "compiled" else net
+    run = torch.compile(net) if work.asked.condition == "compiled" else net
     optimizer = torch.optim.Adam(net.parameters())
     while work.step < work.asked.steps:
         optimizer.zero_grad()

@@ -18,7 +18,7 @@ from tuner.probe.summaries import RISE
 from tuner.probe.units import HOUR_S
 from tuner.search.needs import Floats
 
-SETTLING = 0.1
+SETTLING = 0.2
 """The first share of a run that says nothing: caches fill, and the optimizer gets its memory."""
 GROWS = 0.1
 """The probability that memory grows all the time, before anything is known."""

@@ -40,8 +40,8 @@ APART = 1.04
 """Two rungs are worth a soak of their own from this ratio on."""
 MOST = 6
 """The most soaks along one ladder."""
-RAN_OUT = 1.1
-"""What a config that ran out of memory is expected to need, as a share of the memory."""
+BELOW = 0.75
+"""After a rung that ran out of memory, the next one is at most this share of it while no soak has told more."""
 
 
 def soaking(bench: Workbench, minutes: float, hours: float | None = None) -> Purpose:
@@ -132,8 +132,8 @@ class Soaked:
 
     @property
     def share(self) -> float:
-        """The share of the memory that a training will need."""
-        return RAN_OUT if self.found is None else self.found.share / SPARE
+        """The share of the memory that a training will need; 1 where that is not known."""
+        return 1.0 if self.found is None else self.found.share / SPARE
 
 
 def soaks(trials: Sequence[KeptTrial], hours: float) -> Mapping[str, Soaked]:
@@ -183,8 +183,12 @@ class Soaks:
         between = {float(rung): rung for rung in self._rungs(high) if low * APART < float(rung) < high}
         if not between or len(line) >= MOST:
             return None
-        needs = self._needs(config, {rung: one.share for rung, one in line.items()}, sorted(between), history)
-        fits = [rung for rung, need in zip(sorted(between), needs, strict=True) if need <= 1.0]
+        shares = {rung: one.share for rung, one in line.items() if one.found}
+        if shares:
+            needs = self._needs(config, shares, sorted(between), history)
+            fits = [rung for rung, need in zip(sorted(between), needs, strict=True) if need <= 1.0]
+        else:
+            fits = [rung for rung in between if rung <= BELOW * high]
         if not fits and low:
             return None
         return {**config, ladder: between[max(fits, default=min(between))]}
