@@ -80,7 +80,7 @@ def main() -> None:
 def _prepare(libc: ctypes.CDLL) -> None:
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if limit := os.environ.get(MEMORY):
-        resource.setrlimit(resource.RLIMIT_DATA, (int(limit) << 20,) * 2)
+        resource.setrlimit(resource.RLIMIT_DATA, (int(limit) << 20, int(limit) << 20))
 
 
 def _say(tuner: socket.socket, **message: object) -> None:

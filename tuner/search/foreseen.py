@@ -73,6 +73,7 @@ def _expected(
     """Return the expected amount of each config, and the factor by which the interval reaches up and down."""
     if not known:
         return [None] * len(configs)
-    growth = Growth(space, [config for config, _ in known], [amount for _, amount in known], ignored=ignored, **usual)
+    tried, amounts = [config for config, _ in known], [amount for _, amount in known]
+    growth = Growth(space, tried, amounts, ignored=ignored, error=usual["error"], choices=usual["choices"])
     means, deviations = growth.logarithms(configs)
     return [(math.exp(mean), math.exp(WIDE * one)) for mean, one in zip(means, deviations, strict=True)]
