@@ -104,7 +104,7 @@ def optimize(
         outcomes = found.run(job, budget, n_trials)
         interrupted = job.interrupted()
     if budget.over():
-        console.print(out_of_time(budget))
+        tables.print(out_of_time(budget))
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
     rows = show()

@@ -89,11 +89,11 @@ def _by_speed(found: Found, each: float, batch: int, ranks: int) -> Iterator[Che
         return
     lines = [line for line in found.printed if any(re.search(pattern, line) for pattern in found.patterns)]
     speeds = [[number(one["speed"]) or 0.0 for one in _SPEED.finditer(line)] for line in lines]
-    known = [one[0] for one in speeds[1:] if one]
+    known = [one[0] for one in speeds[1:] if one and one[0]]
     if len(known) >= len(lines) - 1 > 1:
-        made = fmean(known) * seconds
+        made = seconds / fmean(1 / one for one in known)
         fits = _is_same(each, made, NEAR)
-        yield Checked(holds=fits or None, because=f"it printed {fmean(known):.3g}/s, {made:.3g} in each iteration")
+        yield Checked(holds=fits or None, because=f"it printed {made / seconds:.3g}/s, {made:.3g} in each iteration")
 
 
 def _printed(found: Found, pattern: re.Pattern[str]) -> Iterator[tuple[str, str, float]]:
