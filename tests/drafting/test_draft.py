@@ -1,5 +1,6 @@
 """From a command to the text of its study, without a run: the lines are those that real trainers printed."""
 
+import math
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from tuner.drafting.draft import Used, draft, environment, imported, narrowed, study_name, used, working_ranks
+from tuner.drafting.draft import Used, draft, environment, imported, narrowed, study_name, used, widened, working_ranks
 from tuner.drafting.progress_found import Found, find_progress
 from tuner.drafting.watching import Watched
 from tuner.drafting.writing import against, preset_text, study_text
@@ -151,6 +152,30 @@ def test_samples_of_all_ranks_need_no_comment(line: str, ranks: int) -> None:
 def test_batches_that_one_rank_may_accumulate_are_asked_about(line: str, accumulated: int, lines: str) -> None:
     printed = [line.format(n=2 * n, m=4 * n, speed=80) for n in range(1, 9)]
     assert lines in text_of(f"python train.py --batch-size 10 --grad-accum {accumulated}", *printed, ranks=2)
+
+
+@pytest.mark.parametrize(
+    ("busy", "total", "largest", "waits"),
+    [(20.0, None, 64, True), (90.0, None, 64, False), (90.0, 8000.0, 128, False)],
+)
+def test_sizes_follow_from_memory_and_workers_from_waiting(
+    busy: float, total: float | None, largest: int, waits: bool
+) -> None:
+    command = ["train.py", "--batch-size", "8", "--workers", "2"]
+    drafted = draft(command, devices="cpu:2", free_batch=True)
+    device = Device(name="cuda:0", model="a card", uuid="GPU-1", mem_total_mib=total)
+    uses = [Used(device=device, util_pct=busy, mem_peak_mib=1000.0, worked=True)]
+    batch, workers = widened(drafted, uses).searches
+    assert batch.values == tuple(4 << power for power in range(int(math.log2(largest // 4)) + 1))
+    assert (workers.values != drafted.searches[1].values) is waits
+    named = draft(command, ["batch-size=8,16", "workers=0,2"], devices="cpu:2")
+    assert widened(named, uses) == named
+
+
+def test_lines_that_stand_for_any_number_of_steps_offer_no_answer() -> None:
+    written = text_of("python train.py --batch-size 10", *(f"loss 2.3{number}" for number in range(9)))
+    assert "samples_per_iteration" not in written
+    assert "objective: min_avg_util" in written
 
 
 def test_a_script_of_several_lines_stays_whole() -> None:

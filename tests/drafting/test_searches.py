@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.drafting.command_lines import Flag
-from tuner.drafting.searches import Known, SearchedFlag, balanced_sizes, searches, shown
+from tuner.drafting.searches import Known, SearchedFlag, balanced_sizes, proposed, searches, shown
 from tuner.errors import StudyError
 
 COMMAND = shlex.split("train.py --num_envs 64 --batch-size=32 --num-workers 0 --lr 0.1 --opt adam --headless")
@@ -97,6 +97,24 @@ def test_the_flags_of_a_script_are_proposed_by_their_spelling() -> None:
         "compile": ("compile", ("False", "True"), False),
         "pin-mem": ("pin-mem", (False, True), True),
     }
+
+
+@pytest.mark.parametrize(
+    ("command", "flag", "ordered"),
+    [
+        ("train.py --bf16 True", Flag(names=("bf16",), is_switch=True), ("True", "False")),
+        ("train.py --bf16", Flag(names=("bf16",), is_switch=True), (True, False)),
+        ("train.py", Flag(names=("mixed_precision",), choices=("no", "bf16"), default="no"), ("no", "bf16")),
+        ("train.py --dtype=float32", Flag(names=("dtype",)), ("float32", "bfloat16")),
+        ("train.py --dtype=int8", Flag(names=("dtype",)), None),
+        ("train.py --precision bf16", Flag(names=("precision",), choices=("fp32", "bf16")), None),
+    ],
+)
+def test_a_precision_has_its_own_value_and_one_other(
+    command: str, flag: Flag, ordered: tuple[object, ...] | None
+) -> None:
+    known = Known(words=command.split(), cores=4, flags=(flag,))
+    assert [one.ordered for one in proposed(known)] == ([] if ordered is None else [ordered])
 
 
 def test_a_precision_varies_only_where_a_person_names_it() -> None:

@@ -65,15 +65,11 @@ def exposed(spec: StudySpec) -> list[str]:
     words = map(str, command if isinstance(command, Sequence) else ())
     found = literal_keys(words, {**spec.environment.variables, **texts})
     return [
-        f"study file: the value of {name} looks like a key; write a reference such as ${{{variable(name)}}} and "
+        f"study file: the value of {name} looks like a key; write a reference such as "
+        f"${{{re.sub(r'[^A-Za-z0-9_]', '_', name).upper()}}} and "
         "export that variable, so that the study file and the trainer's own output need not hold it"
         for name in found
     ]
-
-
-def variable(name: str) -> str:
-    """Return the usual name of the environment variable for an option."""
-    return re.sub(r"\W", "_", name).upper()
 
 
 def to_be_made(rungs: Sequence[int]) -> str:
@@ -134,7 +130,7 @@ def replaying(table: "RecordedTable", path: Path) -> str:
 
 def complaint(outcome: CaseOutcome) -> str | None:
     """Return what the user must fix, if a case stopped early for a reason that the user can fix."""
-    if outcome.ending is Ending.UNREAD:
+    if outcome.why and outcome.stopped:
         return f"case {outcome.case.name}: {outcome.why}; name another objective, or let the trainer count its samples"
     if outcome.failure is None:
         return None

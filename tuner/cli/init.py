@@ -86,6 +86,11 @@ class Wanted:
     force: bool = False
     runs: Path = RUNS
 
+    def __post_init__(self) -> None:
+        """Raises StudyError for a preset that nobody knows."""
+        if self.preset is not None and self.preset not in PRESETS:
+            raise StudyError(f"no preset is called {self.preset!r}; known: {', '.join(PRESETS)}")
+
     def file(self, name: str) -> Path:
         """Return the study file."""
         return self.out or STUDIES / f"{name}.yaml"
@@ -111,8 +116,6 @@ def init(
 ) -> None:
     """Make a study file: run a command once for up to a minute and watch it, or take a trainer's preset."""
     console = open_console()
-    if preset is not None and preset not in PRESETS:
-        raise StudyError(f"no preset is called {preset!r}; known: {', '.join(PRESETS)}")
     if not command and preset is None:
         raise StudyError("name a command, as in `tuner init -- python train.py --batch-size 32`, or a --preset")
     wanted = Wanted(
@@ -135,8 +138,7 @@ def init(
         console.print(f"wrote {file}; put your own command and values in it, then `tuner doctor --study {file}`")
         return
     study = made_study(console, command, wanted)
-    ladder = [f"--set {name}={value}" for name, value in _rung(study)]  # a ladder begins with its largest rung
-    console.print(f"next: `{' '.join(['tuner try --study', shlex.quote(study), *ladder])}` measures one config")
+    console.print(f"next: `tuner try --study {shlex.quote(study)}` measures one config")
 
 
 def made_study(console: Console, command: list[str], wanted: Wanted, *, to_search: bool = False) -> str:
@@ -190,11 +192,6 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
     load(str(file))
     console.print(f"wrote {file}")
     return study
-
-
-def _rung(study: str) -> list[tuple[str, int]]:
-    """Return the first value of a ladder that the tuner makes, as nothing else says which rung is tried."""
-    return [(name, spec.min) for name, spec in load(study).space.items() if spec.ladder == "auto"]
 
 
 def _is_from(file: Path, typed: Sequence[str]) -> bool:

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -11,7 +10,7 @@ from rich.console import Console
 
 from tuner.cli.case_tables import front_tables, print_tables, summary_table
 from tuner.cli.hints import at_the_top, notes, of_all, out_of_time, script_of_best, written
-from tuner.cli.init import Command, Force, FreeBatch, Name, Python, Searches, Wanted, Yes, made_study
+from tuner.cli.init import Command, Force, FreeBatch, Name, Preset, Python, Searches, Seconds, Wanted, Yes, made_study
 from tuner.cli.options import RUNS, STUDY, Devices, Hours, Launcher, Runs, Storage, database_url, open_console, plain
 from tuner.cli.report import report_at_the_end, training_command
 from tuner.cli.screen import JsonScreen, Screen
@@ -55,6 +54,8 @@ def optimize(
     yes: Yes = False,
     name: Name = None,
     python: Python = None,
+    preset: Preset = None,
+    seconds: Seconds = 60.0,
     force: Force = False,
     cases: Cases = None,
     n_trials: Trials = None,
@@ -72,10 +73,19 @@ def optimize(
     """Make a command faster, or run a study; the same command resumes it."""
     if command and not study:
         wanted = Wanted(
-            search=search, name=name, devices=devices, python=python, free_batch=free_batch, yes=yes, runs=runs
+            search=search,
+            name=name,
+            devices=devices,
+            python=python,
+            preset=preset,
+            seconds=seconds,
+            free_batch=free_batch,
+            yes=yes,
+            force=force,
+            runs=runs,
         )
         console = open_console(quiet=quiet, stderr=as_json)
-        study = made_study(console, command, replace(wanted, force=force), to_search=True)
+        study = made_study(console, command, wanted, to_search=True)
         devices = None  # the study has those that the command has really used
         if load(study).objective != SAMPLES_PER_S:
             console.print(NOT_COMPARED)

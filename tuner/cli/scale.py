@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -95,7 +96,9 @@ def scale(
     if study:
         if workloads:
             raise StudyError(f"--study {study} names a trainer of its own; leave out {', '.join(workloads)}")
-        subjects = [_of_study(study, case, settings or [], chosen_sizes, devices, runs)]
+        bench = open_workbench(study, devices=devices, runs=runs)
+        chosen = chosen_cases(bench, [case] if case else None)[0]
+        subjects = [of_study(bench, chosen, first_config(bench, chosen, settings or []), chosen_sizes)]
     else:
         subjects = _built_in(workloads or NAMES, chosen_sizes, source, seconds)
     results = _blank(source, subjects)
@@ -116,15 +119,9 @@ def scale(
             folder=(runs / "scale" / path.stem).resolve(),
             interrupted=interrupted.is_set,
         )
+        named = {one.subject.name: one for one in subjects}
         with closing(measuring):
-            results = measure_all(
-                measuring,
-                left,
-                {one.subject.name: one for one in subjects},
-                results,
-                path=path,
-                tell=lambda run, points: tell(console, run, points),
-            )
+            results = measure_all(measuring, left, named, results, path=path, tell=partial(tell, console))
     (show_split if split else show_scaling)(console, results)
     if results.points:
         console.print(f"wrote {path}")
@@ -146,19 +143,6 @@ def _built_in(
         raise StudyError(f"--sizes belong to one workload; name one of {', '.join(names)}")
     gpu = source.devices[0].is_gpu
     return [built_in(name, gpu=gpu, window_s=seconds, sizes=sizes) for name in dict.fromkeys(names)]
-
-
-def _of_study(
-    study: str,
-    case: str | None,
-    settings: Sequence[str],
-    sizes: tuple[int, ...] | None,
-    devices: str | None,
-    runs: Path,
-) -> Scaled:
-    bench = open_workbench(study, devices=devices, runs=runs)
-    chosen = chosen_cases(bench, [case] if case else None)[0]
-    return of_study(bench, chosen, first_config(bench, chosen, settings), sizes)
 
 
 def _blank(source: DeviceSource, subjects: Sequence[Scaled]) -> Results:

@@ -203,10 +203,11 @@ def _of_loader(flag: Flag, known: Known) -> Iterator[SearchedFlag]:
 def _switched(flag: Flag, known: Known) -> SearchedFlag | None:
     """Return a switch that is there or not, or a flag with its own value and the opposite; None for any other flag."""
     name, own = flag.names[0], flag.default or ""
-    if flag.is_switch or f"--{name}" in known.words:
+    stands_alone = flag.is_switch or f"--{name}" in known.words
+    if stands_alone and flag.parameter not in known.typed:
         return SearchedFlag(flag=name, values=(False, True), typed=f"--{name}" in known.words, is_switch=True)
     coarse = next((one for one in flag.choices if re.search(r"bf16|bfloat16", one)), _COARSE.get(own))
-    other = coarse if _PRECISION.search(flag.parameter) and own not in _opposites() else _opposites().get(own)
+    other = (coarse if _PRECISION.search(flag.parameter) else None) or _opposites().get(own)
     return None if not own or other in {None, own} else SearchedFlag(flag=name, values=(own, str(other)), typed=own)
 
 

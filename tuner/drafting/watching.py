@@ -168,7 +168,7 @@ def _complaint(
     if terminal := next((text for text in texts if _TERMINAL.search(text)), None):
         return (
             f"the command needs a terminal, and a probe has none: {terminal.strip()}; "
-            f"answer its questions by options, then run init again ({log})"
+            f"answer its questions by options, then try again ({log})"
         )
     if exit_code not in {None, 0}:
         evidence = Evidence()
@@ -178,9 +178,7 @@ def _complaint(
         why = failure.detail if failure else evidence.last_words()
         lacks = failure is not None and failure.kind is FailureKind.MISSING_DEPENDENCY
         correct = "correct it, or name the Python that has it by --python" if lacks else "correct it"
-        return (
-            f"the command failed after {took} with exit code {exit_code}: {why}; {correct}, then run init again ({log})"
-        )
+        return f"the command failed after {took} with exit code {exit_code}: {why}; {correct}, then try again ({log})"
     if exit_code == 0:
         return (
             f"the command ended by itself after {took}, before three iterations were seen; "

@@ -114,7 +114,7 @@ def _choices(draft: Draft, found: Found, ranks: int) -> list[tuple[str, str]]:
         return []
     if found.counts_epochs:
         return [(f"an epoch, where it has {_EXAMPLE} samples", "")]
-    if not _batch(draft):
+    if not (_batch(draft) and found.counts_numbers):  # a line may stand for any number of steps
         return []
     sample = "a sample, or a step of one environment"
     if batch := _counted_in_batches(draft, found):

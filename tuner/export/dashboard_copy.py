@@ -51,7 +51,8 @@ def utilisation_svg(series: DeviceSeries, title: str) -> str:
         begin, end = map(across, series.window_s)
         height = HEIGHT - TOP - BOTTOM
         parts.append(f'<rect x="{begin}" y="{TOP}" width="{end - begin:.1f}" height="{height}" fill="#dcebf3"/>')
-    parts += [_upright(across(t_s)) for t_s in series.marks_s[-MOST_MARKS:]]
+    upright = f'y1="{TOP}" y2="{HEIGHT - BOTTOM}" stroke="#76839a" stroke-dasharray="2 3"/>'
+    parts += [f'<line x1="{x}" x2="{x}" {upright}' for x in map(across, series.marks_s[-MOST_MARKS:])]
     parts += [_level(share) for share in (0, 25, 50, 75, 100)]
     for place, device in enumerate(series.devices):
         colour = COLOURS[place % len(COLOURS)]
@@ -69,10 +70,6 @@ def utilisation_svg(series: DeviceSeries, title: str) -> str:
 
 def _height(share: float) -> float:
     return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * min(max(share, 0.0), 100.0) / 100.0, 1)
-
-
-def _upright(x: float) -> str:
-    return f'<line x1="{x}" x2="{x}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" stroke="#76839a" stroke-dasharray="2 3"/>'
 
 
 def _level(share: int) -> str:

@@ -66,12 +66,9 @@ def _lead(first: Mean, second: Entrant, follows: Mean) -> str:
         return f"{by}. The seeds make no difference: each config's runs have one score. Does the command use {{seed}}?"
     chance = student_tail(lead.errors, lead.freedom)
     behind = f"{by}, {lead.errors:.1f} standard errors behind"
-    said = f"{behind}. Two equal configs would differ so in {_often(chance)} of races"
+    often = f"{100 * chance:.0f} %" if chance >= LEAST_CHANCE else f"less than {100 * LEAST_CHANCE:g} %"
+    said = f"{behind}. Two equal configs would differ so in {often} of races"
     return f"{said}." if chance <= BY_CHANCE else f"{said}: the winner is not clear, and more hours or seeds may tell."
-
-
-def _often(chance: float) -> str:
-    return f"{100 * chance:.0f} %" if chance >= LEAST_CHANCE else f"less than {100 * LEAST_CHANCE:g} %"
 
 
 def _foretold(places: Sequence[Place], updates: Mapping[int, float | None]) -> Iterator[str]:

@@ -20,7 +20,7 @@ _COLOURS = (BEST, FRONT, THIRD, OTHER)
 
 def curves(case: CaseFacts) -> Picture | None:
     """Draw the scores of each run of the case's race against the time that the run has trained."""
-    runs = runs_by_config(case.race)
+    runs = runs_by_config(case.view.race)
     if not any(run.curve for made in runs.values() for run in made):
         return None
     data = [
@@ -44,7 +44,7 @@ def curves(case: CaseFacts) -> Picture | None:
 
 def winner(case: CaseFacts) -> str | None:
     """Return a sentence about the config that learnt most in the case's race; None where there was no race."""
-    won = race_row(case.race)
+    won = race_row(case.view.race)
     if not won:
         return None
     error = "" if won["race_score_se"] is None else f" ± {won['race_score_se']:.3g}"
@@ -75,7 +75,7 @@ def choices(case: CaseFacts) -> Picture | None:
         "Each dot is a config. To the right it trains more samples per second, upwards it keeps the least busy "
         "device busier. The line joins the configs that no other config beats in both." + above
     )
-    layout = {"xaxis": axis("samples per second", rangemode="tozero"), "yaxis": axis(case.objective)}
+    layout = {"xaxis": axis("samples per second", rangemode="tozero"), "yaxis": axis(case.summary.objective)}
     shown = [one for one in data if one["x"]]
     return Picture(name="choices", title="What else could be chosen", caption=caption, data=shown, layout=layout)
 
@@ -112,7 +112,10 @@ def history(case: CaseFacts) -> Picture | None:
     each = trace(spent_s, values, "a trial", hover="%{text}<br>%{y}", text=said, error_y=bars, marker=dots(OTHER))
     line = {"color": FRONT, "shape": "hv"}
     highest = trace(spent_s, accumulate(values, max), "highest so far", mode="lines", line=line)
-    layout: dict[str, Any] = {"xaxis": axis("device-seconds", rangemode="tozero"), "yaxis": axis(case.objective)}
+    layout: dict[str, Any] = {
+        "xaxis": axis("device-seconds", rangemode="tozero"),
+        "yaxis": axis(case.summary.objective),
+    }
     if case.found:
         found_s, left = round(case.found.ended_s, 1), case.found.ended_s > case.whole_s / 2
         layout["shapes"] = [figures.upright(found_s, BEST)]
@@ -133,7 +136,7 @@ def parameters(case: CaseFacts) -> Picture | None:
         error_x={**doubts, "color": OTHER},
         marker=dots([FRONT if one.is_sure else OTHER for one in case.effects], size=9),
     )
-    change = axis(f"change of {case.objective}", zeroline=True)
+    change = axis(f"change of {case.summary.objective}", zeroline=True)
     return Picture(
         name="parameters",
         title="What each parameter changes",
@@ -189,7 +192,7 @@ def along_ladder(case: CaseFacts) -> Picture | None:
 
     memory = along("memory in use", [point.memory_share_pct for point in points], FRONT, "triangle-up")
     rows = [
-        (case.objective, [along(case.objective, [point.value for point in points], FRONT, "square")]),
+        (case.summary.objective, [along(case.summary.objective, [point.value for point in points], FRONT, "square")]),
         ("SM active, %", [along("SM active", [point.sm_pct for point in points], OTHER, "circle")]),
         ("samples/s", [along("samples/s", [point.samples_per_s for point in points], THIRD, "diamond")]),
         ("memory, %", [memory, *_memory(case)]),

@@ -19,7 +19,7 @@ from tuner.search.siblings import NEAREST, Sibling, most_similar
 from tuner.search.standing import best
 from tuner.search.trials import all_kept, kept
 from tuner.store.database import Database
-from tuner.store.leases import Lease
+from tuner.store.leases import is_held
 from tuner.study.cases import Case
 from tuner.study.variables import REFERENCE, is_expansion
 
@@ -63,8 +63,10 @@ def open_study(
             check_identity(known, identity, study=name, shown_url=database.shown_url)
     if study.user_attrs.get(IDENTITY) != storable(identity):  # there is none yet, or one as an older version wrote it
         study.set_user_attr(IDENTITY, identity)
-    if study.metric_names != list(objectives):
-        _name_values(study, objectives)
+    if study.metric_names != list(objectives):  # without names, the dashboard shows numbers for names
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            study.set_metric_names(list(objectives))
     return study
 
 
@@ -92,23 +94,13 @@ def _may_be_mended(known: Mapping[str, Any], now: Mapping[str, Any], trials: Seq
     fixed = ("objective", "space") if trials else ("objective",)
     if any(known.get(part) != now.get(part) for part in fixed):
         return False
-    return not any(_is_measured(trial) or _is_run(trial) for trial in trials)
+    return not any(_is_measured_or_run(trial) for trial in trials)
 
 
-def _is_measured(trial: FrozenTrial) -> bool:
+def _is_measured_or_run(trial: FrozenTrial) -> bool:
+    if trial.state == TrialState.RUNNING:
+        return is_held(kept(trial).lease)
     return trial.state == TrialState.COMPLETE or (trial.state == TrialState.PRUNED and kept(trial).failure is None)
-
-
-def _is_run(trial: FrozenTrial) -> bool:
-    lease = Lease.read(kept(trial).lease)
-    return trial.state == TrialState.RUNNING and lease is not None and lease.held()
-
-
-def _name_values(study: optuna.Study, objectives: Sequence[str]) -> None:
-    """Name the values of each trial, because the dashboard otherwise shows numbers for names."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        study.set_metric_names(list(objectives))
 
 
 def check_identity(known: dict[str, Any], now: dict[str, Any], *, study: str, shown_url: str) -> None:

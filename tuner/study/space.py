@@ -285,7 +285,7 @@ class Space:
         variants = self.values(VARIANT) or (None,)
         seeds = [self.first_at(rung, variant) for rung, variant in itertools.product(rungs, variants)]
         seeds[:0] = [self.own] if self.own else []
-        return list({frozenset(config.items()): config for config in reversed(seeds)}.values())[::-1]
+        return [config for place, config in enumerate(seeds) if config not in seeds[:place]]
 
     def default_at(self, rung: Value | None) -> Config:
         """Return the default config of a rung: the default variant, and the first value of every other parameter."""
