@@ -33,7 +33,20 @@ def checked(lines: Sequence[str], each: float, *, ranks: int = 1) -> Checked:
         ([f"{step}, time 0.05 s, 99.{n}/s" for n, step in enumerate(STEPS)], 1, {8: None}),
         (STEPS, 1, {8: None}),
     ],
-    ids=["tokens", "updates", "batches", "plain", "ranks", "samples", "epochs", "speed", "a rank's", "mean", "without", "none"],
+    ids=[
+        "tokens",
+        "updates",
+        "batches",
+        "plain",
+        "ranks",
+        "samples",
+        "epochs",
+        "speed",
+        "a rank's",
+        "mean",
+        "without",
+        "none",
+    ],
 )
 def test_an_answer_is_compared_with_what_the_command_prints(
     lines: Sequence[str], ranks: int, holds: dict[int, bool | None]

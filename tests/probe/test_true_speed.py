@@ -10,7 +10,8 @@ from tests_probe import iterations, probe
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import SAMPLES_PER_S, with_sure_speed
 from tuner.probe.probe_plan import LinePatterns
-from tuner.probe.protocols import Answer, Go
+from tuner.probe.progress_reader import ProgressReader
+from tuner.probe.protocols import Answer, Go, OutputLine
 from tuner.probe.result import ProbeResult
 from tuner.search.verdict import settled
 from tuner.study.spec import ProbeSpec
