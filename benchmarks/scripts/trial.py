@@ -215,6 +215,17 @@ def optimized(place: Place, hours: float, trials: int) -> str:
 
 def plain_rate(command: Sequence[str], place: Place, side: Path) -> float | None:
     """Run a command without `tuner` until it has trained for 20 s; return the samples per second by its side file."""
+    plain_run(command, place, side, SETTLE_S + PLAIN_S)
+    if (truth := truth_of(side)) is None:
+        return None
+    begin_s = truth.first_s + SETTLE_S
+    with suppress(ValueError):
+        return truth.rate(begin_s, min(begin_s + PLAIN_S, truth.last_s))
+    return None
+
+
+def plain_run(command: Sequence[str], place: Place, side: Path, seconds: float) -> None:
+    """Run a command without `tuner` until it has trained for so many seconds, and end it."""
     side.unlink(missing_ok=True)
     with side.with_suffix(".log").open("w") as log:
         process = subprocess.Popen(
@@ -225,15 +236,9 @@ def plain_rate(command: Sequence[str], place: Place, side: Path) -> float | None
             time.sleep(1)
             truth = truth_of(side)
             trained_s = truth.last_s - truth.first_s if truth else 0.0
-            if trained_s > SETTLE_S + PLAIN_S or time.monotonic() - began_s > START_S + PLAIN_S:
+            if trained_s > seconds or time.monotonic() - began_s > START_S + seconds:
                 break
         end(process)
-    if (truth := truth_of(side)) is None:
-        return None
-    begin_s = truth.first_s + SETTLE_S
-    with suppress(ValueError):
-        return truth.rate(begin_s, min(begin_s + PLAIN_S, truth.last_s))
-    return None
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:

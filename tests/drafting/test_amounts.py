@@ -29,10 +29,24 @@ def checked(lines: Sequence[str], each: float, *, ranks: int = 1) -> Checked:
         (["total batch size: 8", *(f"epoch {n} loss 2.{n}" for n in range(9))], 1, {8: None}),
         ([f"{step}, time 0.50 s, 16.{n}/s" for n, step in enumerate(STEPS)], 1, {8: True, 16: None, 1: None}),
         ([f"{step}, time 0.50 s, 16.{n}/s" for n, step in enumerate(STEPS)], 2, {8: None, 16: None}),
+        ([f"{step}, {[10, 40][n % 2]}.0/s" for n, step in enumerate(STEPS)], 1, {8: True, 12: None}),
         ([f"{step}, time 0.05 s, 99.{n}/s" for n, step in enumerate(STEPS)], 1, {8: None}),
         (STEPS, 1, {8: None}),
     ],
-    ids=["tokens", "updates", "batches", "plain", "ranks", "samples", "epochs", "speed", "a rank's", "without", "none"],
+    ids=[
+        "tokens",
+        "updates",
+        "batches",
+        "plain",
+        "ranks",
+        "samples",
+        "epochs",
+        "speed",
+        "a rank's",
+        "mean",
+        "without",
+        "none",
+    ],
 )
 def test_an_answer_is_compared_with_what_the_command_prints(
     lines: Sequence[str], ranks: int, holds: dict[int, bool | None]

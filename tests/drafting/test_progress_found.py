@@ -352,3 +352,21 @@ def test_a_count_within_an_epoch_counts_no_epochs(line: str, counts_epochs: bool
     ranks = [line.format(n=n) for n in range(1, 80, 10) for _ in range(2)]
     late = ["Epoch: [1][  1/80] Loss 6.9", "Epoch: [0][ 71/80] Loss 6.9"] if "[0]" in line else []
     assert found_in(*ranks, *late).counts_epochs is counts_epochs
+
+
+def test_a_bar_of_a_preparation_is_none_of_the_training() -> None:
+    scans = [f"train: Scanning labels... 64 images: {n}% ━━ {n}/100 99.0it/s 0.{n}s" for n in range(0, 101, 4)]
+    trains = [f"   1/3   0G   7.{n}   64: {n}% ━━ {n}/400 30.1it/s 0.{n}s<9s" for n in range(8)]
+    assert find_progress(lines(*scans)) is None
+    assert [one.iteration for one in found_in(*scans, *trains).reports] == list(range(8))
+
+
+def test_a_first_step_that_is_printed_beside_every_tenth_one_is_a_count() -> None:
+    found = found_in(*(f"step: {n:2}  loss: 7.{n}  tps: 1,{400 + n}" for n in (1, 10, 20, 30)))
+    assert [one.iteration for one in found.reports] == [1, 10, 20, 30]
+
+
+def test_a_count_at_its_end_may_be_over() -> None:
+    texts = [f"Reading files {n}/5 done" for n in range(6)]
+    assert found_in(*texts).stands_at_end
+    assert not found_in(*texts[:-1]).stands_at_end

@@ -10,7 +10,8 @@ from tests_probe import iterations, probe
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import SAMPLES_PER_S, with_sure_speed
 from tuner.probe.probe_plan import LinePatterns
-from tuner.probe.protocols import Answer, Go
+from tuner.probe.progress_reader import ProgressReader
+from tuner.probe.protocols import Answer, Go, OutputLine
 from tuner.probe.result import ProbeResult
 from tuner.search.verdict import settled
 from tuner.study.spec import ProbeSpec
@@ -161,3 +162,10 @@ def test_a_healthy_run_that_is_over_too_early_is_no_reading() -> None:
     assert (result.failure.kind, result.failure.kind.value) == (FailureKind.NO_READING, "no_reading")
     assert "12 iteration(s)" in result.failure.detail
     assert "exit code" not in result.failure.detail
+
+
+def test_a_bar_that_is_drawn_before_its_first_step_has_no_iteration_yet() -> None:
+    reader = ProgressReader(LinePatterns(patterns=PRESETS["tqdm"].progress), 0.0)
+    bar = "{n}/564 [00:0{n}<?, ?it/s]"
+    reports = [reader.feed(OutputLine(t_s=float(n), text=bar.format(n=n))) for n in range(3)]
+    assert [one and one.iteration for one in reports] == [None, 1, 2]

@@ -112,7 +112,7 @@ def optimize(
         outcomes = _run(found, job, budget, n_trials, soak=soak)
         interrupted = job.interrupted()
     if budget.over():
-        console.print(out_of_time(budget))
+        tables.print(out_of_time(budget))
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
     rows = show()

@@ -8,7 +8,7 @@ from math import gcd
 from statistics import fmean
 
 from tuner.drafting.progress_found import Found
-from tuner.probe.counting import number, printed_end, whole_numeral
+from tuner.probe.counting import number, whole_numeral
 
 SAME, NEAR = 0.03, 0.15
 """An amount is the same if it differs by at most this share. A speed times the seconds of an iteration is less sure."""
@@ -72,7 +72,7 @@ def _by_batch(found: Found, each: float, plain: int) -> Iterator[Checked]:
     if not plain or not found.counts_numbers or found.counts_epochs or _grows_by_batches(found, plain):
         return
     for words, _, amount in _printed(found, _BATCH):
-        counts_updates = any(_end(found) == steps for _, _, steps in _printed(found, _STEPS))
+        counts_updates = any(found.end == steps for _, _, steps in _printed(found, _STEPS))
         same = _is_same(each, amount, SAME) and (amount == plain or counts_updates)
         yield Checked(holds=same or _whole(amount, each), because=f"the command printed {words} {amount:.0f}")
 
@@ -89,11 +89,11 @@ def _by_speed(found: Found, each: float, batch: int, ranks: int) -> Iterator[Che
         return
     lines = [line for line in found.printed if any(re.search(pattern, line) for pattern in found.patterns)]
     speeds = [[number(one["speed"]) or 0.0 for one in _SPEED.finditer(line)] for line in lines]
-    known = [one[0] for one in speeds[1:] if one]
+    known = [one[0] for one in speeds[1:] if one and one[0]]
     if len(known) >= len(lines) - 1 > 1:
-        made = fmean(known) * seconds
+        made = seconds / fmean(1 / one for one in known)
         fits = _is_same(each, made, NEAR)
-        yield Checked(holds=fits or None, because=f"it printed {fmean(known):.3g}/s, {made:.3g} in each iteration")
+        yield Checked(holds=fits or None, because=f"it printed {made / seconds:.3g}/s, {made:.3g} in each iteration")
 
 
 def _printed(found: Found, pattern: re.Pattern[str]) -> Iterator[tuple[str, str, float]]:
@@ -103,18 +103,6 @@ def _printed(found: Found, pattern: re.Pattern[str]) -> Iterator[tuple[str, str,
         groups = match.groupdict()
         if amount := number(whole_numeral(match.string, *match.span("amount"))):
             yield groups.get("words") or "", groups.get("what") or "", amount
-
-
-def _end(found: Found) -> float | None:
-    """Return the end of the count that the last counted line prints; None where it prints none."""
-    counts = [pattern for pattern in found.patterns if "(?P<iteration>" in pattern]
-    ends = (
-        printed_end(line, match.end("iteration"))
-        for line in reversed(found.printed)
-        for pattern in counts
-        if (match := re.search(pattern, line))
-    )
-    return next(ends, None)
 
 
 def _grows_by_batches(found: Found, batch: int) -> bool:

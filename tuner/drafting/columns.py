@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tuner.probe.counting import EVALUATES, number
+from tuner.probe.counting import EVALUATES, EXAMPLES, PREPARES, number
 
 RECURS = 3
 """The fewest lines of one form that can show progress."""
@@ -107,7 +107,9 @@ class Column:
         if len(grown) < RECURS - 1 or not (len(grown) >= _GROWING * len(steps) or self._starts_again):
             return None
         step, times = Counter(grown).most_common(1)[0]
-        return step if times >= _STEADY * len(grown) or len(set(self.values)) >= 2 * RECURS else None
+        begins_short = times == len(grown) - 1 >= RECURS - 1 and grown[0] < step  # 1, 10, 20, 30
+        is_usual = times >= _STEADY * len(grown) or begins_short
+        return step if is_usual or len(set(self.values)) >= 2 * RECURS else None
 
     @property
     def _starts_again(self) -> bool:
@@ -140,6 +142,11 @@ class Column:
     def evaluates(self) -> bool:
         """Whether the line tells of an evaluation."""
         return bool(EVALUATES.search(self.form))
+
+    @property
+    def prepares(self) -> bool:
+        """Whether the number is that of a bar before the training."""
+        return self.has_end and bool(PREPARES.match(self.gaps[0]) or EXAMPLES in self.after)
 
     @property
     def counts_samples(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from tuner.drafting.columns import ENVIRONMENT, EPOCH, RECURS, Column, columns, recurring
 from tuner.errors import TrainerError, installs
-from tuner.probe.counting import number, whole_numeral
+from tuner.probe.counting import number, printed_end, whole_numeral
 from tuner.probe.probe_plan import STEP, LinePatterns, ProgressFile
 from tuner.probe.progress_file import FileRow, ProgressFileReader, check_reader, open_rows
 from tuner.probe.progress_reader import ProgressReader
@@ -44,10 +44,25 @@ class Found:
     @property
     def counts_epochs(self) -> bool:
         """Whether each counted iteration is an epoch: the words right before the count name epochs."""
+        last = self._last_count
+        return last is not None and bool(EPOCH.search(last.string[: last.start("iteration")]))
+
+    @property
+    def end(self) -> float | None:
+        """The end of the count that the last counted line prints; None where it prints none."""
+        return None if (last := self._last_count) is None else printed_end(last.string, last.end("iteration"))
+
+    @property
+    def stands_at_end(self) -> bool:
+        """Whether the count has reached its end, as that of a preparation whose training is yet to begin."""
+        last, end = self._last_count, self.end
+        return last is not None and end is not None and (number(last["iteration"]) or 0.0) >= end
+
+    @property
+    def _last_count(self) -> re.Match[str] | None:
         counts = [pattern for pattern in self.patterns if "(?P<iteration>" in pattern]
         found = (match for line in reversed(self.printed) for one in counts if (match := re.search(one, line)))
-        first = next(found, None)
-        return first is not None and bool(EPOCH.search(first.string[: first.start("iteration")]))
+        return next(found, None)
 
     @property
     def counts_samples(self) -> bool:
@@ -153,7 +168,9 @@ def find_patterns(lines: Sequence[str]) -> tuple[str, ...]:
 def _chosen(found: Sequence[Column]) -> dict[str, Column]:
     """Return the group of a pattern → the number that it takes; nothing where no number counts."""
     counters = [
-        column for column in found if column.step and not (column.is_time or column.is_speed or column.is_share)
+        column
+        for column in found
+        if column.step and not (column.is_time or column.is_speed or column.is_share or column.prepares)
     ]
     if not counters:
         return {}

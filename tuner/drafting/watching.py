@@ -29,7 +29,8 @@ SHOWN_CHARACTERS = 200
 ENOUGH_ITERATIONS, ENOUGH_S, ENOUGH_UNKNOWN_S = 5, 5.0, 10.0
 """A command is understood once it has reported so many iterations over so many seconds.
 
-Lines of a form that no preset knows are watched for longer, because the lines of a preset may still come.
+Lines of a form that no preset knows are watched for longer, because the lines of a preset may still come. So is a bar
+at its end, because the training may still begin.
 """
 _TERMINAL = re.compile(
     r"EOFError: EOF when reading a line|not a (?:tty|terminal|TTY)|Inappropriate ioctl|termios\.error|_curses\.error"
@@ -154,7 +155,8 @@ def _kept(lines: Sequence[OutputLine]) -> int:
 
 def _is_enough(found: Found) -> bool:
     reports, least_s = found.reports, ENOUGH_S if found.is_known else ENOUGH_UNKNOWN_S
-    return found.is_sure and len(reports) > ENOUGH_ITERATIONS and reports[-1].t_s - reports[1].t_s >= least_s
+    is_sure = found.is_sure and not found.stands_at_end
+    return is_sure and len(reports) > ENOUGH_ITERATIONS and reports[-1].t_s - reports[1].t_s >= least_s
 
 
 def _complaint(

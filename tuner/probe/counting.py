@@ -178,8 +178,9 @@ EVALUATES = re.compile(
     r"(?i)(?<![a-z])(?:test|testing|val|valid|validation|validat(?:e|ing)|eval|evaluat(?:e|ing|ion)|sanity)(?![a-z])"
 )
 """Words of lines that tell of an evaluation."""
-_PREPARES = re.compile(
-    r"(?i)\W*(?:running )?(?:map|filter|loading|load|downloading|download|fetching|resolving|extracting|generating"
+PREPARES = re.compile(
+    r"(?i)\W*(?:train: )?(?:running )?(?:scanning|map|filter|loading|load"
+    r"|downloading|download|fetching|resolving|extracting|generating"
     r"|caching|indexing|building|compiling|preparing|preprocess(?:ing)?|tokeniz(?:er|ing)|grouping)(?![a-z])"
 )
 """The first words of bars before the training. Their steps are no iterations."""
@@ -274,7 +275,7 @@ class Bars:
         no end to be told from others.
         """
         own_end = None if epoch is not None else end
-        if own_end is not None and (_PREPARES.match(name) or EXAMPLES in after):
+        if own_end is not None and (PREPARES.match(name) or EXAMPLES in after):
             return None
         words = re.findall("[A-Za-z]{2,}", name)
         evaluates = end is not None and len(words) <= NAME_WORDS and bool(EVALUATES.search(name))

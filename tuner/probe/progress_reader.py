@@ -118,7 +118,8 @@ class ProgressReader:
             fields["iteration"] = self._count_line(rank, _count(fields.get("samples")))
         before = self._highest.get((rank, "iteration"), -1)
         iteration = self._grown(rank, "iteration", _count(fields.get("iteration"), MOST_ITERATIONS))
-        if iteration is None or iteration == before:
+        is_drawn = iteration == 0 and "?" in fields.get(_AFTER, "")  # a bar of tqdm before its first step
+        if iteration is None or iteration == before or is_drawn:
             return None
         pause, self._pause = self._pause, None
         starts = sum(one.taken_over for one in self._bars.values())
