@@ -38,11 +38,11 @@ $(VENV)/bin/pip:
 # torch first and by its exact version: a range could take another build than the pinned one
 $(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	$(PIP) "$$(grep '^torch==' constraints.txt)"
-	$(PIP) --editable '.[dashboard,postgresql,report]'
+	$(PIP) --editable '.[dashboard,postgresql,reference,report]'
 	touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed
-	$(PIP) --editable '.[dev,dashboard,postgresql,notebook,report,slurm]'
+	$(PIP) --editable '.[dev,dashboard,postgresql,notebook,reference,report,slurm]'
 	touch $@
 
 ## docs: install what builds the documentation site, then build it into build/site; a broken link is an error

@@ -81,7 +81,7 @@ def test_all_views_of_a_case_agree(empty_file: Path, tmp_path_factory: Any, walk
     ):
         assert row == facts.summary
         if row.best is None:
-            assert (cells["trial"], exported.get("trial"), facts.best) == ("", None, None)
+            assert (cells["trial"], exported.get("trial"), facts.view.best) == ("", None, None)
             assert view.name not in scripts
             continue
         agrees_on_the_best(view, row.best, facts, cells, exported)

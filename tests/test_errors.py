@@ -15,4 +15,4 @@ def test_in_a_clone_the_clone_is_installed_with_the_extra(monkeypatch: pytest.Mo
 
 
 def test_elsewhere_the_installed_package_gets_the_extra(tmp_path: Path) -> None:
-    assert installs("report", source=tmp_path) == "`pip install 'tuner[report]'`"
+    assert installs("report", source=tmp_path) == "`pip install 'launch-tuner[report]'`"

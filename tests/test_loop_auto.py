@@ -9,7 +9,7 @@ import pytest
 from tests_loop import CASE, Quiet, bench, bounded, failed, measured, opened, reader, spec, view
 
 from tuner.errors import StoreError
-from tuner.kept.optuna_tables import CALIBRATES
+from tuner.kept.stored import CALIBRATES
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop

@@ -15,7 +15,7 @@ from tests_database import empty_database
 from tests_loop import CASE, Quiet, bench, busy, opened, spec
 
 from tuner.errors import StoreError, TrainerError
-from tuner.kept.optuna_tables import LEASE
+from tuner.kept.stored import LEASE
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult

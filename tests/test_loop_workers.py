@@ -8,7 +8,7 @@ from tests_loop import CASE, Quiet, WithSessions, bench, best, busy, opened, rea
 from tests_store import ask, case_study, ok, tell
 
 from tuner.kept.case_record import KeptCase
-from tuner.kept.optuna_tables import LEASE
+from tuner.kept.stored import LEASE
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tuner.errors import TunerError
-    from tuner.kept.optuna_tables import ERROR as ERROR_ATTRIBUTE
-    from tuner.kept.optuna_tables import MEMORY as MEMORY_CONSTRAINT
+    from tuner.kept.stored import ERROR as ERROR_ATTRIBUTE
+    from tuner.kept.stored import MEMORY as MEMORY_CONSTRAINT
     from tuner.probe.probe_plan import ProbePlan
     from tuner.replay.recorded import Table
     from tuner.replay.replaying import ReplayedProber
@@ -44,8 +44,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ERROR_ATTRIBUTE": "tuner.kept.optuna_tables:ERROR",
-    "MEMORY_CONSTRAINT": "tuner.kept.optuna_tables:MEMORY",
+    "ERROR_ATTRIBUTE": "tuner.kept.stored:ERROR",
+    "MEMORY_CONSTRAINT": "tuner.kept.stored:MEMORY",
     "Case": "tuner.study.cases:Case",
     "GainSampler": "tuner.search.gain.sampler:GainSampler",
     "Parameter": "tuner.study.space:Parameter",

@@ -63,5 +63,5 @@ class OutputError(TunerError):
 def installs(extra: str, source: Path = SOURCE) -> str:
     """Return the command that installs an extra of this tuner. In a clone, it installs the clone's own package."""
     if not (source / "pyproject.toml").is_file():
-        return f"`pip install 'tuner[{extra}]'`"
+        return f"`pip install 'launch-tuner[{extra}]'`"
     return f"`pip install -e '{'.' if source == Path.cwd() else source}[{extra}]'`"

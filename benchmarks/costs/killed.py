@@ -26,9 +26,9 @@ import psutil
 from rich import box
 from rich.console import Console
 from rich.table import Table
-
 from tuner.kept.optuna_tables import RACE
 from tuner.kept.race_run import decode, decode_claim
+
 from tuner.study.load import load
 
 TRAINER = """

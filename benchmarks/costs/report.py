@@ -11,6 +11,7 @@ import argparse
 import json
 import random
 import shutil
+import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping
@@ -32,14 +33,16 @@ from benchmarks.costs.export import TIMES, in_own_process
 from tuner.cli.report import write_report
 from tuner.export.dashboard_copy import copy_study
 from tuner.export.reader import StudyReader, connect
-from tuner.kept.storable import storable
+from tuner.kept.stored import storable
 from tuner.probe.series import FILE, write_series
 from tuner.probe.window import Mark, Window
 from tuner.replay.recorded import Table
 from tuner.search.trials import distribution
 from tuner.search.verdict import judge
 from tuner.store.ending import kept_probe
-from tuner.testing.fake_devices import load_recording
+
+sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))
+from tests_fake_devices import load_recording
 
 ROOT = Path(__file__).parents[2]
 TABLES = sorted((ROOT / "benchmarks/tables/pi_plus_two_h200").glob("*.parquet"))

@@ -9,7 +9,7 @@ from optuna.storages._rdb import models
 from sqlalchemy import Connection, Table, delete, insert, select, update
 
 from benchmarks.fuzz.values import SCALAR, WORD
-from tuner.kept import optuna_tables
+from tuner.kept import stored
 
 JSON = st.recursive(
     SCALAR | st.sampled_from(["ok", "gpu_oom", "crash"]),
@@ -50,7 +50,7 @@ PART = st.sampled_from(
     ]
 )
 ATTRIBUTE = st.sampled_from(
-    [value for name, value in vars(optuna_tables).items() if name.isupper() and isinstance(value, str)]
+    [value for name, value in vars(stored).items() if name.isupper() and isinstance(value, str) and value.isprintable()]
 )
 ATTRIBUTE_TABLES = (
     *(models.TrialUserAttributeModel, models.TrialSystemAttributeModel),

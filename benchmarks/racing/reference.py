@@ -23,7 +23,7 @@ from rich.table import Table
 from tuner.devices.found import describe_machine, open_devices
 from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import in_words
-from tuner.kept.race_run import KeptRun
+from tuner.kept.case_record import KeptRun
 from tuner.search.scores import score_at
 from tuner.study.space import Config, launch_digest
 

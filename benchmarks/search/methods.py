@@ -10,7 +10,7 @@ from optuna.samplers import BaseSampler, GPSampler, TPESampler
 from optuna.trial import Trial, TrialState
 
 from benchmarks.search.searching import Probing
-from tuner.kept.optuna_tables import INELIGIBLE, MEMORY
+from tuner.kept.stored import INELIGIBLE, MEMORY
 from tuner.search.verdict import State
 from tuner.study.space import LADDER, VARIANT, Config, Parameter, Space, Value, config_digest
 

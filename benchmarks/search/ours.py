@@ -9,7 +9,7 @@ from optuna.study import Study
 from optuna.trial import Trial
 
 from benchmarks.search.searching import Ground, Probing, Step
-from tuner.kept.optuna_tables import COST, ERROR, FAILURE, MEASURED_ON, WARM
+from tuner.kept.stored import COST, ERROR, FAILURE, MEASURED_ON, WARM
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.probe.metrics import full
 from tuner.search.choosing import Choice, History, Strategy

@@ -14,7 +14,7 @@ from tests_cli import Tuner, study_file
 from tests_forks import Forks
 from tests_postgresql import GUARDED
 
-from tuner.kept.optuna_tables import LEASE
+from tuner.kept.stored import LEASE
 from tuner.store.leases import Lease
 
 pytestmark = pytest.mark.usefixtures("tuner")

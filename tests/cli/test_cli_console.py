@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tuner.cli.case_tables import print_tables
-from tuner.cli.console import open_console, say
-from tuner.cli.dashboard import announcement
+from tuner.cli.options import open_console, say
 from tuner.cli.preview import schema
+from tuner.cli.report import announcement
 
 
 def test_an_output_that_cannot_spell_a_letter_gets_another(monkeypatch: pytest.MonkeyPatch) -> None:

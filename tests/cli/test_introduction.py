@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from tests_loop import bench, bounded, spec
 
-from tuner.cli.introduction import introduction
+from tuner.cli.hints import introduction
 from tuner.study.cases import Case
 
 CASES = [Case(name=name) for name in ("walk", "run", "fly")]

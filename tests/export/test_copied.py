@@ -14,7 +14,7 @@ from optuna_dashboard import get_note, save_note
 from tuner.errors import OutputError
 from tuner.export.dashboard_copy import ARTIFACTS, DATABASE, PLOT, copy_study
 from tuner.export.reader import StudyReader, connect
-from tuner.kept.optuna_tables import CALIBRATES
+from tuner.kept.stored import CALIBRATES
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample
 from tuner.probe.series import FILE, write_series

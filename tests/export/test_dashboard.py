@@ -49,6 +49,8 @@ def _studies(dashboard: subprocess.Popen[str], port: int) -> list[dict[str, Any]
     while dashboard.poll() is None:
         with suppress(URLError), urlopen(f"http://127.0.0.1:{port}/api/studies") as answer:
             return json.load(answer)["study_summaries"]
+        with suppress(subprocess.TimeoutExpired):
+            dashboard.wait(0.05)
     raise AssertionError("the dashboard has ended")
 
 

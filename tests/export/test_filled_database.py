@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tuner.kept.case_record import encode as encode_case
 from tuner.kept.case_record import kept_case
-from tuner.kept.optuna_tables import CASE, PROBE
+from tuner.kept.stored import CASE, PROBE
 from tuner.kept.trial import encode
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import measured

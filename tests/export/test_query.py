@@ -6,7 +6,7 @@ import pytest
 
 from tuner.errors import StoreError
 from tuner.export.reader import StudyReader, connect
-from tuner.kept.optuna_tables import PROBE
+from tuner.kept.stored import PROBE
 from tuner.kept.trial import KeptProbe
 from tuner.search.standing import Standing
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.kept import case_record, race_run, trial
+from tuner.kept import case_record, trial
 from tuner.kept.case_record import KeptCase
-from tuner.kept.storable import MOST, MOST_CHARACTERS, UNREADABLE, read_json, storable
+from tuner.kept.stored import MOST, MOST_CHARACTERS, UNREADABLE, read_json, storable
 from tuner.kept.trial import KeptProbe
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
@@ -114,10 +114,10 @@ RUN = {"config": {"num_envs": 8}, "seed": 0, "seconds": 60.0, "curve": [[1.0, -5
     [{"seconds": 1e300}, {"seconds": "long"}, {"curve": [[1.0, 1e308]]}, {"curve": [[1.0]]}, {"config": 5}],
 )
 def test_a_damaged_run_of_a_race_is_none(damaged: dict[str, object]) -> None:
-    known = race_run.decode(RUN)
+    known = case_record.decode_run(RUN)
     assert known
     assert known.curve == ((1.0, -5.0), (2.0, 7.0))
-    assert race_run.decode(RUN | damaged) is None
+    assert case_record.decode_run(RUN | damaged) is None
 
 
 def test_what_no_database_can_store_is_replaced() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tuner.kept.case_record import RECORDED, KeptStudy, as_of_now, comparable
-from tuner.kept.optuna_tables import CASE, ENDED, IDENTITY, RUNGS
+from tuner.kept.stored import CASE, ENDED, IDENTITY, RUNGS
 
 IDENTITY_KEPT = {"trainer": {"name": "mimickit", RECORDED: "2026-11-22"}, "objective": "min_avg_util", "devices": ["a"]}
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tuner.kept.optuna_tables import (
+from tuner.kept.stored import (
     COST,
     ERROR,
     FAILURE,

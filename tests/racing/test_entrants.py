@@ -7,7 +7,7 @@ from tests.support.tests_loop import opened, reader
 from tests.support.tests_racing import searched
 from tuner.errors import StoreError
 from tuner.export.tables import best_by_case
-from tuner.kept.race_run import KeptRun
+from tuner.kept.case_record import KeptRun
 from tuner.racing.entrants import entrants
 from tuner.store.races import RaceRuns
 

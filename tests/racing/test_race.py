@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.tests_loop import Quiet, bench, failed, measured, opened, spec
 from tuner.errors import StoreError, TrainerError
-from tuner.kept.race_run import Claim, KeptRun, encode_claim
+from tuner.kept.case_record import Claim, KeptRun, encode_claim
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Enough, Interrupted, Stop
@@ -46,12 +46,8 @@ class Memory:
         self.made.append(run)
 
 
-class Silent:
-    def run_started(self, entrant: Entrant, seed: int, seconds: float) -> None: ...
-
-    def run_ended(self, entrant: Entrant, run: KeptRun) -> None: ...
-
-    def waiting(self) -> None: ...
+def silent(line: str) -> None:
+    """Take a line."""
 
 
 def trains(plan: ProbePlan, stop: Stop) -> ProbeResult:
@@ -87,7 +83,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
 
 
 def raced(job: Job, runs: Memory, *, total_s: float = 3200.0) -> list[Place]:
-    return Race(job, WALK, runs, Silent(), configs=field(), seeds=2, total_s=total_s).run()
+    return Race(job, WALK, runs, silent, configs=field(), seeds=2, total_s=total_s).run()
 
 
 def rungs(runs: Memory) -> list[int]:
@@ -256,13 +252,11 @@ def test_two_races_of_one_database_make_each_run_once(job: Job) -> None:
         if not other:  # while the first run of this process trains, another process makes all the others of the round
             other.append([])
             elsewhere = replace(job, probe=second)
-            other[0] = Race(
-                elsewhere, WALK, searched_runs(job), Silent(), configs=field(), seeds=2, total_s=3200.0
-            ).run()
+            other[0] = Race(elsewhere, WALK, searched_runs(job), silent, configs=field(), seeds=2, total_s=3200.0).run()
         return trains(plan, stop)
 
     mine = replace(job, probe=first)
-    places = Race(mine, WALK, searched_runs(job), Silent(), configs=field(), seeds=2, total_s=3200.0).run()
+    places = Race(mine, WALK, searched_runs(job), silent, configs=field(), seeds=2, total_s=3200.0).run()
     made = [(run.config["num_envs"], run.seed) for run in searched_runs(job).read()]
     assert len(made) == len(set(made)) == 12
     assert places[0].mean
@@ -278,7 +272,7 @@ def test_a_race_waits_for_the_run_of_another_process_and_goes_on(job: Job) -> No
         waits.append("waited")
         elsewhere.add(replace(run, curve=((1.0, 2.0), (400.0, 3.0))))
 
-    Race(replace(job, wait=wait), WALK, searched_runs(job), Silent(), configs=field(), seeds=2, total_s=3200.0).run()
+    Race(replace(job, wait=wait), WALK, searched_runs(job), silent, configs=field(), seeds=2, total_s=3200.0).run()
     assert waits == ["waited"]
     made = [(one.config["num_envs"], one.seed) for one in searched_runs(job).read()]
     assert made.count((64, 0)) == 1
@@ -307,7 +301,7 @@ def test_an_interrupted_run_gives_its_claim_back(job: Job) -> None:
     def stopped(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return failed(plan, FailureKind.INTERRUPTED)
 
-    Race(replace(job, probe=stopped), WALK, searched_runs(job), Silent(), configs=field(), seeds=2, total_s=9.0).run()
+    Race(replace(job, probe=stopped), WALK, searched_runs(job), silent, configs=field(), seeds=2, total_s=9.0).run()
     assert searched_runs(job).claim(field()[0].config, 0, lambda runs: False)
 
 

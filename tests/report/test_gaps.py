@@ -12,7 +12,7 @@ from tests_filled import FilledDatabase
 
 from tuner.errors import StoreError
 from tuner.export.reader import StudyReader, connect
-from tuner.kept.optuna_tables import PROBE
+from tuner.kept.stored import PROBE
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample
 from tuner.probe.series import FILE, write_series

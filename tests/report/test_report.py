@@ -13,7 +13,7 @@ import pytest
 from tuner.errors import EmptyStoreError
 from tuner.export.harmless import markdown
 from tuner.export.reader import StudyReader, connect
-from tuner.kept.race_run import KeptRun
+from tuner.kept.case_record import KeptRun, KeptStudy, encode_run
 from tuner.report.charts import pictures
 from tuner.report.facts import CaseFacts, StudyFacts, gather
 from tuner.report.page import render
@@ -97,7 +97,10 @@ def test_a_race_shows_its_curves_and_its_winner(cases: dict[str, CaseFacts]) -> 
         for seed in (0, 1)
     )
     assert not [one for one in pictures(cases["amp_pi_plus"]) if one.name == "race"]
-    (drawn,) = [one for one in pictures(replace(cases["amp_pi_plus"], race=runs)) if one.name == "race"]
+    case = cases["amp_pi_plus"]
+    kept = KeptStudy({f"race.{number:04d}": encode_run(run) for number, run in enumerate(runs)})
+    raced = replace(case, view=replace(case.view, facts=kept))
+    (drawn,) = [one for one in pictures(raced) if one.name == "race"]
     assert [trace["name"] for trace in drawn.data] == ["num_envs=128"] * 2 + ["num_envs=64"] * 2
     assert [trace["showlegend"] for trace in drawn.data] == [True, False, True, False]
     assert "In the race num_envs=128 learnt most: score 1.833 ± 0.333 after 60 s of training, mean of 2 run(s)." in (

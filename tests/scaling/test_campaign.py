@@ -46,7 +46,7 @@ class Campaign:
             return measure_all(
                 measuring,
                 self.runs,
-                {self._scaled.subject.name: self._scaled.measured},
+                {self._scaled.subject.name: self._scaled},
                 known or results(on_gpu=False),
                 path=self.path,
                 tell=lambda run, points: self.kept.append(len(read(self.path).points)),

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from tests_search import Searched
 
-from tuner.kept.optuna_tables import COST, FAILURE, MEMORY, RETRY, RUNGS
+from tuner.kept.stored import COST, FAILURE, MEMORY, RETRY, RUNGS
 from tuner.kept.trial import MEMORY_SHARE, START_S
 from tuner.search.calibration import calibration_configs, of_ladder, rungs_after
 from tuner.search.strategies import calibrating

@@ -8,13 +8,13 @@ from optuna.trial import TrialState
 from tests_search import Searched
 from tests_space import USUAL
 
-from tuner.kept.optuna_tables import COST, ERROR, MEMORY, ORIGIN, RETRY
+from tuner.kept.stored import COST, ERROR, MEMORY, ORIGIN, RETRY
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.choosing import Done, History, Strategy, free
 from tuner.search.gain.chooser import Gain
 from tuner.search.siblings import Sibling
 from tuner.search.strategies import by_drawing, by_gain, defaults_first
-from tuner.store.neighbours import sibling
+from tuner.store.opening import sibling
 from tuner.study.space import Config, Parameter, Space
 from tuner.study.spec import SearchSpec
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from tuner.kept.optuna_tables import FAILURE, RAN
+from tuner.kept.stored import FAILURE, RAN
 from tuner.kept.trial import KeptProbe, cost, mostly_ran
 from tuner.search.observed import Observed
 from tuner.search.trials import distribution

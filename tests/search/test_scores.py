@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.kept.race_run import KeptRun
+from tuner.kept.case_record import KeptRun
 from tuner.search.scores import MOST_POINTS, Lead, agreement, ahead, constant, means, score_at, standings, thinned
 
 

@@ -17,12 +17,11 @@ from tests_store import NAME, OUT_OF_MEMORY, ask, case_study, identity, ok, open
 from tuner.errors import StoreError
 from tuner.export.reader import StudyReader, connect
 from tuner.kept.case_record import KeptCase
-from tuner.kept.optuna_tables import LEASE, ORIGIN, PROBE, RETRY
-from tuner.kept.storable import UNREADABLE
+from tuner.kept.stored import LEASE, ORIGIN, PROBE, RETRY, UNREADABLE
 from tuner.kept.trial import KeptProbe
 from tuner.search.trials import all_kept
 from tuner.store.database import Database
-from tuner.store.neighbours import siblings
+from tuner.store.opening import siblings
 from tuner.study.cases import Case
 from tuner.study.space import Config
 

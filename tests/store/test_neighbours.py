@@ -3,7 +3,7 @@
 import pytest
 from tests_store import ask, case_study, ok, stored, tell
 
-from tuner.kept.optuna_tables import LEASE
+from tuner.kept.stored import LEASE
 from tuner.store.case_study import CaseStudy
 from tuner.store.database import Database
 from tuner.store.leases import Lease

@@ -14,12 +14,12 @@ from tests_space import USUAL
 from tests_store import CASE, MANY, OUT_OF_MEMORY, ask, case_study, identity, ok, probe, repeats, stored, tell
 
 from tuner.kept.case_record import RECORDED
-from tuner.kept.optuna_tables import COST, INELIGIBLE, ORIGIN, WARM
+from tuner.kept.stored import COST, INELIGIBLE, ORIGIN, WARM
 from tuner.search.siblings import Sibling
 from tuner.search.strategies import by_drawing
 from tuner.store.case_study import CaseStudy
 from tuner.store.database import Database
-from tuner.store.neighbours import sibling, siblings
+from tuner.store.opening import sibling, siblings
 from tuner.study.cases import Case
 from tuner.study.space import Config, described, launched
 from tuner.study.spec import SearchSpec

@@ -11,13 +11,13 @@ from sqlalchemy import TableClause, inspect
 from tests_store import NAME, ask, case_study, ok, opened, probe, stored, tell
 
 from tuner.export.reader import StudyReader, connect
-from tuner.kept import optuna_tables
+from tuner.kept import stored as tables
 from tuner.store.database import Database
 from tuner.store.storage import TrialStorage
 
 
 def known_tables() -> Iterator[TableClause]:
-    yield from (one for one in vars(optuna_tables).values() if isinstance(one, TableClause))
+    yield from (one for one in vars(tables).values() if isinstance(one, TableClause))
 
 
 def test_the_tables_are_those_of_this_optuna(url: str) -> None:

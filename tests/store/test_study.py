@@ -31,8 +31,8 @@ from tests_store import (
 
 from tuner.errors import StoreError
 from tuner.kept.case_record import decode as decode_case
-from tuner.kept.optuna_tables import CASE as KEPT_CASE
-from tuner.kept.optuna_tables import ENDED, LEASE
+from tuner.kept.stored import CASE as KEPT_CASE
+from tuner.kept.stored import ENDED, LEASE
 from tuner.kept.trial import KeptProbe
 from tuner.search.trials import kept as read
 from tuner.search.verdict import State, Verdict

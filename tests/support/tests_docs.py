@@ -9,7 +9,8 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")))
+OTHERS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
+PAGES = (*(ROOT / name for name in OTHERS), *sorted((ROOT / "docs").glob("*.md")))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

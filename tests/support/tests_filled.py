@@ -11,7 +11,7 @@ from optuna.trial import TrialState
 from tests_database import no_power_cut
 
 from tuner.export.tables import Sheet
-from tuner.kept.optuna_tables import CASE, LEASE, PROBE, RETRY
+from tuner.kept.stored import CASE, LEASE, PROBE, RETRY
 from tuner.study.space import launch_digest
 
 STATES = {"ok": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "gpu_oom": TrialState.PRUNED}

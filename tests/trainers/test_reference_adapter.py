@@ -42,6 +42,14 @@ def test_the_python_of_a_study_may_lie_below_home(monkeypatch: pytest.MonkeyPatc
     assert planned.plan(Case(name="amp_pi_plus"), {"num_envs": 64}, slot()).argv[0] == "/home/me/env/bin/python"
 
 
+def test_a_machine_without_torch_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(TrainerError, match=r"torch.*\[reference\]"):
+        trainer().plan(Case(name="amp_pi_plus"), {"num_envs": 64}, slot())
+    elsewhere = ReferenceTrainer(TrainerSpec(name="reference", python="/opt/env/bin/python"))
+    assert elsewhere.plan(Case(name="amp_pi_plus"), {"num_envs": 64}, slot()).argv[0] == "/opt/env/bin/python"
+
+
 def plan(config: dict[str, Value], devices: tuple[Device, ...] = CPUS, **options: int) -> ProbePlan:
     return trainer(**options).plan(Case(name="amp_pi_plus"), {"num_envs": 64, **config}, slot(devices))
 
@@ -79,8 +87,8 @@ def test_a_whole_command_on_two_cpu_ranks() -> None:
     assert planned.argv == (
         *(sys.executable, "-m", "tuner.trainers.reference", "--case", "amp_pi_plus", "--devices", "cpu", "cpu"),
         *("--master-port", "29501", "--num-envs", "64"),
-        *("--hidden-layers", "3", "--hidden-units", "64", "--update-epochs", "20", "--batch-size", "2"),
-        *("--num-workers", "2", "--prefetch-factor", "4", "--iterations", "6002", "--out-dir", "/runs/probe/train"),
+        *("--hidden-units", "64", "--agent-variant", "hiutil", "--num-workers", "2", "--prefetch-factor", "4"),
+        *("--iterations", "6002", "--out-dir", "/runs/probe/train"),
     )
     assert planned.cwd == Path("/runs/probe")
     assert planned.env == {"NCCL_P2P_DISABLE": "1", "TUNER_PROGRESS": "/runs/probe/progress.jsonl"}
@@ -99,8 +107,8 @@ def test_a_run_computes_as_its_config_says() -> None:
     planned = plan({**config, "minibatch": 65536}, devices=GPUS)
     start = planned.argv.index("--minibatch")
     assert planned.argv[start : planned.argv.index("--iterations")] == (
-        *("--minibatch", "65536", "--num-workers", "0"),
-        *("--precision", "bf16", "--tf32", "--cuda-graphs", "--rollout-device", "cuda"),
+        *("--minibatch", "65536", "--precision", "bf16", "--tf32", "true"),
+        *("--compile", "false", "--cuda-graphs", "true", "--rollout-device", "cuda"),
     )
     assert warm_plan(config, devices=GPUS).request == {"config": {"num_envs": 64, **config}, "iterations": 6002}
 

@@ -10,12 +10,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli.chosen import chosen_cases
-from tuner.cli.console import open_console
-from tuner.cli.introduction import cut_ladders, exposed, stand_in
-from tuner.cli.options import RUNS, Devices, Runs, Study
+from tuner.cli.hints import cut_ladders, exposed, stand_in
+from tuner.cli.options import RUNS, Devices, Runs, Study, open_console
 from tuner.cli.plan import Settings, first_config
-from tuner.cli.work import EXIT_INTERRUPTED, interruptible
+from tuner.cli.work import EXIT_INTERRUPTED, chosen_cases, interruptible
 from tuner.devices.found import open_devices
 from tuner.errors import TunerError
 from tuner.export.wording import in_words, with_error

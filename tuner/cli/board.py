@@ -7,49 +7,36 @@ from dataclasses import dataclass, field
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from tuner.cli.introduction import fitted, ladder, to_be_fitted, to_be_made
+from tuner.cli.hints import fitted, ladder, to_be_fitted, to_be_made
 from tuner.export.wording import in_words, with_error
 from tuner.probe.units import duration
-from tuner.running.events import (
-    BatchFitStarted,
-    BatchFitted,
-    BestSoFar,
-    CalibrationStarted,
-    CaseEnded,
-    CaseStarted,
-    Event,
-    LadderFixed,
-    ProbeEnded,
-    ProbeRunning,
-    ProbeStarted,
-    StudyStarted,
-)
+from tuner.running import events
 
 Line = tuple[str, str]
 """A text, and one of rich's styles."""
 
 
-def line(event: Event) -> Line | None:
+def line(event: events.Event) -> Line | None:
     """Return the line for an event; None for an event without a line."""
     text = _text(event)
-    return None if text is None else (text, "bold" if isinstance(event, CaseStarted | CaseEnded) else "")
+    return None if text is None else (text, "bold" if isinstance(event, events.CaseStarted | events.CaseEnded) else "")
 
 
-def _text(event: Event) -> str | None:
+def _text(event: events.Event) -> str | None:
     match event:
-        case ProbeEnded():
+        case events.ProbeEnded():
             text = f"  {_trial(event)}"
-        case CaseStarted():
+        case events.CaseStarted():
             text = f"case {event.case}: {_begun(event)}"
-        case CalibrationStarted():
+        case events.CalibrationStarted():
             text = f"case {event.case}: {to_be_made(event.rungs)}"
-        case LadderFixed():
+        case events.LadderFixed():
             text = f"case {ladder(event.case, event.rungs)}"
-        case BatchFitStarted():
+        case events.BatchFitStarted():
             text = f"case {event.case}: {to_be_fitted(event.parameter)}"
-        case BatchFitted():
+        case events.BatchFitted():
             text = f"case {fitted(event.case, event.parameter, event.why)}"
-        case CaseEnded():
+        case events.CaseEnded():
             why = f": {event.why}" if event.why else ""
             text = f"case {event.case}: {event.ending}, {event.probed} trial(s) this time{why}"
         case _:
@@ -57,14 +44,14 @@ def _text(event: Event) -> str | None:
     return text
 
 
-def _begun(event: CaseStarted) -> str:
+def _begun(event: events.CaseStarted) -> str:
     saved = f", {event.saved} of them saved only now" if event.saved else ""
     retried = f", {event.to_repeat} interrupted trial(s) will be repeated" if event.to_repeat else ""
     of_target = "" if event.target is None or event.finished > event.target else f" of {event.target}"
     return f"{event.finished}{of_target} trials done{saved}{retried}"
 
 
-def _trial(event: ProbeEnded) -> str:
+def _trial(event: events.ProbeEnded) -> str:
     best = ", best so far" if event.leads else ""
     number = f" {numbers(event.values, event.error, event.samples_per_s)}" if event.values else ""
     why = "".join(f"{';' if event.values or place else ':'} {note}" for place, note in enumerate(event.notes))
@@ -75,7 +62,7 @@ def _trial(event: ProbeEnded) -> str:
     return f"#{event.trial}{place} {told} ({took}{_left(event)})"
 
 
-def _left(event: ProbeEnded) -> str:
+def _left(event: events.ProbeEnded) -> str:
     """Return how many trials are left and how long they may take; the search may end before."""
     if event.target is None or not event.left_s:
         return ""
@@ -106,7 +93,7 @@ class _Case:
 
     finished: int = 0
     target: int | None = None
-    best: BestSoFar | None = None
+    best: events.BestSoFar | None = None
     left_s: float | None = None
     """The seconds until the target, which a search may not need."""
     state: str = "waiting"
@@ -120,12 +107,12 @@ class _Case:
 class _Probe:
     """What a worker probes now."""
 
-    started: ProbeStarted
+    started: events.ProbeStarted
     devices: Sequence[str]
-    now: ProbeRunning | None = None
+    now: events.ProbeRunning | None = None
     series: list[deque[float | None]] = field(default_factory=list)
 
-    def take(self, event: ProbeRunning) -> None:
+    def take(self, event: events.ProbeRunning) -> None:
         self.now = event
         while len(self.series) < len(event.utilisation):
             self.series.append(deque(maxlen=POINTS))
@@ -145,29 +132,29 @@ class Board:
         self._devices: dict[str, Sequence[str]] = {}
         self._objective = ""
 
-    def take(self, event: Event, worker: str = "") -> None:
+    def take(self, event: events.Event, worker: str = "") -> None:
         """Take an event in; `worker` names the worker that the event comes from."""
         match event:
-            case StudyStarted():
+            case events.StudyStarted():
                 self._devices[worker] = event.devices
                 self._objective = event.objectives[0]
                 for name in event.cases:
                     self._cases.setdefault(name, _Case())
-            case CaseStarted():
+            case events.CaseStarted():
                 case = self._case(event.case)
                 case.finished, case.target, case.best, case.state = event.finished, event.target, event.best, "running"
-            case ProbeStarted():
+            case events.ProbeStarted():
                 self._case(event.case).state = "running"
                 self._probes[worker] = _Probe(event, self._devices.get(worker, ()))
-            case ProbeRunning():
+            case events.ProbeRunning():
                 if probe := self._probes.get(worker):
                     probe.take(event)
-            case ProbeEnded():
+            case events.ProbeEnded():
                 self._probes.pop(worker, None)
                 case = self._case(event.case)
                 case.finished, case.target, case.best = event.finished, event.target, event.best
                 case.left_s = event.left_s
-            case CaseEnded():
+            case events.CaseEnded():
                 busy = any(probe.started.case == event.case for probe in self._probes.values())
                 self._case(event.case).state = "running" if busy else "ended"
 
@@ -254,7 +241,7 @@ class Board:
         yield f"  {who}{case}#{probe.started.trial}: {_phase(probe.now)}"
 
 
-def _phase(now: ProbeRunning | None) -> str:
+def _phase(now: events.ProbeRunning | None) -> str:
     if now is None or now.iteration is None:
         return "starting" + (f", {duration(now.seconds)}" if now else "")
     if now.phase == "warm-up":

@@ -74,16 +74,9 @@ def summary_table(rows: Iterable[CaseSummary]) -> Table:
 
 
 def _best_cells(best: ConfigRow) -> list[str]:
-    return [_value(best), in_words(best.config, best.total_batch), _number(best.samples_per_s), f"#{best.trial}"]
-
-
-def _value(best: ConfigRow) -> str:
-    of_several = f" (mean of {best.readings})" if best.readings > 1 else ""
-    return f"{with_error(best.value, best.error)}{of_several}"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.0f}"
+    value = with_error(best.value, best.error) + (f" (mean of {best.readings})" if best.readings > 1 else "")
+    speed = "" if best.samples_per_s is None else f"{best.samples_per_s:.0f}"
+    return [value, in_words(best.config, best.total_batch), speed, f"#{best.trial}"]
 
 
 _SPEED = "samples_per_s"

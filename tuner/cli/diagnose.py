@@ -2,16 +2,15 @@
 
 import math
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from tuner.cli.case_tables import print_tables
-from tuner.cli.console import open_console
-from tuner.cli.introduction import load_shown
-from tuner.cli.options import RUNS, Json, Runs, Storage, plain, print_document, storage_url, studies
+from tuner.cli.hints import load_shown
+from tuner.cli.options import RUNS, Json, Runs, Storage, database_url, open_console, plain, print_document, studies
 from tuner.diagnosis.diagnosing import OPTIONS, Diagnosis, rows, sentences, studies_in, unknown
 from tuner.diagnosis.diagnosing import diagnose as diagnosed
 from tuner.diagnosis.study_times import Known, Setup
@@ -19,8 +18,6 @@ from tuner.errors import StudyError
 from tuner.export.reader import connect
 from tuner.kept.urls import checked_url, shown
 from tuner.study.spec import StudySpec
-
-Fact = TypeVar("Fact")
 
 
 def _finite(value: float | None) -> float | None:
@@ -30,8 +27,7 @@ def _finite(value: float | None) -> float | None:
 
 
 Ours = Annotated[
-    str | None,
-    typer.Option("--study", "-s", autocompletion=studies, help="A study of tuner: its name or .yaml file."),
+    str | None, typer.Option("--study", "-s", autocompletion=studies, help="A study of tuner: its name or .yaml file.")
 ]
 Name = Annotated[str | None, typer.Option("--study-name", help="The name of any Optuna study in --storage.")]
 Startup = Annotated[
@@ -75,17 +71,18 @@ def diagnose(
     """Say why the GPUs of any Optuna study wait, and what to change. The database is only read."""
     console = open_console(stderr=as_json)
     name, url, of_file = _named(console, study, study_name, storage, runs)
-    told = Setup(
-        startup_s=_told("startup_s", startup_seconds),
-        duty_pct=_told("duty_pct", duty),
-        cores=_told("cores", cores),
-        loader_workers=_told("loader_workers", loader_workers),
-        gpus=_told("gpus", gpus),
-        gpu_memory_gib=_told("gpu_memory_gib", gpu_memory),
-        memory_used_gib=_told("memory_used_gib", memory_used),
-        sampler=_told("sampler", sampler),
-        pruner=_told("pruner", pruner),
-    )
+    given = {
+        "startup_s": startup_seconds,
+        "duty_pct": duty,
+        "cores": cores,
+        "loader_workers": loader_workers,
+        "gpus": gpus,
+        "gpu_memory_gib": gpu_memory,
+        "memory_used_gib": memory_used,
+        "sampler": sampler,
+        "pruner": pruner,
+    }
+    told = Setup(**{name: Known(value=one, source=OPTIONS[name]) for name, one in given.items() if one is not None})
     engine = connect(url, filled_by="tuner optimize" if study else "optuna.create_study")
     found = diagnosed(engine, name, told.or_else(of_file), hours_left=hours_left)
     if as_json:
@@ -108,7 +105,7 @@ def _named(
             if storage is None:
                 raise
             raise StudyError(f"{error}; {shown(checked_url(storage))}: {studies_in(connect(storage))}") from error
-        return spec.name, storage_url(storage, spec, runs), Setup(sampler=_samplers(spec))
+        return spec.name, database_url(storage, (runs / spec.name).resolve()), Setup(sampler=_samplers(spec))
     if study_name is None or study is not None:
         raise StudyError("name one study: --study-name NAME and --storage URL, or --study S for a study of tuner")
     if storage is None:
@@ -120,10 +117,6 @@ def _samplers(spec: StudySpec) -> Known[str]:
     """Return the samplers that a study file names, for all cases or in its overrides."""
     names = dict.fromkeys([spec.sampler, *(one.search.get("sampler", spec.sampler) for one in spec.overrides)])
     return Known(value=" or ".join(names), source="study file")
-
-
-def _told(fact: str, value: Fact | None) -> Known[Fact] | None:
-    return None if value is None else Known(value=value, source=OPTIONS[fact])
 
 
 def _show(console: Console, found: Diagnosis) -> None:

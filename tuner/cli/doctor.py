@@ -7,8 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tuner.checkup.check_up import Finding, Severity, check_up
-from tuner.cli.console import open_console
-from tuner.cli.options import RUNS, Devices, Json, Runs, Storage, Study, print_document, storage_url
+from tuner.cli.options import RUNS, Devices, Json, Runs, Storage, Study, database_url, open_console, print_document
 from tuner.errors import TunerError
 from tuner.study.load import load
 
@@ -21,7 +20,7 @@ def doctor(
     """Check GPUs, trainer, database and disk, without starting a probe. Exit code 2 if there is a problem."""
     spec = load(study)
     console = open_console(stderr=as_json)
-    url = storage_url(storage, spec, runs)
+    url = database_url(storage, (runs / spec.name).resolve())
     found = check_up(spec, asked_for=study, devices=devices or spec.devices, url=url, runs=runs)
     if as_json:
         findings = list(found)

@@ -11,7 +11,6 @@ from typer.main import get_command
 
 from tuner import __version__
 from tuner.cli import loading
-from tuner.cli.console import fall_silent, open_console
 from tuner.errors import TunerError
 
 _COMMANDS = {
@@ -39,6 +38,10 @@ _COMMANDS = {
 """The name of each command → the first line of its help."""
 _HOMES = {
     "try": "tuner.cli.attempt:attempt",
+    "export": "tuner.cli.status:export",
+    "recover": "tuner.cli.record:recover",
+    "compare": "tuner.cli.scale:compare",
+    "dashboard": "tuner.cli.report:dashboard",
     "cases": "tuner.cli.preview:cases",
     "schema": "tuner.cli.preview:schema",
 }
@@ -119,6 +122,8 @@ def main() -> None:
             _refuse("the working directory no longer exists; change to another one, then run the command again")
         if error.errno not in _FULL:
             raise
+        from tuner.cli.options import fall_silent  # noqa: PLC0415 - `tuner --help` needs no options of other commands
+
         fall_silent(sys.stdout)  # the rest of its buffer would fail again
         _refuse(f"the output cannot be written: {error.strerror}; free some disk space, then run the command again")
     except KeyboardInterrupt:
@@ -126,5 +131,7 @@ def main() -> None:
 
 
 def _refuse(message: str) -> NoReturn:
+    from tuner.cli.options import open_console  # noqa: PLC0415 - as above
+
     open_console(stderr=True).print(f"tuner: {message}", style="red")
     sys.exit(2)

@@ -1,17 +1,22 @@
-"""The options that several commands share, `--json` among them, and the values that follow from them."""
+"""What every command shares: its options, the values that follow from them, and the console that it prints to."""
 
 import json
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TextIO, TypeVar
 
 import typer
 from pydantic_core import to_jsonable_python
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from sqlalchemy import URL
 
 from tuner.errors import StoreError
+from tuner.export.harmless import printable
 from tuner.study.load import names
-from tuner.study.spec import StudySpec
 
 Text = TypeVar("Text", str, list[str])
 
@@ -33,10 +38,8 @@ def studies(incomplete: str) -> list[str]:
     return [name for name in names() if name.startswith(incomplete)]
 
 
-Study = Annotated[
-    str,
-    typer.Option("--study", "-s", autocompletion=studies, help="A name in studies/, or a path to a .yaml file."),
-]
+STUDY = typer.Option("--study", "-s", autocompletion=studies, help="A name in studies/, or a path to a .yaml file.")
+Study = Annotated[str, STUDY]
 Devices = Annotated[
     str | None, typer.Option(callback=not_empty, help="auto, cpu:RANKS or CUDA indices (0,1); default: the study's.")
 ]
@@ -71,11 +74,6 @@ RECORDED = "record.db"
 """The file name of what `tuner record` measures, beside the study's own: a search and a recording never mix."""
 TABLES = "tables"
 """The folder of a study's recorded tables, inside the study's own folder."""
-
-
-def storage_url(storage: str | None, spec: StudySpec, runs: Path) -> str:
-    """Return the URL of the study's database: `storage`, or else the URL of its SQLite file."""
-    return database_url(storage, (runs / spec.name).resolve())
 
 
 def database_url(storage: str | None, folder: Path, file: str = DATABASE) -> str:
@@ -113,3 +111,44 @@ def plain(value: object) -> Any:
 def print_document(document: object) -> None:
     """Print a document, in ASCII: every encoding of stdout has those characters."""
     typer.echo(json.dumps(plain(document), indent=2))
+
+
+PLAIN_WIDTH = 160
+"""The width in characters of tables that are printed to a file or a pipe."""
+
+
+class _Harmless(Console):
+    """Lets no control character reach the output but those with which rich itself draws."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Yield the segments of what is printed, their texts without control characters."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
+def say(text: str, *, to_stderr: bool = False) -> None:
+    """Print a line for people or for a shell, without control characters and never wrapped."""
+    typer.echo(printable(text), err=to_stderr)
+
+
+def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:
+    """Return a console with the width of the terminal, or `PLAIN_WIDTH` for a file or a pipe.
+
+    It prints text as it is, without control characters: no `[red]` is a colour, and no `:100:` of a trainer's line an
+    emoji. It prints `?` for a character that the output's encoding does not have. A `quiet` console prints nothing. A
+    console on `stderr` leaves stdout to a document.
+    """
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    console = _Harmless(highlight=False, markup=False, emoji=False, soft_wrap=True, quiet=quiet, stderr=stderr)
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
+    return console
+
+
+def fall_silent(*streams: TextIO) -> None:
+    """Discard everything that is written to these streams from now on."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in streams:
+        os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

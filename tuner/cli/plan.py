@@ -2,21 +2,22 @@
 
 import json
 import shlex
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tuner.cli.chosen import Cases, chosen_cases, with_fixed_values
-from tuner.cli.console import say
-from tuner.cli.introduction import cut_ladders, stand_in, to_be_fitted, to_be_made
-from tuner.cli.options import DATABASE, RUNS, Devices, Launcher, Runs, Storage, Study, database_url
+from tuner.cli.hints import cut_ladders, stand_in, to_be_fitted, to_be_made
+from tuner.cli.options import DATABASE, RUNS, Devices, Launcher, Runs, Storage, Study, database_url, say
+from tuner.cli.profiling import profiled
 from tuner.cli.slurm import JobDevices, batch_lines, job_bench
+from tuner.cli.work import Cases, chosen_cases, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS
-from tuner.errors import EmptyStoreError, StoreError, StudyError
+from tuner.errors import EmptyStoreError, StoreError, StudyError, TrainerError
 from tuner.export.case_view import CaseView, summary
 from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import choice, in_words, with_error
@@ -53,21 +54,18 @@ Settings = Annotated[
 Best = Annotated[
     bool, typer.Option("--best", help="Print the best config found, to train with, without the limits of a probe.")
 ]
+Profile = Annotated[
+    bool,
+    typer.Option("--profile", help="With --best: profile half a minute, with Nsight Systems or else torch's profiler."),
+]
 Member = Annotated[
     int | None,
     typer.Option("--trial", min=0, help="With --best: the trial of the Pareto front to print; default: the first."),
 ]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Planned:
-    """A config to print, and the remarks to print with it."""
-
-    case: Case
-    config: Config
-    folder: str
-    """The folder for the config's output, relative to the study's folder."""
-    remarks: Sequence[str]
+_Planned = tuple[Case, Config, str, Sequence[str]]
+"""A case, a config to print, the folder for its output below the study's folder, and the remarks to print with it."""
 
 
 def plan(
@@ -75,6 +73,7 @@ def plan(
     cases: Cases = None,
     best: Best = False,
     member: Member = None,
+    profile: Profile = False,
     settings: Settings = None,
     devices: Devices = None,
     launcher: Launcher = "local",
@@ -84,8 +83,8 @@ def plan(
     """Print a shell script with the files, environment and command of one config per case. Nothing is started."""
     if best and settings:
         raise StudyError("--best prints the config that was found, and --set your own config; give only one of them")
-    if member is not None and not best:
-        raise StudyError("--trial chooses among the best configs; give --best too")
+    if (member is not None or profile) and not best:
+        raise StudyError(f"{'--profile' if profile else '--trial'} is for the best config; give --best too")
     opened = job_bench if launcher == "slurm" else open_workbench
     bench = _with_fixed_values(opened(study, devices=devices, runs=runs), storage)
     chosen = chosen_cases(bench, cases)
@@ -95,12 +94,18 @@ def plan(
     planned = _found(bench, chosen, storage, member) if best else _as_set(bench, chosen, settings or [])
     for line in stand_in(bench.spec, study):
         say(f"# {line}")
-    for one in planned:
-        for line in one.remarks:
+    broken: list[str] = []
+    for case, config, folder, remarks in planned:
+        try:
+            made = bench.trainer.plan(case, config, _slot(bench, case, folder, to_train=best))
+        except TrainerError as error:
+            broken.append(f"{case.name}: {error}")
+            continue
+        for line in (*remarks, f"{case.name}: {json.dumps(config)}"):
             say(f"# {line}")
-        say(f"# {one.case.name}: {json.dumps(one.config)}")
-        slot = _slot(bench, one.case, one.folder, to_train=best)
-        say(script(bench.trainer.plan(one.case, one.config, slot), left_to_slurm=launcher == "slurm"))
+        say(script(profiled(made, nsys=shutil.which("nsys")) if profile else made, left_to_slurm=launcher == "slurm"))
+    if broken:
+        raise TrainerError("\n".join([f"no script for {len(broken)} of {len(chosen)} case(s):", *broken]))
 
 
 def _with_fixed_values(bench: Workbench, storage: str | None) -> Workbench:
@@ -131,12 +136,8 @@ def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member:
             continue
         chosen = _chosen(case, view.front or [view.best], member)
         remarks = [*_front_lines(view, chosen), *_origin(bench, case, view, chosen)]
-        yield _Planned(
-            case=case,
-            config=chosen.config,
-            folder=f"best/{case.name}/{chosen.trial:04d}" if view.front else f"best/{case.name}",
-            remarks=[f"{case.name}: {line}" for line in remarks],
-        )
+        folder = f"best/{case.name}/{chosen.trial:04d}" if view.front else f"best/{case.name}"
+        yield case, chosen.config, folder, [f"{case.name}: {line}" for line in remarks]
 
 
 def _chosen(case: Case, members: Sequence[Standing], number: int | None) -> Standing:
@@ -197,8 +198,7 @@ def _as_set(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) ->
             remarks.append(f"{case.name}: {to_be_made(calibrated_at(bench.space_for(case)))}")
         if batch := bench.batch_to_fit(case):
             remarks.append(f"{case.name}: {to_be_fitted(batch.parameter)}")
-        config = first_config(bench, case, settings)
-        yield _Planned(case=case, config=config, folder=f"plans/{case.name}", remarks=remarks)
+        yield case, first_config(bench, case, settings), f"plans/{case.name}", remarks
 
 
 def first_config(bench: Workbench, case: Case, settings: Sequence[str]) -> Config:

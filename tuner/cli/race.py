@@ -1,27 +1,23 @@
 """`tuner race`: train a few configs of a case for the same time, and say which of them learns most."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from tuner.cli.case_tables import CONFIG, print_tables
-from tuner.cli.chosen import chosen_cases, completed
-from tuner.cli.console import open_console
 from tuner.cli.hints import out_of_time
-from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url
-from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work
+from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url, open_console
+from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work, chosen_cases, completed
 from tuner.cli.worker import LOOK_S
 from tuner.errors import StudyError
 from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import figure, in_words
-from tuner.kept.race_run import KeptRun
 from tuner.probe.protocols import MonotonicClock
 from tuner.probe.units import HOUR_S
 from tuner.racing.contest import Place, Race
@@ -71,15 +67,15 @@ def race(
     if searched is None:
         raise StudyError(f"{chosen.name} has no search yet: run `tuner optimize --study {study} --cases {chosen.name}`")
     configs = entrants(searched, also=trials or ())
-    view = _View(console)
-    view.introduce(configs, rounds(len(configs), seeds=seeds, total_s=hours * HOUR_S))
+    for line in _introduction(configs, rounds(len(configs), seeds=seeds, total_s=hours * HOUR_S)):
+        console.print(line)
     if dry_run:
         return
     budget = Budget(MonotonicClock(), within_hours)
     with at_work(console, bench, [chosen], url, open_prober(bench, console.print), show=lambda: None) as job:
         kept = RaceRuns(job.database, bench.study_name(chosen))
         work = replace(within(job, budget), wait=partial(time.sleep, LOOK_S))
-        racing = Race(work, chosen, kept, view, configs=configs, seeds=seeds, total_s=hours * HOUR_S)
+        racing = Race(work, chosen, kept, console.print, configs=configs, seeds=seeds, total_s=hours * HOUR_S)
         places = racing.run()
         interrupted = job.interrupted()
     updates = {at: bench.trainer.updates_per_iteration(chosen, place.entrant.config) for at, place in enumerate(places)}
@@ -87,42 +83,24 @@ def race(
     for line in verdict(places, updates):
         console.print(line)
     if budget.over():
-        view.say(out_of_time(budget))
+        console.print(out_of_time(budget))
         return
     if interrupted:
-        view.say("interrupted; whole runs are kept, and the same command goes on")
+        console.print("interrupted; whole runs are kept, and the same command goes on")
         raise typer.Exit(EXIT_INTERRUPTED)
     if not any(place.mean for place in places):
         raise typer.Exit(EXIT_WITHOUT_BEST)
 
 
-class _View:
-    """Prints the events of a race."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def say(self, line: str) -> None:
-        self._console.print(line)
-
-    def introduce(self, configs: Sequence[Entrant], rounds: Sequence[Round]) -> None:
-        for one in configs:
-            measured = "".join(f", {name} {figure(value)}" for name, value in one.measured.items())
-            self.say(f"{one.words}: {one.kind}{measured}")
-        if shared := {name: value for name, value in configs[0].config.items() if name in configs[0].shared}:
-            self.say(f"each config has {in_words(shared)}")
-        for number, one in enumerate(rounds, start=1):
-            self.say(f"round {number}: {one.configs} configs, {len(one.seeds)} seed(s) of {one.seconds:.0f} s each")
-
-    def run_started(self, entrant: Entrant, seed: int, seconds: float) -> None:
-        self.say(f"training {entrant.words} ({entrant.kind}), seed {seed}, for {seconds:.0f} s")
-
-    def run_ended(self, entrant: Entrant, run: KeptRun) -> None:
-        scored = f"{len(run.curve)} scores, the last {figure(run.curve[-1][1])}" if run.curve else "no score"
-        self.say(f"  {run.why_out}" if run.why_out else f"  {run.trained_s:.0f} s of training, {scored}")
-
-    def waiting(self) -> None:
-        self.say("waiting for runs of this race that other processes make")
+def _introduction(configs: Sequence[Entrant], rounds: Sequence[Round]) -> Iterator[str]:
+    """Yield who takes part, and when each of them trains."""
+    for one in configs:
+        measured = "".join(f", {name} {figure(value)}" for name, value in one.measured.items())
+        yield f"{one.words}: {one.kind}{measured}"
+    if shared := {name: value for name, value in configs[0].config.items() if name in configs[0].shared}:
+        yield f"each config has {in_words(shared)}"
+    for number, one in enumerate(rounds, start=1):
+        yield f"round {number}: {one.configs} configs, {len(one.seeds)} seed(s) of {one.seconds:.0f} s each"
 
 
 def _one(bench: Workbench, name: str | None) -> Case:
@@ -140,13 +118,6 @@ def _table(places: Sequence[Place], told: dict[str, list[float | None]]) -> Tabl
         mean = place.mean
         numbers = (mean and mean.value, mean and mean.error, *(values[at] for values in told.values()))
         score, error, *others = ("" if number is None else figure(number) for number in numbers)
-        table.add_row(
-            place.entrant.kind,
-            score,
-            error,
-            str(mean.runs if mean else 0),
-            f"{place.seconds:.0f}",
-            *others,
-            place.entrant.words,
-        )
+        runs = (str(mean.runs if mean else 0), f"{place.seconds:.0f}")
+        table.add_row(place.entrant.kind, score, error, *runs, *others, place.entrant.words)
     return table

@@ -1,4 +1,4 @@
-"""`tuner record`: measure a whole space, or a sample of it, and write tables that searches can be replayed against."""
+"""`tuner record` measures a whole space and writes tables; `tuner recover` finds a config that runs for each case."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -7,22 +7,26 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from tuner.cli.chosen import Cases, chosen_cases, with_fixed_values
-from tuner.cli.console import open_console
-from tuner.cli.hints import out_of_time, recorded, written
-from tuner.cli.options import RECORDED, RUNS, TABLES, Devices, Hours, Out, Runs, Storage, Study, database_url
-from tuner.cli.work import EXIT_INTERRUPTED, at_work, conclude
+from tuner.cli import options
+from tuner.cli.case_tables import print_tables, summary_table
+from tuner.cli.hints import out_of_time, recorded, safe_rungs, written
+from tuner.cli.options import RUNS, open_console
+from tuner.cli.status import open_reader
+from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, chosen_cases, conclude, with_fixed_values
 from tuner.errors import EmptyStoreError, StudyError
+from tuner.export.case_view import CaseSummary
 from tuner.export.reader import connect
 from tuner.export.recorded_table import TABLE_SUFFIX, export_tables
-from tuner.export.write import prepare_folder
+from tuner.export.write import export_study, prepare_folder
 from tuner.probe.protocols import MonotonicClock
 from tuner.replay.recorded import Table
-from tuner.running.job import Budget, within
+from tuner.running.job import RECOVER, Budget, within
+from tuner.running.loop import optimise
 from tuner.running.prober import open_prober
 from tuner.running.recording import plan_recording, record_cases, recording_bench
-from tuner.running.workbench import open_workbench
+from tuner.running.workbench import Workbench, open_workbench
 
 Grid = Annotated[bool, typer.Option("--grid", help="Record every config of the space; the default.")]
 Count = Annotated[
@@ -31,15 +35,15 @@ Count = Annotated[
 
 
 def record(
-    study: Study,
+    study: options.Study,
     grid: Grid = False,
     count: Count = None,
     cases: Cases = None,
-    devices: Devices = None,
-    hours: Hours = None,
-    storage: Storage = None,
-    runs: Runs = RUNS,
-    out: Out = None,
+    devices: options.Devices = None,
+    hours: options.Hours = None,
+    storage: options.Storage = None,
+    runs: options.Runs = RUNS,
+    out: options.Out = None,
 ) -> None:
     """Measure every config of a space, or a sample of it, and write tables; the same command resumes."""
     if grid and count is not None:
@@ -49,8 +53,8 @@ def record(
     searched = open_workbench(study, devices=devices, runs=runs)
     bench = recording_bench(searched)
     chosen = chosen_cases(bench, cases)
-    url = database_url(storage, searched.folder, RECORDED)
-    folder = (out or searched.folder / TABLES).resolve()
+    url = options.database_url(storage, searched.folder, options.RECORDED)
+    folder = (out or searched.folder / options.TABLES).resolve()
     prepare_folder(folder)
     write = partial(export_tables, url, bench.spec.name, folder)
     prober = open_prober(bench, console.print)
@@ -71,3 +75,35 @@ def record(
         console.print(recorded(one.case, one.configs, tables.get(one.case.name)))
     written(console, paths)
     conclude(outcomes, interrupted=interrupted)
+
+
+def recover(
+    study: options.Study,
+    cases: Cases = None,
+    devices: options.Devices = None,
+    storage: options.Storage = None,
+    runs: options.Runs = RUNS,
+) -> None:
+    """For each case without a success, find one config that runs. Then name a num_envs that is safe for all cases."""
+    console = open_console()
+    bench = open_workbench(study, devices=devices, runs=runs)
+    chosen = chosen_cases(bench, cases)
+    url = options.database_url(storage, bench.folder)
+    show = partial(_show, console, bench, url)
+    with at_work(console, bench, chosen, url, open_prober(bench, console.print), show=show) as job:
+        outcomes = optimise(replace(job, purpose=RECOVER), chosen)
+        interrupted = job.interrupted()
+    if not outcomes:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    conclude(outcomes, show(), interrupted=interrupted)
+
+
+def _show(console: Console, bench: Workbench, url: str) -> list[CaseSummary]:
+    """Show and export the study; return its summary, one row per case."""
+    reader = open_reader(url, bench.spec.name)
+    rows = reader.rows
+    print_tables(console, summary_table(rows))
+    for line in safe_rungs(reader):
+        console.print(line)
+    written(console, export_study(url, bench.spec.name, bench.folder))
+    return rows

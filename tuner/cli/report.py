@@ -1,4 +1,4 @@
-"""`tuner report`: one page about a study, for somebody who did not run the study."""
+"""`tuner report`, one page about a study for anybody; `tuner dashboard`, optuna-dashboard on a study."""
 
 import shlex
 from collections.abc import Sequence
@@ -9,15 +9,16 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from tuner.cli.chosen import chosen_cases
-from tuner.cli.console import open_console
-from tuner.cli.hints import plan_best, written
-from tuner.cli.introduction import load_shown
-from tuner.cli.options import RUNS, Runs, Storage, Study, storage_url
+from tuner.cli.hints import load_shown, plan_best, written
+from tuner.cli.options import RUNS, Runs, Storage, Study, database_url, open_console
+from tuner.cli.work import chosen_cases
 from tuner.errors import TunerError, installs
+from tuner.export.dashboard_copy import ARTIFACTS, DATABASE, copy_study
 from tuner.export.reader import StudyReader, connect
+from tuner.export.served import LOOPBACK, READ_ONLY, WRITABLE, serve
 from tuner.export.write import write_files
 from tuner.report.facts import gather
+from tuner.report.words import note
 from tuner.running.workbench import Workbench
 from tuner.study.cases import select
 from tuner.study.spec import StudySpec
@@ -36,7 +37,7 @@ def report(study: Study, form: Format = "html", out: Out = None, storage: Storag
         raise TunerError(f"tuner report needs {', '.join(missing)}: {installs('report')} installs it")
     spec = load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
-    url = storage_url(storage, spec, runs)
+    url = database_url(storage, folder)
     command = training_command(study, storage=storage, runs=runs)
     path = out or folder / f"report.{form}"
     names = _trainable(spec)
@@ -93,3 +94,60 @@ def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: 
     except Exception as error:  # noqa: BLE001 - whatever fails here, the results of the search are stored
         why = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
         console.print(f"no report: {why}")
+
+
+Port = Annotated[int, typer.Option(min=1, max=65535, help="On this machine's loopback interface.")]
+
+ReadOnly = Annotated[
+    bool, typer.Option("--read-only/--writable", help="Whether studies can be renamed, annotated or deleted there.")
+]
+
+Copied = Annotated[
+    bool | None,
+    typer.Option(
+        "--copy/--live",
+        help="A copy of now, with notes, logs and plots, or the database itself as it grows. --writable means --live.",
+        show_default="--copy",
+    ),
+]
+
+
+def dashboard(
+    study: Study,
+    copied: Copied = None,
+    storage: Storage = None,
+    port: Port = 8080,
+    read_only: ReadOnly = True,
+    runs: Runs = RUNS,
+) -> None:
+    """Serve optuna-dashboard on a study, to this machine only, until Ctrl-C."""
+    copied = read_only if copied is None else copied
+    console = open_console()
+    spec = load_shown(console, study, to_show=True)
+    folder = (runs / spec.name).resolve()
+    url, artifacts = database_url(storage, folder), None
+    reader = StudyReader(connect(url), spec.name)
+    _ = reader.cases  # refuses a database without the study
+    if copied:
+        url, artifacts = _copied(console, reader, folder)
+    known = announcement(spec.name, port, read_only=read_only, copied=copied)
+    access = READ_ONLY if read_only else WRITABLE
+    serve(url, port, access=access, artifacts=artifacts, ready=lambda: console.print(known))
+
+
+def announcement(study: str, port: int, *, read_only: bool, copied: bool) -> str:
+    """Return the line that says where the dashboard is, and who can reach it and do what."""
+    may = "read" if read_only else "read, change and delete"
+    return (
+        f"dashboard of {study}: http://{LOOPBACK}:{port}/ (Ctrl-C ends it); "
+        f"every user of this machine can {may} all studies of this {'copy' if copied else 'database'}, "
+        "nobody else can reach it"
+    )
+
+
+def _copied(console: Console, reader: StudyReader, folder: Path) -> tuple[str, Path]:
+    """Copy a study for the dashboard; return the URL of the copy and the folder of its artifacts."""
+    notes = {case.summary.case: note(case) for case in gather(reader, folder).cases}
+    copy = copy_study(reader, folder, notes)
+    console.print(f"{copy} is a copy of now; the same command renews it")
+    return f"sqlite:///{copy / DATABASE}", copy / ARTIFACTS

@@ -1,28 +1,42 @@
-"""`tuner scale`: what a trainer or a workload gains from more GPUs of this machine."""
+"""`tuner scale`: what a trainer gains from more GPUs; `tuner compare`: the results of several machines side by side."""
 
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tuner import __version__
-from tuner.cli.chosen import chosen_cases
-from tuner.cli.console import open_console
-from tuner.cli.options import RUNS, Runs, not_empty
+from tuner.cli.hints import written
+from tuner.cli.options import RUNS, Runs, not_empty, open_console
 from tuner.cli.plan import Settings, first_config
-from tuner.cli.scale_tables import introduce, show_scaling, show_split, tell
-from tuner.cli.work import EXIT_INTERRUPTED, interruptible
+from tuner.cli.report import NEEDED
+from tuner.cli.scale_tables import introduce, show_comparison, show_scaling, show_split, tell
+from tuner.cli.work import EXIT_INTERRUPTED, chosen_cases, interruptible
 from tuner.devices.found import describe_machine, links, open_devices
-from tuner.errors import DeviceError, StudyError
+from tuner.errors import DeviceError, StudyError, TunerError, installs
+from tuner.export.write import write_files
 from tuner.probe.protocols import DeviceSource
 from tuner.running.prober import prober_on
 from tuner.running.workbench import open_workbench
-from tuner.scaling.campaign import Measuring, begun, counts, measure_all, missing, routes, scaling_runs, split_runs
-from tuner.scaling.results import Results
-from tuner.scaling.subjects import NAMES, Scaled, built_in, of_study
+from tuner.scaling.campaign import (
+    Measuring,
+    Scaled,
+    begun,
+    counts,
+    measure_all,
+    missing,
+    routes,
+    scaling_runs,
+    split_runs,
+)
+from tuner.scaling.comparing import Machine, comparison_tsv, lines, read_prices, recommendation
+from tuner.scaling.results import Results, read
+from tuner.scaling.subjects import NAMES, built_in, of_study
 
 Workloads = Annotated[
     list[str] | None, typer.Argument(help=f"Built-in workloads: {', '.join(NAMES)}; default: all of them.")
@@ -82,7 +96,9 @@ def scale(
     if study:
         if workloads:
             raise StudyError(f"--study {study} names a trainer of its own; leave out {', '.join(workloads)}")
-        subjects = [_of_study(study, case, settings or [], chosen_sizes, devices, runs)]
+        bench = open_workbench(study, devices=devices, runs=runs)
+        chosen = chosen_cases(bench, [case] if case else None)[0]
+        subjects = [of_study(bench, chosen, first_config(bench, chosen, settings or []), chosen_sizes)]
     else:
         subjects = _built_in(workloads or NAMES, chosen_sizes, source, seconds)
     results = _blank(source, subjects)
@@ -103,15 +119,9 @@ def scale(
             folder=(runs / "scale" / path.stem).resolve(),
             interrupted=interrupted.is_set,
         )
+        named = {one.subject.name: one for one in subjects}
         with closing(measuring):
-            results = measure_all(
-                measuring,
-                left,
-                {one.subject.name: one.measured for one in subjects},
-                results,
-                path=path,
-                tell=lambda run, points: tell(console, run, points),
-            )
+            results = measure_all(measuring, left, named, results, path=path, tell=partial(tell, console))
     (show_split if split else show_scaling)(console, results)
     if results.points:
         console.print(f"wrote {path}")
@@ -133,19 +143,6 @@ def _built_in(
         raise StudyError(f"--sizes belong to one workload; name one of {', '.join(names)}")
     gpu = source.devices[0].is_gpu
     return [built_in(name, gpu=gpu, window_s=seconds, sizes=sizes) for name in dict.fromkeys(names)]
-
-
-def _of_study(
-    study: str,
-    case: str | None,
-    settings: Sequence[str],
-    sizes: tuple[int, ...] | None,
-    devices: str | None,
-    runs: Path,
-) -> Scaled:
-    bench = open_workbench(study, devices=devices, runs=runs)
-    chosen = chosen_cases(bench, [case] if case else None)[0]
-    return of_study(bench, chosen, first_config(bench, chosen, settings), sizes)
 
 
 def _blank(source: DeviceSource, subjects: Sequence[Scaled]) -> Results:
@@ -179,3 +176,45 @@ def _numbers(text: str, option: str) -> tuple[int, ...]:
     if not all(part.isdecimal() and len(part) <= MOST_DIGITS and int(part) > 0 for part in parts):
         raise StudyError(f"{option} {text[:SHOWN]!r}: write whole numbers of at least 1, separated by commas")
     return tuple(sorted({int(part) for part in parts}))
+
+
+Files = Annotated[list[Path], typer.Argument(dir_okay=False, help="Files that `tuner scale --out` has written.")]
+PricesFile = Annotated[
+    Path | None, typer.Option("--prices", dir_okay=False, help="A YAML file with the price of a device for an hour.")
+]
+PageFolder = Annotated[Path, typer.Option(file_okay=False, help="The folder for compare.html and compare.tsv.")]
+
+
+def compare(files: Files, prices: PricesFile = None, out: PageFolder = RUNS / "compare") -> None:
+    """Compare machines: speed-up, efficiency, samples for the money, and what to choose."""
+    console = open_console()
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise TunerError(f"tuner compare needs {', '.join(missing)}: {installs('report')} installs it")
+    machines = _machines(files)
+    needed = [(one.name, one.results.devices[0]) for one in machines]
+    known = None if prices is None else read_prices(prices, needed)
+    currency = known.currency if known else None
+    rows = lines(machines, known)
+    if not rows:
+        raise TunerError(
+            f"{', '.join(map(str, files))}: no baseline of a single device, so there is nothing to compare; "
+            "`tuner scale --gpus 1,2` measures one, too"
+        )
+    sentences = list(recommendation(rows, currency or ""))
+    show_comparison(console, rows, currency)
+    for line in sentences:
+        console.print(line)
+    from tuner.scaling.scaling_pictures import page  # noqa: PLC0415 - the extra `report` brings plotly and jinja2
+
+    text = page(machines, rows, sentences, currency)
+    texts = {"compare.html": [text.encode()], "compare.tsv": [comparison_tsv(rows, currency).encode()]}
+    written(console, write_files(out.resolve(), texts))
+
+
+def _machines(files: list[Path]) -> list[Machine]:
+    """Read the files. A machine has the name of its file; the folder tells files of one name apart."""
+    stems = [file.stem for file in files]
+    names = [file.stem if stems.count(file.stem) == 1 else f"{file.parent.name}/{file.stem}" for file in files]
+    if len(set(names)) < len(names):
+        raise TunerError(f"{', '.join(map(str, files))}: a file is named twice; name each result once")
+    return [Machine(name=name, results=read(file)) for name, file in zip(names, files, strict=True)]

@@ -1,6 +1,6 @@
 """How the results of `tuner scale` look on a terminal."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Console
@@ -81,19 +81,15 @@ def show_split(console: Console, results: Results) -> None:
 def show_comparison(console: Console, lines: Sequence[PricedRow], currency: str | None) -> None:
     """Print a table for each workload, with the rows of all machines; with a currency also what samples cost."""
     console.print("k, M and G stand for a thousand, a million and a billion.")
-    for (workload, unit), own in _by_workload(lines).items():
+    by_workload: dict[tuple[str, str], list[PricedRow]] = {}
+    for line in lines:
+        by_workload.setdefault((line.row.workload, line.row.unit), []).append(line)
+    for (workload, unit), own in by_workload.items():
         console.print(f"{workload}{f', size in {unit}' if unit else ''}")
         shown = Table("machine", *_WHAT, "samples/s", "speed-up", box=box.SIMPLE)
         for line in own:
             shown.add_row(line.machine, *_what(line.row), short(line.row.samples_per_s), number(line.row.speed_up))
         print_tables(console, shown, *([_costs(own, currency)] if currency else []))
-
-
-def _by_workload(lines: Sequence[PricedRow]) -> Mapping[tuple[str, str], Sequence[PricedRow]]:
-    found: dict[tuple[str, str], list[PricedRow]] = {}
-    for line in lines:
-        found.setdefault((line.row.workload, line.row.unit), []).append(line)
-    return found
 
 
 def _costs(lines: Iterable[PricedRow], currency: str) -> Table:
@@ -125,7 +121,7 @@ def _steps(rows: Iterable[ScalingRow]) -> Table:
         peaks = [device.mem_peak_mib for device in row.devices if device.mem_peak_mib is not None]
         used = (mean_pct(row.devices, field) for field in ("util_mean_pct", "sm_mean_pct"))
         gib = f"{max(peaks) / MIB_PER_GIB:.1f}" if peaks else ""
-        shown.add_row(*_what(row), number(row.step_ms), *map(_pct, used), gib)
+        shown.add_row(*_what(row), number(row.step_ms), *("" if one is None else f"{one:.0f}" for one in used), gib)
     return shown
 
 
@@ -151,7 +147,3 @@ def _divisions(found: Iterable[Division]) -> Table:
             name = "" if card else sized(one)
             shown.add_row(name, str(card), short(alone), short(beside), f"{100 * share:.1f} %")
     return shown
-
-
-def _pct(value: float | None) -> str:
-    return "" if value is None else f"{value:.0f}"

@@ -13,7 +13,7 @@ from types import FrameType
 from rich.console import Console
 from sqlalchemy import make_url
 
-from tuner.cli.introduction import load_shown
+from tuner.cli.hints import load_shown
 from tuner.cli.options import STORAGE_VARIABLE, as_words, database_url
 from tuner.devices.found import nccl_variables
 from tuner.errors import StoreError, StudyError, TunerError, installs
@@ -67,13 +67,7 @@ class RunWorker:
 
 
 def submit_workers(
-    console: Console,
-    study: str,
-    storage: str | None,
-    runs: Path,
-    *,
-    count: int,
-    options: Mapping[str, object],
+    console: Console, study: str, storage: str | None, runs: Path, *, count: int, options: Mapping[str, object]
 ) -> None:
     """Submit `count` workers and print their job ids; the command then ends, and the jobs go on.
 

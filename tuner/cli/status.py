@@ -1,38 +1,72 @@
-"""`tuner status`, which shows where a study stands."""
+"""`tuner status` and `tuner export`: what a study has come to, shown or written."""
 
+from typing import Annotated
+
+import typer
+
+from tuner.cli import options
 from tuner.cli.case_tables import front_rows, front_tables, print_tables, summary_table
-from tuner.cli.chosen import open_reader
-from tuner.cli.console import open_console
-from tuner.cli.hints import notes
-from tuner.cli.introduction import fitted, ladder, load_shown
-from tuner.cli.options import RUNS, Json, Runs, Storage, Study, plain, print_document, storage_url
+from tuner.cli.hints import fitted, ladder, load_shown, notes, written
+from tuner.cli.options import RUNS, Json, Runs, Storage, Study, database_url, open_console
+from tuner.errors import StoreError
+from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import at_its_end
+from tuner.export.write import export_study
+from tuner.kept.urls import shown
+from tuner.store.leases import is_held
+
+
+def open_reader(url: str, study: str) -> StudyReader:
+    """Open a study to read it; a trial whose process is gone counts as interrupted. Raises StoreError."""
+    return StudyReader(connect(url), study, is_held=is_held)
 
 
 def status(study: Study, storage: Storage = None, runs: Runs = RUNS, as_json: Json = False) -> None:
     """Show where a study stands."""
     console = open_console(stderr=as_json)
     spec = load_shown(console, study, to_show=True)
-    reader = open_reader(storage_url(storage, spec, runs), spec.name)
+    reader = open_reader(database_url(storage, (runs / spec.name).resolve()), spec.name)
     rows = reader.rows
     if as_json:
-        more = [
-            {
-                "front": front_rows(case),
-                "rungs": case.facts.rungs,
-                "batch": case.facts.batch,
-                "ended": case.facts.ended,
-            }
-            for case in reader.cases
-        ]
-        cases = [{**plain(row), **facts} for row, facts in zip(rows, more, strict=True)]
-        print_document({"study": spec.name, "cases": cases, "notes": notes(rows)})
+        kept = ("rungs", "batch", "ended")
+        more = ({"front": front_rows(one), **{name: getattr(one.facts, name) for name in kept}} for one in reader.cases)
+        cases = [{**options.plain(row), **facts} for row, facts in zip(rows, more, strict=True)]
+        options.print_document({"study": spec.name, "cases": cases, "notes": notes(rows)})
         return
     print_tables(console, summary_table(rows), *front_tables(reader))
+    facts = [(case.name, case.facts) for case in reader.cases]
     for line in (
-        *(ladder(case.name, case.facts.rungs) for case in reader.cases if case.facts.rungs),
-        *(fitted(case.name, "the batch size", str(case.facts.batch)) for case in reader.cases if case.facts.batch),
-        *(f"{case.name}: {at_its_end(case.facts.ended)}" for case in reader.cases if case.facts.ended),
+        *(ladder(name, one.rungs) for name, one in facts if one.rungs),
+        *(fitted(name, "the batch size", str(one.batch)) for name, one in facts if one.batch),
+        *(f"{name}: {at_its_end(one.ended)}" for name, one in facts if one.ended),
         *notes(rows),
     ):
         console.print(line)
+
+
+Recorded = Annotated[
+    bool, typer.Option("--recorded", help="Write the tables of `tuner record` so far, instead of the study's.")
+]
+
+
+def export(
+    study: Study, recorded: Recorded = False, storage: Storage = None, runs: Runs = RUNS, as_json: Json = False
+) -> None:
+    """Write a study's tables: best_by_case, case_manifest, method_summary, trials; pareto for several objectives."""
+    console = open_console(stderr=as_json)
+    spec = load_shown(console, study, to_show=True)
+    folder = (runs / spec.name).resolve()
+    if recorded:
+        from tuner.export.recorded_table import export_tables  # noqa: PLC0415 - pyarrow, which only recorded tables need
+
+        paths = export_tables(
+            url := database_url(storage, folder, options.RECORDED), spec.name, folder / options.TABLES
+        )
+        if not paths:
+            raise StoreError(f"{shown(url)} contains no probes of `tuner record`; run `tuner record` first")
+    else:
+        paths = export_study(database_url(storage, folder), spec.name, folder)
+    if as_json:
+        options.print_document({"study": spec.name, "files": paths})
+    else:
+        written(console, paths)

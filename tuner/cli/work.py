@@ -1,4 +1,4 @@
-"""What the commands that probe share: show a job while it runs, stop cleanly on Ctrl-C, set the exit code."""
+"""What commands that work on cases share: which cases, a job that shows its work and ends on Ctrl-C, the exit code."""
 
 import os
 import signal
@@ -6,24 +6,79 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from types import FrameType
+from typing import Annotated
 
 import typer
 from rich.console import Console
+from sqlalchemy import Engine
 
-from tuner.cli.console import fall_silent
-from tuner.cli.hints import complaint
-from tuner.cli.introduction import introduction
+from tuner.cli.hints import complaint, introduction
+from tuner.cli.options import fall_silent, not_empty
 from tuner.cli.screen import Screen, open_screen
-from tuner.errors import TunerError
+from tuner.errors import EmptyStoreError, TunerError
 from tuner.export.case_view import CaseSummary
+from tuner.export.reader import StudyReader
 from tuner.export.write import prepare_folder
 from tuner.probe.protocols import MonotonicClock, Prober
 from tuner.running.events import CaseOutcome, Event, ProbeEnded, StudyStarted
 from tuner.running.job import Job, Pulse
 from tuner.running.workbench import Workbench
+from tuner.search.siblings import lending_order
 from tuner.store.database import Database
-from tuner.study.cases import Case
+from tuner.study.cases import Case, select
+from tuner.study.load import load
+from tuner.trainers.registry import open_trainer
+
+
+def completed(context: typer.Context, incomplete: str) -> list[str]:
+    """Return what Tab offers after `--cases`: the trainable cases of the line's study, after any others and a comma."""
+    before, comma, begun = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in _trainable(context.params.get("study")) if name.startswith(begun)]
+
+
+def _trainable(study: str | None) -> Iterable[str]:
+    if study is None:
+        return []
+    try:
+        known = open_trainer(load(study, to_show=True).trainer).cases()
+    except (TunerError, OSError):  # a message would stand amid the line that the user types
+        return []
+    return [case.name for case in known if case.trainable]
+
+
+Cases = Annotated[
+    list[str] | None,
+    typer.Option(
+        callback=not_empty,
+        autocompletion=completed,
+        help="Globs of cases: separated by commas, or repeat the option; default: the study's.",
+    ),
+]
+
+
+def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
+    """Return the requested cases, or else the study's cases. Raises StudyError for a glob that matches no case."""
+    asked = [part.strip() for option in cases or () for part in option.split(",")]
+    return select(bench.trainer.cases(), [part for part in asked if part] or bench.spec.cases)
+
+
+def cases_to_search(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
+    """Return the chosen cases in the order of the search. If a study asks for all, those that lend most come first."""
+    chosen = chosen_cases(bench, cases)
+    return lending_order(chosen) if not cases and bench.spec.cases == ("*",) else chosen
+
+
+def with_fixed_values(bench: Workbench, engine: Engine) -> Workbench:
+    """Return the bench with the rungs and the batch sizes that the database has for `auto`, if it has the study."""
+    rungs, batches = dict(bench.rungs), dict(bench.batches)
+    with suppress(EmptyStoreError):
+        for case in StudyReader(engine, bench.spec.name).cases:
+            rungs |= {case.name: case.facts.rungs} if case.facts.rungs else {}
+            batches |= {case.name: case.facts.batch} if case.facts.batch else {}
+    return replace(bench, rungs=rungs, batches=batches)
+
 
 EXIT_WITHOUT_BEST = 1
 """The exit code of a command that has found no best config for any of its cases."""

@@ -13,13 +13,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli.chosen import Cases, cases_to_search
-from tuner.cli.console import open_console
-from tuner.cli.hints import out_of_time, replayed
-from tuner.cli.introduction import introduction, replaying
-from tuner.cli.options import RUNS, STORAGE_VARIABLE, Devices, Hours, Runs, Storage, Study, as_words, database_url
+from tuner.cli import options
+from tuner.cli.hints import introduction, out_of_time, replayed, replaying
+from tuner.cli.options import RUNS, Devices, Hours, Runs, Storage, Study
 from tuner.cli.screen import JsonScreen, Screen, open_screen
-from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work, conclude, interruptible
+from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, Cases, at_work, cases_to_search, conclude, interruptible
 from tuner.devices.cards import near_cores, share_cores
 from tuner.devices.found import open_devices
 from tuner.devices.nvml import Nvml
@@ -46,8 +44,7 @@ Trials = Annotated[
     int | None, typer.Option("--n-trials", min=1, help="Finished trials per case; default: the study's.")
 ]
 Replay = Annotated[
-    Path | None,
-    typer.Option(dir_okay=False, help="Probe a table of `tuner record` (.parquet), in simulated time."),
+    Path | None, typer.Option(dir_okay=False, help="Probe a table of `tuner record` (.parquet), in simulated time.")
 ]
 
 
@@ -77,13 +74,7 @@ class ReadySearch:
 
 
 def open_search(
-    console: Console,
-    study: str,
-    *,
-    cases: Sequence[str] | None,
-    devices: str | None,
-    replay: Path | None,
-    runs: Path,
+    console: Console, study: str, *, cases: Sequence[str] | None, devices: str | None, replay: Path | None, runs: Path
 ) -> ReadySearch:
     """Open a study on its devices, or on the table `replay`.
 
@@ -161,16 +152,16 @@ def run_team(
         raise typer.Exit(EXIT_WITHOUT_BEST)
 
 
-def _plans(url: str, groups: Sequence[str], options: Mapping[str, object], *, pin: bool) -> list[WorkerPlan]:
+def _plans(url: str, groups: Sequence[str], passed_on: Mapping[str, object], *, pin: bool) -> list[WorkerPlan]:
     pinned = _cores(groups) if pin else [[] for _ in groups]
     plans: list[WorkerPlan] = []
     for number, (group, cores) in enumerate(zip(groups, pinned, strict=True), start=1):
-        words = as_words({**options, "devices": group, "cores": ",".join(map(str, cores))})
+        words = options.as_words({**passed_on, "devices": group, "cores": ",".join(map(str, cores))})
         plans.append(
             WorkerPlan(
                 name=f"worker {number}" + (f" ({group})" if group else ""),
                 argv=[sys.executable, "-P", "-m", "tuner", "worker", "--led", *words],
-                env={STORAGE_VARIABLE: url},
+                env={options.STORAGE_VARIABLE: url},
             )
         )
     return plans
@@ -236,10 +227,10 @@ def worker(
     if cores:
         os.sched_setaffinity(0, _numbers(cores))
     budget = Budget(MonotonicClock(), hours)
-    console = open_console(quiet=led)
+    console = options.open_console(quiet=led)
     screen = JsonScreen(sys.stdout) if led else None
     search = open_search(console, study, cases=cases, devices=devices, replay=replay, runs=runs)
-    url = database_url(storage, search.bench.folder)
+    url = options.database_url(storage, search.bench.folder)
     with at_work(
         console, search.bench, search.cases, url, search.prober, show=lambda: None, screen=screen, led=led
     ) as job:

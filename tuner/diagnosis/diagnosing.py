@@ -10,7 +10,7 @@ from tuner.diagnosis.study_times import AtOnce, Facts, Known, Setup, StudyRecord
 from tuner.diagnosis.waits import IdleCause, causes
 from tuner.errors import EmptyStoreError
 from tuner.export.reader import reading
-from tuner.kept.optuna_tables import CASE, FACTS, STUDIES, of_study
+from tuner.kept.stored import CASE, FACTS, STUDIES, of_study
 from tuner.kept.urls import shown
 from tuner.probe.units import duration
 
@@ -112,7 +112,9 @@ def rows(facts: Facts) -> Iterator[Row]:
     yield "trials at once", _at_once(facts.running_at_once), DATABASE
     if facts.running_at_once:
         yield "  over time", " ".join(f"{mean:.1f}" for mean in facts.running_at_once.tenths), DATABASE
-    yield "of these, training", _training(facts), f"{DATABASE} and start-up"
+    training = facts.training_at_once
+    none = f"; none for {training.none_share:.0%} of the time" if training else ""
+    yield "of these, training", _at_once(training) + none, f"{DATABASE} and start-up"
     startup = facts.setup.startup_s
     share = "" if facts.startup_share is None else f"{facts.startup_share:.0%} of all trial time"
     if startup is None and share:
@@ -170,11 +172,6 @@ def _at_once(known: AtOnce | None) -> str:
         return UNKNOWN
     middle = f"{known.low}" if known.low == known.high else f"{known.low} to {known.high}"
     return f"{known.mean:.1f} in the mean, mostly {middle}, at most {known.most}"
-
-
-def _training(facts: Facts) -> str:
-    known = facts.training_at_once
-    return _at_once(known) + (f"; none for {known.none_share:.0%} of the time" if known else "")
 
 
 def _told(name: str, known: Known | None, form: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, TableClause, func
 from tuner.diagnosis.study_times import Known, Setup, StudyRecord, TrialEnd, TrialTimes
 from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader, reading
-from tuner.kept.optuna_tables import CONSTRAINTS, PARAMETERS, STATE, STEPS, SYSTEM_FACTS, TRIALS, moment
+from tuner.kept.stored import CONSTRAINTS, PARAMETERS, STATE, STEPS, SYSTEM_FACTS, TRIALS, moment
 from tuner.kept.trial import FINISHED, INTERRUPTED, OK, PRUNED, RUNNING, KeptTrial
 from tuner.probe.units import MIB_PER_GIB
 
@@ -40,11 +40,9 @@ DATABASE = "database"
 def read_plain(engine: Engine, study: str, study_id: int) -> StudyRecord:
     """Return what the database says of the Optuna study of this id."""
     with reading(engine) as connection:
-        rows = connection.execute(
-            select(TRIALS.c.trial_id, STATE.label("state"), TRIALS.c.datetime_start, TRIALS.c.datetime_complete).where(
-                TRIALS.c.study_id == study_id
-            )
-        ).all()
+        times = (TRIALS.c.datetime_start, TRIALS.c.datetime_complete)
+        query = select(TRIALS.c.trial_id, STATE.label("state"), *times).where(TRIALS.c.study_id == study_id)
+        rows = connection.execute(query).all()
         reports = _reports(connection, study_id)
         names = _system_names(connection, study_id)
         workers = loader_workers(connection, [study_id])
@@ -63,11 +61,7 @@ def read_plain(engine: Engine, study: str, study_id: int) -> StudyRecord:
         ),
         running=states.count(RUNNING),
         waiting=states.count(WAITING),
-        setup=Setup(
-            sampler=_left_by(names, SAMPLERS),
-            pruner=_left_by(names, PRUNERS),
-            loader_workers=workers,
-        ),
+        setup=Setup(sampler=_left_by(names, SAMPLERS), pruner=_left_by(names, PRUNERS), loader_workers=workers),
     )
 
 
@@ -148,12 +142,8 @@ def read_own(engine: Engine, study: str, case: str | None = None) -> StudyRecord
 
 
 def _times(trial: KeptTrial) -> TrialTimes:
-    return TrialTimes(
-        end=_end(trial),
-        began_s=seconds(trial.started),
-        ended_s=seconds(trial.completed),
-        startup_s=trial.probe.start_up_s,
-    )
+    began_s, ended_s = seconds(trial.started), seconds(trial.completed)
+    return TrialTimes(end=_end(trial), began_s=began_s, ended_s=ended_s, startup_s=trial.probe.start_up_s)
 
 
 def _end(trial: KeptTrial) -> TrialEnd:

@@ -93,12 +93,10 @@ class TrialTimes:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StudyRecord:
-    """What the database says of a study."""
+class _OfStudy:
+    """What the database says of a study, beside the times of its trials."""
 
     study: str
-    trials: tuple[TrialTimes, ...]
-    """Those that have ended."""
     running: int = 0
     waiting: int = 0
     setup: Setup = field(default_factory=Setup)
@@ -108,6 +106,14 @@ class StudyRecord:
     """Whether `tuner` ran the study: each probe then has its GPUs for itself."""
     has_sessions: bool = False
     """Whether a started trainer served several trials."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StudyRecord(_OfStudy):
+    """What the database says of a study."""
+
+    trials: tuple[TrialTimes, ...]
+    """Those that have ended."""
 
 
 TENTHS = 10
@@ -208,13 +214,10 @@ class AtOnce:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Facts:
+class Facts(_OfStudy):
     """What a study did with its time."""
 
-    study: str
     ended: Mapping[TrialEnd, Ended]
-    running: int
-    waiting: int
     trial_s: float
     """The seconds of all ended trials together."""
     covered_s: float
@@ -227,10 +230,6 @@ class Facts:
     """None where the database has no times."""
     training_at_once: AtOnce | None
     """None where the start-up is unknown."""
-    setup: Setup
-    failures: Mapping[str, int]
-    is_ours: bool
-    has_sessions: bool
 
     @property
     def trials(self) -> int:
@@ -244,20 +243,14 @@ def gather(record: StudyRecord) -> Facts:
     known = [one for one in trials if one.took_s and one.startup_s is not None]
     training = sweep(filter(None, (one.training for one in known)))
     return Facts(
-        study=record.study,
+        **{one.name: getattr(record, one.name) for one in fields(_OfStudy)},
         ended={end: _ended([one for one in trials if one.end is end], len(trials)) for end in TrialEnd},
-        running=record.running,
-        waiting=record.waiting,
         trial_s=sum(one.took_s for one in trials),
         covered_s=running.covered_s,
         empty_s=running.empty_s,
         startup_share=sum(one.starting_s for one in known) / sum(one.took_s for one in known) if known else None,
         running_at_once=_at_once(running, running.covered_s) if running.covered_s else None,
         training_at_once=_at_once(training, running.covered_s) if known else None,
-        setup=record.setup,
-        failures=record.failures,
-        is_ours=record.is_ours,
-        has_sessions=record.has_sessions,
     )
 
 

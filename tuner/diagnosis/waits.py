@@ -58,8 +58,9 @@ class IdleCause:
         return list(Kind).index(self.kind)
 
 
-def cause(kind: Kind, *, why: str, change: str, factor: float | None, how: str, duty_pct: float | None) -> IdleCause:
+def cause(kind: Kind, facts: Facts, *, why: str, change: str, factor: float | None, how: str) -> IdleCause:
     """Return a cause whose gain is at most what GPUs with this duty have room for."""
+    duty_pct = _duty(facts)
     room = 100.0 / duty_pct if duty_pct else None
     if factor is None or room is None or factor <= room:
         return IdleCause(kind=kind, why=why, change=change, factor=factor, gain=factor, how=how)
@@ -146,12 +147,12 @@ def _failures(facts: Facts) -> Iterator[IdleCause]:
     all_s, left_s = facts.trial_s, facts.trial_s - failed.total_s
     yield cause(
         Kind.FAILURES,
+        facts,
         why=f"{failed.trials} of {facts.trials} trials failed, after {duration(failed.mean_s or 0.0)} in the mean"
         f"{f' ({kinds})' if kinds else ''}.",
         change="find out why trials fail, and keep such configs out of the search space",
         factor=all_s / left_s if left_s else None,
         how=f"{duration(all_s)} of trial time / {duration(left_s)} without failures{_times(all_s, left_s)}",
-        duty_pct=_duty(facts),
     )
 
 
@@ -168,13 +169,13 @@ def _startup(facts: Facts) -> Iterator[IdleCause]:
     )
     yield cause(
         Kind.STARTUP,
+        facts,
         why=f"A complete trial takes {duration(complete.mean_s or 0.0)} in the mean, "
         f"{duration(complete.startup_s / complete.trials)} of it start-up.",
         change=ours if facts.is_ours else "keep one process for several trials: import, load and compile only once",
         factor=facts.trial_s / left_s if left_s else None,
         how=f"{duration(facts.trial_s)} of trial time / {duration(left_s)} without the start-ups of complete trials"
         f"{_times(facts.trial_s, left_s)}",
-        duty_pct=_duty(facts),
     )
 
 
@@ -190,6 +191,7 @@ def _pruning(facts: Facts, trials: Sequence[TrialTimes]) -> Iterator[IdleCause]:
     now, then = 1.0 - facts.startup_share, 1.0 - starting_s / longer_s
     yield cause(
         Kind.PRUNING,
+        facts,
         why=f"{pruned.trials} of {facts.trials} trials were pruned. They took {duration(pruned.mean_s or 0.0)} in the "
         f"mean, {duration(startup_s)} of it start-up. Start-ups take {facts.startup_share:.0%} of all trial time."
         f"{_seldom_training(facts)}",
@@ -197,7 +199,6 @@ def _pruning(facts: Facts, trials: Sequence[TrialTimes]) -> Iterator[IdleCause]:
         factor=then / now if now else None,
         how=f"start-ups are {starting_s / facts.trial_s:.0%} of {duration(facts.trial_s)} now, and would be "
         f"{starting_s / longer_s:.0%} of {duration(longer_s)}; {then:.0%} / {now:.0%}{_times(then, now)}",
-        duty_pct=_duty(facts),
     )
 
 
@@ -229,13 +230,13 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
         factor, how = 2.0, "if loading takes as long as training: side by side instead of in turn = 2.00 times"
     yield cause(
         Kind.CROWDED if is_crowded else Kind.WORKERS,
+        facts,
         why=f"Each trial has {each:g} loader workers: {each * at_once:g} for {at_once} trials, on {cores.value} cores.",
         change=f"let each trial have {wanted} loader workers in all"
         if facts.is_ours
         else f"give each DataLoader num_workers={wanted} and persistent_workers=True, which start once per trial",
         factor=factor,
         how=how,
-        duty_pct=_duty(facts),
     )
 
 
@@ -253,11 +254,11 @@ def _parallel(facts: Facts) -> Iterator[IdleCause]:
         return
     yield cause(
         Kind.PARALLEL,
+        facts,
         why=why,
         change=f"run {most} trials at once instead of {at_once}, and watch the GPUs' memory",
         factor=most / at_once,
         how=f"{how}; {most} / {at_once}{_times(most, at_once)}",
-        duty_pct=_duty(facts),
     )
 
 
@@ -282,12 +283,12 @@ def _idle(facts: Facts) -> Iterator[IdleCause]:
         return
     yield cause(
         Kind.IDLE,
+        facts,
         why=f"While trials train, the GPUs are {busy_pct:.0f}% busy.",
         change="give each GPU more to do at once: a larger batch, more environments, or less waiting between steps",
         factor=100.0 / busy_pct,
         how=f"{duty_pct:.3g}% busy / {share:.3g} of the time that trains = {busy_pct:.3g}%; 100 / {busy_pct:.3g}"
         f"{_times(100.0, busy_pct)}",
-        duty_pct=duty_pct,
     )
 
 

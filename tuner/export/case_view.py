@@ -8,9 +8,8 @@ from statistics import fmean
 from typing import Any
 
 from tuner.export.bound import Bound, Profile, bound
-from tuner.kept.case_record import RECORDED, KeptCase, KeptStudy
-from tuner.kept.optuna_tables import INELIGIBLE
-from tuner.kept.race_run import KeptRun, newest_scored
+from tuner.kept.case_record import RECORDED, KeptCase, KeptRun, KeptStudy, newest_scored
+from tuner.kept.stored import INELIGIBLE
 from tuner.kept.trial import INTERRUPTED, OK, PRUNED, RUNNING, KeptTrial, pooled
 from tuner.probe.metrics import SAMPLES_PER_S
 from tuner.search.standing import Leader, Standing, Standings, all_measured, ended, fastest, front, leader, rival, ways

@@ -17,8 +17,7 @@ from tuner.export.case_view import CaseView
 from tuner.export.harmless import markdown
 from tuner.export.reader import StudyReader, reading
 from tuner.kept.case_record import masked
-from tuner.kept.optuna_tables import CASE, IDENTITY, STUDIES, TRIALS, of_study
-from tuner.kept.storable import read_json
+from tuner.kept.stored import CASE, IDENTITY, STUDIES, TRIALS, of_study, read_json
 from tuner.kept.trial import KeptTrial
 from tuner.probe.kinds import FailureKind
 from tuner.probe.out_dir import folder_of, make_private
@@ -52,7 +51,8 @@ def utilisation_svg(series: DeviceSeries, title: str) -> str:
         begin, end = map(across, series.window_s)
         height = HEIGHT - TOP - BOTTOM
         parts.append(f'<rect x="{begin}" y="{TOP}" width="{end - begin:.1f}" height="{height}" fill="#dcebf3"/>')
-    parts += [_upright(across(t_s)) for t_s in series.marks_s[-MOST_MARKS:]]
+    upright = f'y1="{TOP}" y2="{HEIGHT - BOTTOM}" stroke="#76839a" stroke-dasharray="2 3"/>'
+    parts += [f'<line x1="{x}" x2="{x}" {upright}' for x in map(across, series.marks_s[-MOST_MARKS:])]
     parts += [_level(share) for share in (0, 25, 50, 75, 100)]
     for place, device in enumerate(series.devices):
         colour = COLOURS[place % len(COLOURS)]
@@ -70,10 +70,6 @@ def utilisation_svg(series: DeviceSeries, title: str) -> str:
 
 def _height(share: float) -> float:
     return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * min(max(share, 0.0), 100.0) / 100.0, 1)
-
-
-def _upright(x: float) -> str:
-    return f'<line x1="{x}" x2="{x}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" stroke="#76839a" stroke-dasharray="2 3"/>'
 
 
 def _level(share: int) -> str:

@@ -13,22 +13,9 @@ from sqlalchemy.exc import DBAPIError
 
 from tuner.errors import EmptyStoreError, StoreError
 from tuner.export.case_view import CaseSummary, CaseView, summary
+from tuner.kept import stored
 from tuner.kept.case_record import KeptCase, KeptStudy
-from tuner.kept.optuna_tables import (
-    ATTRIBUTES,
-    FACTS,
-    LEASE,
-    PROBE,
-    STEPS,
-    STUDIES,
-    TRIALS,
-    VALUES,
-    Rows,
-    moment,
-    of_study,
-    of_trials,
-)
-from tuner.kept.storable import read_json
+from tuner.kept.stored import STEPS, STUDIES, TRIALS, Rows, of_study, read_json
 from tuner.kept.trial import COMPLETE, FAIL, FINISHED, RUNNING, KeptTrial, decode_json, is_kept, read
 from tuner.kept.urls import checked_url, remedy, shown
 
@@ -59,7 +46,7 @@ def _check_tables(connection: Connection, filled_by: str) -> None:
     tables = set(inspector.get_table_names())
     if not tables:
         raise EmptyStoreError(f"{shown(connection.engine.url)} holds no study yet; `{filled_by}` creates one there")
-    for wanted in (STUDIES, FACTS, TRIALS, VALUES, STEPS, ATTRIBUTES):
+    for wanted in (STUDIES, stored.FACTS, TRIALS, stored.VALUES, STEPS, stored.ATTRIBUTES):
         found = {known["name"] for known in inspector.get_columns(wanted.name)} if wanted.name in tables else set()
         if missing := [part.name for part in wanted.c if part.name not in found]:
             raise StoreError(
@@ -98,32 +85,23 @@ class StudyReader:
     def cases(self) -> list[CaseView]:
         """The cases, in the order of their start. Raises EmptyStoreError if there is no such study."""
         with reading(self.engine) as connection:
-            begun = connection.execute(
-                select(STUDIES.c.study_id, STUDIES.c.study_name)
-                .where(of_study(self.study))
-                .order_by(STUDIES.c.study_id)
-            ).all()
+            named = select(STUDIES.c.study_id, STUDIES.c.study_name).where(of_study(self.study))
+            begun = connection.execute(named.order_by(STUDIES.c.study_id)).all()
             if not begun:
                 raise self._missing(connection)
-            facts = connection.execute(
-                select(FACTS.c.study_id, FACTS.c.key, FACTS.c.value_json).where(
-                    FACTS.c.study_id.in_([row.study_id for row in begun])
-                )
-            ).all()
-            wanted = TRIALS.c.study_id.in_([row.study_id for row in begun])
-            found = of_trials(lambda query: connection.execute(query).all(), wanted, (VALUES, ATTRIBUTES))
-        trials: dict[int, list[tuple[Row[Any], Rows, Rows]]] = {row.study_id: [] for row in begun}
-        for row, (values, attributes) in found:
-            trials[row.study_id].append((row, values, attributes))
+            ids = [row.study_id for row in begun]
+            facts = connection.execute(select(*stored.FACTS.c).where(stored.FACTS.c.study_id.in_(ids))).all()
+            tables, wanted = (stored.VALUES, stored.ATTRIBUTES), TRIALS.c.study_id.in_(ids)
+            found = list(stored.of_trials(lambda query: connection.execute(query).all(), wanted, tables))
         cases: list[CaseView] = []
-        for row in begun:
-            kept = KeptStudy({one.key: read_json(one.value_json) for one in facts if one.study_id == row.study_id})
-            name, record = row.study_name.removeprefix(f"{self.study}/"), kept.case or KeptCase()
-            known = [self._trial(name, record, *one) for one in trials[row.study_id]]
+        for study_id, study_name in begun:
+            kept = KeptStudy({one.key: read_json(one.value_json) for one in facts if one.study_id == study_id})
+            name, record = study_name.removeprefix(f"{self.study}/"), kept.case or KeptCase()
+            known = [self._trial(name, record, row, *rows) for row, rows in found if row.study_id == study_id]
             whole = [one for one in known if one]
             left_out = len(known) - len(whole)
             cases.append(
-                CaseView(study_id=row.study_id, name=name, kept=record, facts=kept, trials=whole, left_out=left_out)
+                CaseView(study_id=study_id, name=name, kept=record, facts=kept, trials=whole, left_out=left_out)
             )
         return cases
 
@@ -188,8 +166,8 @@ class StudyReader:
 
     def _trial(self, case: str, record: KeptCase, row: Row[Any], values: Rows, attributes: Rows) -> KeptTrial | None:
         """Return a trial; None for a trial of another program, or one whose record is damaged."""
-        facts = {one.key: (decode_json if one.key == PROBE else read_json)(one.value_json) for one in attributes}
-        state = FAIL if row.state == RUNNING and not self._is_held(facts.get(LEASE)) else row.state
+        facts = {one.key: (decode_json if one.key == stored.PROBE else read_json)(one.value_json) for one in attributes}
+        state = FAIL if row.state == RUNNING and not self._is_held(facts.get(stored.LEASE)) else row.state
         told = sorted(values, key=lambda one: one.objective)
         numbers = tuple(one.value for one in told if isinstance(one.value, int | float) and abs(one.value) < math.inf)
         objectives = (record.objective or "value").split(",")
@@ -206,6 +184,6 @@ class StudyReader:
             number=row.number,
             case=case,
             values=numbers,
-            started=moment(row.datetime_start),
-            completed=moment(row.datetime_complete),
+            started=stored.moment(row.datetime_start),
+            completed=stored.moment(row.datetime_complete),
         )

@@ -88,20 +88,13 @@ _TYPES = {bool: _FLAG, int: _WHOLE, float: _NUMBER, str: _TEXT}
 """The type of a value → the type of its column. Whole numbers beside fractions become fractions."""
 _COLUMNS = {
     "trial": _WHOLE,
-    "started_at": _TEXT,
-    "status": _TEXT,
-    "invalidity": _TEXT,
-    "failure_kind": _TEXT,
-    "failure_rule": _TEXT,
-    "failure_detail": _TEXT,
+    **dict.fromkeys(("started_at", "status", "invalidity", "failure_kind", "failure_rule", "failure_detail"), _TEXT),
     "failure_rank": _WHOLE,
     "overshoot_mib": _NUMBER,
     "ineligible": _TEXT,
     **dict.fromkeys(METRIC_COLUMNS, _NUMBER),
-    "ready_s": _NUMBER,
-    "total_s": _NUMBER,
-    "iterations": _WHOLE,
-    "samples": _WHOLE,
+    **dict.fromkeys(("ready_s", "total_s"), _NUMBER),
+    **dict.fromkeys(("iterations", "samples"), _WHOLE),
     "warm": _FLAG,
     "session_key": _TEXT,
     "launched": _FLAG,
@@ -154,28 +147,24 @@ def _files(reader: StudyReader, case: CaseView, trials: list[KeptTrial]) -> Iter
     yield f"{case.name}{HEADER_SUFFIX}", [facts.model_dump_json(indent=2, exclude_none=True).encode(), b"\n"]
 
 
+_OF_PROBE = (
+    *("started_at", "ineligible", "ready_s", "total_s"),
+    *("iterations", "samples", "warm", "session_key", "launched"),
+)
+_OF_FAILURE = ("kind", "rule", "detail", "rank")
+
+
 def _row(trial: KeptTrial, series: list[float | None]) -> dict[str, Any]:
     probe, failure = trial.probe, trial.probe.failure
     return {
         **trial.config,
         **trial.metrics,
+        **{name: getattr(probe, name) for name in _OF_PROBE},
+        **{f"failure_{name}": getattr(failure, name, None) for name in _OF_FAILURE},
+        "overshoot_mib": failure and failure.overshoot_mib,
         "trial": trial.number,
-        "started_at": probe.started_at,
         "status": trial.status,
         "invalidity": _invalidity(trial),
-        "failure_kind": failure and failure.kind,
-        "failure_rule": failure and failure.rule,
-        "failure_detail": failure and failure.detail,
-        "failure_rank": failure and failure.rank,
-        "overshoot_mib": failure and failure.overshoot_mib,
-        "ineligible": probe.ineligible,
-        "ready_s": probe.ready_s,
-        "total_s": probe.total_s,
-        "iterations": probe.iterations,
-        "samples": probe.samples,
-        "warm": probe.warm,
-        "session_key": probe.session_key,
-        "launched": probe.launched,
         "series": series,
         "devices": json.dumps([asdict(device) for device in trial.devices]),
     }

@@ -3,7 +3,7 @@
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader
 from tuner.export.wording import in_words
-from tuner.kept.race_run import KeptRun
+from tuner.kept.case_record import KeptRun
 from tuner.kept.trial import OK, KeptProbe, KeptTrial, pooled
 from tuner.probe.metrics import METRICS
 from tuner.probe.result import DeviceSummary
@@ -86,13 +86,13 @@ def tsv(sheet: Sheet) -> Iterator[str]:
 
 Row = dict[str, Any]
 
-_OF_DEVICE: Mapping[str, Callable[[DeviceSummary], float | None]] = {
-    "avg_util": lambda device: device.util_mean_pct,
-    "max_util": lambda device: device.util_max_pct,
-    "max_mem": lambda device: device.mem_peak_mib,
-    "max_power": lambda device: device.power_max_w,
+_OF_DEVICE = {
+    "avg_util": "util_mean_pct",
+    "max_util": "util_max_pct",
+    "max_mem": "mem_peak_mib",
+    "max_power": "power_max_w",
 }
-"""Column that repeats for each device → the number from the device's summary."""
+"""Column that repeats for each device → the field of the device's summary."""
 
 _BEFORE_DEVICES = ("case", "method", "status", "variant", LADDER, "elapsed_s", "iteration", "samples", "samples_per_s")
 """The first columns of `best_by_case.tsv`, by the predecessor's names. Other tables say `total_s` and `iterations`."""
@@ -150,9 +150,8 @@ def front_columns(objectives: Sequence[str], parameters: Sequence[str]) -> list[
     """Return the columns of `pareto.tsv`."""
     values = [name for objective in objectives for name in (objective, f"{objective}_se")]
     columns = ["case", "method", "trial", *parameters, *values, "samples_per_s", "samples_per_s_vs_default"]
-    return list(
-        dict.fromkeys([*columns, "changes_learning", "headroom_pct", "measured", "readings", "out_dir", "digest"])
-    )
+    columns += ["changes_learning", "headroom_pct", "measured", "readings", "out_dir", "digest"]
+    return list(dict.fromkeys(columns))
 
 
 def front_row(case: CaseView, member: Standing) -> Row:
@@ -165,27 +164,17 @@ def best_row(case: CaseView, best: Standing) -> Row:
     trial = _pooled(best)
     probe = trial.probe
     return {
-        **trial.config,
-        **_measured(trial),
+        **trial_row(case, trial),
         **_device_columns(trial.devices),
-        "agent_config": probe.agent_config,
-        "base_agent": probe.base_agent,
-        "out_dir": probe.out_dir,
-        "case": case.name,
-        "method": case.method,
+        **{name: getattr(probe, name) for name in ("agent_config", "base_agent")},
         "status": OK,
         "variant": trial.variant,
         "elapsed_s": rounded("elapsed_s", probe.total_s),
         "iteration": probe.iterations,
         **_beside_default(case, best),
         "objective": case.objective,
-        "value": rounded(case.objectives[0], trial.value),
         "source": case.kept.source,
-        "measured": _way(trial),
-        "measured_on": probe.measured_on,
         "readings": best.readings,
-        "trial": trial.number,
-        "digest": probe.digest,
     }
 
 
@@ -196,11 +185,12 @@ def _pooled(one: Standing) -> KeptTrial:
 
 def trial_row(case: CaseView, trial: KeptTrial) -> Row:
     """Return the row of any trial, with or without a result."""
-    probe = trial.probe
-    failure = probe.failure
+    probe, failure = trial.probe, trial.probe.failure
+    metrics = {name: rounded(name, value) for name, value in trial.metrics.items()}
     return {
         **trial.config,
-        **_measured(trial),
+        **metrics,
+        **{name: rounded(name, getattr(probe, name)) for name in _OF_PROBE},
         "case": case.name,
         "method": case.method,
         "trial": trial.number,
@@ -208,16 +198,18 @@ def trial_row(case: CaseView, trial: KeptTrial) -> Row:
         "status": trial.status,
         "failure": failure and failure.kind,
         "detail": " ".join(_detail(probe).split()),
-        "launched": probe.launched,
         "value": rounded(case.objectives[0], trial.value),
-        "iterations": probe.iterations,
         "started_at": _utc(trial.started),
         "completed_at": _utc(trial.completed),
-        "measured": _way(trial),
-        "measured_on": probe.measured_on,
-        "out_dir": probe.out_dir,
-        "digest": probe.digest,
+        "measured": ("warm" if probe.warm else "cold") if probe.launched else None,
     }
+
+
+_OF_PROBE = (
+    *("samples", "total_batch", "samples_per_s", "start_up_s", "window_s", "total_s"),
+    *("iterations", "launched", "measured_on", "out_dir", "digest"),
+)
+"""The columns of any trial that its probe record has under the same name."""
 
 
 def _detail(probe: KeptProbe) -> str:
@@ -232,30 +224,12 @@ def _beside_default(case: CaseView, one: Standing) -> Row:
     }
 
 
-def _measured(trial: KeptTrial) -> Row:
-    metrics = {name: rounded(name, value) for name, value in trial.metrics.items()}
-    probe = trial.probe
-    return metrics | {
-        "samples": probe.samples,
-        "total_batch": probe.total_batch,
-        "samples_per_s": rounded("samples_per_s", probe.samples_per_s),
-        "start_up_s": rounded("start_up_s", probe.start_up_s),
-        "window_s": rounded("window_s", probe.window_s),
-        "total_s": rounded("total_s", probe.total_s),
-    }
-
-
 def _device_columns(devices: Sequence[DeviceSummary]) -> Row:
     return {
-        f"{column}{rank}": rounded(column, number(device))
+        f"{column}{rank}": rounded(column, getattr(device, field))
         for rank, device in enumerate(devices)
-        for column, number in _OF_DEVICE.items()
+        for column, field in _OF_DEVICE.items()
     }
-
-
-def _way(trial: KeptTrial) -> str | None:
-    """Return how the trial was measured: `warm` in a session, `cold` by the trainer's plain command."""
-    return ("warm" if trial.probe.warm else "cold") if trial.probe.launched else None
 
 
 def _utc(moment: datetime | None) -> str | None:
@@ -291,13 +265,8 @@ def pareto(study: StudyReader) -> Sheet:
 def case_manifest(study: StudyReader) -> Sheet:
     """Return a row per case: the files and the mode with which the trainer launches it."""
     rows = [
-        {
-            **case.kept.files,
-            "case": case.name,
-            "method": case.method,
-            "mode": case.kept.mode,
-            "trainer": case.kept.trainer_name,
-        }
+        {**case.kept.files, "case": case.name, "method": case.method, "mode": case.kept.mode}
+        | {"trainer": case.kept.trainer_name}
         for case in study.cases
     ]
     files = dict.fromkeys(name for case in study.cases for name in case.kept.files) or FILES

@@ -9,24 +9,8 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
-from tuner.kept.optuna_tables import (
-    CALIBRATES,
-    CONFIRMS,
-    COST,
-    ERROR,
-    FAILURE,
-    INELIGIBLE,
-    INELIGIBLE_BEFORE,
-    LEASE,
-    MEASURED_ON,
-    MEMORY,
-    ORIGIN,
-    PROBE,
-    RAN,
-    RETRY,
-    WARM,
-)
-from tuner.kept.storable import is_plain, read_json, storable
+from tuner.kept import stored
+from tuner.kept.stored import is_plain, read_json, record_of, storable
 from tuner.probe.counting import MOST
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import METRICS
@@ -107,12 +91,7 @@ def encode(probe: KeptProbe) -> dict[str, Any]:
 
 def decode(attribute: object) -> KeptProbe | None:
     """Return the probe that `encode` gave; None where the attribute is missing or not such a record."""
-    if not isinstance(attribute, dict):
-        return None
-    try:
-        return _PROBE.validate_python(attribute)
-    except (ValidationError, RecursionError):
-        return None
+    return record_of(_PROBE, attribute)
 
 
 def decode_json(document: object) -> KeptProbe | None:
@@ -268,7 +247,7 @@ class KeptTrial:
 
 def attributes(probe: KeptProbe, *, retry: bool, error: float | None) -> dict[str, Any]:
     """Return the user attributes of a trial that has ended: name → value of JSON. `read` reads them back."""
-    facts = {PROBE: encode(probe), RETRY: retry, ERROR: error}
+    facts = {stored.PROBE: encode(probe), stored.RETRY: retry, stored.ERROR: error}
     return {name: fact for name, fact in facts.items() if fact}
 
 
@@ -287,25 +266,25 @@ def read(
     of the record where it is None. `objective` names the first objective, whose error a record may say. `facts` are the
     other fields of the trial.
     """
-    bounds, record = constraints or {}, attributes.get(PROBE)
+    bounds, record = constraints or {}, attributes.get(stored.PROBE)
     kept = record if isinstance(record, KeptProbe) else decode(record)
-    missing_gib = _number(bounds.get(MEMORY)) or 0.0
+    missing_gib = _number(bounds.get(stored.MEMORY)) or 0.0
     probe = kept or _foreign(attributes, state, missing_gib)
-    error = _number(attributes.get(ERROR))
+    error = _number(attributes.get(stored.ERROR))
     return KeptTrial(
         state=state,
         config=probe.config if config is None else config,
         error=_number(probe.metrics.get(f"{objective}_se")) if error is None else error,
         probe=probe,
-        retry=RETRY in attributes,
-        confirms=CONFIRMS in attributes,
-        calibrates=CALIBRATES in attributes,
-        origin=_text(attributes.get(ORIGIN)),
-        lease=attributes.get(LEASE),
+        retry=stored.RETRY in attributes,
+        confirms=stored.CONFIRMS in attributes,
+        calibrates=stored.CALIBRATES in attributes,
+        origin=_text(attributes.get(stored.ORIGIN)),
+        lease=attributes.get(stored.LEASE),
         missing_gib=missing_gib,
-        is_barred=probe.ineligible is not None or any(map(bounds.get, (INELIGIBLE, INELIGIBLE_BEFORE))),
-        took=None if kept else _amounts(attributes.get(COST)),
-        has_run=not kept and RAN in attributes,
+        is_barred=probe.ineligible is not None or any(map(bounds.get, (stored.INELIGIBLE, stored.INELIGIBLE_BEFORE))),
+        took=None if kept else _amounts(attributes.get(stored.COST)),
+        has_run=not kept and stored.RAN in attributes,
         **facts,
     )
 
@@ -313,10 +292,10 @@ def read(
 def _foreign(attributes: Mapping[str, Any], state: str, missing_gib: float) -> KeptProbe:
     """Return what the attributes say that stand in for a probe record."""
     ran = {COMPLETE: OK, PRUNED_STATE: PRUNED}.get(state)
-    where = _text(attributes.get(MEASURED_ON))
+    where = _text(attributes.get(stored.MEASURED_ON))
     return KeptProbe(
-        status=FailureKind.GPU_OOM.value if missing_gib else _text(attributes.get(FAILURE)) or ran,
-        warm=WARM in attributes or None,
+        status=FailureKind.GPU_OOM.value if missing_gib else _text(attributes.get(stored.FAILURE)) or ran,
+        warm=stored.WARM in attributes or None,
         host={DEVICES: where} if where else {},
     )
 
@@ -326,9 +305,9 @@ def is_kept(attributes: Mapping[str, Any], *, finished: bool) -> bool:
 
     Its record is decoded, and None where it cannot be read.
     """
-    if PROBE in attributes:
-        return attributes[PROBE] is not None
-    return LEASE in attributes or (finished and RETRY in attributes)
+    if stored.PROBE in attributes:
+        return attributes[stored.PROBE] is not None
+    return stored.LEASE in attributes or (finished and stored.RETRY in attributes)
 
 
 def cost(probe: KeptProbe) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Runs a race: trains its configs in turns, keeps each run, and says how the race stands."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -8,13 +9,13 @@ from statistics import median
 from typing import Protocol
 
 from tuner.errors import TrainerError
-from tuner.export.wording import in_words
-from tuner.kept.race_run import KeptRun, scored_by
+from tuner.export.wording import figure, in_words
+from tuner.kept.case_record import KeptRun, scored_by
 from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.metrics import with_sure_speed
 from tuner.probe.protocols import Answer, Enough, Go, Interrupted, More
 from tuner.probe.result import Failure, ProbeResult
-from tuner.racing.entrants import Entrant, Round, better_half, rounds, turns
+from tuner.racing.entrants import Entrant, Round, better_half, rounds
 from tuner.running.job import Job
 from tuner.running.prober import run_in
 from tuner.search.scores import Mean, constant, means, standings, thinned
@@ -99,22 +100,6 @@ _NOT_THE_CONFIG = {Blame.HOST, Blame.SETUP}
 """Failures of the machine and of the set-up end the race, because they say nothing about a config."""
 
 
-class RaceWatcher(Protocol):
-    """Gets the events of a race, for example to show them."""
-
-    def run_started(self, entrant: Entrant, seed: int, seconds: float) -> None:
-        """A run is about to be started."""
-        ...
-
-    def run_ended(self, entrant: Entrant, run: KeptRun) -> None:
-        """A run has ended and is stored."""
-        ...
-
-    def waiting(self) -> None:
-        """The race goes on once other processes have ended their runs."""
-        ...
-
-
 class Runs(Protocol):
     """Keeps the runs of a race; see `tuner.store.races.RaceRuns`."""
 
@@ -164,14 +149,14 @@ class Race:
         job: Job,
         case: Case,
         runs: Runs,
-        watcher: RaceWatcher,
+        say: Callable[[str], None],
         *,
         configs: Sequence[Entrant],
         seeds: int,
         total_s: float,
     ) -> None:
-        """Plan the race: `total_s` is the time for which all runs train together, in seconds."""
-        self._job, self._case, self._runs, self._watcher = job, case, runs, watcher
+        """Plan the race: `total_s` is the time for which all runs train together, in seconds. `say` takes a line."""
+        self._job, self._case, self._runs, self._say = job, case, runs, say
         self._entrants = list(configs)
         self.rounds = rounds(len(configs), seeds=seeds, total_s=total_s)
 
@@ -216,31 +201,28 @@ class Race:
 
         The runs that other processes make are waited for, where the job can wait.
         """
-        waits = False
+        said = False
         while elsewhere := self._make_missing(one, left):
             if self._job.wait is None:
                 return False
-            if not waits:
-                self._watcher.waiting()
-            waits = True
+            if not said:
+                self._say("waiting for runs of this race that other processes make")
+            said = True
             self._job.wait()
         return elsewhere is not None
 
     def _make_missing(self, one: Round, left: Sequence[Entrant]) -> int | None:
         """Make the missing runs of a round; return how many other processes make, None where the race is to stop."""
         elsewhere = 0
-        for turn in turns(one):
-            if turn.config >= len(left):
-                continue
-            entrant = left[turn.config]
-            is_made = partial(self._is_made, entrant, turn.seed, one.seconds)
+        for seed, entrant in itertools.product(one.seeds, left[: one.configs]):
+            is_made = partial(self._is_made, entrant, seed, one.seconds)
             if is_made(self._runs.read()):
                 continue
             if self._job.interrupted() or not self._job.has_time(self._expected_s(one.seconds)):
                 return None
-            if not self._runs.claim(entrant.config, turn.seed, is_made):
+            if not self._runs.claim(entrant.config, seed, is_made):
                 elsewhere += 1
-            elif not self._run_claimed(entrant, turn.seed, one.seconds):
+            elif not self._run_claimed(entrant, seed, one.seconds):
                 return None
         return elsewhere
 
@@ -255,7 +237,7 @@ class Race:
     def _run_claimed(self, entrant: Entrant, seed: int, seconds: float) -> bool:
         """Make and keep a run that this process has claimed; return False where the user stopped it."""
         try:
-            self._watcher.run_started(entrant, seed, seconds)
+            self._say(f"training {entrant}, seed {seed}, for {seconds:.0f} s")
             run = self._train(entrant, seed, seconds)
             if run is None:
                 return False
@@ -263,7 +245,8 @@ class Race:
             self._runs.add(run)
         finally:
             self._runs.release()
-        self._watcher.run_ended(entrant, run)
+        scored = f"{len(run.curve)} scores, the last {figure(run.curve[-1][1])}" if run.curve else "no score"
+        self._say(f"  {run.why_out or f'{run.trained_s:.0f} s of training, {scored}'}")
         return True
 
     def _is_interrupted(self) -> bool:

@@ -23,14 +23,6 @@ class Round:
     seeds: tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Turn:
-    """A run to make: the position of its config among the round's configs, and its seed."""
-
-    config: int
-    seed: int
-
-
 def rounds(configs: int, *, seeds: int, total_s: float) -> list[Round]:
     """Return the rounds of a race whose runs train for `total_s` seconds together.
 
@@ -39,18 +31,9 @@ def rounds(configs: int, *, seeds: int, total_s: float) -> list[Round]:
     sizes = list(_sizes(configs))
     first_s = total_s / (seeds * sum(size * 2**number for number, size in enumerate(sizes)))
     return [
-        Round(
-            configs=size,
-            seconds=first_s * 2**number,
-            seeds=tuple(range(number * seeds, (number + 1) * seeds)),
-        )
-        for number, size in enumerate(sizes)
+        Round(configs=size, seconds=first_s * 2**at, seeds=tuple(range(at * seeds, (at + 1) * seeds)))
+        for at, size in enumerate(sizes)
     ]
-
-
-def turns(one: Round) -> list[Turn]:
-    """Return the runs of a round: each seed with all configs, before the next seed."""
-    return [Turn(config=config, seed=seed) for seed in one.seeds for config in range(one.configs)]
 
 
 def _sizes(configs: int) -> Iterator[int]:
@@ -91,6 +74,9 @@ class Entrant:
         """The parameters in which the config differs from others of the race, as one line of NAME=VALUE."""
         return in_words({name: value for name, value in self.config.items() if name not in self.shared})
 
+    def __str__(self) -> str:
+        return f"{self.words} ({self.kind})"
+
 
 def entrants(case: CaseView, *, also: Sequence[int] = ()) -> list[Entrant]:
     """Return the best config of a case's search, the fastest, the default of the best's rung, and one between.
@@ -109,33 +95,29 @@ def entrants(case: CaseView, *, also: Sequence[int] = ()) -> list[Entrant]:
     if fastest and (between := _between(case.configs, taken)):
         chosen.append((BETWEEN, between.config))
     chosen += [(f"trial #{number}", _config_of(case, number)) for number in also]
-    kinds: dict[str, list[str]] = {}
-    configs: dict[str, Config] = {}
-    for kind, config in chosen:
-        digest = launch_digest(config)
-        kinds.setdefault(digest, []).append(kind)
-        configs.setdefault(digest, launched(config))
+    configs = {launch_digest(config): launched(config) for _, config in chosen}
+    kinds = {digest: tuple(kind for kind, one in chosen if launch_digest(one) == digest) for digest in configs}
     if len(configs) < 2:
         raise StoreError(
             f"a race of {case.name} needs two configs: the best of its search is also the fastest and the default; "
             "name a trial with another config: --trial NUMBER"
         )
     first, *others = configs.values()
-    measured = {launch_digest(one.config): one for one in case.configs if one.is_eligible}
+    measured = {
+        launch_digest(one.config): {case.objectives[0]: one.value}
+        | ({} if one.samples_per_s is None else {SAMPLES_PER_S: one.samples_per_s})
+        for one in case.configs
+        if one.is_eligible
+    }
     return [
         Entrant(
             config=configs[digest],
-            kinds=tuple(kinds[digest]),
-            measured=_means(case.objectives[0], measured.get(digest)),
+            kinds=kinds[digest],
+            measured=measured.get(digest, {}),
             shared=frozenset(name for name in first if all(other.get(name) == first[name] for other in others)),
         )
         for digest in configs
     ]
-
-
-def _means(objective: str, one: Standing | None) -> Mapping[str, float]:
-    known = {objective: one.value, SAMPLES_PER_S: one.samples_per_s} if one else {}
-    return {name: value for name, value in known.items() if value is not None}
 
 
 def _config_of(case: CaseView, number: int) -> Config:

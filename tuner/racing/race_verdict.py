@@ -4,18 +4,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from tuner.export.wording import figure
+from tuner.kept.trial import over
+from tuner.probe.metrics import SAMPLES_PER_S
 from tuner.probe.steady import student_tail
 from tuner.racing.contest import Place
 from tuner.racing.entrants import Entrant
 from tuner.search.scores import Mean, agreement, ahead, means
 
 UPDATES = "updates/s"
-_SPEED = "samples_per_s"
 BY_CHANCE = 0.05
 """A winner is clear if chance alone would put two equal configs so far apart with at most this probability."""
 LEAST_CHANCE = 0.01
 """A smaller probability is not told as a number: two or three seeds do not show it."""
-_NAMES = {_SPEED: "samples/s"}
+_NAMES = {SAMPLES_PER_S: "samples/s"}
 
 
 def forecasts(places: Sequence[Place], updates: Mapping[int, float | None]) -> dict[str, list[float | None]]:
@@ -25,30 +26,25 @@ def forecasts(places: Sequence[Place], updates: Mapping[int, float | None]) -> d
     where the race has none. `updates` holds the updates of an iteration, by position.
     """
     searched = dict.fromkeys(name for place in places for name in place.entrant.measured)
-    found = {name: [place.entrant.measured.get(name) for place in places] for name in searched if name != _SPEED}
-    found[_SPEED] = [
-        _mean([run.samples_per_s for run in place.runs]) or place.entrant.measured.get(_SPEED) for place in places
-    ]
-    speeds = [_mean([run.iterations_per_s for run in place.runs]) for place in places]
-    found[UPDATES] = [
-        speed * count if speed and (count := updates.get(at)) else None for at, speed in enumerate(speeds)
-    ]
+    found = {name: [place.entrant.measured.get(name) for place in places] for name in searched if name != SAMPLES_PER_S}
+    for place in places:
+        speed = over(fmean, [run.samples_per_s for run in place.runs])
+        found.setdefault(SAMPLES_PER_S, []).append(speed or place.entrant.measured.get(SAMPLES_PER_S))
+    speeds = [over(fmean, [run.iterations_per_s for run in place.runs]) for place in places]
+    found[UPDATES] = [one * count if one and (count := updates.get(at)) else None for at, one in enumerate(speeds)]
     return found
 
 
 def verdict(places: Sequence[Place], updates: Mapping[int, float | None]) -> Iterator[str]:
     """Yield the sentences about a race. `updates` holds the updates of an iteration, by position."""
-    finalists = [
-        (place, place.mean) for place in places if place.mean is not None and place.seconds == places[0].seconds
-    ]
-    yield from (f"{_named(one.entrant)} left the race: {one.failure}" for one in places if one.failure)
+    finalists = [(one, one.mean) for one in places if one.mean is not None and one.seconds == places[0].seconds]
+    yield from (f"{one.entrant} left the race: {one.failure}" for one in places if one.failure)
     if not finalists:
         yield "No run has a score yet, so nothing is known about what is learnt."
         return
     first, mean = finalists[0]
     yield (
-        f"{_named(first.entrant)} learns most: {_of(mean)} after {first.seconds:.0f} s of training, "
-        f"mean of {mean.runs} run(s)."
+        f"{first.entrant} learns most: {_of(mean)} after {first.seconds:.0f} s of training, mean of {mean.runs} run(s)."
     )
     if len(finalists) > 1:
         second, follows = finalists[1]
@@ -62,7 +58,7 @@ def verdict(places: Sequence[Place], updates: Mapping[int, float | None]) -> Ite
 
 def _lead(first: Mean, second: Entrant, follows: Mean) -> str:
     """Say how far the second is behind, and how often chance alone would do this (Student's t test)."""
-    by = f"{_named(second)} follows with {_of(follows)}"
+    by = f"{second} follows with {_of(follows)}"
     lead = ahead(first, follows)
     if lead is None and max(first.runs, follows.runs) < 2:
         return f"{by}. How sure this is cannot be said: each of the two was trained with one seed."
@@ -70,12 +66,9 @@ def _lead(first: Mean, second: Entrant, follows: Mean) -> str:
         return f"{by}. The seeds make no difference: each config's runs have one score. Does the command use {{seed}}?"
     chance = student_tail(lead.errors, lead.freedom)
     behind = f"{by}, {lead.errors:.1f} standard errors behind"
-    said = f"{behind}. Two equal configs would differ so in {_often(chance)} of races"
+    often = f"{100 * chance:.0f} %" if chance >= LEAST_CHANCE else f"less than {100 * LEAST_CHANCE:g} %"
+    said = f"{behind}. Two equal configs would differ so in {often} of races"
     return f"{said}." if chance <= BY_CHANCE else f"{said}: the winner is not clear, and more hours or seeds may tell."
-
-
-def _often(chance: float) -> str:
-    return f"{100 * chance:.0f} %" if chance >= LEAST_CHANCE else f"less than {100 * LEAST_CHANCE:g} %"
 
 
 def _foretold(places: Sequence[Place], updates: Mapping[int, float | None]) -> Iterator[str]:
@@ -96,12 +89,3 @@ def _foretold(places: Sequence[Place], updates: Mapping[int, float | None]) -> I
 def _of(mean: Mean) -> str:
     error = "" if mean.error is None else f" ± {mean.error:.3g}"
     return f"{figure(mean.value)}{error}"
-
-
-def _named(entrant: Entrant) -> str:
-    return f"{entrant.words} ({entrant.kind})"
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None

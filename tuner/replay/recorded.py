@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from tuner.errors import StudyError
 from tuner.export.recorded_table import HEADER_SUFFIX, METRIC_COLUMNS, Header, columns
-from tuner.kept.storable import storable
+from tuner.kept.stored import storable
 from tuner.probe.counting import MOST
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import OBJECTIVES

@@ -1,67 +1,50 @@
-"""The pictures of a search and of a race, and the order of all pictures on the page."""
+"""The pictures of a case: its configs, its search, its best's probe, its ladder and its race, in their order."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import accumulate
 from typing import Any
 
 from tuner.export.tables import race_row, runs_by_config
 from tuner.export.wording import figure, in_words, with_error
+from tuner.probe.steady import FULL_PCT
+from tuner.report import figures
 from tuner.report.facts import CaseFacts
-from tuner.report.figures import (
-    BEST,
-    FRONT,
-    OTHER,
-    THIRD,
-    Picture,
-    Trace,
-    along_ladder,
-    axis,
-    errors,
-    note,
-    over_time,
-    short,
-    text,
-    upright,
-)
-from tuner.report.words import when_found
+from tuner.report.figures import BEST, FRONT, OTHER, THIRD, Picture, Trace, axis, dots, errors, text, trace
+from tuner.report.words import memory_end, when_found
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
-from tuner.study.space import written
+from tuner.study.space import rung_of, written
 
 _COLOURS = (BEST, FRONT, THIRD, OTHER)
 
 
 def curves(case: CaseFacts) -> Picture | None:
     """Draw the scores of each run of the case's race against the time that the run has trained."""
-    runs = runs_by_config(case.race)
+    runs = runs_by_config(case.view.race)
     if not any(run.curve for made in runs.values() for run in made):
         return None
     data = [
-        {
-            "x": [short(at) for at, _ in run.curve],
-            "y": [short(score) for _, score in run.curve],
-            "name": text(in_words(run.config)),
-            "legendgroup": standing.config,
-            "showlegend": number == 0,
-            "mode": "lines",
-            "line": {"color": _COLOURS[place % len(_COLOURS)], "width": 1.5},
-            "hovertemplate": f"seed {run.seed}: %{{y}} after %{{x}} s<extra></extra>",
-        }
+        trace(
+            (at for at, _ in run.curve),
+            (score for _, score in run.curve),
+            text(in_words(run.config)),
+            hover=f"seed {run.seed}: %{{y}} after %{{x}} s",
+            mode="lines",
+            line={"color": _COLOURS[place % len(_COLOURS)], "width": 1.5},
+            legendgroup=standing.config,
+            showlegend=number == 0,
+        )
         for place, standing in enumerate(standings(runs))
         for number, run in enumerate(runs[standing.config])
     ]
-    return Picture(
-        name="race",
-        title="The race: what is learnt",
-        caption=f"Each line is a run with a seed of its own. {winner(case) or ''}".strip(),
-        data=data,
-        layout={"xaxis": axis("seconds of training"), "yaxis": axis("score")},
-    )
+    caption = f"Each line is a run with a seed of its own. {winner(case) or ''}".strip()
+    layout = {"xaxis": axis("seconds of training"), "yaxis": axis("score")}
+    return Picture(name="race", title="The race: what is learnt", caption=caption, data=data, layout=layout)
 
 
 def winner(case: CaseFacts) -> str | None:
     """Return a sentence about the config that learnt most in the case's race; None where there was no race."""
-    won = race_row(case.race)
+    won = race_row(case.view.race)
     if not won:
         return None
     error = "" if won["race_score_se"] is None else f" ± {won['race_score_se']:.3g}"
@@ -81,52 +64,63 @@ def choices(case: CaseFacts) -> Picture | None:
     barred = [point for point in known if not point.is_eligible]
     stars = [point for point in known if case.is_best(point)]
     data = [
-        _dots(others, "measured", OTHER),
-        _dots(barred, "may not be the best", OTHER, symbol="circle-open"),
-        _dots(front, "no other is better in both", FRONT, mode="lines+markers", symbol="square"),
-        _dots(stars, "the best", BEST, size=13, symbol="star"),
+        _points(others, "measured", OTHER),
+        _points(barred, "may not be the best", OTHER, symbol="circle-open"),
+        _points(front, "no other is better in both", FRONT, mode="lines+markers", symbol="square"),
+        _points(stars, "the best", BEST, size=13, symbol="star"),
     ]
     is_above = any(point.is_warm and point.value > best.value for point in known for best in stars)
     above = " Configs above the best were measured in sessions alone, which may read too high." if is_above else ""
-    return Picture(
-        name="choices",
-        title="What else could be chosen",
-        caption="Each dot is a config. To the right it trains more samples per second, upwards it keeps the least busy "
-        "device busier. The line joins the configs that no other config beats in both." + above,
-        data=[one for one in data if one["x"]],
-        layout={"xaxis": axis("samples per second", rangemode="tozero"), "yaxis": axis(case.objective)},
+    caption = (
+        "Each dot is a config. To the right it trains more samples per second, upwards it keeps the least busy "
+        "device busier. The line joins the configs that no other config beats in both." + above
     )
+    layout = {"xaxis": axis("samples per second", rangemode="tozero"), "yaxis": axis(case.summary.objective)}
+    shown = [one for one in data if one["x"]]
+    return Picture(name="choices", title="What else could be chosen", caption=caption, data=shown, layout=layout)
+
+
+def _points(
+    points: Sequence[Standing], name: str, colour: str, *, mode: str = "markers", size: int = 8, symbol: str = "circle"
+) -> Trace:
+    return trace(
+        *([point.samples_per_s for point in points], [point.value for point in points], name),
+        hover="%{text}",
+        text=[_hover(point) for point in points],
+        error_y=errors(point.error for point in points),
+        mode=mode,
+        marker=dots(colour, size=size, symbol=symbol),
+        line={"color": colour, "width": 1.5},
+    )
+
+
+def _hover(point: Standing) -> str:
+    of_several = f", mean of {point.readings}" if point.readings > 1 else ""
+    of_several += ", in a session" if point.is_warm else ""
+    speed = f", {point.samples_per_s:,.0f} samples/s" if point.samples_per_s is not None else ""
+    measured = text(f"#{point.trial} {with_error(point.value, point.error)}{of_several}{speed}")
+    return f"{measured}<br>{text(in_words(point.config))}"
 
 
 def history(case: CaseFacts) -> Picture | None:
     """Draw each measurement and the highest so far against the device-seconds of the search."""
     if not case.steps:
         return None
-    spent_s = [round(step.ended_s, 1) for step in case.steps]
-    dots = {
-        "x": spent_s,
-        "y": [short(step.value) for step in case.steps],
-        "error_y": errors(step.error for step in case.steps),
-        "text": [text(f"#{step.trial} {in_words(step.config)}") for step in case.steps],
-        "hovertemplate": "%{text}<br>%{y}<extra></extra>",
-        "name": "a trial",
-        "mode": "markers",
-        "marker": {"color": OTHER, "size": 7},
+    spent_s, values = [round(step.ended_s, 1) for step in case.steps], [step.value for step in case.steps]
+    said = [text(f"#{step.trial} {in_words(step.config)}") for step in case.steps]
+    bars = errors(step.error for step in case.steps)
+    each = trace(spent_s, values, "a trial", hover="%{text}<br>%{y}", text=said, error_y=bars, marker=dots(OTHER))
+    line = {"color": FRONT, "shape": "hv"}
+    highest = trace(spent_s, accumulate(values, max), "highest so far", mode="lines", line=line)
+    layout: dict[str, Any] = {
+        "xaxis": axis("device-seconds", rangemode="tozero"),
+        "yaxis": axis(case.summary.objective),
     }
-    highest = [short(value) for value in accumulate((step.value for step in case.steps), max)]
-    line = {
-        "x": spent_s,
-        "y": highest,
-        "name": "highest so far",
-        "mode": "lines",
-        "line": {"color": FRONT, "shape": "hv"},
-    }
-    layout: dict[str, Any] = {"xaxis": axis("device-seconds", rangemode="tozero"), "yaxis": axis(case.objective)}
     if case.found:
-        found_s = round(case.found.ended_s, 1)
-        layout["shapes"] = [upright(found_s, BEST)]
-        layout["annotations"] = [note(found_s, f"best found, #{case.found.trial}", left=found_s > case.whole_s / 2)]
-    return Picture(name="history", title="The search", caption=when_found(case), data=[dots, line], layout=layout)
+        found_s, left = round(case.found.ended_s, 1), case.found.ended_s > case.whole_s / 2
+        layout["shapes"] = [figures.upright(found_s, BEST)]
+        layout["annotations"] = [figures.note(found_s, f"best found, #{case.found.trial}", left=left)]
+    return Picture(name="history", title="The search", caption=when_found(case), data=[each, highest], layout=layout)
 
 
 def parameters(case: CaseFacts) -> Picture | None:
@@ -134,105 +128,153 @@ def parameters(case: CaseFacts) -> Picture | None:
     if not case.effects:
         return None
     names = [text(f"{one.parameter}: {written(one.value)} → {written(one.best)}") for one in case.effects]
-    data = {
-        "x": [short(one.change) for one in case.effects],
-        "y": names,
-        "error_x": errors(2.0 * one.error if one.error is not None else None for one in case.effects)
-        | {"color": OTHER},
-        "text": [f"{one.pairs} pair(s)" for one in case.effects],
-        "hovertemplate": "%{y}<br>%{x} (%{text})<extra></extra>",
-        "name": "effect",
-        "mode": "markers",
-        "marker": {"color": [FRONT if one.is_sure else OTHER for one in case.effects], "size": 9},
-    }
+    doubts = errors(2.0 * one.error if one.error is not None else None for one in case.effects)
+    data = trace(
+        *([one.change for one in case.effects], names, "effect"),
+        hover="%{y}<br>%{x} (%{text})",
+        text=[f"{one.pairs} pair(s)" for one in case.effects],
+        error_x={**doubts, "color": OTHER},
+        marker=dots([FRONT if one.is_sure else OTHER for one in case.effects], size=9),
+    )
+    change = axis(f"change of {case.summary.objective}", zeroline=True)
     return Picture(
         name="parameters",
         title="What each parameter changes",
         caption="The mean difference between configs that differ in this parameter alone, with two standard errors "
         "(matched pairs). Grey: the difference is within its doubt.",
         data=[data],
-        layout={
-            "xaxis": axis(f"change of {case.objective}", zeroline=True),
-            "yaxis": {**axis(""), "autorange": "reversed", "automargin": True},
-            "showlegend": False,
-        },
+        layout={"xaxis": change, "yaxis": figures.NAMES, "showlegend": False},
         height=130 + 26 * len(names),
     )
 
 
 def spending(case: CaseFacts) -> Picture | None:
     """Draw what the device-seconds were spent on, before and after the best was found."""
-    shown = [*case.spent, *([case.waited] if case.waited.whole_s >= 1.0 else [])]
     if not case.spent:
         return None
+    waits = case.waited.whole_s >= 1.0
+    shown = [*case.spent, *([case.waited] if waits else [])]
     names = [one.what for one in shown]
-    bars = [
-        ("until the best was found", FRONT, [one.until_found_s for one in shown]),
-        ("afterwards, to be certain", OTHER, [one.after_s for one in shown]),
+    parts = [
+        ("until the best was found", FRONT, [round(one.until_found_s) for one in shown]),
+        ("afterwards, to be certain", OTHER, [round(one.after_s) for one in shown]),
     ]
-    data = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "x": [round(value) for value in values],
-            "y": names,
-            "name": name,
-            "marker": {"color": colour},
-            "hovertemplate": "%{y}: %{x} device-seconds<extra>%{fullData.name}</extra>",
-        }
-        for name, colour, values in bars
-        if any(values)
-    ]
-    waiting = " Waiting lies between the probes and is not part of their sum." if case.waited.whole_s >= 1.0 else ""
+    hover = "%{y}: %{x} device-seconds"
+    data = [figures.bars(values, names, name, colour, hover=hover) for name, colour, values in parts if any(values)]
+    waiting = " Waiting lies between the probes and is not part of their sum." if waits else ""
     return Picture(
         name="spending",
         title="Where the device-seconds went",
         caption=f"The probes took {case.whole_s:,.0f} device-seconds.{waiting}",
         data=data,
-        layout={
-            "barmode": "stack",
-            "xaxis": axis("device-seconds"),
-            "yaxis": {**axis(""), "autorange": "reversed", "automargin": True},
-        },
+        layout={"barmode": "stack", "xaxis": axis("device-seconds"), "yaxis": figures.NAMES},
         height=150 + 34 * len(names),
     )
 
 
-def _dots(
-    points: Sequence[Standing], name: str, colour: str, *, mode: str = "markers", size: int = 8, symbol: str = "circle"
-) -> Trace:
-    return {
-        "x": [short(point.samples_per_s) for point in points],
-        "y": [short(point.value) for point in points],
-        "error_y": errors(point.error for point in points),
-        "text": [_hover(point) for point in points],
-        "hovertemplate": "%{text}<extra></extra>",
-        "name": name,
-        "mode": mode,
-        "marker": {"color": colour, "size": size, "symbol": symbol},
-        "line": {"color": colour, "width": 1.5},
-    }
+MOST_RUNGS = 6
+"""About so many rungs are written below the axis; more would not fit beside each other on a phone."""
 
 
-def _hover(point: Standing) -> str:
-    of_several = f", mean of {point.readings}" if point.readings > 1 else ""
-    of_several += ", in a session" if point.is_warm else ""
-    speed = f", {point.samples_per_s:,.0f} samples/s" if point.samples_per_s is not None else ""
-    return (
-        text(f"#{point.trial} {with_error(point.value, point.error)}{of_several}{speed}")
-        + "<br>"
-        + text(in_words(point.config))
+def along_ladder(case: CaseFacts) -> Picture | None:
+    """Draw utilisation, SM activity, samples/s and memory against the rungs of the ladder, one below the other."""
+    ladder = case.summary.ladder
+    at_rung = [(point, rung_of(point.config, ladder)) for point in case.points]
+    points = [point for point, rung in at_rung if rung is not None]
+    rungs = [rung for _, rung in at_rung if rung is not None]
+    if ladder is None or len(set(rungs)) < 2:
+        return None
+    words = [text(in_words(point.config)) for point in points]
+
+    def along(name: str, values: list[float | None], colour: str, symbol: str) -> Trace:
+        marker = dots([BEST if case.is_best(point) else colour for point in points], symbol=symbol)
+        return trace(rungs, values, name, hover="%{text}<br>%{y}", text=words, marker=marker)
+
+    memory = along("memory in use", [point.memory_share_pct for point in points], FRONT, "triangle-up")
+    rows = [
+        (case.summary.objective, [along(case.summary.objective, [point.value for point in points], FRONT, "square")]),
+        ("SM active, %", [along("SM active", [point.sm_pct for point in points], OTHER, "circle")]),
+        ("samples/s", [along("samples/s", [point.samples_per_s for point in points], THIRD, "diamond")]),
+        ("memory, %", [memory, *_memory(case)]),
+    ]
+    drawn = [(title, [one for one in traces if any(y is not None for y in one["y"])]) for title, traces in rows]
+    drawn = [(title, traces) for title, traces in drawn if traces]
+    ticks, share = _ticks(set(rungs)), 1.0 / len(drawn)
+    layout: dict[str, Any] = {"showlegend": False}
+    data: list[Trace] = []
+    number = ""
+    for place, (title, traces) in enumerate(drawn):
+        number = str(place + 1) if place else ""
+        layout[f"yaxis{number}"] = axis(title, domain=[1.0 - (place + 0.88) * share, 1.0 - place * share], nticks=4)
+        data += [{**one, "xaxis": "x", "yaxis": f"y{number}"} for one in traces]
+    said = [f"{rung:,}" for rung in ticks]
+    layout["xaxis"] = axis(ladder, type="log", tickvals=ticks, ticktext=said, anchor=f"y{number}")
+    caption, height = f"Each dot is a config. {memory_end(case)}".strip(), 120 + 120 * len(drawn)
+    return Picture(name="ladder", title="Along the ladder", caption=caption, data=data, layout=layout, height=height)
+
+
+def _ticks(rungs: Collection[int]) -> list[int]:
+    """Return the rungs to write below a logarithmic axis, the largest first, with room between neighbours."""
+    apart = (max(rungs) / min(rungs)) ** (1 / MOST_RUNGS)
+    chosen: list[int] = []
+    for rung in sorted(rungs, reverse=True):
+        if not chosen or chosen[-1] >= apart * rung:
+            chosen.append(rung)
+    return chosen
+
+
+def _memory(case: CaseFacts) -> list[Trace]:
+    """Return the predicted memory, and where configs ran out of it."""
+    traces: list[Trace] = []
+    if found := case.memory:
+        line, rungs = {"color": OTHER, "dash": "dot"}, map(round, found.rungs)
+        hover = "predicted: %{y}"
+        traces.append(trace(rungs, found.shares, "predicted memory", hover=hover, mode="lines", line=line))
+    if ended := case.out_of_memory:
+        full, marker = [FULL_PCT] * len(ended), dots(BEST, size=9, symbol="x")
+        traces.append(trace(ended, full, "ran out of memory", hover="%{x}: out of memory", marker=marker))
+    return traces
+
+
+SHADE = "rgba(37,132,173,0.16)"
+MOST_PER_DEVICE = 600
+"""A device's line over time has at most this many points; more would not be seen."""
+MOST_MARKS = 200
+"""At most this many iterations have a line."""
+
+
+def over_time(case: CaseFacts) -> Picture | None:
+    """Draw the utilisation of each device in the best's newest probe, with its window and its iterations."""
+    series = case.series
+    if series is None:
+        return None
+    data: list[Trace] = []
+    for place, device in enumerate(series.devices):
+        times, values = series.of(device, "util_pct", MOST_PER_DEVICE)
+        line = {"color": (FRONT, THIRD, OTHER, BEST)[place % 4], "width": 1}
+        shares = [min(value, FULL_PCT) for value in values]
+        data.append({"x": times, "y": shares, "name": device, "mode": "lines", "line": line})
+    if not any(one["x"] for one in data):
+        return None
+    shapes = [figures.upright(t_s, OTHER, width=1, dash="dot") for t_s in series.marks_s[-MOST_MARKS:]]
+    if window := series.window_s:
+        box = {"type": "rect", "xref": "x", "yref": "paper", "x0": window[0], "x1": window[1], "y0": 0, "y1": 1}
+        shapes.insert(0, {**box, "fillcolor": SHADE, "line": {"width": 0}, "layer": "below"})
+    trial = case.summary.best.trial if case.summary.best else 0
+    seconds, busy = axis("seconds since the start of the probe"), axis("utilisation, %", range=[0, 103])
+    return Picture(
+        name="over_time",
+        title="The best's probe over time",
+        caption=f"Utilisation of each device in trial #{trial}. The shaded part is the window that counts; each dotted "
+        "line is the end of an iteration.",
+        data=data,
+        layout={"xaxis": seconds, "yaxis": busy, "shapes": shapes},
     )
 
 
 PICTURES: tuple[Callable[[CaseFacts], Picture | None], ...] = (
-    choices,
-    curves,
-    history,
-    over_time,
-    parameters,
-    along_ladder,
-    spending,
+    *(choices, curves, history, over_time),
+    *(parameters, along_ladder, spending),
 )
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tuner.export.case_view import CaseSummary, CaseView, summary
 from tuner.export.reader import StudyReader
-from tuner.kept.race_run import KeptRun
 from tuner.kept.trial import INTERRUPTED, OK, PRUNED, KeptTrial, pooled
 from tuner.probe.kinds import FailureKind
 from tuner.probe.out_dir import folder_of
@@ -227,16 +226,12 @@ _NAME = "name"
 class CaseFacts:
     """What a report says about one case."""
 
+    view: CaseView
     summary: CaseSummary
-    method: str
-    objective: str
-    devices: tuple[str, ...]
-    trainer: str
     headroom_pct: float | None
     """The share of memory that the best leaves free, in percent."""
     mem_peak_mib: float | None
     """The largest memory of a device that the best used."""
-    best: Standing | None
     points: tuple[Standing, ...]
     """The measured configs, the best objective first."""
     front: frozenset[str]
@@ -253,10 +248,6 @@ class CaseFacts:
     failures: tuple[Failed, ...]
     series: DeviceSeries | None
     """What the devices of the best's newest probe showed over time."""
-    race: tuple[KeptRun, ...]
-    """The runs of the case's race."""
-    why_ended: str | None
-    """Why nothing was left that is worth a probe."""
     missing: tuple[str, ...]
     """What the report could not find."""
 
@@ -267,7 +258,7 @@ class CaseFacts:
 
     def is_best(self, point: Standing) -> bool:
         """Return whether a measured config is the best."""
-        return self.best is not None and point.launch == self.best.launch
+        return self.view.best is not None and point.launch == self.view.best.launch
 
     def on_front(self, point: Standing) -> bool:
         """Return whether no other eligible config beats a measured config in both the objective and samples/s."""
@@ -304,21 +295,19 @@ def _case(view: CaseView, folder: Path) -> CaseFacts:
     newest = pooled(best.trials) if best else None
     measured, found = tuple(sorted(view.configs, key=lambda one: -one.value)), found_at(trials, best)
     walked = steps(trials, devices)
-    series = _series(newest, folder)
+    full = [rung_of(trial.config, ladder) for trial in trials if trial.status == FailureKind.GPU_OOM]
+    probe = folder_of(folder, newest.probe.out_dir) if newest else None
+    series = read_series(probe) if probe else None
     failed = tuple(failures(trials, folder))
     return CaseFacts(
+        view=view,
         summary=summary(view),
-        method=view.method,
-        objective=view.objectives[0],
-        devices=tuple(view.kept.devices),
-        trainer=view.kept.trainer_name or "",
         headroom_pct=newest.metrics.get("headroom_pct") if newest else None,
         mem_peak_mib=newest.metrics.get("mem_peak_mib") if newest else None,
-        best=best,
         points=measured,
         front=frozenset(one.launch for one in of_both(measured)),
         steps=walked,
-        out_of_memory=_out_of_memory(trials, ladder),
+        out_of_memory=tuple(sorted({rung for rung in full if rung is not None})),
         memory=memory_line(measured, best, ladder),
         effects=tuple(effects(measured, best)),
         found=next((step for step in walked if step.trial == found), None),
@@ -326,20 +315,8 @@ def _case(view: CaseView, folder: Path) -> CaseFacts:
         waited=waited(trials, devices),
         failures=failed,
         series=series,
-        race=view.race,
-        why_ended=view.facts.ended,
         missing=tuple(_missing(newest, series, failed, measured)),
     )
-
-
-def _series(best: KeptTrial | None, folder: Path) -> DeviceSeries | None:
-    probe = folder_of(folder, best.probe.out_dir) if best else None
-    return read_series(probe) if probe else None
-
-
-def _out_of_memory(trials: Iterable[KeptTrial], ladder: str | None) -> tuple[int, ...]:
-    failed = (rung_of(trial.config, ladder) for trial in trials if trial.status == FailureKind.GPU_OOM)
-    return tuple(sorted({rung for rung in failed if rung is not None}))
 
 
 def _missing(

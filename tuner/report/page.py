@@ -103,7 +103,7 @@ def _methods(cases: Sequence[CaseFacts]) -> Iterable[tuple[str, int, int, float 
     """Yield for each method: its name, its cases with a best, all its cases, and the mean objective of the best."""
     by_method: dict[str, list[CaseFacts]] = {}
     for case in cases:
-        by_method.setdefault(case.method, []).append(case)
+        by_method.setdefault(case.view.method, []).append(case)
     for method, members in by_method.items():
         values = [one.summary.best.value for one in members if one.summary.best and one.summary.best.value is not None]
         yield method, len(values), len(members), sum(values) / len(values) if values else None

@@ -40,7 +40,7 @@ def _success(study: StudyFacts, best: int) -> str:
 
 def explained(study: StudyFacts) -> str:
     """Return sentences that explain the words of the first table."""
-    names = dict.fromkeys(case.objective for case in study.cases)
+    names = dict.fromkeys(case.summary.objective for case in study.cases)
     said = [f"{name} is {OBJECTIVES[name]}." for name in names if name in OBJECTIVES]
     said.append("A number after ± is a standard error.")
     rows = [case.summary for case in study.cases if case.summary.default]
@@ -73,7 +73,7 @@ def note(case: CaseFacts) -> str:
 
 def cost(case: CaseFacts) -> str:
     """Return a line with the number of trials of a case, how they ended, and how long its devices were in use."""
-    devices = max(1, len(case.devices))
+    devices = max(1, len(case.view.kept.devices))
     return f"{trials(case.summary) or 'no trials'}; {in_use(case.whole_s / devices, devices)}"
 
 
@@ -99,12 +99,10 @@ def when_found(case: CaseFacts) -> str:
         f"Trial #{case.found.trial} first measured the best config, after {case.found.ended_s:,.0f} device-seconds "
         f"({share:.0f} % of all)."
     )
-    rest = ""
+    why_ended = case.view.facts.ended
     if share < 99.5:
-        rest = (
-            f" The rest {'made sure that no other config is' if case.why_ended else 'found no config that is'} better."
-        )
-    return said + rest + (f" {sentences([at_its_end(case.why_ended)])}" if case.why_ended else "")
+        said += f" The rest {'made sure that no other config is' if why_ended else 'found no config that is'} better."
+    return said + (f" {sentences([at_its_end(why_ended)])}" if why_ended else "")
 
 
 def memory_end(case: CaseFacts) -> str:

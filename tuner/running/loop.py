@@ -24,7 +24,7 @@ from tuner.search.calibration import BatchToFit, calibrated_at, rungs_after
 from tuner.search.choosing import Strategy
 from tuner.search.strategies import build_pruner, defaults_first
 from tuner.store.case_study import Asked, CaseStudy
-from tuner.store.neighbours import siblings
+from tuner.store.opening import siblings
 from tuner.study.batch import BatchFit
 from tuner.study.cases import Case
 from tuner.study.goals import compare_with_default

@@ -14,7 +14,7 @@ from tuner.probe.probe_plan import ProbePlan, Slot
 from tuner.probe.protocols import Answer, DeviceSource, Go, Interrupted, More, Prober, Stop
 from tuner.probe.result import ProbeResult
 from tuner.running.prober import run_in
-from tuner.scaling.results import Measurement, Mode, Results, Route, read, write
+from tuner.scaling.results import Measurement, Mode, Results, Route, Subject, read, write
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec
@@ -118,13 +118,12 @@ def _sizes(one: Wanted, counts: Sequence[int]) -> Sequence[int | None]:
     return sorted(known)
 
 
-OpenProber = Callable[[DeviceSource], Prober]
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MeasuredSubject:
-    """A subject as it is launched."""
+class Scaled:
+    """A subject, what is to be measured of it, and how it is launched."""
 
+    subject: Subject
+    wanted: Wanted
     trainer: Trainer
     case: Case
     limits: ProbeSpec
@@ -142,7 +141,7 @@ class Measuring:
         self,
         source: DeviceSource,
         *,
-        open_prober: OpenProber,
+        open_prober: Callable[[DeviceSource], Prober],
         folder: Path,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -153,7 +152,7 @@ class Measuring:
         self._interrupted = interrupted
         self._open: dict[CardTeam, tuple[DeviceSource, Prober]] = {}
 
-    def measure(self, run: Run, subject: MeasuredSubject) -> list[Measurement]:
+    def measure(self, run: Run, subject: Scaled) -> list[Measurement]:
         """Measure a run and return a point for each of its teams.
 
         Raises DeviceError when a card does not answer, TrainerError where the trainer cannot be launched or counts no
@@ -166,10 +165,7 @@ class Measuring:
                 self._open[team] = part, self._open_prober(part)
         together = _Together(len(run.teams), subject.limits.window_seconds, self._interrupted)
         with ThreadPoolExecutor(len(run.teams)) as pool:
-            waiting = [
-                pool.submit(self._probe, run, subject, team, together, place) for place, team in enumerate(run.teams)
-            ]
-        results = [one.result() for one in waiting]
+            results = pool.map(lambda at: self._probe(run, subject, run.teams[at], together, at), range(len(run.teams)))
         return [_point(run, subject, team, result) for team, result in zip(run.teams, results, strict=True)]
 
     def close(self) -> None:
@@ -178,9 +174,7 @@ class Measuring:
             prober.close()
         self._open = {}
 
-    def _probe(
-        self, run: Run, subject: MeasuredSubject, team: CardTeam, together: "_Together", place: int
-    ) -> ProbeResult:
+    def _probe(self, run: Run, subject: Scaled, team: CardTeam, together: "_Together", place: int) -> ProbeResult:
         config = subject.config(run.size, run.mode != "apart")
         source, prober = self._open[team]
         wanted = self._folder / "-".join(map(str, filter(None, (run.subject, run.size, run.mode, team.route))))
@@ -230,17 +224,10 @@ class _Together:
         return Interrupted() if self._interrupted() else Go()
 
 
-def _point(run: Run, subject: MeasuredSubject, team: CardTeam, result: ProbeResult) -> Measurement:
-    point = Measurement(
-        workload=run.subject,
-        size=run.size,
-        mode=run.mode,
-        gpus=team.gpus,
-        route=team.route,
-        beside=len(run.teams),
-        window_s=result.window_s,
-        devices=result.devices,
-    )
+def _point(run: Run, subject: Scaled, team: CardTeam, result: ProbeResult) -> Measurement:
+    of_team = {"gpus": team.gpus, "route": team.route, "beside": len(run.teams)}
+    of_probe = {"window_s": result.window_s, "devices": result.devices}
+    point = Measurement(workload=run.subject, size=run.size, mode=run.mode, **of_team, **of_probe)
     if result.failure:
         return replace(point, failure=result.failure.kind, detail=result.failure.detail)
     if not result.samples_per_s:
@@ -255,7 +242,7 @@ def _point(run: Run, subject: MeasuredSubject, team: CardTeam, result: ProbeResu
     )
 
 
-def _step_samples(run: Run, subject: MeasuredSubject, team: CardTeam, result: ProbeResult) -> float | None:
+def _step_samples(run: Run, subject: Scaled, team: CardTeam, result: ProbeResult) -> float | None:
     if subject.step_samples is not None and run.size is not None:
         return subject.step_samples(run.size, len(team.gpus))
     if not result.samples_per_s or not result.trained_s or not result.iterations:
@@ -266,17 +253,15 @@ def _step_samples(run: Run, subject: MeasuredSubject, team: CardTeam, result: Pr
 MOST_FAILURES = 3
 """After this many failed runs without a measurement before, no other run is tried."""
 
-Tell = Callable[[Run, list[Measurement]], None]
-
 
 def measure_all(
     measuring: Measuring,
     runs: Iterable[Run],
-    subjects: Mapping[str, MeasuredSubject],
+    subjects: Mapping[str, Scaled],
     results: Results,
     *,
     path: Path,
-    tell: Tell,
+    tell: Callable[[Run, list[Measurement]], None],
 ) -> Results:
     """Measure the runs, write all results so far to `path` after each run, and return them.
 

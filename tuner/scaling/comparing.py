@@ -81,10 +81,7 @@ class PricedRow:
     @property
     def per_price(self) -> Quantity | None:
         """The samples for one unit of the currency; None without prices."""
-        if self.per_hour is None:
-            return None
-        speed, factor = self.row.samples_per_s, HOUR_S / self.per_hour
-        return Quantity(speed.value * factor, None if speed.error is None else speed.error * factor)
+        return None if self.per_hour is None else self.row.samples_per_s.times(HOUR_S / self.per_hour)
 
     @property
     def per_million(self) -> float | None:
@@ -94,17 +91,14 @@ class PricedRow:
 
 def lines(machines: Iterable[Machine], prices: Prices | None) -> list[PricedRow]:
     """Return all rows of all machines, with their prices where `prices` are given."""
-    return [
-        PricedRow(
-            machine=one.name,
-            model=one.results.devices[0],
-            on_gpu=one.results.on_gpu,
-            row=row,
-            per_hour=_price(one, row, prices),
-        )
-        for one in machines
-        for row in table(one.results)
-    ]
+    found: list[PricedRow] = []
+    for one in machines:
+        model, on_gpu = one.results.devices[0], one.results.on_gpu
+        price = prices.of(one.name, model) if prices else None
+        for row in table(one.results):
+            per_hour = None if price is None else price * row.gpus
+            found.append(PricedRow(machine=one.name, model=model, on_gpu=on_gpu, row=row, per_hour=per_hour))
+    return found
 
 
 def recommendation(lines: Sequence[PricedRow], currency: str) -> Iterator[str]:
@@ -183,19 +177,10 @@ def _where(line: PricedRow) -> str:
 
 def _largest(lines: Sequence[PricedRow]) -> list[PricedRow]:
     """Return the lines of the largest size and the largest number of GPUs, for each workload, route and scaling."""
-    best: dict[tuple[object, ...], PricedRow] = {}
+    groups: dict[tuple[object, ...], list[PricedRow]] = {}
     for line in lines:
-        row = line.row
-        key = (row.workload, row.route, row.scaling)
-        rank = (row.size or 0, row.gpus)
-        if key not in best or rank >= (best[key].row.size or 0, best[key].row.gpus):
-            best[key] = line
-    return list(best.values())
-
-
-def _price(machine: Machine, row: ScalingRow, prices: Prices | None) -> float | None:
-    price = prices.of(machine.name, machine.results.devices[0]) if prices else None
-    return None if price is None else price * row.gpus
+        groups.setdefault((line.row.workload, line.row.route, line.row.scaling), []).append(line)
+    return [max(reversed(group), key=lambda line: (line.row.size or 0, line.row.gpus)) for group in groups.values()]
 
 
 def comparison_tsv(lines: Sequence[PricedRow], currency: str | None) -> str:

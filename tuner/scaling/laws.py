@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from typing import Literal, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +12,10 @@ class Quantity:
 
     value: float
     error: float | None = None
+
+    def times(self, factor: float) -> "Quantity":
+        """Return the product with an exact number."""
+        return Quantity(self.value * factor, None if self.error is None else self.error * abs(factor))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,43 +43,29 @@ def difference(one: Quantity, other: Quantity) -> Quantity:
     return Quantity(one.value - other.value, math.hypot(one.error or 0.0, other.error or 0.0) if known else None)
 
 
-def strong_serial_part(single: Quantity, several: Sequence[tuple[int, Quantity]]) -> SerialPart:
-    """Fit Amdahl's law to rates of the same whole batch on one GPU and on several.
+def serial_part(
+    scaling: Literal["weak", "strong"], single: Quantity, several: Sequence[tuple[int, Quantity]]
+) -> SerialPart:
+    """Fit the law of a scaling to rates on one GPU and on several.
 
-    The time on n GPUs is T(n) = T(1) (s + (1 - s) / n) (Amdahl, 1967). From one number of GPUs, s is the metric of Karp
-    and Flatt (Communications of the ACM 33, 1990).
+    - `strong`: the whole batch stays the same, and the time on n GPUs is T(n) = T(1) (s + (1 - s) / n) (Amdahl, 1967).
+      From one number of GPUs, s is the metric of Karp and Flatt (Communications of the ACM 33, 1990).
+    - `weak`: the batch per GPU stays the same, and the scaled speed-up of n GPUs is S(n) = n - s (n - 1) (Gustafson,
+      Communications of the ACM 31, 1988).
     """
-    points = [
-        _Point(
-            x=1 - 1 / count,
-            y=single.value / rate.value - 1 / count,
-            own=None if rate.error is None else single.value * rate.error / rate.value**2,
-            common=1 / rate.value,
-        )
-        for count, rate in several
-    ]
+    points: list[_Point] = []
+    for count, rate in several:
+        gain, gain_error = rate.value / single.value, rate.error and rate.error / single.value
+        if scaling == "strong":
+            points.append(
+                _Point(1 - 1 / count, 1 / gain - 1 / count, gain_error and gain_error / gain**2, 1 / rate.value)
+            )
+        else:
+            points.append(_Point(count - 1.0, count - gain, gain_error, gain / single.value))
     return _fitted(points, single.error)
 
 
-def weak_serial_part(single: Quantity, several: Sequence[tuple[int, Quantity]]) -> SerialPart:
-    """Fit Gustafson's law to rates of the same batch per GPU on one GPU and on several.
-
-    The scaled speed-up of n GPUs is S(n) = n - s (n - 1) (Gustafson, Communications of the ACM 31, 1988).
-    """
-    points = [
-        _Point(
-            x=count - 1.0,
-            y=count - rate.value / single.value,
-            own=None if rate.error is None else rate.error / single.value,
-            common=rate.value / single.value**2,
-        )
-        for count, rate in several
-    ]
-    return _fitted(points, single.error)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Point:
+class _Point(NamedTuple):
     """A point of a line y = s x through the origin."""
 
     x: float
@@ -95,13 +85,14 @@ def _fitted(points: Sequence[_Point], single_error: float | None) -> SerialPart:
     errors = [point.own for point in points if point.own]
     known = len(errors) == len(points) and single_error is not None
     weights = [1 / error**2 for error in errors] if known else [1.0] * len(points)
-    norm = sum(weight * point.x**2 for weight, point in zip(weights, points, strict=True))
-    share = sum(weight * point.x * point.y for weight, point in zip(weights, points, strict=True)) / norm
+    weighted = list(zip(weights, points, strict=True))
+    norm = sum(weight * point.x**2 for weight, point in weighted)
+    share = sum(weight * point.x * point.y for weight, point in weighted) / norm
     if not known:
         return SerialPart(share=share, error=None, misfit=None)
-    squares = sum(weight * (point.y - share * point.x) ** 2 for weight, point in zip(weights, points, strict=True))
+    squares = sum(weight * (point.y - share * point.x) ** 2 for weight, point in weighted)
     misfit = math.sqrt(squares / (len(points) - 1)) if len(points) > 1 else None
-    slope = sum(weight * point.x * point.common for weight, point in zip(weights, points, strict=True)) / norm
+    slope = sum(weight * point.x * point.common for weight, point in weighted) / norm
     own = max(1.0, misfit or 1.0) / math.sqrt(norm)
     return SerialPart(share=share, error=math.hypot(own, slope * (single_error or 0.0)), misfit=misfit)
 
@@ -149,7 +140,7 @@ def losses(steps: Steps) -> tuple[LostTime, ...]:
     found = [_loss(SERIAL, steps.same_batch, steps.ideal)] if steps.same_batch != steps.ideal else []
     before = steps.same_batch
     if steps.beside:
-        mean, slowest = _mean(steps.beside), max(steps.beside, key=lambda one: one.value)
+        mean, slowest = total(steps.beside).times(1 / len(steps.beside)), max(steps.beside, key=lambda one: one.value)
         found += [_loss(CONTENTION, mean, before), _loss(IMBALANCE, slowest, mean)]
         before = slowest
     if steps.apart is None:
@@ -174,8 +165,7 @@ def _loss(name: str, longer: Quantity, shorter: Quantity) -> LostTime:
     return LostTime(name=name, ms=between.value, error_ms=between.error)
 
 
-def _mean(times: Sequence[Quantity]) -> Quantity:
-    errors = [one.error for one in times if one.error is not None]
-    known = len(errors) == len(times)
-    error = sum(one**2 for one in errors) ** 0.5 / len(times) if known else None
-    return Quantity(fmean(one.value for one in times), error)
+def total(parts: Sequence[Quantity]) -> Quantity:
+    """Return a sum; the errors of its parts are independent."""
+    errors = [one.error for one in parts if one.error is not None]
+    return Quantity(sum(one.value for one in parts), math.hypot(*errors) if len(errors) == len(parts) else None)

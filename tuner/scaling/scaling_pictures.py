@@ -1,17 +1,34 @@
-"""The pictures of a comparison."""
+"""The page of a comparison, and its pictures."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tuner.report.figures import BEST, FRONT, OTHER, THIRD, Picture, Trace, axis, errors, short, text
-from tuner.scaling.comparing import PricedRow
+from tuner.report.figures import BEST, FRONT, OTHER, THIRD, Picture, Trace, axis, bars, errors, text, trace
+from tuner.report.page import filled
+from tuner.scaling.comparing import Machine, PricedRow
 from tuner.scaling.laws import LOSSES, Quantity
-from tuner.scaling.sentences import ROUTES, sized
+from tuner.scaling.scaling_table import link_table
+from tuner.scaling.sentences import ROUTES, number, sized, topology
+from tuner.scaling.subjects import LINKS
 
 COLOURS = (FRONT, BEST, THIRD, OTHER)
 LOSS_COLOURS = ("#76839a", "#b0731a", "#4c9a5f", "#8a63a6", "#8a63a6", "#2584ad", "#cf4358", "#cf4358")
 """The colour of each loss; losses that never stand in one bar share a colour."""
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross")
+
+
+def page(machines: Sequence[Machine], lines: Sequence[PricedRow], said: Sequence[str], currency: str | None) -> str:
+    """Return a comparison as one page of HTML."""
+    return filled(
+        "comparison.html",
+        filters={"number": number, "sized": sized, "topology": topology},
+        machines=machines,
+        sentences=said,
+        lines=lines,
+        links=[(one.name, link) for one in machines for link in link_table(one.results, LINKS)],
+        pictures=pictures(lines, currency),
+        currency=currency,
+    )
 
 
 def pictures(lines: Sequence[PricedRow], currency: str | None) -> list[Picture]:
@@ -29,9 +46,8 @@ def pictures(lines: Sequence[PricedRow], currency: str | None) -> list[Picture]:
 
 
 def _speed_up(own: Sequence[PricedRow], scaling: str) -> Picture:
-    most = max(line.row.gpus for line in own)
-    ideal: Trace = {"x": [1, most], "y": [1, most], "name": "ideal", "mode": "lines"}
-    ideal["line"] = {"color": OTHER, "dash": "dot"}
+    most = [1, max(line.row.gpus for line in own)]
+    ideal = trace(most, most, "ideal", mode="lines", line={"color": OTHER, "dash": "dot"})
     return Picture(
         name=f"speed-up-{scaling}",
         title=f"Speed-up, {scaling} scaling",
@@ -67,15 +83,15 @@ def _curves(lines: Sequence[PricedRow], of: Callable[[PricedRow], Quantity], sin
     for line in lines:
         groups.setdefault(f"{_workload(line)} over {ROUTES[line.row.route] if line.row.route else ''}", []).append(line)
     return [
-        {
-            "x": [1, *(line.row.gpus for line in group)],
-            "y": [single, *(short(of(line).value) for line in group)],
-            "error_y": errors([0.0, *(of(line).error for line in group)]),
-            "name": text(name),
-            "mode": "lines+markers",
-            "line": {"color": COLOURS[place % len(COLOURS)]},
-            "marker": {"symbol": _SYMBOLS[place // len(COLOURS) % len(_SYMBOLS)], "size": 8},
-        }
+        trace(
+            [1, *(line.row.gpus for line in group)],
+            [single, *(of(line).value for line in group)],
+            text(name),
+            error_y=errors([0.0, *(of(line).error for line in group)]),
+            mode="lines+markers",
+            line={"color": COLOURS[place % len(COLOURS)]},
+            marker={"symbol": _SYMBOLS[place // len(COLOURS) % len(_SYMBOLS)], "size": 8},
+        )
         for place, (name, group) in enumerate(groups.items())
     ]
 
@@ -84,30 +100,19 @@ def _losses(lines: Sequence[PricedRow]) -> Picture:
     shown = [line for line in lines if line.row.losses]
     names = [text(_named(line)) for line in shown]
     data = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "y": names,
-            "x": [short(_share_pct(line, name)) for line in shown],
-            "marker": {"color": colour},
-            "hovertemplate": f"{name}: %{{x:.3g}} %<extra></extra>",
-        }
+        bars([_share_pct(line, name) for line in shown], names, name, colour, hover="%{x:.3g} %")
         for name, colour in zip(LOSSES, LOSS_COLOURS, strict=True)
         if any(loss.name == name for line in shown for loss in line.row.losses)
     ]
+    legend, margin = {"orientation": "h", "y": 1.0, "yanchor": "bottom"}, {"l": 52, "r": 14, "t": 70, "b": 44}
+    names_axis = {"autorange": "reversed"}
     return Picture(
         name="losses",
         title="Where the time goes",
         caption="The losses of a step as a percentage of the step. A loss below 0 lies within its error, or is a gain.",
         data=data,
-        layout={
-            "barmode": "relative",
-            "xaxis": axis("% of the step"),
-            "yaxis": {"autorange": "reversed"},
-            "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom"},
-            "margin": {"l": 52, "r": 14, "t": 70, "b": 44},
-        },
+        layout={"barmode": "relative", "xaxis": axis("% of the step"), "yaxis": names_axis, "legend": legend}
+        | {"margin": margin},
         height=180 + 24 * len(shown),
     )
 
@@ -118,20 +123,12 @@ def _share_pct(line: PricedRow, name: str) -> float:
 
 def _for_the_money(lines: Sequence[PricedRow], currency: str) -> Picture:
     priced = [(line, one) for line in lines if line.row.scaling != "strong" and (one := line.per_price)]
+    samples, names = [one.value for _, one in priced], [text(_named(line)) for line, _ in priced]
     return Picture(
         name="money",
         title=f"Samples per {currency}",
         caption="The axis is logarithmic. Samples of different workloads are different things.",
-        data=[
-            {
-                "type": "bar",
-                "orientation": "h",
-                "y": [text(_named(line)) for line, _ in priced],
-                "x": [short(one.value) for _, one in priced],
-                "marker": {"color": FRONT},
-                "hovertemplate": "%{x:,.0f}<extra></extra>",
-            }
-        ],
+        data=[bars(samples, names, "", FRONT, hover="%{x:,.0f}")],
         layout={"xaxis": axis(f"samples per {currency}", type="log"), "yaxis": {"autorange": "reversed"}},
         height=160 + 24 * len(priced),
     )

@@ -1,24 +1,13 @@
 """The scaling table: speed-up, efficiency and losses; and independent work divided among unlike cards. Pure."""
 
 import itertools
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from tuner.probe.result import DeviceSummary
 from tuner.scaling.campaign import COUNTS
-from tuner.scaling.laws import (
-    LostTime,
-    Quantity,
-    SerialPart,
-    Steps,
-    fill_share,
-    losses,
-    ratio,
-    strong_serial_part,
-    weak_serial_part,
-)
+from tuner.scaling.laws import LostTime, Quantity, SerialPart, Steps, fill_share, losses, ratio, serial_part, total
 from tuner.scaling.results import Measurement, Mode, Results, Route, Subject
 
 Scaling = Literal["single", "weak", "strong"]
@@ -49,8 +38,7 @@ class ScalingRow:
     @property
     def efficiency_pct(self) -> Quantity:
         """The speed-up as a percentage of the number of GPUs."""
-        share, error = self.speed_up.value / self.gpus, self.speed_up.error
-        return Quantity(100 * share, None if error is None else 100 * error / self.gpus)
+        return self.speed_up.times(100 / self.gpus)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,16 +50,6 @@ class Fit:
     route: Route | None
     scaling: Scaling
     serial: SerialPart
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ceiling:
-    """The most that several GPUs could gain with the same whole batch, as one GPU alone shows."""
-
-    workload: str
-    size: int
-    gpus: int
-    speed_up: Quantity
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,14 +141,14 @@ def _losses(index: _Index, point: Measurement, baseline: Measurement) -> tuple[L
     ranks = len(point.gpus)
     share = 1 / ranks if index.subject.splits_model else 1.0
     alone, apart = index.single(point.size), index.of("apart", point.size, ranks)
-    ideal = _scaled(_step_ms(baseline), 1.0 if baseline.size == point.size and share == 1.0 else 1 / ranks)
+    ideal = _step_ms(baseline).times(1.0 if baseline.size == point.size and share == 1.0 else 1 / ranks)
     parts = index.subject.micro_batches
     return losses(
         Steps(
             joined=_step_ms(point),
             ideal=ideal,
             same_batch=ideal if alone is None or alone == baseline else _step_ms(alone),
-            beside=tuple(_scaled(_step_ms(one), share) for one in index.of("beside", point.size, ranks)),
+            beside=tuple(_step_ms(one).times(share) for one in index.of("beside", point.size, ranks)),
             apart=_step_ms(apart[0]) if apart else None,
             fill=fill_share(ranks, parts) if parts else 0.0,
         )
@@ -187,21 +165,22 @@ def fits(rows: Iterable[ScalingRow]) -> list[Fit]:
     found: list[Fit] = []
     for (workload, size, route, scaling), group in several.items():
         single = next(row for row in rows if (row.workload, row.size, row.scaling) == (workload, size, "single"))
-        fit = strong_serial_part if scaling == "strong" else weak_serial_part
-        serial = fit(single.samples_per_s, [(row.gpus, row.samples_per_s) for row in group])
+        rates = [(row.gpus, row.samples_per_s) for row in group]
+        serial = serial_part("strong" if scaling == "strong" else "weak", single.samples_per_s, rates)
         found.append(Fit(workload=workload, size=size, route=route, scaling=scaling, serial=serial))
     return found
 
 
-def ceilings(rows: Sequence[ScalingRow]) -> list[Ceiling]:
+def ceilings(rows: Sequence[ScalingRow]) -> list[tuple[ScalingRow, int, Quantity]]:
     """Return the ceilings of strong scaling that were not measured on several GPUs themselves.
 
-    n GPUs need at least the time in which one GPU does the n-th part of the batch. Everything else only adds to it.
+    Each is a baseline, a number of GPUs, and the most that they could gain with the same whole batch. n GPUs need at
+    least the time in which one GPU does the n-th part of the batch. Everything else only adds to it.
     """
     singles = {(row.workload, row.size): row for row in rows if row.scaling == "single" and not row.splits_model}
     measured = {(row.workload, row.size, row.gpus) for row in rows if row.scaling == "strong"}
     return [
-        Ceiling(workload=workload, size=size, gpus=count, speed_up=ratio(whole.step_ms, part.step_ms))
+        (whole, count, ratio(whole.step_ms, part.step_ms))
         for (workload, size), whole in singles.items()
         for count in COUNTS
         if count > 1 and size and size % count == 0 and (workload, size, count) not in measured
@@ -216,7 +195,7 @@ def link_table(results: Results, links: str) -> list[LinkRow]:
             gpus=ranks,
             route=point.route,
             size_bytes=point.size,
-            time_us=Quantity(time.value * MS_PER_S, None if time.error is None else time.error * MS_PER_S),
+            time_us=time.times(MS_PER_S),
             bus_gb_per_s=point.size * 2 * (ranks - 1) / ranks / (time.value / MS_PER_S) / 1e9,
         )
         for point in results.points
@@ -247,10 +226,6 @@ def _step_ms(point: Measurement) -> Quantity:
     return Quantity(step_ms, None if speed.error is None else step_ms * speed.error / speed.value)
 
 
-def _scaled(one: Quantity, factor: float) -> Quantity:
-    return Quantity(one.value * factor, None if one.error is None else one.error * factor)
-
-
 MOST_PLANS = 100_000
 """The most ways to place workloads on cards that are compared one by one."""
 
@@ -271,15 +246,12 @@ class Division:
     @property
     def shares(self) -> tuple[float, ...]:
         """The share of the work that each card gets: in proportion to its own speed."""
-        total = sum(one.value for one in self.first)
-        return tuple(one.value / total for one in self.first)
+        return tuple(one.value / total(self.first).value for one in self.first)
 
     @property
     def sum_alone(self) -> Quantity:
         """The samples per second that the cards would make together if they did not disturb each other."""
-        errors = [one.error for one in self.alone if one.error is not None]
-        known = len(errors) == len(self.alone)
-        return Quantity(sum(one.value for one in self.alone), math.hypot(*errors) if known else None)
+        return total(self.alone)
 
     @property
     def throughput(self) -> Quantity:
@@ -297,9 +269,8 @@ class Division:
         return max(range(len(self.alone)), key=lambda card: self.alone[card].value)
 
     def _until_all_finish(self, shares: Sequence[float]) -> Quantity:
-        last = min(range(len(shares)), key=lambda card: self.second[card].value / shares[card])
-        speed = self.second[last]
-        return Quantity(speed.value / shares[last], None if speed.error is None else speed.error / shares[last])
+        speeds = (speed.times(1 / share) for speed, share in zip(self.second, shares, strict=True))
+        return min(speeds, key=lambda one: one.value)
 
 
 def divisions(results: Results) -> list[Division]:

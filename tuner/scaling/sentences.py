@@ -48,8 +48,7 @@ def number(one: Quantity, digits: int = 3) -> str:
 def short(one: Quantity) -> str:
     """Return a large number with its standard error in thousands (k), millions (M) or billions (G)."""
     unit, letter = next((found for found in PREFIXES if abs(one.value) >= found[0]), (1.0, ""))
-    error = None if one.error is None else one.error / unit
-    return f"{number(Quantity(one.value / unit, error))} {letter}".rstrip()
+    return f"{number(one.times(1 / unit))} {letter}".rstrip()
 
 
 def sized(row: ScalingRow | Fit | Division) -> str:
@@ -81,10 +80,10 @@ def failure_sentences(results: Results) -> Iterator[str]:
 
 def ceiling_sentences(rows: Sequence[ScalingRow]) -> Iterator[str]:
     """Yield the most that more devices could gain, where they were not measured themselves."""
-    for one in ceilings(rows):
+    for row, gpus, speed_up in ceilings(rows):
         yield (
-            f"{one.workload} {one.size:,} (strong): {one.gpus} devices can make at most {number(one.speed_up)} times "
-            f"the samples of one. One device with 1/{one.gpus} of the batch is no faster"
+            f"{sized(row)} (strong): {gpus} devices can make at most {number(speed_up)} times "
+            f"the samples of one. One device with 1/{gpus} of the batch is no faster"
         )
 
 
@@ -118,8 +117,7 @@ def _over(route: Route | None) -> str:
 
 def _serial(fit: Fit) -> str:
     law = "Amdahl" if fit.scaling == "strong" else "Gustafson"
-    error = None if fit.serial.error is None else 100 * fit.serial.error
-    share = number(Quantity(100 * fit.serial.share, error))
+    share = number(Quantity(fit.serial.share, fit.serial.error).times(100))
     text = f"{sized(fit)} ({fit.scaling}){_over(fit.route)}: serial part {share} % ({law})"
     if fit.serial.misfit is not None and fit.serial.misfit > CERTAIN:
         text += "; the law does not fit these measurements"

@@ -1,12 +1,11 @@
 """What `tuner scale` can measure: the built-in workloads, and a case of a study."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tuner.errors import StudyError
 from tuner.export.wording import in_words
 from tuner.running.workbench import Workbench
-from tuner.scaling.campaign import MeasuredSubject, Wanted
+from tuner.scaling.campaign import Scaled, Wanted
 from tuner.scaling.results import Subject
 from tuner.scaling.workloads.adapter import WorkloadTrainer
 from tuner.scaling.workloads.catalogue import CATALOGUE, EXCHANGE, MICRO_BATCHES, SIZE, Entry
@@ -23,15 +22,6 @@ NAMES = (PPO, *CATALOGUE)
 """The built-in workloads."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scaled:
-    """A subject with its sizes, and with what launches it."""
-
-    subject: Subject
-    wanted: Wanted
-    measured: MeasuredSubject
-
-
 def limits(window_s: float) -> ProbeSpec:
     """Return the limits of a probe of a built-in workload, with windows of `window_s` seconds."""
     return ProbeSpec(iterations=6, min_iterations=4, window_seconds=window_s, max_seconds=window_s + 120)
@@ -44,28 +34,19 @@ def built_in(name: str, *, gpu: bool, window_s: float, sizes: tuple[int, ...] | 
     if name not in CATALOGUE:
         raise StudyError(f"workload {name!r} is unknown; known: {', '.join(NAMES)}")
     entry = CATALOGUE[name]
+    parts = MICRO_BATCHES if entry.splits_model else None
+    apart, links = name != LINKS, name == LINKS
+    sizes = sizes or entry.sizes(gpu=gpu)
     return Scaled(
         subject=Subject(
-            name=name,
-            text=entry.text,
-            unit=entry.unit,
-            splits_model=entry.splits_model,
-            micro_batches=MICRO_BATCHES if entry.splits_model else None,
+            name=name, text=entry.text, unit=entry.unit, splits_model=entry.splits_model, micro_batches=parts
         ),
-        wanted=Wanted(
-            name=name,
-            sizes=sizes or entry.sizes(gpu=gpu),
-            splits_model=entry.splits_model,
-            can_stay_apart=name != LINKS,
-            only_links=name == LINKS,
-        ),
-        measured=MeasuredSubject(
-            trainer=WorkloadTrainer(TrainerSpec(name="workload")),
-            case=Case(name=name),
-            limits=limits(window_s),
-            config=_workload_config,
-            step_samples=_step_samples(name, entry),
-        ),
+        wanted=Wanted(name=name, sizes=sizes, splits_model=entry.splits_model, can_stay_apart=apart, only_links=links),
+        trainer=WorkloadTrainer(TrainerSpec(name="workload")),
+        case=Case(name=name),
+        limits=limits(window_s),
+        config=lambda size, exchange: {SIZE: size or 1, EXCHANGE: exchange},
+        step_samples=_step_samples(name, entry),
     )
 
 
@@ -79,49 +60,30 @@ def of_study(bench: Workbench, case: Case, config: Config, sizes: tuple[int, ...
         raise StudyError(f"--sizes are values of {LADDER}, which {bench.trainer.name} does not vary; leave them out")
     own = config.get(LADDER)
 
-    def sized(size: int | None, exchange: bool) -> Config:
-        return config if size is None else {**config, LADDER: size}
-
-    return Scaled(
-        subject=Subject(
-            name=case.name,
-            text=f"case of the study {bench.spec.name}, trained by {bench.trainer.name}{_fixed(config)}",
-            unit="environments per GPU" if has_sizes else "",
-        ),
-        wanted=Wanted(name=case.name, sizes=sizes or ((own,) if isinstance(own, int) else (None,))),
-        measured=MeasuredSubject(
-            trainer=bench.trainer,
-            case=case,
-            limits=bench.spec_for(case).probe,
-            config=sized,
-            variables=bench.spec.environment.variables,
-        ),
-    )
-
-
-def _fixed(config: Config) -> str:
-    """Return the config without its size, in words."""
     rest = {name: value for name, value in config.items() if name != LADDER}
-    return f" with {in_words(rest)}" if rest else ""
+    fixed = f" with {in_words(rest)}" if rest else ""
+    text = f"case of the study {bench.spec.name}, trained by {bench.trainer.name}{fixed}"
+    return Scaled(
+        subject=Subject(name=case.name, text=text, unit="environments per GPU" if has_sizes else ""),
+        wanted=Wanted(name=case.name, sizes=sizes or ((own,) if isinstance(own, int) else (None,))),
+        trainer=bench.trainer,
+        case=case,
+        limits=bench.spec_for(case).probe,
+        config=lambda size, _: config if size is None else {**config, LADDER: size},
+        variables=bench.spec.environment.variables,
+    )
 
 
 def _ppo(sizes: tuple[int, ...], window_s: float) -> Scaled:
+    text = "trains a controller with PPO: the reference trainer"
     return Scaled(
-        subject=Subject(
-            name=PPO, text="trains a controller with PPO: the reference trainer", unit="environments per GPU"
-        ),
+        subject=Subject(name=PPO, text=text, unit="environments per GPU"),
         wanted=Wanted(name=PPO, sizes=sizes),
-        measured=MeasuredSubject(
-            trainer=ReferenceTrainer(TrainerSpec(name="reference")),
-            case=Case(name=PPO_CASE),
-            limits=limits(window_s),
-            config=lambda size, _: {LADDER: size or 1},
-        ),
+        trainer=ReferenceTrainer(TrainerSpec(name="reference")),
+        case=Case(name=PPO_CASE),
+        limits=limits(window_s),
+        config=lambda size, _: {LADDER: size or 1},
     )
-
-
-def _workload_config(size: int | None, exchange: bool) -> Config:
-    return {SIZE: size or 1, EXCHANGE: exchange}
 
 
 def _step_samples(name: str, entry: Entry) -> Callable[[int, int], float]:

@@ -7,7 +7,7 @@ from math import inf, sqrt
 from statistics import fmean, variance
 from typing import Generic, TypeVar
 
-from tuner.kept.race_run import KeptRun
+from tuner.kept.case_record import KeptRun
 
 RECENT = 0.25
 """The last part of the time whose scores count: one score alone is noisy."""

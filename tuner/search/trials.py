@@ -9,7 +9,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuner.kept.case_record import KeptStudy
-from tuner.kept.optuna_tables import INELIGIBLE, MEMORY
+from tuner.kept.stored import INELIGIBLE, MEMORY
 from tuner.kept.trial import KeptTrial, read
 from tuner.search.needs import Frontier, OutOfMemory
 from tuner.search.standing import broken, is_failure

@@ -13,8 +13,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuner.kept.case_record import KeptCase, KeptStudy, encode
-from tuner.kept.optuna_tables import BATCH, CALIBRATES, CASE, CONFIRMS, ENDED, LEASE, ORIGIN, RUNGS
-from tuner.kept.storable import storable
+from tuner.kept.stored import BATCH, CALIBRATES, CASE, CONFIRMS, ENDED, LEASE, ORIGIN, RUNGS, storable
 from tuner.kept.trial import KeptProbe
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why, free
 from tuner.search.needs import Frontier
@@ -32,11 +31,10 @@ from tuner.search.trials import (
     suggest,
 )
 from tuner.search.verdict import Verdict
-from tuner.store import neighbours
 from tuner.store.database import Database
 from tuner.store.ending import TakenBack, take_back, tell_probe, usual_s
-from tuner.store.leases import BEAT_S, Lease
-from tuner.store.neighbours import Neighbour
+from tuner.store.leases import BEAT_S, Lease, Neighbour
+from tuner.store.leases import running as running_now
 from tuner.store.opening import check_unchanged, fixed, open_study
 from tuner.study.batch import BatchFit
 from tuner.study.space import LADDER, Config, Space, same_launch
@@ -143,7 +141,7 @@ class CaseTrials:
         return frozenset(one.trial for one in running if one.case == self._name or (self._held_up and one.is_here))
 
     def _neighbours(self) -> list[Neighbour]:
-        return neighbours.running(self._database.storage, self._name.split("/", 1)[0])
+        return running_now(self._database.storage, self._name.split("/", 1)[0])
 
     @property
     def incumbent(self) -> float | None:

@@ -32,29 +32,6 @@ _ADVISORY_LOCK = 0x74756E65  # "tune": one lock for all studies of a PostgreSQL 
 _LOCK_NOT_AVAILABLE = "55P03"
 """PostgreSQL's error code when `lock_timeout` has passed."""
 
-Held = Callable[[str], StoreError]
-"""Returns the error that says who holds the lock."""
-
-
-def file_lock(file: str, lock_s: float, held: Held) -> AbstractContextManager[object]:
-    """Return the held lock of a file. Raises the error of `held` where another process keeps it."""
-    try:
-        return FileLock(file).acquire(timeout=lock_s)
-    except Timeout as error:
-        raise held(f"`fuser {file}` names the processes that have the lock file open") from error
-
-
-def take_advisory_lock(connection: Connection, lock_s: float, held: Held) -> None:
-    """Take the lock until the connection's transaction ends. Raises the error of `held` where another keeps it."""
-    try:
-        connection.execute(select(func.set_config("lock_timeout", f"{1000 * lock_s:.0f}", True)))
-        connection.execute(select(func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
-    except OperationalError as error:
-        if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
-            raise
-        raise held("the server's pg_locks and pg_stat_activity name the process (locktype advisory)") from error
-
-
 Answer = TypeVar("Answer")
 _BUSY_S = 60
 """How long SQLite waits until other programs release the file: a backup must not cost the result of a probe."""
@@ -68,12 +45,7 @@ class Database:
     """An Optuna RDB storage and the lock under which trials are handed out."""
 
     def __init__(
-        self,
-        url: str,
-        *,
-        lock_s: float = LOCK_S,
-        away_s: float = AWAY_S,
-        sleep: Callable[[float], None] = time.sleep,
+        self, url: str, *, lock_s: float = LOCK_S, away_s: float = AWAY_S, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         """Open the database at an SQLAlchemy URL. A missing SQLite file is created.
 
@@ -138,17 +110,30 @@ class Database:
                 yield
 
     def _file_lock(self) -> AbstractContextManager[object]:
-        return file_lock(f"{self._url.database}.lock", self._lock_s, self._lock_error)
+        file = f"{self._url.database}.lock"
+        try:
+            return FileLock(file).acquire(timeout=self._lock_s)
+        except Timeout as error:
+            raise self._held(f"`fuser {file}` names the processes that have the lock file open") from error
 
     def _take_lock(self, connection: Connection) -> None:
-        if self._url.get_backend_name() == "postgresql":
-            take_advisory_lock(connection, self._lock_s, self._lock_error)
+        """Take PostgreSQL's lock until the connection's transaction ends."""
+        if self._url.get_backend_name() != "postgresql":
+            return
+        try:
+            connection.execute(select(func.set_config("lock_timeout", f"{1000 * self._lock_s:.0f}", True)))
+            connection.execute(select(func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+        except OperationalError as error:
+            if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+                raise
+            who = "the server's pg_locks and pg_stat_activity name the process (locktype advisory)"
+            raise self._held(who) from error
 
     @property
     def _is_sqlite(self) -> bool:
         return self._url.get_backend_name() == "sqlite"
 
-    def _lock_error(self, who: str) -> StoreError:
+    def _held(self, who: str) -> StoreError:
         return StoreError(
             f"database {self.shown_url}: another worker has held its lock for {self._lock_s:.0f} s; {who}; "
             "end the process that hangs, then run the command again to resume"

@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from pydantic import TypeAdapter, ValidationError
 
 from tuner.errors import StoreError
-from tuner.kept.storable import storable
+from tuner.kept.stored import storable
 from tuner.kept.trial import INTERRUPTED, KeptProbe, attributes
 from tuner.probe.metrics import measured
 from tuner.probe.probe_plan import ProbePlan
@@ -21,7 +21,7 @@ from tuner.search.trials import kept, tell
 from tuner.search.verdict import State, Verdict
 from tuner.store.leases import Lease, is_held
 from tuner.store.storage import TrialStorage
-from tuner.study.space import Config, launch_digest
+from tuner.study.space import launch_digest
 
 _NOT_KEPT = {"score"}
 """The fields of a result that its record leaves out: the score after so short a training means nothing."""
@@ -46,11 +46,6 @@ def kept_probe(
         session_key=plan.session_key if plan and plan.request is not None else None,
         out_dir=_within(folder, str(plan.slot.out_dir)) if plan and launched else "",
     )
-
-
-def dropped_probe(config: Config) -> KeptProbe:
-    """Return what is kept of a probe whose process is gone."""
-    return KeptProbe(config=config, digest=launch_digest(config), status=INTERRUPTED, launched=True)
 
 
 def usual_s(trials: Iterable[FrozenTrial]) -> float | None:
@@ -130,7 +125,9 @@ def take_back(storage: TrialStorage, study: Study, probes: Path) -> tuple[TakenB
         open_trial = Trial(study, storage.trial_id(study.study_name, trial.number))
         file = next((file for file, one in unstored.items() if one.of(trial)), None)
         if file is None:
-            tell_probe(study, open_trial, _DROPPED, dropped_probe(trial.params))
+            digest = launch_digest(trial.params)
+            gone = KeptProbe(config=trial.params, digest=digest, status=INTERRUPTED, launched=True)
+            tell_probe(study, open_trial, _DROPPED, gone)
         else:
             tell_probe(study, open_trial, unstored[file].verdict, unstored[file].record)
             stored.append(file)

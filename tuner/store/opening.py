@@ -1,7 +1,8 @@
-"""Begins the study of a case in the database, or resumes it with unchanged settings and fixed values."""
+"""Begins the study of a case, or resumes it with unchanged settings; and what similar cases lend to a case."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 import optuna
@@ -11,12 +12,15 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import StoreError
-from tuner.kept.case_record import KeptStudy, as_of_now
-from tuner.kept.optuna_tables import IDENTITY, MENDED
-from tuner.kept.storable import storable
-from tuner.search.trials import kept
+from tuner.kept.case_record import KeptStudy, as_of_now, comparable, known_case
+from tuner.kept.stored import IDENTITY, MENDED, storable
+from tuner.search.observed import Observed
+from tuner.search.siblings import NEAREST, Sibling, most_similar
+from tuner.search.standing import best
+from tuner.search.trials import all_kept, kept
 from tuner.store.database import Database
-from tuner.store.leases import Lease
+from tuner.store.leases import is_held
+from tuner.study.cases import Case
 from tuner.study.variables import REFERENCE, is_expansion
 
 
@@ -59,8 +63,10 @@ def open_study(
             check_identity(known, identity, study=name, shown_url=database.shown_url)
     if study.user_attrs.get(IDENTITY) != storable(identity):  # there is none yet, or one as an older version wrote it
         study.set_user_attr(IDENTITY, identity)
-    if study.metric_names != list(objectives):
-        _name_values(study, objectives)
+    if study.metric_names != list(objectives):  # without names, the dashboard shows numbers for names
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            study.set_metric_names(list(objectives))
     return study
 
 
@@ -88,23 +94,13 @@ def _may_be_mended(known: Mapping[str, Any], now: Mapping[str, Any], trials: Seq
     fixed = ("objective", "space") if trials else ("objective",)
     if any(known.get(part) != now.get(part) for part in fixed):
         return False
-    return not any(_is_measured(trial) or _is_run(trial) for trial in trials)
+    return not any(_is_measured_or_run(trial) for trial in trials)
 
 
-def _is_measured(trial: FrozenTrial) -> bool:
+def _is_measured_or_run(trial: FrozenTrial) -> bool:
+    if trial.state == TrialState.RUNNING:
+        return is_held(kept(trial).lease)
     return trial.state == TrialState.COMPLETE or (trial.state == TrialState.PRUNED and kept(trial).failure is None)
-
-
-def _is_run(trial: FrozenTrial) -> bool:
-    lease = Lease.read(kept(trial).lease)
-    return trial.state == TrialState.RUNNING and lease is not None and lease.held()
-
-
-def _name_values(study: optuna.Study, objectives: Sequence[str]) -> None:
-    """Name the values of each trial, because the dashboard otherwise shows numbers for names."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        study.set_metric_names(list(objectives))
 
 
 def check_identity(known: dict[str, Any], now: dict[str, Any], *, study: str, shown_url: str) -> None:
@@ -155,3 +151,37 @@ def fixed(
     if (made := make()) is not None:
         study.set_user_attr(name, form(made))
     return made
+
+
+def siblings(database: Database, study: str, case: Case, identity: Mapping[str, Any]) -> list[Sibling]:
+    """Return up to `NEAREST` similar cases of a study that have a best config, the most similar one first.
+
+    The same devices have measured them with the same trainer and the same objective. Raises StoreError.
+    """
+    storage, mine = database.storage, comparable(identity)
+
+    def found() -> list[Sibling]:
+        cases = storage.cases(study)
+        others = [
+            known_case(name, facts.case)
+            for name, (_, facts) in cases.items()
+            if comparable(facts.identity or {}) == mine
+        ]
+        known = (
+            sibling(name, storage.get_all_trials(cases[name][0], deepcopy=False)) for name in most_similar(case, others)
+        )
+        return list(islice((one for one in known if one), NEAREST))
+
+    return database.transact(found)
+
+
+def sibling(case: str, trials: Iterable[FrozenTrial]) -> Sibling | None:
+    """Return what a case's trials show, by the first objective; None where no config may be the best."""
+    known_trials = list(trials)
+    known = best(all_kept(known_trials))
+    if known is None:
+        return None
+    costs = [(trial.params, cost) for trial in known_trials if (cost := kept(trial).cost)]
+    measured = Observed(known_trials).measured.values()
+    made = [(one.config, *value) for one in measured for value in zip(one.values, one.errors, strict=True)]
+    return Sibling(case=case, best=dict(known.trials[-1].config), costs=costs, readings=made)

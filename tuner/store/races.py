@@ -4,9 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from tuner.errors import StoreError
-from tuner.kept.case_record import KeptStudy
-from tuner.kept.optuna_tables import RACE
-from tuner.kept.race_run import Claim, KeptRun, decode_claim, encode, encode_claim, place
+from tuner.kept.case_record import Claim, KeptRun, KeptStudy, decode_claim, encode_claim, encode_run, place
+from tuner.kept.stored import RACE
 from tuner.store.database import Database
 from tuner.store.leases import BEAT_S, Lease
 from tuner.study.space import Config, same_launch
@@ -73,7 +72,7 @@ class RaceRuns:
         """Store a run that has ended, in place of its claim."""
         number = self._claimed[0] if self._claimed else None
         self._database.transact(
-            lambda: self._write(self._next() if number is None else number, encode(run)), alone=True
+            lambda: self._write(self._next() if number is None else number, encode_run(run)), alone=True
         )
         self._claimed = None
 

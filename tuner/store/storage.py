@@ -14,30 +14,14 @@ from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import ColumnElement, Integer, Row, TableClause, bindparam, func, or_, select
 
+from tuner.kept import stored
 from tuner.kept.case_record import KeptStudy
-from tuner.kept.optuna_tables import (
-    ATTRIBUTES,
-    CONSTRAINTS,
-    DIRECTIONS,
-    FACTS,
-    PARAMETERS,
-    PROBE,
-    STATE,
-    STEPS,
-    STUDIES,
-    SYSTEM_FACTS,
-    TRIALS,
-    VALUES,
-    Rows,
-    by_trial,
-    of_study,
-)
-from tuner.kept.storable import read_json, storable
+from tuner.kept.stored import STUDIES, TRIALS, Rows, of_study, read_json, storable
 from tuner.kept.trial import decode_json, is_kept
 
 NO_RECORD = "Record does not exist."
 """The text of Optuna's KeyError for a study or a trial that is gone."""
-_TABLES = (PARAMETERS, VALUES, STEPS, ATTRIBUTES, CONSTRAINTS)
+_TABLES = (stored.PARAMETERS, stored.VALUES, stored.STEPS, stored.ATTRIBUTES, stored.CONSTRAINTS)
 _STUDY, _ID, _AFTER = (bindparam(name, type_=Integer) for name in ("study", "trial", "after"))
 _OPEN = bindparam("open", type_=Integer, expanding=True)
 _Rows = Callable[..., Sequence[Row[Any]]]
@@ -47,7 +31,7 @@ _Rows = Callable[..., Sequence[Row[Any]]]
 def _queries(wanted: ColumnElement[bool]) -> list[Any]:
     """Return the queries of the wanted trials and of their rows in all other tables."""
     ids = select(TRIALS.c.trial_id).where(wanted)
-    trials = select(TRIALS.c.trial_id, TRIALS.c.number, STATE).where(wanted).order_by(TRIALS.c.trial_id)
+    trials = select(TRIALS.c.trial_id, TRIALS.c.number, stored.STATE).where(wanted).order_by(TRIALS.c.trial_id)
     return [trials, *(select(*table.c).where(table.c.trial_id.in_(ids)) for table in _TABLES)]
 
 
@@ -55,7 +39,7 @@ def _queries(wanted: ColumnElement[bool]) -> list[Any]:
 _ONE = _queries(TRIALS.c.trial_id == _ID)
 _CHANGED = _queries((TRIALS.c.study_id == _STUDY) & or_(TRIALS.c.trial_id > _AFTER, TRIALS.c.trial_id.in_(_OPEN)))
 _OBJECTIVES = select(
-    select(func.count()).select_from(DIRECTIONS).where(DIRECTIONS.c.study_id == _STUDY).scalar_subquery()
+    select(func.count()).select_from(stored.DIRECTIONS).where(stored.DIRECTIONS.c.study_id == _STUDY).scalar_subquery()
 ).where(STUDIES.c.study_id == _STUDY)
 
 
@@ -117,11 +101,11 @@ class TrialStorage(BaseStorage):
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
         """Return the attributes of a study; None for an attribute that is damaged."""
-        return self._attributes(FACTS, study_id)
+        return self._attributes(stored.FACTS, study_id)
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
         """Return Optuna's own attributes of a study; None for an attribute that is damaged."""
-        return self._attributes(SYSTEM_FACTS, study_id)
+        return self._attributes(stored.SYSTEM_FACTS, study_id)
 
     def _attributes(self, table: TableClause, study_id: int) -> dict[str, Any]:
         query = select(table.c.key, table.c.value_json).where(table.c.study_id == study_id)
@@ -177,10 +161,7 @@ class TrialStorage(BaseStorage):
         """Return the cases of a study, in the order in which they were started: name → study id and facts."""
         query = select(STUDIES.c.study_id, STUDIES.c.study_name).where(of_study(study)).order_by(STUDIES.c.study_id)
         return {
-            row.study_name.removeprefix(f"{study}/"): (
-                row.study_id,
-                KeptStudy(self.get_study_user_attrs(row.study_id)),
-            )
+            row.study_name.removeprefix(f"{study}/"): (row.study_id, KeptStudy(self.get_study_user_attrs(row.study_id)))
             for row in self.rows(query)
         }
 
@@ -202,7 +183,7 @@ def _trials(
 ) -> Iterator[tuple[int, bool, FrozenTrial | None]]:
     """Yield the id of each wanted trial, whether it may change, and the trial, if it is the tuner's and undamaged."""
     trials, *others = (rows(query, **wanted) for query in queries)
-    of_trials = [by_trial(found) for found in others]
+    of_trials = [stored.by_trial(found) for found in others]
     for row in trials:
         trial = _trial(row, [found.get(row.trial_id, ()) for found in of_trials], objectives)
         yield row.trial_id, row.state in {TrialState.RUNNING.name, TrialState.WAITING.name}, trial
@@ -246,7 +227,7 @@ def _trial(row: Row[Any], others: Sequence[Sequence[Row[Any]]], objectives: int 
 
 def _facts(state: TrialState, attributes: Rows) -> tuple[dict[str, Any], bool]:
     """Return the attributes of a trial, and whether the tuner kept the trial."""
-    facts = {one.key: (decode_json if one.key == PROBE else read_json)(one.value_json) for one in attributes}
+    facts = {one.key: (decode_json if one.key == stored.PROBE else read_json)(one.value_json) for one in attributes}
     return facts, is_kept(facts, finished=state.is_finished())
 
 

@@ -3,15 +3,17 @@
 import os
 import re
 import subprocess
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
 
-from tuner.errors import TrainerError
+from tuner.errors import TrainerError, installs
 from tuner.probe.probe_plan import Device, ProbePlan, Slot
 from tuner.probe.progress_reader import record
 from tuner.study.cases import Case
@@ -134,6 +136,13 @@ def interpreter(python: str) -> str:
     Links are not followed: the Python of a venv is a link that leads out of the venv.
     """
     return str(Path(python).expanduser().absolute()) if os.sep in python else python
+
+
+def with_torch(python: str) -> str:
+    """Return the Python that runs our own programs. Raises TrainerError if it is the tuner's own and lacks torch."""
+    if python == sys.executable and find_spec("torch") is None:
+        raise TrainerError(f"tuner's own trainers need torch: {installs('reference')} installs it")
+    return python
 
 
 def programs(python: str | None) -> Path | None:

@@ -10,7 +10,7 @@ import pytest
 from optuna.trial import TrialState, create_trial
 from tests_space import USUAL
 
-from tuner.kept.optuna_tables import COST, ERROR, FAILURE, MEASURED_ON, MEMORY, WARM
+from tuner.kept.stored import COST, ERROR, FAILURE, MEASURED_ON, MEMORY, WARM
 from tuner.kept.trial import MEMORY_SHARE, RUN_S, START_S, KeptProbe, cost
 from tuner.search.choosing import Price, free
 from tuner.search.gain.sampler import GainSampler

@@ -11,7 +11,7 @@ from tests.support.tests_faulty.scenarios import OK, RANKS, SCENARIOS, Scenario
 from tests.support.tests_faulty.strikes import FLOOD_BYTES
 from tuner.devices.cpu import CpuSource
 from tuner.errors import TunerError
-from tuner.kept.storable import storable_text
+from tuner.kept.stored import storable_text
 from tuner.kept.trial import KeptProbe, decode, encode
 from tuner.probe.output import USUAL_BOUNDS, Bounds
 from tuner.probe.probe_plan import ProbePlan, Slot

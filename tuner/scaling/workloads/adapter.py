@@ -9,7 +9,7 @@ from tuner.scaling.workloads.catalogue import CATALOGUE, EXCHANGE, SIZE, run_set
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import TrainerSpec
-from tuner.trainers.base import Dependencies, Trainer, device_names, interpreter, iterations
+from tuner.trainers.base import Dependencies, Trainer, device_names, interpreter, iterations, with_torch
 
 
 class WorkloadTrainer(Trainer):
@@ -75,7 +75,7 @@ class WorkloadTrainer(Trainer):
 
     def _command(self, slot: Slot) -> tuple[str, ...]:
         return (
-            *(self._python, "-m", "tuner.scaling.workloads"),
+            *(with_torch(self._python), "-m", "tuner.scaling.workloads"),
             *("--devices", *device_names(slot.devices)),
             *("--master-port", str(slot.port)),
         )

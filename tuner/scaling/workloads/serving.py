@@ -16,12 +16,7 @@ from tuner.scaling.workloads.steps import AllReduce, Build, Meeting, Voxelize, W
 from tuner.trainers.reference.launch_settings import RankTeam
 from tuner.trainers.reference.team_ranks import Orders, TeamRank, busy_meter, prepare, process_group, start
 
-BUILDS: Mapping[str, Build] = {
-    "fusion": Fusion,
-    "voxelize": Voxelize,
-    "pipeline": pipeline,
-    "allreduce": AllReduce,
-}
+BUILDS: Mapping[str, Build] = {"fusion": Fusion, "voxelize": Voxelize, "pipeline": pipeline, "allreduce": AllReduce}
 
 FIRST_STEPS, TIMED_STEPS = 3, 3
 """The steps before any is timed, in which libraries choose kernels and connect; and the steps that are timed."""
@@ -52,12 +47,7 @@ def _iterations(rank: TeamRank[RankTeam], settings: WorkloadRun) -> Iterator[int
             for _ in range(steps):
                 step()
         busy_s = meter.settle()
-        report(
-            iteration=iteration,
-            samples=(iteration + 1) * steps * workload.samples,
-            rank=rank.number,
-            busy_s=busy_s,
-        )
+        report(iteration=iteration, samples=(iteration + 1) * steps * workload.samples, rank=rank.number, busy_s=busy_s)
         yield iteration
 
 
