@@ -26,9 +26,9 @@ import psutil
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from tuner.kept.optuna_tables import RACE
-from tuner.kept.race_run import decode, decode_claim
 
+from tuner.kept.case_record import decode_claim, decode_run
+from tuner.kept.stored import RACE
 from tuner.study.load import load
 
 TRAINER = """
@@ -204,7 +204,7 @@ def searched(folder: Path) -> Iterable[Hashable]:
 
 
 def raced(folder: Path) -> Iterable[Hashable]:
-    kept = [decode(value) for name, value in study(folder).user_attrs.items() if name.startswith(RACE)]
+    kept = [decode_run(value) for name, value in study(folder).user_attrs.items() if name.startswith(RACE)]
     return [(tuple(sorted(run.config.items())), run.seed, run.seconds) for run in kept if run]
 
 

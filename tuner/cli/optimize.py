@@ -26,8 +26,9 @@ from tuner.export.write import export_study
 from tuner.probe.metrics import SAMPLES_PER_S
 from tuner.probe.protocols import MonotonicClock
 from tuner.running.events import CaseOutcome, StudyEnded
-from tuner.running.job import Budget
+from tuner.running.job import Budget, Job
 from tuner.running.workbench import Workbench
+from tuner.soaking.soak import USUAL_MINUTES, soaking
 from tuner.study.cases import Case
 from tuner.study.load import load
 
@@ -39,6 +40,8 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Probes side by side, e
 PerTrial = Annotated[
     int | None, typer.Option("--gpus-per-trial", min=1, help="GPUs per probe; alone, as many workers as fit.")
 ]
+
+Soak = Annotated[bool, typer.Option("--soak", help="At the end, see whether the best's memory lasts: `tuner soak`.")]
 
 
 NOT_COMPARED = (
@@ -66,6 +69,7 @@ def optimize(
     replay: Replay = None,
     storage: Storage = None,
     runs: Runs = RUNS,
+    soak: Soak = False,
     quiet: Quiet = False,
     as_json: JsonLines = False,
 ) -> None:
@@ -101,7 +105,7 @@ def optimize(
         run_team(console, found, url, groups, screen=screen, options=options, show=show)
         return
     with at_work(console, found.bench, found.cases, url, found.prober, show=show, screen=screen) as job:
-        outcomes = found.run(job, budget, n_trials)
+        outcomes = _run(found, job, budget, n_trials, soak=soak)
         interrupted = job.interrupted()
     if budget.over():
         console.print(out_of_time(budget))
@@ -129,6 +133,14 @@ def _at_the_end(
         yield found.simulated_cost()
     if command:
         yield from to_copy(found.bench, open_reader(url, found.bench.spec.name).cases[0], command)
+
+
+def _run(found: ReadySearch, job: Job, budget: Budget, trials: int | None, *, soak: bool) -> list[CaseOutcome]:
+    """Search, then soak the best if that is asked for and real devices are there."""
+    outcomes = found.run(job, budget, trials)
+    if not soak or found.simulated or job.interrupted() or not outcomes:
+        return outcomes
+    return found.run(replace(job, purpose=soaking(found.bench, USUAL_MINUTES)), budget, None)
 
 
 def _show(

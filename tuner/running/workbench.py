@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.devices.found import device_variables, links, nccl_variables, open_devices
+from tuner.devices.found import device_variables, links, memory_variables, nccl_variables, open_devices
 from tuner.errors import StudyError
 from tuner.probe.metrics import check_metrics
 from tuner.probe.probe_plan import Device, Slot
@@ -173,7 +173,9 @@ def open_workbench(
     *,
     devices: str | None = None,
     runs: Path = Path("runs"),
-    source_of: Callable[[StudySpec], DeviceSource] = lambda spec: open_devices(spec.devices),
+    source_of: Callable[[StudySpec], DeviceSource] = lambda spec: open_devices(
+        spec.devices, memory_mib=spec.environment.memory_mib
+    ),
 ) -> Workbench:
     """Load a study and open its trainer and devices; `devices` overrides the study file's.
 
@@ -198,6 +200,7 @@ def launch_variables(spec: StudySpec, source: DeviceSource) -> dict[str, str]:
     return {
         **device_variables(source.devices),
         **nccl_variables(spec.environment.nccl_p2p, links(source.devices)),
+        **memory_variables(spec.environment.memory_mib, source.devices),
         **spec.environment.variables,
     }
 
