@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, reader, spec, states, view, watched
+from tests_replays import FakeClock
 
+from tuner.cli.hints import complaint
 from tuner.errors import LaunchError, OutputError, StoreError, StudyError
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
@@ -18,7 +20,6 @@ from tuner.running.loop import optimise
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
-from tuner.testing.replays import FakeClock
 
 pytestmark = pytest.mark.early
 
@@ -231,6 +232,15 @@ def test_a_machine_that_keeps_failing_stops_the_case_after_two_configs(tmp_path:
     outcome, watcher = optimised(tmp_path, lambda plan, stop: failed(plan, FailureKind.NCCL, "watchdog"))
     assert (outcome.ending, len(watcher.launched)) == (Ending.HOST, 4)
     assert watcher.launched[0] == watcher.launched[1] != watcher.launched[2] == watcher.launched[3]
+
+
+def test_a_trainer_that_is_always_done_too_early_is_no_fault_of_the_machine(tmp_path: Path) -> None:
+    outcome, _ = optimised(
+        tmp_path, lambda plan, stop: failed(plan, FailureKind.NO_READING, "done after 12 iterations")
+    )
+    said = complaint(outcome) or ""
+    assert (outcome.ending, "done after 12 iterations" in said) == (Ending.UNREAD, True)
+    assert "let the trainer run longer" in said
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
+from tuner.report.charts import along_ladder
 from tuner.report.facts import gather
-from tuner.report.figures import along_ladder
 from tuner.report.words import memory_end
 from tuner.running.events import CaseOutcome, Ending
 from tuner.running.job import RECOVER, SEARCH, Job

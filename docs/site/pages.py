@@ -35,7 +35,8 @@ UNNAMED, NAMED = (
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Replace the files of `docs_dir` by the pages of the repository and the pictures on them."""
     found: set[Path] = set()
-    todo = [*(ROOT / page for page in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")), *sorted((ROOT / "docs").glob("*.md"))]
+    roots = (ROOT / page for page in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"))
+    todo = [*roots, *sorted((ROOT / "docs").glob("*.md"))]
     while todo:
         path = todo.pop()
         if path not in found and path.suffix in ON_THE_SITE:

@@ -200,6 +200,24 @@ def test_cases_marks_those_the_study_asks_for(tuner: Tuner, tmp_path: Path) -> N
     assert "walk" in marked[0]
 
 
+def test_a_broken_case_is_listed_beside_the_scripts_and_marks_of_the_others(tuner: Tuner, tmp_path: Path) -> None:
+    root = Path(__file__).parents[1] / "data/mimickit"
+    trainer = {"name": "mimickit", "root": str(root)}
+    study = study_file(tmp_path, trainer=trainer, cases=["*"], devices="cpu:2", space={"num_envs": {"ladder": [8]}})
+    code, out, _ = tuner("cases", "--study", study)
+    marks = {words[1]: words[0] for line in out.splitlines() if len(words := line.strip("│ ").split("│")[:2]) == 2}
+    assert code == 0
+    assert {name.strip(): mark.strip() for name, mark in marks.items()}.items() >= {
+        ("add_lost", "broken"),
+        ("amp_toy", "*"),
+    }
+    assert "lost_agent.yaml" in out
+    code, out, err = tuner("plan", "--study", study, "--cases", "add_lost_args.txt,amp_toy_args.txt")
+    assert (code, "# amp_toy: {" in out, "# add_lost" in out) == (2, True, False)
+    assert "add_lost" in err
+    assert "lost_agent.yaml" in err
+
+
 def test_the_version_is_shown_without_a_command(tuner: Tuner) -> None:
     assert tuner("--version") == (0, f"tuner {__version__}\n", "")
 

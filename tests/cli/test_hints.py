@@ -52,7 +52,7 @@ def test_what_the_table_shows_is_not_said_again(best: ConfigRow | None) -> None:
 
 def test_the_default_of_another_rung_is_named_where_that_of_the_best_was_not_measured() -> None:
     best = replace(BEST, vs_default=None, changes_learning=("agent_variant",))
-    own = replace(BEST, trial=0, value=80.0, config={"num_envs": 64}, times=0.5)
+    own = replace(BEST, trial=0, value=80.0, config={"num_envs": 64}, times=0.5, beside_best=(80.0, 87.0))
     (line,) = notes([replace(summary(best), default=own)])
     assert "7.0 points above the default at num_envs=64, #0, at 2.00 times its samples/s" in line
 

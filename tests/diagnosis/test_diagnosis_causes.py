@@ -117,6 +117,9 @@ def test_gpus_with_little_to_do_are_a_cause_where_nothing_else_tells_why() -> No
     assert (cause.kind, cause.way) == (Kind.IDLE, Way.ANEW)
     assert cause.gain == pytest.approx(5.0)
     assert "20% busy" in cause.why
+    (rounded,) = found(*[(TrialEnd.COMPLETE, 1000.0, 100.0)] * 10, ours=True, duty_pct=1.23)
+    assert "1.23% busy / 0.9" in rounded.how
+    assert rounded.how.endswith("100 / 1.37 = 73.17 times")
     assert kinds(found(*LONG, **MEMORY, duty_pct=19.0)) == [Kind.PARALLEL]
     assert found(*LONG, duty_pct=60.0) == []
 

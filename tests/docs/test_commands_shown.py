@@ -24,7 +24,6 @@ TABLE = "benchmarks/tables/pi_plus_two_h200/deepmimic_pi_plus_ppo.parquet"
 
 REPLAY = f"tuner optimize --study pi_plus --replay {TABLE}"
 RUN = {
-    "tuner status --study pi_plus": ([], "98% sure that no config is 1% better than the best"),
     "tuner status --study S": ([], "95.3 ± 0.7"),
     "tuner status --study pi_plus --json": ([], '"98% sure that no config is 1% better than the best"'),
     "tuner export --study S": ([], "wrote runs/pi_plus/best_by_case.tsv"),
@@ -53,6 +52,8 @@ PARSED = {
     "tuner race --study pi_plus --case amp_pi_plus --hours 2",
     "tuner race --study pi_plus --case amp_pi_plus --dry-run",  # tests/cli/test_race_command.py runs it
     "tuner recover --study S",
+    "tuner recover --study pi_plus",  # tests/test_recovering.py runs it
+    "tuner optimize --study reference",
     "tuner record --study S",
     "tuner record --study pi_plus --configs 60",
     "tuner record --study pi_plus --configs 60 --hours 2",
@@ -62,7 +63,6 @@ PARSED = {
     "tuner doctor --study pi_plus",
     "tuner try --study S",  # starts a trainer: tests/cli/test_init.py runs it
     "tuner try --study train",
-    "tuner doctor --study train",
     "tuner optimize --study train",
     "tuner status --study train",
     "tuner report --study train",
@@ -70,7 +70,8 @@ PARSED = {
     "tuner scale --study pi_plus --gpus 1,2",
 }
 SHELL = {
-    "pip install -e .",
+    "pip install .",
+    "pip install '.[reference,report,dashboard]'",
     "export MIMICKIT_ROOT=~/MimicKit MIMICKIT_PYTHON=~/mimickit-env/bin/python",
     "source .venv/bin/activate",
 }
@@ -106,12 +107,11 @@ def test_a_command_that_needs_no_gpu_runs(text: str, world: Path, monkeypatch: p
     assert printed in result.stdout
 
 
-def test_the_transcript_in_the_readme_is_what_a_run_prints(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_transcript_of_a_replay_is_what_a_run_prints(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(world)
-    transcript = next(piece.text for piece in shown("console") if "--replay" in piece.text)
+    transcript = next(piece.text for piece in shown("console") if piece.text.startswith(f"$ {REPLAY}\n"))
     trials = [line for line in transcript.splitlines() if line.startswith("  #")]
     result = CliRunner().invoke(app, [*shlex.split(REPLAY)[1:], "--n-trials", str(len(trials))])
-    assert transcript.splitlines()[0] == f"$ {REPLAY}"
     assert trials
     target = transcript.splitlines()[1].partition("0 of ")[2].split()[0]
     shown_as = result.stdout.replace(f" of {len(trials)})", f" of {target})")
@@ -142,7 +142,7 @@ def test_a_command_that_is_named_has_the_options_that_are_shown(text: str) -> No
 
 def test_every_other_line_of_a_console_is_known() -> None:
     lines = [line[2:] for piece in shown("console") for line in piece.text.splitlines() if line.startswith("$ ")]
-    others = {line for line in lines if line.split(" ")[0] not in {"tuner", "make"}}
+    others = {line.partition("  #")[0].strip() for line in lines if line.split(" ")[0] not in {"tuner", "make"}}
     assert others == SHELL
 
 

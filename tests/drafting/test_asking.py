@@ -1,10 +1,13 @@
 import pytest
 
-from tuner.drafting.searches import ask_searches
+from tuner.drafting.command_lines import Flag
+from tuner.drafting.searches import Known, ask_searches
 from tuner.errors import StudyError
 
+AMP = Flag(names=("amp",), is_switch=True)
 
-def asked(command: str, *answers: str) -> tuple[tuple[str, ...], list[str]]:
+
+def asked(command: str, *answers: str, flags: tuple[Flag, ...] = ()) -> tuple[list[str], list[str]]:
     """Return what is searched after these answers, and all that was said."""
     said: list[str] = []
     left = iter(answers)
@@ -13,19 +16,29 @@ def asked(command: str, *answers: str) -> tuple[tuple[str, ...], list[str]]:
         said.append(prompt)
         return next(left)
 
-    return ask_searches(command.split(), 4, say=said.append, answer=answer), said
+    found = ask_searches(Known(words=command.split(), cores=4, flags=flags), say=said.append, answer=answer)
+    assert next(left, None) is None
+    return [str(one) for one in found], said
 
 
-def test_a_person_names_flags_or_takes_what_is_proposed() -> None:
-    found, said = asked("train.py --batch-size 32 --lr 3", "")
-    assert (found, said[0]) == ((), "numbers in the command: batch-size=32, lr=3")
-    assert "(Enter takes batch-size=16,32,64,128,256)" in said[1]
-    assert asked("train.py --lr 3", " lr=1,2  num_envs=8..64 ")[0] == ("lr=1,2", "num_envs=8..64")
+def test_a_person_takes_what_is_proposed_or_changes_it() -> None:
+    command = "train.py --batch-size 32 --workers 2 --lr 3"
+    found, said = asked(command, "")
+    assert found == ["batch-size=32", "workers=2,0,4"]
+    assert ("batch-size=32  (kept: other" in said[0], said[1]) == (True, "  workers=2,0,4")
+    assert asked(command, " workers=1  lr=1,2 batch-size=")[0] == ["workers=2,1", "lr=3,1,2"]
+    assert asked("train.py --lr 3", "num_envs=8..64")[0] == ["num_envs=8..64"]
+
+
+def test_a_precision_is_a_question_of_its_own() -> None:
+    for answer, found in (("", []), ("n", []), ("y", ["amp=false,true"])):
+        assert asked("train.py --batch-size 32", "", answer, flags=(AMP,))[0] == ["batch-size=32", *found]
+    assert asked("train.py --batch-size 32", "amp=true,false", flags=(AMP,))[0] == ["batch-size=32", "amp=false,true"]
 
 
 def test_an_answer_that_cannot_be_used_is_asked_again() -> None:
     found, said = asked("train.py", "", "lr", "lr=1,2")
-    assert found == ("lr=1,2",)
+    assert found == ["lr=1,2"]
     assert any("name at least one" in text for text in said)
     assert any("the command has no number for it" in text for text in said)
     with pytest.raises(StudyError, match="has no number"):

@@ -2,7 +2,7 @@ import shlex
 
 import pytest
 
-from tuner.drafting.command_lines import ranks, script, settings, template, variables
+from tuner.drafting.command_lines import Flag, ranks, retyped, script, settings, template, variables
 
 
 @pytest.mark.parametrize(
@@ -125,3 +125,52 @@ def test_replaced_words_are_reported() -> None:
 )
 def test_the_script_of_a_command(command: str, path: str | None) -> None:
     assert script(command.split()) == path
+
+
+@pytest.mark.parametrize(
+    ("command", "searched", "values", "expected"),
+    [
+        (
+            "torchrun --nproc-per-node 2 train.py --batch-size 64 --output_dir out --max-steps 50",
+            {"batch-size": "{batch_size}", "workers": "{workers}", "amp": "{flag:amp}"},
+            {"batch_size": 32, "workers": 4, "amp": True},
+            "torchrun --nproc-per-node 2 train.py --batch-size 32 --output_dir out --max-steps 50 --workers 4 --amp",
+        ),
+        (
+            "python train.py task=a num_envs=8",
+            {"num_envs": "{num_envs}", "hydra.run.dir": "{out_dir}"},
+            {"num_envs": 16},
+            "python train.py task=a num_envs=16",
+        ),
+        ("train.py --amp -b 3", {"amp": "{flag:amp}", "b": "{b}"}, {"amp": False, "b": 4}, "train.py -b 4"),
+        ("train.py --x {a}", {"j": "{j}"}, {}, "train.py --x {a}"),
+    ],
+)
+def test_a_typed_command_takes_the_values_of_a_config_and_nothing_else(
+    command: str, searched: dict[str, str], values: dict[str, object], expected: str
+) -> None:
+    made = template(command.split(), searched).words
+    assert retyped(command.split(), made, values) == tuple(expected.split())
+    assert retyped([*command.split(), "--more"], made[:2], values) is None
+
+
+def test_a_short_flag_is_the_long_one_of_the_script() -> None:
+    flags = (Flag(names=("batch-size", "b")), Flag(names=("amp",), is_switch=True))
+    words = ["python", "train.py", "-b", "4", "--amp", "data"]
+    assert [(one.parameter, one.value) for one in settings(words, flags)] == [("batch_size", "4")]
+    assert template(words, {"batch-size": "{batch_size}"}, flags=flags).words[3] == "{batch_size}"
+
+
+@pytest.mark.parametrize(
+    ("command", "placed", "count"),
+    [
+        ("python main.py --world-size 1 --rank 0", "1", None),
+        ("torchrun --nproc-per-node 4 main.py --world-size 4", "{ranks}", 4),
+        ("torchrun --nproc-per-node 4 main.py --world-size 1", "1", 4),
+        ("python main.py --world-size 2", "2", 2),
+    ],
+)
+def test_a_world_size_is_the_ranks_only_where_they_confirm_it(command: str, placed: str, count: int | None) -> None:
+    words = command.split()
+    made = template(words, {}).words
+    assert (made[made.index("--world-size") + 1], ranks(words)) == (placed, count)

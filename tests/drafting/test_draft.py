@@ -9,10 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from tuner.drafting.draft import Used, draft, environment, imported, narrowed, study_name, used
+from tuner.drafting.draft import Used, draft, environment, imported, narrowed, study_name, used, working_ranks
 from tuner.drafting.progress_found import Found, find_progress
 from tuner.drafting.watching import Watched
-from tuner.drafting.writing import preset_text, study_text
+from tuner.drafting.writing import confirmed, preset_text, sample_choices, study_text
 from tuner.errors import StudyError
 from tuner.probe.output import LineSplitter
 from tuner.probe.probe_plan import Device, ProgressFile
@@ -64,7 +64,7 @@ def study(command: str, file: str, *, asked: tuple[str, ...] = (), devices: str 
             f"torchrun {EXAMPLES}/huggingface_gpt2.py --per_device_train_batch_size=8 --gradient_accumulation_steps=4",
             "huggingface.log",
             "huggingface",
-            "{per_device_train_batch_size} * {ranks} * 4",
+            "{per_device_train_batch_size} * {ranks} * {gradient_accumulation_steps}",
         ),
         (f"python {EXAMPLES}/skrl_ppo.py --num_envs 16", "skrl.log", "skrl", "{num_envs} * {ranks}"),
         (f"python {EXAMPLES}/sb3_ppo.py --n-envs 8", "sb3.log", "sb3", None),
@@ -86,7 +86,7 @@ def test_lines_of_an_unknown_form_give_patterns() -> None:
     command = f"torchrun --nproc-per-node 2 {EXAMPLES}/torchrun_ddp.py --batch-size 64"
     options = study(command, "torchrun.log").trainer.options
     assert options["progress"] == [r"step\s*(?P<iteration>\d+)/.*?samples\s*(?P<samples>\d+)"]
-    assert options["learning"] == ["batch_size"]
+    assert options["learning"] == "keep"
 
 
 def text_of(command: str, *lines: str, ranks: int = 1) -> str:
@@ -108,17 +108,17 @@ def text_of(command: str, *lines: str, ranks: int = 1) -> str:
         (
             "epoch 1 [{n}20/6000]",
             1,
-            "a multiple of the batch, 10. If it counts samples of all ranks:\n    # samples_per_it",
+            "samples_per_iteration: '1'  # a sample: the count always grows by a multiple of the batch, 10",
         ),
         (
             "| Epoch | {n} |",
             1,
-            "is an epoch. For an epoch of 50000 samples, write:\n    # samples_per_iteration: 50000",
+            "samples_per_iteration: '50000'  # an epoch, where it has 50000 samples",
         ),
-        ("Epoch: [0][{n}/977] Loss 6.9", 1, "If a counted iteration is one batch of each rank, this line gives"),
+        ("Epoch: [0][{n}/977] Loss 6.9", 1, "'{{per_device_train_batch_size}} * {{ranks}}'  # a batch of each rank"),
         ("loss 2.3{n}", 1, "counts as one iteration, however many steps"),
         ("step {n} samples {n}0", 2, "(?:\\d+)'\n    # 10 samples in each iteration were printed. Are they"),
-        ("step {n} speed 21.{n} samples/s", 2, "Are they of one rank, or of all 2 ranks?"),
+        ("step {n} speed 21.{n} samples/s", 2, "Are they of one rank, or of all 2?"),
     ],
     ids=["steps", "batches", "epochs", "within epochs", "lines", "samples of a rank", "speed of a rank"],
 )
@@ -139,10 +139,10 @@ def test_samples_of_all_ranks_need_no_comment(line: str, ranks: int) -> None:
         (
             "step {n} speed {speed}.{n} samples/s",
             1,
-            "'{batch_size} * 4 * {ranks}'\n    # samples_per_iteration: '{batch_s",
+            "'{batch_size} * 4 * {ranks}'  # of one rank\n    # samples_per_iteration: '{batch_size} * 4'",
         ),
-        ("step {n} samples {n}00", 1, "# samples_per_iteration: '{batch_size} * 10 * {ranks}'\n    # samples_per_ite"),
-        ("step {n} samples {m}0", 2, "# samples_per_iteration: '{batch_size} * 2 * {ranks}'\n    # samples_per_iter"),
+        ("step {n} samples {n}00", 1, "# samples_per_iteration: '{batch_size} * 10 * {ranks}'  # of one rank\n"),
+        ("step {n} samples {m}0", 2, "# samples_per_iteration: '{batch_size} * 2 * {ranks}'  # of one rank\n"),
         ("step {n} samples {m}0", 1, "# 20 samples in each iteration were printed. They are taken as those of all 2"),
         ("step {n} samples {n}000", 1, "# 1000 samples in each iteration were printed. They are taken as those of all"),
     ],
@@ -205,6 +205,8 @@ def test_a_device_that_did_nothing_is_left_out() -> None:
     assert [(use.util_pct, use.mem_peak_mib, use.worked) for use in uses] == [(60.0, 1000.0, True), (0.0, 4.0, False)]
     assert narrowed("auto", uses) == "0"
     assert narrowed("auto", uses[:1]) == "auto"
+    share = [Used(device=Device(name="cpu:0", model="a CPU"), util_pct=60.0, mem_peak_mib=None, worked=True)]
+    assert (narrowed("cpu:1", share, spawned=2), working_ranks("cpu:2", share)) == ("cpu:2", 2)
 
 
 @pytest.mark.parametrize(
@@ -288,3 +290,24 @@ def test_what_a_trainer_prints_and_how_its_files_are_called_adds_no_key(line: st
         assert made["search"] == {"trials": 24}
         if found.file:
             assert made["trainer"]["options"]["progress_file"]["path"] == f"{{out_dir}}/{file}"
+
+
+@pytest.mark.parametrize(
+    ("line", "sure", "left"),
+    [
+        ("nothing", None, 5),
+        ("samples per step: 64", "{batch_size} * {grad_accum} * {ranks}", 1),
+        ("samples per step: 16", "{batch_size} * {ranks}", 1),
+        ("samples per step: 48", None, 0),
+    ],
+)
+def test_what_an_iteration_has_is_checked_against_printed_amounts(line: str, sure: str | None, left: int) -> None:
+    drafted = draft(["train.py", "--batch-size", "8", "--grad-accum", "4"], devices="cpu:2")
+    printed = [
+        OutputLine(t_s=float(place), text=text) for place, text in enumerate([line, *(f"step {n}" for n in range(9))])
+    ]
+    found = find_progress(printed)
+    assert found is not None
+    assert len(sample_choices(drafted, found, 2)) == left
+    answer = confirmed(drafted, found, 2)
+    assert (answer[0] if answer else None) == sure

@@ -1,11 +1,19 @@
 import shlex
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tuner.drafting.searches import searches
+from tuner.drafting.command_lines import Flag
+from tuner.drafting.searches import Known, SearchedFlag, balanced_sizes, searches, shown
 from tuner.errors import StudyError
 
 COMMAND = shlex.split("train.py --num_envs 64 --batch-size=32 --num-workers 0 --lr 0.1 --opt adam --headless")
+
+
+def found(command: str, *asked: str, flags: tuple[Flag, ...] = (), free: bool = False) -> dict[str, SearchedFlag]:
+    known = Known(words=command.split(), cores=4, flags=flags, free_batch=free)
+    return {one.parameter: one for one in searches(known, asked)}
 
 
 @pytest.mark.parametrize(
@@ -22,22 +30,87 @@ COMMAND = shlex.split("train.py --num_envs 64 --batch-size=32 --num-workers 0 --
     ],
 )
 def test_a_search_is_read(asked: str, parameter: str, values: tuple[object, ...], typed: object) -> None:
-    (found,) = searches(COMMAND, [asked], 4)
-    assert (found.parameter, found.values, found.typed) == (parameter, values, typed)
+    (one,) = searches(Known(words=COMMAND, cores=4), [asked])
+    assert (one.parameter, one.values, one.typed) == (parameter, values, typed)
 
 
-def test_usual_flags_of_a_command_are_searched_around_their_values() -> None:
-    found = {one.parameter: one.values for one in searches(COMMAND, [], 4)}
-    assert found == {
-        "num_envs": (16, 32, 64, 128, 256, 512, 1024),
-        "batch_size": (16, 32, 64, 128, 256),
+def test_what_changes_learning_keeps_its_value_until_it_is_freed() -> None:
+    command = " ".join(COMMAND)
+    assert {name: one.values for name, one in found(command).items()} == {
+        "num_envs": (64,),
+        "batch_size": (32,),
         "num_workers": (0, 2, 4),
+    }
+    freed = found(command, free=True)
+    assert freed["num_envs"].values == (16, 32, 64, 128, 256, 512, 1024)
+    assert freed["batch_size"].values == (16, 32, 64, 128, 256)
+    assert [name for name, one in freed.items() if one.changes_learning] == ["num_envs", "batch_size"]
+
+
+@given(st.integers(1, 512), st.integers(1, 256))
+def test_batches_that_accumulate_keep_the_total(batch: int, steps: int) -> None:
+    sizes = balanced_sizes(batch, steps)
+    assert sizes[0] == batch
+    assert all(batch * steps % size == 0 for size in sizes)
+    assert max(sizes) == batch * steps
+
+
+def test_batch_and_accumulation_vary_only_together() -> None:
+    command = "train.py --batch-size 8 --grad-accum-steps 4"
+    one, other = found(command).values()
+    assert (one.values, one.changes_learning) == ((8, 16, 32), False)
+    assert (other.parameter, other.computed, other.varies) == ("grad_accum_steps", "32 / {batch_size}", False)
+    alone = Flag(names=("grad-accum-steps",), default="4")
+    assert found("train.py --batch-size 8", flags=(alone,))["grad_accum_steps"].computed == "32 / {batch_size}"
+    assert list(found("train.py --batch-size 8 --accum 1")) == ["batch_size"]
+    assert found(command, "batch-size=8,64")["batch_size"].changes_learning
+    assert "grad_accum_steps" not in found(command, free=True)
+    assert any("the total batch stays" in line for line in shown(list(found(command).values()), free=False))
+
+
+FLAGS = (
+    Flag(names=("batch-size", "b"), default="32"),
+    Flag(names=("workers", "j"), default="2"),
+    Flag(names=("prefetch-factor",)),
+    Flag(names=("amp",), is_switch=True),
+    Flag(names=("dtype",), choices=("float32", "bfloat16"), default="float32"),
+    Flag(names=("channels-last",), is_switch=True),
+    Flag(names=("compile",), default="False"),
+    Flag(names=("pin-mem",), is_switch=True),
+    Flag(names=("no-pin-mem",), is_switch=True),
+    Flag(names=("num-env-runners",), default="1"),
+    Flag(names=("eval-batch-size",), default="8"),
+)
+
+
+def test_the_flags_of_a_script_are_proposed_by_their_spelling() -> None:
+    assert {name: one.ordered for name, one in found("train.py -b 16 --amp", flags=FLAGS).items()} == {
+        "batch_size": (16,),
+        "workers": (2, 0, 4),
+        "prefetch_factor": (2, 4, 8),
+        "channels-last": (False, True),
+    }
+    known = Known(words=["train.py", "-b", "16"], cores=4, flags=FLAGS, on_gpu=True)
+    switches = {one.parameter: (one.flag, one.ordered, one.is_switch) for one in searches(known)[3:]}
+    assert switches == {
+        "channels-last": ("channels-last", (False, True), True),
+        "compile": ("compile", ("False", "True"), False),
+        "pin-mem": ("pin-mem", (False, True), True),
     }
 
 
-def test_the_typed_value_is_the_default() -> None:
-    (found,) = searches(["train", "--batch_size", "64"], ["batch_size=32,64,128"], 1)
-    assert found.ordered == (64, 32, 128)
+def test_a_precision_varies_only_where_a_person_names_it() -> None:
+    asked = found("train.py", "amp=true,false", "dtype", "b=8,16", flags=FLAGS)
+    assert {name: (one.ordered, one.changes_learning) for name, one in asked.items()} == {
+        "amp": ((False, True), False),
+        "dtype": (("float32", "bfloat16"), False),
+        "batch_size": ((32, 8, 16), True),
+    }
+
+
+def test_the_value_of_the_command_is_always_among_the_values_and_the_first() -> None:
+    assert found("train.py --batch_size 64", "batch_size=32,64,128")["batch_size"].ordered == (64, 32, 128)
+    assert found("train.py --batch_size 48", "batch_size=32,64")["batch_size"].ordered == (48, 32, 64)
 
 
 @pytest.mark.parametrize(
@@ -54,27 +127,26 @@ def test_the_typed_value_is_the_default() -> None:
 )
 def test_a_search_of_another_form_is_refused(asked: list[str], words: str) -> None:
     with pytest.raises(StudyError, match=words):
-        searches(COMMAND, asked, 4)
+        searches(Known(words=COMMAND, cores=4), asked)
 
 
 def test_a_command_without_usual_flags_needs_a_search() -> None:
     with pytest.raises(StudyError, match=r"name at least one, such as --search seed=3,6 .*: seed=3\)$"):
-        searches(["train.py", "--seed", "3"], [], 4)
+        found("train.py --seed 3")
     with pytest.raises(StudyError, match=r'32\.\.512.*none\); values in a\.yaml: see "A config file" in docs/trainers'):
-        searches(["train.py", "--config", "a.yaml"], [], 4)
+        found("train.py --config a.yaml")
 
 
 def test_short_flags_of_batch_and_workers_are_usual() -> None:
-    found = {one.parameter: one.changes_learning for one in searches(["train.py", "-b", "32", "-j", "0"], [], 4)}
-    assert found == {"b": True, "j": False}
+    assert {name: one.flag for name, one in found("train.py -b 32 -j 0").items()} == {"b": "b", "j": "j"}
 
 
 def test_another_batch_is_usual_where_the_command_has_no_usual_flag() -> None:
-    words = ["train.py", "--frames-per-batch", "256", "--num_batches", "3", "--eval_batch", "8"]
-    assert [one.parameter for one in searches(words, [], 4)] == ["frames_per_batch"]
-    assert [one.parameter for one in searches([*words, "--b", "4"], [], 4)] == ["b"]
+    command = "train.py --frames-per-batch 256 --num_batches 3 --eval_batch 8"
+    assert list(found(command)) == ["frames_per_batch"]
+    assert list(found(f"{command} --b 4")) == ["b"]
 
 
 def test_a_typed_placeholder_has_no_value_of_its_own() -> None:
-    (found,) = searches(["train.py", "--batch-size={batch_size}"], ["batch_size=32,64"], 4)
-    assert (found.typed, found.first) == (None, 32)
+    (one,) = found("train.py --batch-size={batch_size}", "batch_size=32,64").values()
+    assert (one.typed, one.first) == (None, 32)

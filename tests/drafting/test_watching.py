@@ -1,17 +1,20 @@
 import os
 import re
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests_fake_devices import RecordedProbe, ReplayedSource
+from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
-from tuner.drafting.watching import Watched, watch
+from tuner.drafting.watching import Watched, spawned, watch
 from tuner.errors import TrainerError
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import OutputLine
 from tuner.study.spec import ProbeSpec
-from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
-from tuner.testing.replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
 CPU = Device(name="cpu:0", model="a CPU")
 TRACEBACK = (
@@ -140,3 +143,15 @@ def test_a_file_of_progress_in_another_folder_is_named_with_the_next_step(tmp_pa
 def test_a_failure_after_some_iterations_is_a_failure(tmp_path: Path) -> None:
     printed = [*steps(4), *(OutputLine(t_s=14.0, text=text) for text in TRACEBACK)]
     assert "ValueError: no such robot" in World(tmp_path, printed, exit_at_s=14.5, exit_code=1).complaint()
+
+
+def test_the_ranks_that_a_command_spawns_are_counted() -> None:
+    script = (
+        "import multiprocessing, time\nspawning = multiprocessing.get_context('spawn')\n"
+        "for _ in range(2): spawning.Process(target=time.sleep, args=(60,)).start()\nprint('started', flush=True)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, start_new_session=True) as command:
+        assert command.stdout is not None
+        command.stdout.readline()
+        assert spawned(command.pid) == 2
+        os.killpg(command.pid, signal.SIGKILL)

@@ -84,7 +84,7 @@ def test_a_member_measured_cold_several_times_shows_the_means(any_database: "Fil
 def test_each_member_has_a_row_with_its_samples_beside_the_default_s(database: "FilledDatabase") -> None:
     default = {"num_envs": 8, "agent_variant": "default"}
     case = database.case("add_pi_plus", objective=BOTH, defaults=[default], learning=["agent_variant"])
-    database.add(case, default, utils=(40.0, 41.0), samples_per_s=1000.0)
+    database.add(case, default, utils=(40.0, 41.0), samples_per_s=1000.0, warm=True)
     metrics = {"min_avg_util": 71.236, "min_avg_util_se": 0.501, "samples_per_s_se": 2.0, "headroom_pct": 33.333}
     add(database, case, 8, 71.236, 250.0, warm=True, metrics=metrics)
     study = reader(database)

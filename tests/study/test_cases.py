@@ -19,6 +19,7 @@ CASES = [
         (["*pi_plus*.txt"], ["deepmimic_pi_plus_ppo", "amp_pi_plus"]),
         (["amp_pi_plus.txt", "amp_pi_plus", "amp*"], ["amp_pi_plus", "amp_humanoid"]),
         (["amp_[!p]*"], ["amp_humanoid"]),
+        (["args/amp_humanoid_args.txt", "deepmimic_pi_plus_ppo_args.txt"], ["deepmimic_pi_plus_ppo", "amp_humanoid"]),
         ([], []),
     ],
 )

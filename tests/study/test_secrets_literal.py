@@ -18,6 +18,10 @@ KEY = "wk-0a1b2c3d4e5f67"
         ("train --token ${HF_TOKEN} --secret {word}", "train --token ${HF_TOKEN} --secret {word}"),
         ("train --token --fast", "train --token --fast"),
         ("train --key val_loss --monkey 1", "train --key val_loss --monkey 1"),
+        (
+            f"env MY_KEY={KEY} train --obs_key image --wandb_key {KEY}",
+            "env MY_KEY=*** train --obs_key image --wandb_key ***",
+        ),
     ],
 )
 def test_a_command_is_stored_without_its_keys(command: str, stored: str) -> None:
@@ -27,8 +31,9 @@ def test_a_command_is_stored_without_its_keys(command: str, stored: str) -> None
 
 
 def test_an_environment_is_stored_without_its_keys() -> None:
-    env = f"A=b HF_TOKEN={KEY} MODE=fast run WANDB_API_KEY=two words Z=1"
-    assert masked_trainer({"env": env}) == {"env": "A=b HF_TOKEN=*** MODE=fast run WANDB_API_KEY=*** Z=1"}
+    env = f"A=b HF_TOKEN={KEY} MODE=fast run WANDB_API_KEY=two words OPENAI_KEY={KEY}"
+    stored = "A=b HF_TOKEN=*** MODE=fast run WANDB_API_KEY=*** OPENAI_KEY=***"
+    assert masked_trainer({"env": env}) == {"env": stored}
 
 
 def test_literals_are_found_by_their_names_and_by_their_look() -> None:

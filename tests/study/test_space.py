@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests_space import USUAL
 
-from tuner.study.parameter import doublings
+from tuner.study.parameter import ParameterSpec, doublings
 from tuner.study.space import LADDER, VARIANT, Condition, Config, Parameter, Space, config_digest, described
 
 configs = st.dictionaries(st.text(max_size=5), st.integers() | st.floats(allow_nan=False) | st.text(max_size=5))
@@ -191,6 +191,18 @@ def test_seeds_halve_the_widest_gap_of_a_ladder() -> None:
     ladder = Space((Parameter(name=LADDER, values=tuple(range(1, 10))), Parameter(name="batch_size", values=(2, 1))))
     assert [seed[LADDER] for seed in ladder.seeds(5)] == [9, 1, 5, 7, 3]
     assert {seed["batch_size"] for seed in ladder.seeds(5)} == {2}
+
+
+def test_the_users_own_config_has_the_first_choices_and_comes_before_all_seeds() -> None:
+    listed = {"num_envs": (16, 4, 8, 32), "workers": (2, 0, 4)}
+    parameters = [ParameterSpec(choices=values).parameter(name) for name, values in listed.items()]
+    space = Space(tuple(parameters))
+    assert space.rungs == (4, 8, 16, 32)
+    assert space.own == space.seeds(4)[0] == {"num_envs": 16, "workers": 2}
+    assert len(space.seeds(4)) == 4
+    ladder = ParameterSpec(ladder=(16, 4)).parameter("num_envs")
+    assert Space((ladder, parameters[1])).own is None
+    assert Space(tuple(parameters), holds=lambda config: config["workers"] > 2).own is None
 
 
 def test_the_default_of_a_rung_is_its_default_variant_with_first_values() -> None:

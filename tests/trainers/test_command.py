@@ -3,11 +3,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.probe.probe_plan import ProgressFile
+from tuner.probe.probe_plan import Device, ProgressFile, Slot
 from tuner.study.space import Config
-from tuner.study.spec import TrainerSpec
+from tuner.study.spec import ProbeSpec, TrainerSpec
 from tuner.testing.trainers import check_trainer, make_slot
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.command_options import LAUNCH_FACTS, CommandOptions
@@ -322,3 +324,35 @@ def test_a_key_reaches_the_process_and_nothing_else(tmp_path):
     assert made.env["KEY"] == "${OWN_KEY}"
     assert "s3cret" not in str(made) + made.digest + str(source.fingerprint())
     assert source.accepts == {"num_envs"}
+
+
+@given(st.integers(1, 6), st.integers(0, 6), st.integers(0, 6))
+def test_a_total_batch_stays_by_a_computed_flag(ranks: int, batch: int, accumulated: int) -> None:
+    total = (1 << batch + accumulated) * ranks
+    options = {
+        "command": "train --batch {batch} --accumulate={accumulate}",
+        "computed": {"accumulate": f"{total} / ({{batch}} * {{ranks}})"},
+        "samples_per_iteration": "{batch} * {accumulate} * {ranks}",
+        "learning": "keep",
+    }
+    trainer = CommandTrainer(TrainerSpec(name="command", options=options))
+    assert (trainer.accepts, trainer.learning) == ({"batch"}, set())
+    slot = Slot(devices=(Device(name="cpu:0", model="a CPU"),) * ranks, out_dir=Path("/out"), limits=ProbeSpec())
+    plan = trainer.plan(trainer.cases()[0], {"batch": 1 << batch}, slot)
+    assert plan.argv[1:] == ("--batch", str(1 << batch), f"--accumulate={1 << accumulated}")
+    assert plan.progress.samples_per_iteration == total
+    with pytest.raises(ConfigRefusedError, match="no whole number"):
+        trainer.plan(trainer.cases()[0], {"batch": 2 * total + 1}, slot)
+
+
+@pytest.mark.parametrize(
+    ("computed", "words"),
+    [
+        ({"elsewhere": "1"}, "elsewhere: in neither command nor env"),
+        ({"a": "{b} * 2", "b": "3"}, "b is computed itself"),
+        ({"a": "{b} +"}, "is no arithmetic"),
+    ],
+)
+def test_a_computed_flag_that_cannot_be_used_is_refused(computed: dict[str, str], words: str) -> None:
+    with pytest.raises(TrainerError, match=words):
+        CommandTrainer(TrainerSpec(name="command", options={"command": "train {a} {b}", "computed": computed}))

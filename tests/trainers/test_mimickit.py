@@ -183,14 +183,17 @@ def test_a_root_that_is_no_checkout_says_what_to_set(tmp_path, checkout):
             trainer(root).cases()
 
 
-def test_an_argument_file_that_cannot_be_read_is_named(checkout):
+def test_a_case_whose_files_cannot_be_read_says_so_beside_the_others(tmp_path, checkout):
     (checkout / "args" / "odd_args.txt").write_bytes(b"--mode tr\xe4in")
-    with pytest.raises(TrainerError, match=r"odd_args\.txt is not UTF-8 \(byte 9\)"):
-        trainer(checkout).cases()
-    (checkout / "args" / "odd_args.txt").unlink()
-    (checkout / "args" / "odd_args.txt").mkdir()
-    with pytest.raises(TrainerError, match=r"odd_args\.txt cannot be read: Is a directory"):
-        trainer(checkout).cases()
+    (checkout / "args" / "away_args.txt").mkdir()
+    faults = {case.name: case.fault for case in trainer(checkout).cases() if case.fault}
+    assert faults.keys() == {"add_lost", "away", "odd"}
+    assert "lost_agent.yaml" in faults["add_lost"]
+    assert "Is a directory" in faults["away"]
+    assert "odd_args.txt is not UTF-8 (byte 9)" in faults["odd"]
+    odd = next(case for case in trainer(checkout).cases() if case.name == "odd")
+    with pytest.raises(TrainerError, match=r"odd_args\.txt is not UTF-8"):
+        trainer(checkout).plan(odd, CONFIG, make_slot(tmp_path))
 
 
 def test_an_agent_file_that_cannot_be_read_is_named(tmp_path, checkout):

@@ -87,8 +87,8 @@ def test_a_whole_command_on_two_cpu_ranks() -> None:
     assert planned.argv == (
         *(sys.executable, "-m", "tuner.trainers.reference", "--case", "amp_pi_plus", "--devices", "cpu", "cpu"),
         *("--master-port", "29501", "--num-envs", "64"),
-        *("--hidden-layers", "3", "--hidden-units", "64", "--update-epochs", "20", "--batch-size", "2"),
-        *("--num-workers", "2", "--prefetch-factor", "4", "--iterations", "6002", "--out-dir", "/runs/probe/train"),
+        *("--hidden-units", "64", "--agent-variant", "hiutil", "--num-workers", "2", "--prefetch-factor", "4"),
+        *("--iterations", "6002", "--out-dir", "/runs/probe/train"),
     )
     assert planned.cwd == Path("/runs/probe")
     assert planned.env == {"NCCL_P2P_DISABLE": "1", "TUNER_PROGRESS": "/runs/probe/progress.jsonl"}
@@ -107,8 +107,8 @@ def test_a_run_computes_as_its_config_says() -> None:
     planned = plan({**config, "minibatch": 65536}, devices=GPUS)
     start = planned.argv.index("--minibatch")
     assert planned.argv[start : planned.argv.index("--iterations")] == (
-        *("--minibatch", "65536", "--num-workers", "0"),
-        *("--precision", "bf16", "--tf32", "--cuda-graphs", "--rollout-device", "cuda"),
+        *("--minibatch", "65536", "--precision", "bf16", "--tf32", "true"),
+        *("--compile", "false", "--cuda-graphs", "true", "--rollout-device", "cuda"),
     )
     assert warm_plan(config, devices=GPUS).request == {"config": {"num_envs": 64, **config}, "iterations": 6002}
 

@@ -52,7 +52,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     with reserved_port() as port, socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        shared = ["--hidden-units", "16", "--hidden-layers", "3", "--num-envs", "4", "--iterations", "2"]
+        shared = ["--hidden-units", "16", "--agent-variant", "hiutil", "--num-envs", "4", "--iterations", "2"]
         asked = [["--case", case, "--master-port", str(port), "--out-dir", str(folder / case)] for case in CASES]
         refused = ["--case", CASES[0], "--master-port", str(taken.getsockname()[1]), "--out-dir", str(folder / "none")]
         words = [json.dumps([*shared, *one]) for one in (*asked, [*refused, "--devices", "cpu", "cpu"])]
@@ -97,14 +97,14 @@ def test_what_is_left_out_follows_from_the_device_and_the_workers() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--prefetch-factor", "4"], "--prefetch-factor 4 needs --num-workers of at least 1"),
+        (["--prefetch-factor", "4"], "prefetch_factor 4 needs num_workers of at least 1"),
         (["--num-envs", "0"], "'0' is no whole number of at least 1"),
-        (["--num-workers", "two"], "'two' is no whole number of at least 0"),
+        (["--num-workers", "two"], "num_workers 'two': the reference trainer needs a whole number of at least 0"),
         (["--devices", "gpu"], "'gpu' is neither cpu nor cuda:N"),
         (["--devices", "cuda:0", "cuda:0"], "give distinct GPUs"),
         (["--devices", "cuda:0", "cpu"], "give distinct GPUs"),
-        (["--cuda-graphs", "--rollout-device", "cpu"], "cuda_graphs true needs rollout_device cuda"),
-        (["--tf32"], "tf32 true: needs a GPU, and the ranks of this run are on cpu"),
+        (["--cuda-graphs", "true", "--rollout-device", "cpu"], "cuda_graphs true needs rollout_device cuda"),
+        (["--tf32", "true"], "tf32 true: needs a GPU, and the ranks of this run are on cpu"),
         (["--case", "ase_pi_plus"], "invalid choice: 'ase_pi_plus'"),
     ],
 )

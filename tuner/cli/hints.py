@@ -130,7 +130,7 @@ def replaying(table: "RecordedTable", path: Path) -> str:
 
 def complaint(outcome: CaseOutcome) -> str | None:
     """Return what the user must fix, if a case stopped early for a reason that the user can fix."""
-    if outcome.ending is Ending.UNREAD:
+    if outcome.why and outcome.stopped:
         return f"case {outcome.case.name}: {outcome.why}; name another objective, or let the trainer count its samples"
     if outcome.failure is None:
         return None

@@ -2,6 +2,8 @@
 
 import shlex
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -10,13 +12,26 @@ import typer
 from rich.console import Console
 
 from tuner.cli.options import RUNS, Runs, not_empty, open_console, say
-from tuner.drafting.draft import Ask, Draft, FirstRun, Used, draft, first_run, narrowed, study_name, used
-from tuner.drafting.searches import ask_searches
-from tuner.drafting.writing import preset_text, samples_said, study_text
+from tuner.drafting.draft import (
+    Ask,
+    Draft,
+    FirstRun,
+    Used,
+    draft,
+    first_run,
+    narrowed,
+    printed_help,
+    study_name,
+    typed_words,
+    used,
+    widened,
+    working_ranks,
+)
+from tuner.drafting.searches import ask_searches, shown
+from tuner.drafting.writing import counted, made_from, preset_text, sample_choices, samples_said, study_text
 from tuner.errors import OutputError, StudyError
 from tuner.probe.units import duration
 from tuner.study.load import load
-from tuner.study.space import LADDER
 from tuner.trainers.presets import PRESETS
 
 STUDIES = Path("studies")
@@ -49,6 +64,35 @@ Python = Annotated[
     str | None, typer.Option(help="The Python of the trainer's environment; default: the one beside the program.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
+FreeBatch = Annotated[
+    bool, typer.Option("--free-batch", help="Let batch and environments grow, which changes what is learnt.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Take what is proposed, without a question.")]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """What the options say about the study of a command."""
+
+    search: list[str] | None = None
+    name: str | None = None
+    out: Path | None = None
+    devices: str | None = None
+    python: str | None = None
+    preset: str | None = None
+    seconds: float = 60.0
+    free_batch: bool = False
+    yes: bool = False
+    force: bool = False
+    runs: Path = RUNS
+
+    def file(self, name: str) -> Path:
+        """Return the study file."""
+        return self.out or STUDIES / f"{name}.yaml"
+
+    def study(self, name: str) -> str:
+        """Return how other commands name the study."""
+        return name if self.out in {None, STUDIES / f"{name}.yaml"} else str(self.out)
 
 
 def init(
@@ -60,6 +104,8 @@ def init(
     devices: Watched = None,
     python: Python = None,
     seconds: Seconds = 60.0,
+    free_batch: FreeBatch = False,
+    yes: Yes = False,
     force: Force = False,
     runs: Runs = RUNS,
 ) -> None:
@@ -69,36 +115,124 @@ def init(
         raise StudyError(f"no preset is called {preset!r}; known: {', '.join(PRESETS)}")
     if not command and preset is None:
         raise StudyError("name a command, as in `tuner init -- python train.py --batch-size 32`, or a --preset")
-    named = name or (study_name(command) if command else str(preset))
-    file = out or STUDIES / f"{named}.yaml"
-    if file.exists() and not force:
-        raise StudyError(f"{file} exists; give --force to overwrite it, or another --name or --out")
+    wanted = Wanted(
+        search=search,
+        name=name or (None if command else preset),
+        out=out,
+        devices=devices,
+        python=python,
+        preset=preset,
+        seconds=seconds,
+        free_batch=free_batch,
+        yes=yes,
+        force=force,
+        runs=runs,
+    )
     if not command:
-        _write(file, preset_text(named, str(preset)))
+        file = wanted.file(str(wanted.name))
+        _check_free(file, wanted)
+        _write(file, preset_text(str(wanted.name), str(preset)))
         console.print(f"wrote {file}; put your own command and values in it, then `tuner doctor --study {file}`")
         return
-    drafted = draft(command, search or [], devices=devices, preset=preset, python=python, ask=_asker(console))
-    _introduce(console, drafted, seconds)
-    seen = first_run(named, drafted, runs / named / "init", seconds)
+    study = made_study(console, command, wanted)
+    ladder = [f"--set {name}={value}" for name, value in _rung(study)]  # a ladder begins with its largest rung
+    console.print(f"next: `{' '.join(['tuner try --study', shlex.quote(study), *ladder])}` measures one config")
+
+
+def made_study(console: Console, command: list[str], wanted: Wanted, *, to_search: bool = False) -> str:
+    """Watch a command and write its study; return the study's name, or its file where that has another place.
+
+    A study that is there `to_search` and was made from the same command is returned as it is. Raises StudyError where
+    another file is in the way or, `to_search`, nothing may vary; and the errors of `draft` and `first_run`.
+    """
+    env, words = typed_words(command)
+    name = wanted.name or study_name(words)
+    file, study = wanted.file(name), wanted.study(name)
+    typed = (*(f"{variable}={value}" for variable, value in env.items()), *words)
+    if to_search and not wanted.force and _is_from(file, typed):
+        console.print(f"{file} was made from this command, and is taken as it is; --force makes it anew")
+        return study
+    _check_free(file, wanted)
+    folder = wanted.runs / name
+    ask = None if wanted.yes or wanted.search else _asker(console)
+    drafted = draft(
+        command,
+        wanted.search or [],
+        devices=wanted.devices,
+        preset=wanted.preset,
+        python=wanted.python,
+        free_batch=wanted.free_batch,
+        print_help=printed_help(folder / "help"),
+        ask=ask,
+    )
+    if to_search and not drafted.varies:
+        kept = " and ".join(search.flag for search in drafted.searched)
+        raise StudyError(
+            f"only {kept} could vary, and that changes what is learnt; --free-batch lets it vary, "
+            "and --search FLAG=VALUE,VALUE names other flags"
+        )
+    if ask is None:
+        _propose(console, drafted, wanted)
+    console.print(f"watching the command for up to {duration(wanted.seconds)}, on {drafted.devices}")
+    for replaced, instead in drafted.template.replaced:
+        console.print(f"  {replaced} → {instead}" if replaced else f"  added: {instead}")
+    seen = first_run(name, drafted, folder / "init", wanted.seconds)
     uses = used(seen.watched, seen.devices)
-    _write(file, study_text(named, drafted, seen.watched, narrowed(drafted.devices, uses), uses))
+    drafted = widened(drafted, uses)
+    used_devices = narrowed(drafted.devices, uses, seen.watched.spawned)
+    ranks = working_ranks(used_devices, uses)
+    _understood(console, drafted, seen, uses, ranks)
+    is_open = not wanted.yes and not counted(drafted, seen.watched.found, ranks)
+    samples = _samples(console, sample_choices(drafted, seen.watched.found, ranks)) if is_open else ""
+    text = study_text(name, drafted, seen.watched, used_devices, uses, samples=samples)
+    _write(file, text)
     load(str(file))
-    _understood(console, drafted, seen, uses)
-    study = named if file == STUDIES / f"{named}.yaml" else str(file)
-    ladder = [f"--set {LADDER}={one.typed}" for one in drafted.searches if one.parameter == LADDER and one.typed]
-    try_it = " ".join(["tuner try --study", shlex.quote(study), *ladder])  # a ladder begins with its largest rung
-    console.print(f"wrote {file}; next: `{try_it}` measures one config")
+    console.print(f"wrote {file}")
+    return study
+
+
+def _rung(study: str) -> list[tuple[str, int]]:
+    """Return the first value of a ladder that the tuner makes, as nothing else says which rung is tried."""
+    return [(name, spec.min) for name, spec in load(study).space.items() if spec.ladder == "auto"]
+
+
+def _is_from(file: Path, typed: Sequence[str]) -> bool:
+    """Return whether a study file was made from a command."""
+    try:
+        return file.read_text(encoding="utf-8").partition("\n")[0] == made_from(typed)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _check_free(file: Path, wanted: Wanted) -> None:
+    if file.exists() and not wanted.force:
+        raise StudyError(f"{file} exists; give --force to overwrite it, or another --name or --out")
 
 
 def _asker(console: Console) -> Ask | None:
     """Return what asks the person at the terminal; None where there is no terminal."""
-    if not (console.is_terminal and sys.stdin.isatty()):
-        return None
+    return partial(ask_searches, say=say, answer=_answer) if _is_asked(console) else None
 
-    def answer(prompt: str) -> str:
-        return typer.prompt(prompt, default="", show_default=False, prompt_suffix="")
 
-    return partial(ask_searches, say=say, answer=answer)
+def _is_asked(console: Console) -> bool:
+    return console.is_terminal and sys.stdin.isatty()
+
+
+def _answer(prompt: str) -> str:
+    return typer.prompt(prompt, default="", show_default=False, prompt_suffix="")
+
+
+def _samples(console: Console, choices: Sequence[tuple[str, str]]) -> str:
+    """Return the samples of an iteration as a person says them; empty where nobody knows."""
+    if not choices or not _is_asked(console):
+        return ""
+    for number, (what, _) in enumerate(choices, 1):
+        say(f"  {number} {what}")
+    typed = _answer("What is a counted iteration? (Enter: unknown) ").strip()
+    if not typed.isdecimal() or not 0 < int(typed) <= len(choices):
+        return ""
+    count = choices[int(typed) - 1][1] or _answer("How many samples has an epoch? (Enter: unknown) ").strip()
+    return count if not count.isdecimal() or int(count) else ""
 
 
 def _write(file: Path, text: str) -> None:
@@ -109,15 +243,16 @@ def _write(file: Path, text: str) -> None:
         raise OutputError(f"{file} cannot be written: {error.strerror}; name another --out") from error
 
 
-def _introduce(console: Console, drafted: Draft, seconds: float) -> None:
-    console.print(f"watching the command for up to {duration(seconds)}, on {drafted.devices}")
-    for typed, instead in drafted.template.replaced:
-        console.print(f"  {typed} → {instead}" if typed else f"  added: {instead}")
-    for one in drafted.searches:
-        console.print(f"  searched: {one.parameter}: {' '.join(map(str, one.values))}")
+def _propose(console: Console, drafted: Draft, wanted: Wanted) -> None:
+    """Print what is searched where nobody is asked."""
+    for line in shown(drafted.searches, free=wanted.free_batch):
+        console.print(line)
+    if drafted.precision:
+        named = " ".join(f"--search {one}" for one in drafted.precision)
+        console.print(f"  left as it is, because precision may change what is learnt; to vary it, too: {named}")
 
 
-def _understood(console: Console, drafted: Draft, seen: FirstRun, uses: list[Used]) -> None:
+def _understood(console: Console, drafted: Draft, seen: FirstRun, uses: list[Used], ranks: int) -> None:
     found = seen.watched.found
     how = f"preset {found.preset}" if found.preset else "lines of one form" if found.patterns else "report()"
     how = f"the file {found.file.pattern}" if found.file else how
@@ -128,7 +263,7 @@ def _understood(console: Console, drafted: Draft, seen: FirstRun, uses: list[Use
     each = "" if found.iteration_s is None else f", {found.iteration_s:.2g} s per iteration"
     console.print(f"  the first after {first.t_s:.1f} s{each}")
     console.print(f"  last line: {found.lines[-1][-120:]}")
-    console.print(f"  samples: {samples_said(drafted, found, sum(use.worked for use in uses))}")
+    console.print(f"  samples: {samples_said(drafted, found, ranks)}")
     for use in uses:
         util = "unknown" if use.util_pct is None else f"{use.util_pct:.0f} % busy"
         memory = "" if use.mem_peak_mib is None else f", {use.mem_peak_mib:.0f} MiB"

@@ -1,7 +1,8 @@
 """`tuner optimize`: run or resume a study, by itself or with several workers."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -10,20 +11,25 @@ from rich.console import Console
 
 from tuner.cli.case_tables import front_tables, print_tables, summary_table
 from tuner.cli.hints import at_the_top, notes, of_all, out_of_time, script_of_best, written
-from tuner.cli.options import RUNS, Devices, Hours, Launcher, Runs, Storage, Study, database_url, open_console, plain
+from tuner.cli.init import Command, Force, FreeBatch, Name, Python, Searches, Wanted, Yes, made_study
+from tuner.cli.options import RUNS, STUDY, Devices, Hours, Launcher, Runs, Storage, database_url, open_console, plain
 from tuner.cli.report import report_at_the_end, training_command
 from tuner.cli.screen import JsonScreen, Screen
 from tuner.cli.slurm import submit_workers
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude
-from tuner.cli.worker import Replay, Trials, divided, open_search, run_team
+from tuner.cli.worker import ReadySearch, Replay, Trials, divided, open_search, run_team
+from tuner.drafting.outcome import to_copy
+from tuner.errors import StudyError
 from tuner.export.case_view import CaseSummary
 from tuner.export.write import export_study
+from tuner.probe.metrics import SAMPLES_PER_S
 from tuner.probe.protocols import MonotonicClock
-from tuner.running.events import StudyEnded
+from tuner.running.events import CaseOutcome, StudyEnded
 from tuner.running.job import Budget
 from tuner.running.workbench import Workbench
 from tuner.study.cases import Case
+from tuner.study.load import load
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the final table.")]
 JsonLines = Annotated[
@@ -35,8 +41,21 @@ PerTrial = Annotated[
 ]
 
 
+NOT_COMPARED = (
+    "samples are not counted, so speeds cannot be compared: the search looks for busy devices, and a smaller batch may "
+    "only look busier; the study file shows the line to uncomment"
+)
+
+
 def optimize(
-    study: Study,
+    command: Command = None,
+    study: Annotated[str | None, STUDY] = None,
+    search: Searches = None,
+    free_batch: FreeBatch = False,
+    yes: Yes = False,
+    name: Name = None,
+    python: Python = None,
+    force: Force = False,
     cases: Cases = None,
     n_trials: Trials = None,
     devices: Devices = None,
@@ -50,7 +69,18 @@ def optimize(
     quiet: Quiet = False,
     as_json: JsonLines = False,
 ) -> None:
-    """Run a study; the same command resumes it."""
+    """Make a command faster, or run a study; the same command resumes it."""
+    if command and not study:
+        wanted = Wanted(
+            search=search, name=name, devices=devices, python=python, free_batch=free_batch, yes=yes, runs=runs
+        )
+        console = open_console(quiet=quiet, stderr=as_json)
+        study = made_study(console, command, replace(wanted, force=force), to_search=True)
+        devices = None  # the study has those that the command has really used
+        if load(study).objective != SAMPLES_PER_S:
+            console.print(NOT_COMPARED)
+    elif command or not study:
+        raise StudyError("name a command, as in `tuner optimize -- python train.py --batch-size 32`, or a --study")
     options = {"study": study, "cases": cases, "n-trials": n_trials, "hours": hours, "replay": replay, "runs": runs}
     if launcher == "slurm":
         submit_workers(
@@ -62,29 +92,43 @@ def optimize(
     screen = JsonScreen(sys.stdout) if as_json else None
     groups = divided(study, devices, replay=replay, workers=workers, per_trial=gpus_per_trial)
     own_devices = groups[0] if groups else devices
-    search = open_search(console, study, cases=cases, devices=own_devices, replay=replay, runs=runs)
-    url = database_url(storage, search.bench.folder)
-    command = None if search.simulated else training_command(study, storage=storage, runs=runs)
+    found = open_search(console, study, cases=cases, devices=own_devices, replay=replay, runs=runs)
+    url = database_url(storage, found.bench.folder)
+    to_train = None if found.simulated else training_command(study, storage=storage, runs=runs)
     tables = open_console() if quiet and not as_json else console
-    show = partial(_show, console, tables, screen, search.bench, search.cases, url, command)
+    show = partial(_show, console, tables, screen, found.bench, found.cases, url, to_train)
     if len(groups) > 1:
-        run_team(console, search, url, groups, screen=screen, options=options, show=show)
+        run_team(console, found, url, groups, screen=screen, options=options, show=show)
         return
-    with at_work(console, search.bench, search.cases, url, search.prober, show=show, screen=screen) as job:
-        outcomes = search.run(job, budget, n_trials)
+    with at_work(console, found.bench, found.cases, url, found.prober, show=show, screen=screen) as job:
+        outcomes = found.run(job, budget, n_trials)
         interrupted = job.interrupted()
     if budget.over():
         console.print(out_of_time(budget))
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
     rows = show()
-    if line := of_all(search.cases, outcomes, rows, len(search.bench.devices)):
-        console.print(line)
-    if search.simulated_cost:
-        console.print(search.simulated_cost())
-    elif any(row.best for row in rows):
+    for line in _at_the_end(found, url, outcomes, rows, command):
+        tables.print(line)
+    if not command and not found.simulated and any(row.best for row in rows):
         console.print(script_of_best(study, devices=own_devices, storage=storage, runs=runs))
     conclude(outcomes, rows, interrupted=interrupted)
+
+
+def _at_the_end(
+    found: ReadySearch,
+    url: str,
+    outcomes: Sequence[CaseOutcome],
+    rows: Sequence[CaseSummary],
+    command: list[str] | None,
+) -> Iterator[str]:
+    """Yield what a search has come to: what it would cost, or how the typed command becomes faster."""
+    if line := of_all(found.cases, outcomes, rows, len(found.bench.devices)):
+        yield line
+    if found.simulated_cost:
+        yield found.simulated_cost()
+    if command:
+        yield from to_copy(found.bench, open_reader(url, found.bench.spec.name).cases[0], command)
 
 
 def _show(

@@ -38,9 +38,8 @@ def studies(incomplete: str) -> list[str]:
     return [name for name in names() if name.startswith(incomplete)]
 
 
-Study = Annotated[
-    str, typer.Option("--study", "-s", autocompletion=studies, help="A name in studies/, or a path to a .yaml file.")
-]
+STUDY = typer.Option("--study", "-s", autocompletion=studies, help="A name in studies/, or a path to a .yaml file.")
+Study = Annotated[str, STUDY]
 Devices = Annotated[
     str | None, typer.Option(callback=not_empty, help="auto, cpu:RANKS or CUDA indices (0,1); default: the study's.")
 ]

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,10 +13,11 @@ import typer
 
 from tuner.cli.hints import cut_ladders, stand_in, to_be_fitted, to_be_made
 from tuner.cli.options import DATABASE, RUNS, Devices, Launcher, Runs, Storage, Study, database_url, say
+from tuner.cli.profiling import profiled
 from tuner.cli.slurm import JobDevices, batch_lines, job_bench
 from tuner.cli.work import Cases, chosen_cases, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS
-from tuner.errors import EmptyStoreError, StoreError, StudyError
+from tuner.errors import EmptyStoreError, StoreError, StudyError, TrainerError
 from tuner.export.case_view import CaseView, summary
 from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import choice, in_words, with_error
@@ -52,6 +54,10 @@ Settings = Annotated[
 Best = Annotated[
     bool, typer.Option("--best", help="Print the best config found, to train with, without the limits of a probe.")
 ]
+Profile = Annotated[
+    bool,
+    typer.Option("--profile", help="With --best: profile half a minute, with Nsight Systems or else torch's profiler."),
+]
 Member = Annotated[
     int | None,
     typer.Option("--trial", min=0, help="With --best: the trial of the Pareto front to print; default: the first."),
@@ -67,6 +73,7 @@ def plan(
     cases: Cases = None,
     best: Best = False,
     member: Member = None,
+    profile: Profile = False,
     settings: Settings = None,
     devices: Devices = None,
     launcher: Launcher = "local",
@@ -76,8 +83,8 @@ def plan(
     """Print a shell script with the files, environment and command of one config per case. Nothing is started."""
     if best and settings:
         raise StudyError("--best prints the config that was found, and --set your own config; give only one of them")
-    if member is not None and not best:
-        raise StudyError("--trial chooses among the best configs; give --best too")
+    if (member is not None or profile) and not best:
+        raise StudyError(f"{'--profile' if profile else '--trial'} is for the best config; give --best too")
     opened = job_bench if launcher == "slurm" else open_workbench
     bench = _with_fixed_values(opened(study, devices=devices, runs=runs), storage)
     chosen = chosen_cases(bench, cases)
@@ -87,12 +94,19 @@ def plan(
     planned = _found(bench, chosen, storage, member) if best else _as_set(bench, chosen, settings or [])
     for line in stand_in(bench.spec, study):
         say(f"# {line}")
+    broken: list[str] = []
     for case, config, folder, remarks in planned:
-        for line in remarks:
-            say(f"# {line}")
-        say(f"# {case.name}: {json.dumps(config)}")
         slot = _slot(bench, case, folder, to_train=best)
-        say(script(bench.trainer.plan(case, config, slot), left_to_slurm=launcher == "slurm"))
+        try:
+            made = bench.trainer.plan(case, config, slot)
+        except TrainerError as error:
+            broken.append(f"{case.name}: {error}")
+            continue
+        for line in (*remarks, f"{case.name}: {json.dumps(config)}"):
+            say(f"# {line}")
+        say(script(profiled(made, nsys=shutil.which("nsys")) if profile else made, left_to_slurm=launcher == "slurm"))
+    if broken:
+        raise TrainerError("\n".join([f"no script for {len(broken)} of {len(chosen)} case(s):", *broken]))
 
 
 def _with_fixed_values(bench: Workbench, storage: str | None) -> Workbench:

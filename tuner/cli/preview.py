@@ -22,11 +22,11 @@ FILES_SHOWN = 2
 
 
 def cases(study: Study, as_json: Json = False) -> None:
-    """List the cases that the study's trainer knows. The cases of the study are marked with `*`."""
+    """List the cases that the study's trainer knows. The cases of the study that can run are marked with `*`."""
     console = open_console(stderr=as_json)
     spec = load_shown(console, study)
     known = open_trainer(spec.trainer).cases()
-    chosen = {case.name for case in select(known, spec.cases)}
+    chosen = {case.name for case in select(known, spec.cases) if not case.fault}
     if as_json:
         listed = [
             {
@@ -35,6 +35,7 @@ def cases(study: Study, as_json: Json = False) -> None:
                 "mode": case.mode,
                 "trainable": case.trainable,
                 "in_study": case.name in chosen,
+                "fault": case.fault or None,
                 "options": case.options,
             }
             for case in known
@@ -44,12 +45,15 @@ def cases(study: Study, as_json: Json = False) -> None:
     files = list(dict.fromkeys(name for case in known for name in case.files))[:FILES_SHOWN]
     tables = (_table(known, chosen, shown) for shown in (files, []))
     print_tables(console, next((table for table in tables if fits(console, table)), _table(known, chosen, [])))
+    for case in known:
+        if case.fault:
+            console.print(f"{case.name} cannot run: {case.fault}", soft_wrap=True, markup=False, highlight=False)
 
 
 def _table(known: Sequence[Case], chosen: Collection[str], files: Sequence[str]) -> Table:
     table = Table("", "case", "method", "mode", *files)
     for case in known:
-        mark = "*" if case.name in chosen else "" if case.trainable else "not trainable"
+        mark = "*" if case.name in chosen else "broken" if case.fault else "" if case.trainable else "not trainable"
         table.add_row(mark, case.name, case.method, case.mode, *map(case.options.get, files))
     return table
 

@@ -61,11 +61,11 @@ class IdleCause:
 def cause(kind: Kind, facts: Facts, *, why: str, change: str, factor: float | None, how: str) -> IdleCause:
     """Return a cause whose gain is at most what GPUs with this duty have room for."""
     duty_pct = _duty(facts)
-    gain, room = factor, 100.0 / duty_pct if duty_pct else math.inf
-    if factor is not None and factor > room:
-        gain = room
-        how += f"; GPUs that are {duty_pct:.0f}% busy have room for 100 / {duty_pct:.0f} = {room:.2f} times"
-    return IdleCause(kind=kind, why=why, change=change, factor=factor, gain=gain, how=how)
+    room = 100.0 / duty_pct if duty_pct else None
+    if factor is None or room is None or factor <= room:
+        return IdleCause(kind=kind, why=why, change=change, factor=factor, gain=factor, how=how)
+    more = f"GPUs that are {duty_pct:.3g}% busy have room for 100 / {duty_pct:.3g} = {room:.2f} times"
+    return IdleCause(kind=kind, why=why, change=change, factor=factor, gain=room, how=f"{how}; {more}")
 
 
 LEAST_GAIN = 1.1
@@ -287,7 +287,7 @@ def _idle(facts: Facts) -> Iterator[IdleCause]:
         why=f"While trials train, the GPUs are {busy_pct:.0f}% busy.",
         change="give each GPU more to do at once: a larger batch, more environments, or less waiting between steps",
         factor=100.0 / busy_pct,
-        how=f"{duty_pct:.0f}% busy / {share:.0%} of the time that trains = {busy_pct:.0f}%; 100 / {busy_pct:.0f}"
+        how=f"{duty_pct:.3g}% busy / {share:.3g} of the time that trains = {busy_pct:.3g}%; 100 / {busy_pct:.3g}"
         f"{_times(100.0, busy_pct)}",
     )
 

@@ -24,10 +24,11 @@ _ITERATION = re.compile(
 _OVERALL = re.compile(r"(?i)(?:\b|_)(?:global|total|num)[ _]?(?:iterations?|steps?|updates?)\W*$")
 """A count over all epochs: of iterations, or, in reinforcement learning, of the steps of the environments."""
 ENVIRONMENT = re.compile(r"(?i)(?:\b|_)(?:episod\w*|ep|env\w*|returns?|rewards?|rew|rollouts?|fps|sps)(?:\b|_)")
-_EPOCH = re.compile(r"(?i)(?:\b|_)epochs?(?:\W*\(\w+\))?\W*$")
+EPOCH = re.compile(r"(?i)(?:\b|_)epochs?(?:\W*\(\w+\))?\W*$")
+"""The words right before the number of an epoch."""
 _SAMPLES = re.compile(
-    r"(?i)(?:\b|_)(?:samples|(?:time|env|environment)[_ ]?steps|frames|transitions|images|examples|tokens)"
-    r"(?:[ _](?:so far|seen|total))?\W*$"
+    r"(?i)(?:\b|_)(?:samples|(?:time|env|environment)[_ ]?steps?|frames|transitions|images|examples|tokens)"
+    r"(?:[ _](?:so far|seen|total|(?:sampled[ _])?lifetime))?\W*$"
 )
 _TOKENS = re.compile(r"(?i)(?:\b|_)tokens(?:\b|_)")
 _SAMPLED = r"(?:samples|(?:env|environment|time|agent|global)[ _]?steps|frames|images|imgs?|examples|tokens)"
@@ -123,7 +124,7 @@ class Column:
     @property
     def counts_epochs(self) -> bool:
         """Whether the words before the number name epochs, and the number never falls."""
-        return bool(_EPOCH.search(self.before)) and self.is_whole and not self.falls
+        return bool(EPOCH.search(self.before)) and self.is_whole and not self.falls
 
     @property
     def is_time(self) -> bool:

@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path, PurePath
 
 from tuner.trainers.command_options import LAUNCH_FACTS
+from tuner.trainers.template import fill, placeholders
 
 RANKS = (
     "nproc_per_node",
@@ -17,8 +18,9 @@ RANKS = (
     "num_gpus",
     "n_gpus",
     "ngpus",
-    "world_size",
 )
+WORLD = "world_size"
+"""The number of ranks, or of machines: it is taken for that of ranks only where the command says the same elsewhere."""
 PORTS = ("master_port", "main_process_port")
 FOLDERS = (
     *("out_dir", "output_dir", "log_dir", "logdir", "logging_dir", "save_dir", "default_root_dir", "dir", "work_dir"),
@@ -36,6 +38,29 @@ _LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Flag:
+    """A flag that a script knows."""
+
+    names: tuple[str, ...]
+    """Its spellings without leading dashes, long ones first."""
+    choices: tuple[str, ...] = ()
+    default: str | None = None
+    """The value that the script uses where the command lacks the flag; None where nobody says it."""
+    is_switch: bool = False
+    """Whether the flag may stand without a value, and is off without it."""
+
+    @property
+    def parameter(self) -> str:
+        """Its name in a study."""
+        return as_parameter(self.names[0])
+
+    @property
+    def number(self) -> int | None:
+        """Its value as a whole number; None for any other value."""
+        return int(self.default) if self.default and self.default.isdecimal() else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
     """One value in a command line."""
 
@@ -44,11 +69,13 @@ class Setting:
     value: str
     word: int
     """The position of the word that holds the value."""
+    full: str = ""
+    """The long name of a flag that is typed in short, where the script's help says it."""
 
     @property
     def parameter(self) -> str:
         """The name as a parameter of a study: `num-workers` and `trainer.num_workers` are `num_workers`."""
-        return as_parameter(self.name)
+        return as_parameter(self.full or self.name)
 
 
 def as_parameter(name: str) -> str:
@@ -56,18 +83,30 @@ def as_parameter(name: str) -> str:
     return name.rpartition(".")[2].replace("-", "_")
 
 
-def settings(words: Sequence[str]) -> list[Setting]:
-    """Return the settings of a command line: `--name value`, `--name=value` and `name=value`."""
+def settings(words: Sequence[str], flags: Sequence[Flag] = ()) -> list[Setting]:
+    """Return the settings of a command line: `--name value`, `--name=value` and `name=value`.
+
+    `flags` are those of the script. They say which flag `-b` is, and that the word after a switch is no value.
+    """
+    known = {name: flag for flag in flags for name in flag.names}
+    program = program_place(words) or 0
     found: list[Setting] = []
     for place, word in enumerate(words):
         flag, override = _FLAG.fullmatch(word), _OVERRIDE.fullmatch(word)
+        own = known.get(flag["name"]) if flag and place > program else None
+        full = own.names[0] if own else ""
         if flag and flag["value"] is not None:
-            found.append(Setting(name=flag["name"], value=flag["value"], word=place))
-        elif flag and place + 1 < len(words) and not _is_flag(words[place + 1]):
-            found.append(Setting(name=flag["name"], value=words[place + 1], word=place + 1))
+            found.append(Setting(name=flag["name"], value=flag["value"], word=place, full=full))
+        elif flag and place + 1 < len(words) and _takes(own, words[place + 1]):
+            found.append(Setting(name=flag["name"], value=words[place + 1], word=place + 1, full=full))
         elif override and place > 0:
             found.append(Setting(name=override["name"], value=override["value"], word=place))
     return found
+
+
+def _takes(flag: Flag | None, word: str) -> bool:
+    """Return whether a word is the value of the flag before it."""
+    return not _is_flag(word) and not (flag and flag.is_switch and word.lower() not in {"true", "false"})
 
 
 def variables(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
@@ -82,13 +121,15 @@ def variables(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
 
 def ranks(words: Sequence[str]) -> int | None:
     """Return the number of ranks that a command line asks for; None where it names none."""
-    for setting in settings(words):
+    known = settings(words)
+    for setting in known:
         if setting.parameter in RANKS:
             if setting.value.isdecimal() and int(setting.value) > 0:
                 return int(setting.value)
             if named := _named_devices(words[setting.word :], setting.value):
                 return named
-    return None
+    worlds = (int(one.value) for one in known if one.parameter == WORLD and one.value.isdecimal())
+    return next((count for count in worlds if count > 1), None)
 
 
 def _named_devices(words: Sequence[str], value: str) -> int:
@@ -111,19 +152,23 @@ class Template:
     """Pairs of what was typed and what the study file has instead."""
 
 
-def template(words: Sequence[str], searched: Mapping[str, str], variables: Iterable[str] = ()) -> Template:
+def template(
+    words: Sequence[str], searched: Mapping[str, str], variables: Iterable[str] = (), flags: Sequence[Flag] = ()
+) -> Template:
     """Put placeholders into a command line. Words that stay have their braces doubled; see `literal_text`.
 
-    `searched` maps a flag, spelled as the user names it, to its placeholder: `{num_workers}`, or `{flag:amp}` for a
-    flag without a value. A flag is appended if the command lacks it and neither the command nor a value of its
-    environment variables holds the placeholder.
+    `searched` maps a flag, spelled as the user or the script names it, to its placeholder: `{num_workers}`, or
+    `{flag:amp}` for a flag without a value. A flag is appended if the command lacks it and neither the command nor a
+    value of its environment variables holds the placeholder. `flags` are those of the script.
     """
     literal = [literal_text(word, searched) for word in words]
     replaced: list[tuple[str, str]] = []
-    known = settings(words)
+    known = settings(words, flags)
     written = (*words, *variables)
     for setting in known:
-        fact = next((to for flag, to in searched.items() if _same(flag, setting.name)), _launch_fact(setting))
+        names = (setting.full or setting.name, setting.name)
+        own = (to for flag, to in searched.items() if any(_same(flag, name) for name in names))
+        fact = next(own, _launch_fact(setting, words))
         if fact is None:
             continue
         typed = words[setting.word]
@@ -135,7 +180,7 @@ def template(words: Sequence[str], searched: Mapping[str, str], variables: Itera
         if f"--{flag}" in words and placeholder.startswith(_SWITCH):
             literal[words.index(f"--{flag}")] = placeholder
             replaced.append((f"--{flag}", placeholder))
-        elif not any(_same(flag, setting.name) for setting in known) and not any(
+        elif not any(_same(flag, name) for setting in known for name in (setting.full, setting.name)) and not any(
             placeholder in word for word in written
         ):
             added = _added(flag, placeholder, words)
@@ -144,19 +189,46 @@ def template(words: Sequence[str], searched: Mapping[str, str], variables: Itera
     return Template(words=tuple(_with_port(literal, replaced)), replaced=tuple(replaced))
 
 
+def retyped(words: Sequence[str], literal: Sequence[str], values: Mapping[str, object]) -> tuple[str, ...] | None:
+    """Return a typed command with the values of a config: the words of its template without what the tuner decides.
+
+    Returns None where the template was changed, so that it no longer belongs to the typed command.
+    """
+    own: list[str] = []
+    rest, left = list(words), list(literal)
+    while left:
+        word = left.pop(0)
+        names = placeholders([word])
+        decided = bool(names) and names <= LAUNCH_FACTS
+        if not rest:
+            own += [] if decided else [word]
+        elif not names and word == literal_text(rest[0], {}):
+            own.append(word)
+            rest.pop(0)
+        elif not names:
+            if not left or left.pop(0) != "{port}":
+                return None
+        else:
+            typed = literal_text(rest.pop(0), {})
+            own.append(typed if decided else word)
+    return None if rest else fill(own, values)
+
+
 def _added(flag: str, placeholder: str, words: Sequence[str]) -> list[str]:
     """Return the words of a flag that the command lacks. A script of `name=value` words gets such a word."""
     if placeholder.startswith(_SWITCH):
         return [placeholder]
-    own = words[_program(words) or 0 :]
+    own = words[program_place(words) or 0 :]
     if any(map(_OVERRIDE.fullmatch, own)) and not any(map(_is_flag, own)):
         return [f"{flag}={placeholder}"]
+    if (begun := [word for word in own if _is_flag(word)]) and all("=" in word for word in begun):
+        return [f"--{_spelled(flag, words)}={placeholder}"]
     return [f"--{_spelled(flag, words)}", placeholder]
 
 
 def _spelled(flag: str, words: Sequence[str]) -> str:
     """Return a flag with dashes between its words where the script's other flags are spelled so."""
-    own = [one.name for one in settings(words[_program(words) or 0 :])]
+    own = [one.name for one in settings(words[program_place(words) or 0 :])]
     dashes = any("-" in name for name in own) and not any("_" in name for name in own)
     return flag.replace("_", "-") if dashes else flag
 
@@ -173,17 +245,24 @@ def literal_text(text: str, searched: Mapping[str, str]) -> str:
     return "".join(one if one in kept else one.replace("{", "{{").replace("}", "}}") for one in pieces)
 
 
-def _launch_fact(setting: Setting) -> str | None:
+def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
     """Return the placeholder for a value that the tuner decides; None for a value that stays."""
     name, value = setting.parameter, setting.value
     known: Sequence[tuple[Sequence[str], Callable[[], bool], str]] = (
         (RANKS, lambda: value.isdecimal() and int(value) > 0, "{ranks}"),
+        ((WORLD,), lambda: bool({*map(str, _launched(words))} & {value}), "{ranks}"),
         (("devices",), lambda: re.fullmatch(r"(?:cpu|cuda:\d+)(?:,(?:cpu|cuda:\d+))+", value) is not None, "{devices}"),
         (PORTS, value.isdecimal, "{port}"),
         (FOLDERS, lambda: name != "dir" or setting.name == "hydra.run.dir", "{out_dir}"),
         (LIMITS, lambda: value.isdecimal() and int(value) < FEW_ITERATIONS, "{iterations}"),
     )
     return next((fact for names, fits, fact in known if name in names and fits()), None)
+
+
+def _launched(words: Sequence[str]) -> list[int]:
+    """Return the numbers of ranks that a command names, other than by its world size."""
+    found = ranks([word for word in words if WORLD not in word.replace("-", "_")])
+    return [found] if found else []
 
 
 def _with_port(words: Sequence[str], replaced: list[tuple[str, str]]) -> Sequence[str]:
@@ -206,13 +285,13 @@ def _with_port(words: Sequence[str], replaced: list[tuple[str, str]]) -> Sequenc
 
 def script(words: Sequence[str]) -> str | None:
     """Return the path of the Python script that a command line names, by `-m` too; None where it names none."""
-    place = _program(words)
+    place = program_place(words)
     if place is None:
         return None
     return words[place] if words[place].endswith(".py") else f"{words[place].replace('.', '/')}.py"
 
 
-def _program(words: Sequence[str]) -> int | None:
+def program_place(words: Sequence[str]) -> int | None:
     """Return the position of the word that names a Python script or module, other than a launcher of torch."""
     modules = (place for place in range(1, len(words)) if words[place - 1] == "-m" and words[place] not in _LAUNCHERS)
     scripts = (place for place, word in enumerate(words) if word.endswith(".py"))

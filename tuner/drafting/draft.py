@@ -5,7 +5,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -15,18 +15,31 @@ from typing import Any
 from tuner.devices.cpu import usable_cores
 from tuner.devices.found import open_devices
 from tuner.drafting.command_lines import (
+    Flag,
     Template,
     as_parameter,
     deaf_script,
     literal_text,
+    program_place,
     ranks,
     script,
     settings,
     template,
     variables,
 )
-from tuner.drafting.searches import BATCHES, ENVIRONMENTS, NEEDS_WORKERS, WORKERS, SearchedFlag, searches
-from tuner.drafting.watching import Watched, watch
+from tuner.drafting.script_help import help_command, known_flags, source_of, uses_hydra
+from tuner.drafting.searches import (
+    ACCUMULATES,
+    BATCHES,
+    ENVIRONMENTS,
+    NEEDS_WORKERS,
+    WORKERS,
+    Known,
+    SearchedFlag,
+    proposed,
+    searches,
+)
+from tuner.drafting.watching import Watched, read_all, watch
 from tuner.errors import StudyError, TrainerError
 from tuner.probe.failing import IDLE_PCT
 from tuner.probe.probe_plan import Device, Slot
@@ -37,12 +50,16 @@ from tuner.probe.result import DeviceSample
 from tuner.running.prober import run_in
 from tuner.running.workbench import launch_variables
 from tuner.study.space import Config, Value
-from tuner.study.spec import StudySpec
+from tuner.study.spec import ProbeSpec, StudySpec, TrainerSpec
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.presets import INTERACTIVE, PRESETS, Preset
 
-Ask = Callable[[Sequence[str], int], Sequence[str]]
-"""Asks a person which of a command's flags are searched, for a rank with so many cores."""
+Ask = Callable[[Known], Sequence[SearchedFlag]]
+"""Asks a person which of a command's flags are searched."""
+HELP_S = 30.0
+"""The longest time that a script has to print its help. It may import its libraries first."""
+WAITS_PCT, MOST_WORKERS, MOST_DOUBLINGS = 50.0, 64, 12
+"""Where devices are less busy, more workers than cores are tried, up to so many; sizes double at most so often."""
 USED_MIB = 300.0
 """A card is used if its memory grows by more than this, in MiB: the least that a process of CUDA takes."""
 
@@ -61,8 +78,10 @@ class Used:
 class Draft:
     """A command line as a study: what can be said before it runs."""
 
+    typed: tuple[str, ...]
+    """The command as typed."""
     words: tuple[str, ...]
-    """The command as typed, without variables before it."""
+    """The command without variables before it."""
     env: Mapping[str, str]
     template: Template
     searches: tuple[SearchedFlag, ...]
@@ -72,36 +91,62 @@ class Draft:
     """Presets of the libraries that the script imports, or the preset that the user names."""
     python: str = ""
     """The Python of the environment that has the command's program; empty for programs of the system."""
+    precision: tuple[SearchedFlag, ...] = ()
+    """The flags of the precision that nobody has confirmed, and that are not searched."""
+    flags: tuple[Flag, ...] = ()
+    """The flags of the command's script, as far as its help tells them."""
+
+    @property
+    def searched(self) -> tuple[SearchedFlag, ...]:
+        """The flags that are parameters of the study."""
+        return tuple(search for search in self.searches if not search.computed)
+
+    @property
+    def computed(self) -> dict[str, str]:
+        """The flags that follow from others, and their arithmetic."""
+        return {search.parameter: search.computed for search in self.searches if search.computed}
 
     @property
     def config(self) -> Config:
         """The config with which the command is watched: its own values."""
-        return {search.parameter: search.first for search in self.searches}
+        config = {search.parameter: search.first for search in self.searched}
+        return {name: value for name, value in config.items() if not self._needs(name) or config[self._workers] != 0}
 
     @property
     def trainer(self) -> dict[str, Any]:
         """The trainer of the study before its progress is known."""
-        return {"name": "command", "python": self.python, "options": {"command": self.template.words, "env": self.env}}
+        options = {"command": self.template.words, "env": self.env, "computed": self.computed}
+        return {"name": "command", "python": self.python, "options": options}
+
+    @property
+    def varies(self) -> bool:
+        """Whether a flag has more than one value."""
+        return any(search.varies for search in self.searches)
 
     @property
     def batch(self) -> str:
         """The parameter that says how many samples a rank takes at once."""
-        names = [search.parameter for search in self.searches]
+        names = [search.parameter for search in self.searched]
         usual = (name for name in names if name in {*BATCHES, *ENVIRONMENTS})
         return next(chain(usual, (name for name in names if "batch" in name)), BATCHES[0])
 
     def space(self) -> dict[str, dict[str, Any]]:
         """Return the study's space."""
-        return {search.parameter: self._values(search) for search in self.searches}
+        return {search.parameter: self._values(search) for search in self.searched}
+
+    @property
+    def _workers(self) -> str:
+        """The parameter with the workers of the loader, where no worker is among its values; otherwise empty."""
+        return next((one.parameter for one in self.searched if one.parameter in WORKERS and 0 in one.values), "")
+
+    def _needs(self, parameter: str) -> bool:
+        return bool(self._workers) and as_parameter(parameter) in NEEDS_WORKERS
 
     def _values(self, search: SearchedFlag) -> dict[str, Any]:
         if search.auto:
             return {"ladder": "auto", "min": search.values[0], "max": search.values[-1]}
-        if search.parameter == "num_envs":
-            return {"ladder": list(search.values)}
-        workers = next((one for one in self.searches if one.parameter in WORKERS and 0 in one.values), None)
-        needs = {workers.parameter: {"min": 1}} if workers and as_parameter(search.flag) in NEEDS_WORKERS else {}
-        return {"choices": list(search.ordered), **({"when": needs} if needs else {})}
+        needs = {"when": {self._workers: {"min": 1}}} if self._needs(search.parameter) else {}
+        return {"choices": list(search.ordered), **needs}
 
     def samples_per_iteration(self, preset: str | None) -> str:
         """Return the samples of an iteration as arithmetic, as the preset knows them; empty where they are unknown.
@@ -114,11 +159,23 @@ class Draft:
                 return filled
         return ""
 
+    @property
+    def accumulated(self) -> str:
+        """The steps over which the command accumulates gradients, as arithmetic; empty where it has no such flag."""
+        known = {**self._defaults, **{one.parameter: one.value for one in settings(self.words, self.flags)}}
+        names = [name for name, value in known.items() if ACCUMULATES.match(name) and value.isdecimal()]
+        placed = {search.parameter: search.placeholder for search in self.searches}
+        return next((placed.get(name, known[name]) for name in names if known[name] != "1" or name in placed), "")
+
+    @property
+    def _defaults(self) -> dict[str, str]:
+        return {flag.parameter: flag.default for flag in self.flags if flag.default}
+
     def _arithmetic(self, expression: str) -> str | None:
         """Fill an expression with what the command sets; None where it lacks a flag that has no neutral value."""
-        typed: dict[str, Value] = {one.parameter: one.value for one in settings(self.words)}
+        typed: dict[str, Value] = {one.parameter: one.value for one in settings(self.words, self.flags)}
         searched = {search.parameter for search in self.searches}
-        known = {"gradient_accumulation_steps": 1, **typed}
+        known = {"gradient_accumulation_steps": 1, **self._defaults, **typed}
         names = re.findall(r"\{(\w+)\}", expression)
         if not expression or any(
             name not in {*searched, "ranks"} and not _is_number(known.get(name)) for name in names
@@ -129,6 +186,17 @@ class Draft:
         return filled.removesuffix(" * 1")
 
 
+def typed_words(command: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
+    """Return the variables before a command, and its words. Raises StudyError where there are none, or several runs."""
+    env, words = variables(shlex.split(command[0]) if len(command) == 1 else command)
+    if not words:
+        raise StudyError("there is no command after `--`; write tuner init -- python train.py --batch-size 32")
+    own = words[(program_place(words) or 0) + 1 :]
+    if uses_hydra(words) and (many := next((word for word in own if word in {"--multirun", "-m"}), None)):
+        raise StudyError(f"{many} starts several trainings one after another, and a probe is one; leave it out")
+    return env, words
+
+
 def draft(
     command: Sequence[str],
     asked: Sequence[str] = (),
@@ -136,26 +204,34 @@ def draft(
     devices: str | None = None,
     preset: str | None = None,
     python: str | None = None,
+    free_batch: bool = False,
+    print_help: Callable[[Sequence[str], str], str] = lambda words, python: "",
     ask: Ask | None = None,
 ) -> Draft:
-    """Read a command line. `ask` is called where nothing is `asked` for, with the command's words and a rank's cores.
+    """Read a command line. `ask` is called where nothing is `asked` for; `print_help` returns what a script prints.
 
     Raises StudyError where nothing can be searched or a flag would be added in vain, DeviceError for unknown devices.
     """
-    env, words = variables(shlex.split(command[0]) if len(command) == 1 else command)
-    if not words:
-        raise StudyError("there is no command after `--`; write tuner init -- python train.py --batch-size 32")
+    env, words = typed_words(command)
+    python = python or environment(words[0])
     likely = (preset,) if preset else imported(words)
-    count = ranks(words)
-    chosen = devices or _devices(count)
+    chosen = devices or _devices(ranks(words))
     opened = open_devices(chosen).devices
-    cores = max(1, usable_cores() // len(opened))
-    found = searches(words, asked or (ask(words, cores) if ask else ()), cores)
+    known = Known(
+        words=words,
+        cores=max(1, usable_cores() // len(opened)),
+        flags=known_flags(words, lambda words: print_help(words, python or "")),
+        on_gpu=opened[0].is_gpu,
+        free_batch=free_batch,
+    )
+    found = tuple(ask(known)) if ask and not asked else searches(known, asked)
     placeholders = {search.flag: search.placeholder for search in found}
     presets: list[Preset] = [PRESETS[name] for name in likely]
-    filled = template(words, placeholders, env.values())
+    folder = {"hydra.run.dir": "{out_dir}"} if uses_hydra(words) else {}
+    filled = template(words, {**placeholders, **folder}, env.values(), known.flags)
     _check_added(words, filled)
     return Draft(
+        typed=(*(f"{name}={value}" for name, value in env.items()), *words),
         words=tuple(words),
         env={
             **(presets[0].env if presets else {}),
@@ -166,8 +242,49 @@ def draft(
         searches=found,
         devices=chosen,
         likely=likely,
-        python=python or environment(words[0]),
+        python=python,
+        precision=tuple(one for one in proposed(known) if one.is_precision and one.flag not in placeholders),
+        flags=tuple(known.flags),
     )
+
+
+def printed_help(folder: Path, limit_s: float = HELP_S) -> Callable[[Sequence[str], str], str]:
+    """Return what runs the help of a command's script, without a GPU and for seconds at most; `folder` keeps a log."""
+
+    def ask(words: Sequence[str], python: str) -> str:
+        command = [literal_text(word, {}) for word in help_command(words, python)]
+        if not command:
+            return ""
+        trainer, clock = CommandTrainer(TrainerSpec(name="command", options={"command": command})), MonotonicClock()
+        hidden = {"CUDA_VISIBLE_DEVICES": "", "COLUMNS": "300", "NO_COLOR": "1", "TERM": "dumb"}
+        slot = Slot(devices=open_devices("cpu").devices, out_dir=folder.resolve(), limits=ProbeSpec(), variables=hidden)
+        plan = partial(trainer.plan, trainer.cases()[0], {})
+        return run_in(slot, plan, partial(read_all, launch=Launcher(clock), clock=clock, limit_s=limit_s))
+
+    return ask
+
+
+def widened(drafted: Draft, uses: Sequence["Used"]) -> Draft:
+    """Return a draft with values that are worth a probe by what was watched.
+
+    Sizes that may grow do so until memory is used up. More workers than cores help where devices and cores wait.
+    """
+    waits = all(use.util_pct is not None and use.util_pct < WAITS_PCT for use in uses)
+    totals = [(use.device.mem_total_mib, use.mem_peak_mib) for use in uses if use.device.is_gpu]
+    room = min((total / used for total, used in totals if total and used), default=0.0)
+
+    def grown(search: SearchedFlag) -> SearchedFlag:
+        sizes: list[int] = [value for value in search.values if isinstance(value, int)]
+        if not search.grows:
+            return search
+        if search.parameter in WORKERS and waits:
+            sizes += [more for factor in (2, 4) if (more := max(sizes) * factor) <= MOST_WORKERS]
+        elif search.parameter not in WORKERS and isinstance(typed := search.typed, int):
+            doubled = (typed << power for power in range(MOST_DOUBLINGS))
+            sizes += [size for size in doubled if max(sizes) < size <= 2 * room * typed]
+        return replace(search, values=tuple(dict.fromkeys(sizes)))
+
+    return replace(drafted, searches=tuple(map(grown, drafted.searches)))
 
 
 def _check_added(words: Sequence[str], filled: Template) -> None:
@@ -204,12 +321,7 @@ def imported(words: Sequence[str]) -> tuple[str, ...]:
 
 def modules(words: Sequence[str]) -> frozenset[str]:
     """Return the modules that the command's script imports; none where the command names no script that can be read."""
-    name = script(words)
-    try:
-        text = Path(name).read_text(encoding="utf-8") if name else ""
-    except (OSError, UnicodeDecodeError):
-        return frozenset()
-    return frozenset(re.findall(r"^\s*(?:from|import)\s+(\w+)", text, re.MULTILINE))
+    return frozenset(re.findall(r"^\s*(?:from|import)\s+(\w+)", source_of(words), re.MULTILINE))
 
 
 def used(watched: Watched, devices: Sequence[Device]) -> list[Used]:
@@ -230,14 +342,25 @@ def _used(device: Device, samples: Sequence[DeviceSample], begin_s: float) -> Us
     return Used(device=device, util_pct=util_pct, mem_peak_mib=max(memory, default=None), worked=worked)
 
 
-def narrowed(devices: str, uses: Sequence[Used]) -> str:
-    """Return the devices that the command really used, as a study names them."""
+def narrowed(devices: str, uses: Sequence[Used], spawned: int = 0) -> str:
+    """Return the devices that the command really used, as a study names them.
+
+    On the CPU, each of several `spawned` processes is a rank of a command that names no number.
+    """
     working = [place for place, use in enumerate(uses) if use.worked]
+    if not uses[0].device.is_gpu and len(uses) == 1 < spawned:
+        return f"cpu:{spawned}"
     if len(working) in {0, len(uses)}:
         return devices
     if not uses[0].device.is_gpu:
         return f"cpu:{len(working)}"
     return ",".join(uses[place].device.name.removeprefix("cuda:") for place in working)
+
+
+def working_ranks(devices: str, uses: Sequence[Used]) -> int:
+    """Return how many ranks a command has on its `narrowed` devices."""
+    named = devices.removeprefix("cpu:")
+    return int(named) if devices != named and named.isdecimal() else sum(use.worked for use in uses)
 
 
 def study_name(words: Sequence[str]) -> str:

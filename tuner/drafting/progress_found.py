@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from tuner.drafting.columns import ENVIRONMENT, RECURS, Column, columns, recurring
+from tuner.drafting.columns import ENVIRONMENT, EPOCH, RECURS, Column, columns, recurring
 from tuner.errors import TrainerError, installs
 from tuner.probe.counting import number, whole_numeral
 from tuner.probe.probe_plan import STEP, LinePatterns, ProgressFile
@@ -38,6 +38,16 @@ class Found:
     """The file that shows the progress, where no line does."""
     is_sure: bool = True
     """Whether no preset that has begun to match may still match better."""
+    printed: tuple[str, ...] = ()
+    """All lines from which the patterns were found."""
+
+    @property
+    def counts_epochs(self) -> bool:
+        """Whether each counted iteration is an epoch: the words right before the count name epochs."""
+        counts = [pattern for pattern in self.patterns if "(?P<iteration>" in pattern]
+        found = (match for line in reversed(self.printed) for one in counts if (match := re.search(one, line)))
+        first = next(found, None)
+        return first is not None and bool(EPOCH.search(first.string[: first.start("iteration")]))
 
     @property
     def counts_samples(self) -> bool:
@@ -82,11 +92,25 @@ def find_progress(lines: Sequence[OutputLine], likely: Sequence[str] = (), *, la
         if found := _read(
             printed, name, PRESETS[name].progress, least=1 if last and name in (*likely, *begun) else RECURS
         ):
-            return found
+            return found if name in likely or found.counts_samples else _with_samples(found, printed)
     found = _read(printed, None, find_patterns([line.text for line in printed]))
     if found is None or len({report.t_s for report in found.reports}) < RECURS:  # a list of layers is printed at once
         return None
     return replace(found, is_sure=not begun)
+
+
+def _with_samples(found: Found, lines: Sequence[OutputLine]) -> Found:
+    """Return progress that also takes the samples that a bar shows behind its count, such as `env_step=600`."""
+    if len(found.patterns) > 1:
+        return found
+    bars = [match for line in lines if (match := re.search(found.patterns[0], line.text))]
+    behind = [bar.string[bar.end() :] for bar in bars]
+    sampled = next((one for one in columns(behind) if one.counts_samples and one.step and not one.counts_tokens), None)
+    if sampled is None:
+        return found
+    pattern = f"{found.patterns[0]}.*?{sampled.pattern()}(?P<samples>{PLAIN if sampled.is_plain else PRINTED})"
+    with_samples = _read(lines, None, (pattern,))
+    return with_samples if with_samples is not None and with_samples.counts_samples else found
 
 
 def _has_begun(lines: Sequence[OutputLine], patterns: Sequence[str]) -> bool:
@@ -103,7 +127,8 @@ def _read(
     if len(reports) < least:
         return None
     shown = tuple(line.text.strip() for line, _ in read[-RECURS:])
-    return Found(preset=preset, patterns=patterns, reports=reports, lines=shown)
+    texts = tuple(line.text for line in lines)
+    return Found(preset=preset, patterns=patterns, reports=reports, lines=shown, printed=texts)
 
 
 def find_patterns(lines: Sequence[str]) -> tuple[str, ...]:

@@ -1,10 +1,10 @@
 """Which flags of a command are searched, over which values; asks a person where no option says so."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from tuner.drafting.command_lines import Setting, as_parameter, settings
+from tuner.drafting.command_lines import Flag, Setting, as_parameter, settings
 from tuner.errors import StudyError
 from tuner.study.space import LADDER, Value
 
@@ -20,10 +20,23 @@ BATCHES = (
     "b",
 )
 WORKERS = ("num_workers", "dataloader_num_workers", "n_workers", "workers", "j")
-NEEDS_WORKERS = ("prefetch_factor", "dataloader_prefetch_factor", "persistent_workers")
+NEEDS_WORKERS = ("prefetch_factor", "dataloader_prefetch_factor", "persistent_workers", "dataloader_persistent_workers")
 _BATCH = re.compile(r"^(?!.*(?:val|test|num))(?:.*_)?(?:mini|micro)?batch(?:_|$)")
 """Another flag for a batch, such as `frames_per_batch`, where the command has no usual one."""
+_ENVIRONMENTS = re.compile(r"^(?!.*(?:val|test|step))(?:num|n)_(?:.*_)?(?:env\w*|runners?)$|^training_num$")
+"""Another number of environments, or of the processes that step them."""
+ACCUMULATES = re.compile(r"^(?!eval|val).*accum")
+"""A number of batches whose gradients are added up before a step of the optimizer."""
 _LEARNING = re.compile(r"batch|epochs|num_steps|n_steps|rollout|horizon|accumul")
+_PRECISION = re.compile(r"^(?:use_|native_)?(?:amp|bf16|tf32|dtype|precision|mixed_precision|amp_dtype)$|^allow_tf32$")
+_SPEED = re.compile(r"^(?!no_).*(?:channels_last|(?:^|[_.])compile(?:_model|\.enable)?|pin_mem(?:ory)?)$")
+"""Switches that change the speed alone."""
+_ON_CARDS = re.compile(r"compile|pin_mem|tf32")
+"""Switches that help on a GPU alone."""
+_COARSE = {"float32": "bfloat16", "fp32": "bf16", "32": "bf16-mixed", "32-true": "bf16-mixed", "no": "bf16"}
+"""A usual word for a precision → the word for a mixed one."""
+_OPPOSITE = {"True": "False", "true": "false", "1": "0", "on": "off", "yes": "no"}
+_PREFETCHED = (2, 4, 8)
 _WORKERS_TRIED = (0, 2, 4, 8, 16)
 _LEAST_WORKERS = 2
 _SWITCHED = {"true", "false", "on", "off", "yes", "no"}
@@ -34,17 +47,23 @@ _BOUNDS = re.compile(r"(\d{1,15})\.\.(\d{1,15})")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchedFlag:
-    """One flag that is searched."""
+    """One flag that is searched, or that is computed from such flags."""
 
     flag: str
-    """The flag as the command or the user spells it, without leading dashes."""
+    """The flag as the command or the script spells it, without leading dashes."""
     values: tuple[Value, ...]
     typed: Value | None
-    """The value in the command; None where the command lacks the flag."""
+    """The value in the command, or else the script's own default; None where nobody says it."""
     auto: bool = False
     """Whether the tuner makes the rungs between the first and the last value."""
     is_switch: bool = False
     """Whether the flag has no value: it is there or not."""
+    computed: str = ""
+    """The arithmetic of a flag that follows from another one; it is not searched itself."""
+    grows: bool = False
+    """Whether larger values may follow from what is watched: the values are not those of a person."""
+    is_balanced: bool = False
+    """Whether another flag follows this one, so that the total batch stays."""
 
     @property
     def parameter(self) -> str:
@@ -67,33 +86,170 @@ class SearchedFlag:
         return tuple(sorted(self.values, key=lambda value: value != self.typed))
 
     @property
+    def varies(self) -> bool:
+        """Whether it is searched over more than one value."""
+        return len(self.values) > 1 and not self.computed
+
+    @property
     def changes_learning(self) -> bool:
         """Whether the flag probably changes what is learnt, and not throughput alone."""
-        return self.parameter in BATCHES or bool(_LEARNING.search(self.parameter))
+        named = self.parameter in BATCHES or bool(_LEARNING.search(self.parameter)) or _is_environments(self.parameter)
+        return self.varies and named and not self.is_balanced
+
+    @property
+    def is_precision(self) -> bool:
+        """Whether the flag changes how numbers are rounded, which a person has to allow."""
+        return bool(_PRECISION.search(as_parameter(self.flag)))
+
+    def __str__(self) -> str:
+        """Return the flag and its values as `--search` reads them."""
+        if self.computed:
+            return f"{self.flag} = {self.computed}"
+        shown = (f"{self.values[0]}..{self.values[-1]}",) if self.auto else map(_written, self.ordered)
+        return f"{self.flag}={','.join(shown)}"
 
 
-def searches(words: Sequence[str], asked: Sequence[str], cores_per_rank: int) -> tuple[SearchedFlag, ...]:
-    """Return what the options ask for, or else the usual flags that the command has.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """What is known of a command before it runs."""
+
+    words: Sequence[str]
+    cores: int
+    """The cores of a rank."""
+    flags: Sequence[Flag] = ()
+    """The flags of its script, as far as its help tells them."""
+    on_gpu: bool = False
+    free_batch: bool = False
+    """Whether sizes may vary that change what is learnt."""
+
+    @property
+    def typed(self) -> dict[str, Setting]:
+        """Parameter → its setting in the command."""
+        return {one.parameter: one for one in settings(self.words, self.flags)}
+
+    def own(self, flag: Flag) -> str | None:
+        """Return the value that the command uses for a flag, as far as it is known."""
+        setting = self.typed.get(flag.parameter)
+        return flag.default if setting is None else setting.value
+
+    @property
+    def all(self) -> list[Flag]:
+        """The flags of the command and of its script, each with the value that the command uses."""
+        typed = [Flag(names=(one.full or one.name,), default=one.value) for one in self.typed.values()]
+        named = {one.parameter for one in typed}
+        listed = {one.parameter: one for one in self.flags}
+        both = [replace(listed.get(one.parameter, one), names=one.names, default=one.default) for one in typed]
+        return [*both, *(one for one in self.flags if one.parameter not in named)]
+
+
+def searches(known: Known, asked: Sequence[str] = ()) -> tuple[SearchedFlag, ...]:
+    """Return what the options ask for, or else what is proposed without a change of the precision.
 
     Raises StudyError for an option of another form, and where there is nothing to search.
     """
-    typed = {setting.parameter: setting for setting in settings(words)}
-    if not asked:
-        known = [setting for name, setting in typed.items() if name in (*ENVIRONMENTS, *BATCHES, *WORKERS)]
-        usual = known or [setting for name, setting in typed.items() if _BATCH.match(name)]
-        found = tuple(_usual(setting, cores_per_rank) for setting in usual if setting.value.isdecimal())
-        if not found:
-            raise StudyError(_nothing_known(list(typed.values())))
-        return found
-    found = tuple(_asked(text, words, typed, cores_per_rank) for text in asked)
-    names = [search.parameter for search in found]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise StudyError(f"--search {twice[0]} is given more than once; write all its values in one option")
+    if asked:
+        found = [_asked(text, known) for text in asked]
+        names = [search.parameter for search in found]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise StudyError(f"--search {twice[0]} is given more than once; write all its values in one option")
+    elif not (found := [one for one in proposed(known) if not one.is_precision]):
+        raise StudyError(_nothing_known(known))
+    return _balanced(known, found)
+
+
+def proposed(known: Known) -> list[SearchedFlag]:
+    """Return what is worth a search, precision included. Sizes that change what is learnt keep their values."""
+    typed = [one for one in known.all if one.parameter in known.typed]
+    sizes = [one for one in typed if one.parameter in BATCHES or _is_environments(one.parameter)]
+    sizes = sizes or [one for one in typed if _BATCH.match(one.parameter)]
+    found = [_size(one, known.free_batch) for one in sizes if one.number is not None]
+    workers = next((one for one in known.all if one.parameter in WORKERS and one.number is not None), None)
+    if workers:
+        found.append(_workers(workers, known.cores))
+    for flag in known.all:
+        name = flag.names[0].replace("-", "_")
+        if _ON_CARDS.search(name) and not known.on_gpu:
+            continue
+        if (_SPEED.search(name) or _PRECISION.search(flag.parameter)) and (switched := _switched(flag, known)):
+            found.append(switched)
+        elif workers and flag.parameter in NEEDS_WORKERS:
+            found += _of_loader(flag, known)
     return found
 
 
-def _nothing_known(typed: Sequence[Setting]) -> str:
+def _size(flag: Flag, free: bool) -> SearchedFlag:
+    typed = flag.number or 0
+    factors = (1 / 4, 1 / 2, 1, 2, 4, 8, 16) if _is_environments(flag.parameter) else (1 / 2, 1, 2, 4, 8)
+    values = tuple(dict.fromkeys(max(1, int(typed * factor)) for factor in factors))
+    return SearchedFlag(flag=flag.names[0], values=values if free else (typed,), typed=typed, grows=free)
+
+
+def _workers(flag: Flag, cores: int) -> SearchedFlag:
+    typed = flag.number or 0
+    most = max(cores, typed, _LEAST_WORKERS)
+    values = sorted({typed, *(count for count in _WORKERS_TRIED if count <= most)})
+    return SearchedFlag(flag=flag.names[0], values=tuple(values), typed=typed, grows=True)
+
+
+def _of_loader(flag: Flag, known: Known) -> Iterator[SearchedFlag]:
+    if "persistent" in flag.parameter:
+        if switched := _switched(flag, known):
+            yield switched
+    else:
+        own = flag.number or _PREFETCHED[0]
+        yield SearchedFlag(flag=flag.names[0], values=tuple(sorted({own, *_PREFETCHED})), typed=own)
+
+
+def _switched(flag: Flag, known: Known) -> SearchedFlag | None:
+    """Return a switch that is there or not, or a flag with its own value and the opposite; None for any other flag."""
+    name, own = flag.names[0], flag.default or ""
+    if flag.is_switch or f"--{name}" in known.words:
+        return SearchedFlag(flag=name, values=(False, True), typed=f"--{name}" in known.words, is_switch=True)
+    coarse = next((one for one in flag.choices if re.search(r"bf16|bfloat16", one)), _COARSE.get(own))
+    other = coarse if _PRECISION.search(flag.parameter) and own not in _opposites() else _opposites().get(own)
+    return None if not own or other in {None, own} else SearchedFlag(flag=name, values=(own, str(other)), typed=own)
+
+
+def _opposites() -> dict[str, str]:
+    return _OPPOSITE | {no: yes for yes, no in _OPPOSITE.items()}
+
+
+def _balanced(known: Known, found: Sequence[SearchedFlag]) -> tuple[SearchedFlag, ...]:
+    """Return flags of which a batch may grow as far as a flag of accumulation shrinks, so that the total batch stays.
+
+    Sizes that a person frees or names stay as they are.
+    """
+    flag = next((one for one in known.all if ACCUMULATES.match(one.parameter)), None)
+    batch = next((one for one in found if one.parameter in BATCHES and not one.varies), None)
+    steps = (flag.number or 1) if flag else 1
+    if known.free_batch or flag is None or batch is None or not isinstance(batch.typed, int) or steps < 2:
+        return tuple(found)
+    sizes = balanced_sizes(batch.typed, steps)
+    if any(one.parameter == flag.parameter for one in found):
+        return tuple(found)
+    computed = f"{batch.typed * steps} / {{{batch.parameter}}}"
+    follows = SearchedFlag(flag=flag.names[0], values=(steps,), typed=steps, computed=computed)
+    grown = replace(batch, values=sizes, is_balanced=True)
+    return (*(grown if one is batch else one for one in found), follows)
+
+
+def balanced_sizes(batch: int, steps: int) -> tuple[int, ...]:
+    """Return the batch, its doublings that divide the total of `steps` batches, and the total itself."""
+    doubled = (batch << power for power in range(steps.bit_length()) if steps % (1 << power) == 0)
+    return tuple(dict.fromkeys((*doubled, batch * steps)))
+
+
+def _is_environments(parameter: str) -> bool:
+    return parameter in ENVIRONMENTS or bool(_ENVIRONMENTS.search(parameter))
+
+
+def _written(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _nothing_known(known: Known) -> str:
     """Return what to do about a command without a flag that is known to be worth a search."""
+    typed = list(known.typed.values())
     numbers = [one for one in typed if one.value.isdecimal() and int(one.value) > 0]
     example = f"{numbers[0].name}={numbers[0].value},{2 * int(numbers[0].value)}" if numbers else "batch_size=32..512"
     named = ", ".join(f"{one.name}={one.value}" for one in numbers)
@@ -105,46 +261,39 @@ def _nothing_known(typed: Sequence[Setting]) -> str:
     return f'{said}; values in {file}: see "A config file" in docs/trainers.md' if file else said
 
 
-def _asked(text: str, words: Sequence[str], typed: Mapping[str, Setting], cores_per_rank: int) -> SearchedFlag:
+def _asked(text: str, known: Known) -> SearchedFlag:
     """Read `num_envs=256..65536`, `num_workers=0,2,4`, `batch_size` or, of a flag without a value, `amp=true,false`."""
     flag, equals, values = text.partition("=")
     flag = flag.lstrip("-")
     if not _NAME.fullmatch(flag) or (equals and not values.strip(", ")):
         raise StudyError(f"--search {text}: write FLAG=8,16,32 or FLAG=8..1024")
-    setting = typed.get(as_parameter(flag))
+    listed = next((one for one in known.flags if flag in one.names or as_parameter(flag) == one.parameter), None)
+    setting = known.typed.get(listed.parameter if listed else as_parameter(flag))
+    flag = listed.names[0] if listed else flag
     if not equals:
+        free = replace(known, free_batch=True)
+        if usual := next((one for one in proposed(free) if one.parameter in {flag, as_parameter(flag)}), None):
+            return usual
         if setting is None or not setting.value.isdecimal():
             raise StudyError(
                 f"--search {text}: the command has no number for it; write {flag}=8,16,32 or {flag}=8..1024"
             )
-        return _usual(setting, cores_per_rank)
+        return _size(Flag(names=(setting.full or setting.name,), default=setting.value), free=True)
     if setting is None and {value.strip().lower() for value in values.split(",")} <= _SWITCHED:
-        return SearchedFlag(flag=flag, values=(False, True), typed=f"--{flag}" in words, is_switch=True)
-    known = _value(setting.value) if setting and setting.value != f"{{{setting.parameter}}}" else None
-    bounds = _BOUNDS.fullmatch(values)
-    if bounds:
+        return SearchedFlag(flag=flag, values=(False, True), typed=f"--{flag}" in known.words, is_switch=True)
+    own = _value(setting.value) if setting and setting.value != f"{{{setting.parameter}}}" else None
+    if listed and not setting and listed.default:
+        own = _value(listed.default)
+    if bounds := _BOUNDS.fullmatch(values):
         first, last = int(bounds[1]), int(bounds[2])
         if not 0 < first < last:
             raise StudyError(f"--search {text}: write the smaller bound first, and at least 1")
         auto = as_parameter(flag) == LADDER
-        return SearchedFlag(flag=flag, values=_doublings(first, last), typed=known, auto=auto)
+        return SearchedFlag(flag=flag, values=_doublings(first, last), typed=own, auto=auto)
     if ".." in values:
         raise StudyError(f"--search {text}: both bounds of FLAG=8..1024 are whole numbers; or list values, as 0.1,0.2")
-    listed = tuple(dict.fromkeys(_value(value.strip()) for value in values.split(",") if value.strip()))
-    return SearchedFlag(flag=flag, values=listed, typed=known)
-
-
-def _usual(setting: Setting, cores_per_rank: int) -> SearchedFlag:
-    """Return usual values around the typed value."""
-    typed = int(setting.value)
-    if setting.parameter in WORKERS:
-        most = max(cores_per_rank, typed, _LEAST_WORKERS)
-        values = sorted({typed, *(count for count in _WORKERS_TRIED if count <= most)})
-    elif setting.parameter in ENVIRONMENTS:
-        values = [max(1, typed // 4), max(1, typed // 2), *(typed * factor for factor in (1, 2, 4, 8, 16))]
-    else:
-        values = [max(1, typed // 2), *(typed * factor for factor in (1, 2, 4, 8))]
-    return SearchedFlag(flag=setting.name, values=tuple(dict.fromkeys(values)), typed=typed)
+    named = tuple(dict.fromkeys(_value(value.strip()) for value in values.split(",") if value.strip()))
+    return SearchedFlag(flag=flag, values=named if own is None or own in named else (own, *named), typed=own)
 
 
 def _doublings(first: int, last: int) -> tuple[int, ...]:
@@ -165,38 +314,62 @@ def _value(text: str) -> Value:
 
 MOST_ANSWERS = 3
 """How many answers that cannot be used are asked again."""
-_SHOWN = 6
 
 
-def ask_searches(
-    words: Sequence[str], cores_per_rank: int, *, say: Callable[[str], None], answer: Callable[[str], str]
-) -> tuple[str, ...]:
-    """Return what to search, as `searches` reads it; nothing where the person takes what is proposed.
+def ask_searches(known: Known, *, say: Callable[[str], None], answer: Callable[[str], str]) -> tuple[SearchedFlag, ...]:
+    """Return what to search: what is proposed, with the changes of a person who allows another precision or does not.
 
     `answer` shows a prompt and returns the line that the person types. Raises StudyError after three answers that
     cannot be used.
     """
-    numbers = [one for one in settings(words) if one.value.isdecimal()]
-    say(f"numbers in the command: {', '.join(f'{one.name}={one.value}' for one in numbers) or 'none'}")
-    proposed = _proposed(words, cores_per_rank)
-    hint = f"Enter takes {proposed}" if proposed else "for example batch_size=32,64 num_envs=256..65536"
+    own = {one.parameter: one for one in proposed(known)}
+    precision = {name: one for name, one in own.items() if one.is_precision}
+    kept = {name: one for name, one in own.items() if not one.is_precision}
+    for line in shown(_balanced(known, list(kept.values())), free=known.free_batch):
+        say(line)
+    if not kept:
+        say(_nothing_known(known))
+    how = "Enter takes these; FLAG=VALUE,VALUE adds or changes one, FLAG= leaves one out: "
     for left in range(MOST_ANSWERS, 0, -1):
-        asked = tuple(answer(f"Which flags shall be searched, over which values? ({hint}) ").split())
         try:
-            searches(words, asked, cores_per_rank)
+            chosen = _changed(kept, answer(how if kept else "FLAG=VALUE,VALUE: ").split(), known)
         except StudyError as error:
             if left == 1:
                 raise
             say(str(error))
         else:
-            return asked
-    raise AssertionError("the last answer returns or raises")
+            break
+    else:
+        raise AssertionError("the last answer leaves the loop")
+    rest = [one for name, one in precision.items() if name not in chosen]
+    question = f"{' '.join(map(str, rest))}: may the precision vary, too? It may change what is learnt. [y/N] "
+    if rest and answer(question).strip().lower() in _YES:
+        chosen |= {one.parameter: one for one in rest}
+    return _balanced(known, list(chosen.values()))
 
 
-def _proposed(words: Sequence[str], cores_per_rank: int) -> str:
-    """Return the usual flags of the command with their values; empty where it has none."""
-    try:
-        usual = searches(words, (), cores_per_rank)
-    except StudyError:
-        return ""
-    return " ".join(f"{one.flag}={','.join(map(str, one.values[:_SHOWN]))}" for one in usual)
+_YES = {"y", "yes"}
+
+
+def _changed(kept: Mapping[str, SearchedFlag], texts: Sequence[str], known: Known) -> dict[str, SearchedFlag]:
+    """Return the flags with the changes that a person types. Raises StudyError for what cannot be used."""
+    left_out = {as_parameter(text.strip("-=")) for text in texts if text.endswith("=")}
+    named = [_asked(text, known) for text in texts if not text.endswith("=")]
+    chosen = {name: one for name, one in kept.items() if as_parameter(one.flag) not in left_out}
+    chosen |= {one.parameter: one for one in named}
+    if not chosen:
+        raise StudyError(_nothing_known(known))
+    return chosen
+
+
+def shown(found: Sequence[SearchedFlag], *, free: bool) -> Iterator[str]:
+    """Yield a line for each flag that is searched or kept, the command's own value first."""
+    for one in found:
+        why = ""
+        if one.computed:
+            why = "  (the total batch stays)"
+        elif not one.varies and not free:
+            why = "  (kept: other values change what is learnt; --free-batch frees it)"
+        elif one.changes_learning:
+            why = "  (changes what is learnt)"
+        yield f"  {one}{why}"

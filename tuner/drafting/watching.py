@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import PurePath
 
+import psutil
+
 from tuner.drafting.progress_found import Found, WrittenProgress, elsewhere, find_progress
 from tuner.errors import TrainerError
 from tuner.probe.evidence import Evidence
@@ -42,6 +44,8 @@ class Watched:
     found: Found
     samples: tuple[DeviceSample, ...]
     seconds: float
+    spawned: int = 0
+    """The processes that the command has spawned by Python's `multiprocessing`, without those of these processes."""
 
 
 def watch(
@@ -64,13 +68,44 @@ def watch(
         recorder.start(trainer.pid, origin_s)
         found = _follow(trainer, lines, lambda: clock.now() - origin_s, limit_s, understood)
         exit_code = trainer.exit_code()
+        ranks = spawned(trainer.pid)
     finally:
         trainer.end()
         recorder.stop()
     seconds = clock.now() - origin_s
     if found is None or exit_code not in {None, 0}:
         raise TrainerError(_complaint(lines, exit_code, seconds, plan, written.unclear() or _outside(plan)))
-    return Watched(found=found, samples=tuple(recorder.samples()), seconds=seconds)
+    return Watched(
+        found=found,
+        samples=tuple(recorder.samples()),
+        seconds=seconds,
+        spawned=ranks,
+    )
+
+
+def spawned(pid: int) -> int:
+    """Return how many processes below a process `multiprocessing` has spawned, each with nothing spawned above it."""
+    try:
+        tree = psutil.Process(pid).children(recursive=True)
+        found = {one.pid: one.ppid() for one in tree if any("spawn_main" in word for word in one.cmdline())}
+    except psutil.Error:
+        return 0
+    return sum(parent not in found for parent in found.values())
+
+
+def read_all(plan: ProbePlan, *, launch: Launch, clock: Clock, limit_s: float) -> str:
+    """Run a plan to its end, for so many seconds at most, and return the last that it has printed."""
+    origin_s, lines = clock.now(), list[OutputLine]()
+    trainer = launch(plan)
+    try:
+        over = False
+        while not over:
+            over = trainer.exit_code() is not None or clock.now() - origin_s >= limit_s
+            lines += trainer.lines(0.0 if over else POLL_S)
+            del lines[: -_kept(lines)]
+    finally:
+        trainer.end()
+    return "\n".join(line.text for line in lines if line.stream == "console")
 
 
 def _follow(

@@ -9,20 +9,23 @@ from math import gcd
 from statistics import fmean
 from typing import Any
 
+from tuner.drafting.amounts import Checked, check
 from tuner.drafting.command_lines import Setting, settings
-from tuner.drafting.draft import Draft, Used
+from tuner.drafting.draft import Draft, Used, working_ranks
 from tuner.drafting.progress_found import Found
 from tuner.drafting.searches import ENVIRONMENTS
 from tuner.drafting.watching import Watched
+from tuner.trainers.command_options import COUNTS
 from tuner.trainers.presets import ACCUMULATED, PRESETS
+from tuner.trainers.template import Expression
 
 CLOSE = 0.25
 """Samples of an iteration are those of some batches if they differ from these by at most this share."""
 MOST_BATCHES = 64
 """More batches in an iteration are no accumulation of gradients, but tokens or steps of environments."""
 
-_EPOCH = re.compile(r"(?i)epochs?(?:\\[^d]|[^A-Za-z(\\])*\(\?P<iteration>")
-"""A pattern whose iterations are epochs: no other number stands between the word and the count."""
+_EXAMPLE = 50_000
+"""The samples of an epoch where a person has to write another number."""
 
 
 def samples_said(draft: Draft, found: Found, ranks: int) -> str:
@@ -33,6 +36,8 @@ def samples_said(draft: Draft, found: Found, ranks: int) -> str:
         )
     if found.counts_samples:
         return f"{found.reports[-1].samples} in all, counted by the command"
+    if sure := confirmed(draft, found, ranks):
+        return f"{sure[0]} in each iteration: {sure[1]}"
     if computed := draft.samples_per_iteration(found.preset):
         return f"{computed} in each iteration"
     if found.prints_speeds:
@@ -43,45 +48,65 @@ def samples_said(draft: Draft, found: Found, ranks: int) -> str:
 def sample_lines(draft: Draft, found: Found, ranks: int) -> list[str]:
     """Return the lines of a study file's options that count samples, or that say how samples can be counted."""
     each = _samples_of_an_iteration(found)
-    if each is not None and of_one_rank(draft, found, ranks) is not None:
-        return _question(draft, each, ranks)
+    if sure := confirmed(draft, found, ranks):
+        return [f"samples_per_iteration: '{sure[0]}'  # {one_line(sure[1])}"]
+    if choices := sample_choices(draft, found, ranks):
+        question = "Samples/s are unknown. What is a counted iteration? Take the # from the line that fits:"
+        if each is not None:
+            question = f"{each:.0f} samples in each iteration were printed. Are they of one rank, or of all {ranks}?"
+        return [
+            f"# {question}",
+            *(f"# samples_per_iteration: '{count or _EXAMPLE}'  # {what}" for what, count in choices),
+        ]
     if ranks > 1 and each is not None and not found.preset:
         return [f"# {each:.0f} samples in each iteration were printed. They are taken as those of all {ranks} ranks."]
-    if found.counts_samples:
-        return []
-    if computed := draft.samples_per_iteration(found.preset):
+    if computed := "" if found.counts_samples else draft.samples_per_iteration(found.preset):
         return [f"samples_per_iteration: '{computed}'  # of all ranks; check it where your batch is the total"]
-    return _formula(draft, found)
+    return []
 
 
-def _question(draft: Draft, each: float, ranks: int) -> list[str]:
-    """Return lines that ask whose samples were printed, with both answers."""
-    batches = max(1, round(each / _batch(draft)))
-    own = f"{{{draft.batch}}}" if batches == 1 else f"{{{draft.batch}}} * {batches}"
-    return [
-        f"# {each:.0f} samples in each iteration were printed. Are they of one rank, or of all {ranks} ranks?",
-        "# Until you say so, samples/s are unknown. The first line is for one rank, the second for all ranks:",
-        f"# samples_per_iteration: '{own} * {{ranks}}'",
-        f"# samples_per_iteration: '{own}'",
-    ]
+def sample_choices(draft: Draft, found: Found, ranks: int) -> list[tuple[str, str]]:
+    """Return what a counted iteration may stand for, each with its samples as arithmetic; empty where it is known.
 
-
-def _formula(draft: Draft, found: Found) -> list[str]:
-    """Return lines that show how a person can give the samples of an iteration."""
+    The samples of an epoch are empty: only a person knows them. What the command's own output rules out is left out.
+    """
+    each, own = _samples_of_an_iteration(found), f"{{{draft.batch}}}"
+    if each is not None and of_one_rank(draft, found, ranks) is not None:
+        batches = max(1, round(each / _batch(draft)))
+        own = own if batches == 1 else f"{own} * {batches}"
+        return [("of one rank", f"{own} * {{ranks}}"), ("of all ranks", own)]
+    if found.counts_samples or found.prints_speeds or draft.samples_per_iteration(found.preset):
+        return []
+    if found.counts_epochs:
+        return [(f"an epoch, where it has {_EXAMPLE} samples", "")]
     if batch := _counted_in_batches(draft, found):
-        return [
-            f"# The count always grows by a multiple of the batch, {batch}. If it counts samples of all ranks:",
-            "# samples_per_iteration: 1",
-        ]
-    if any(_EPOCH.search(pattern) for pattern in found.patterns):
-        return [
-            "# Samples/s are unknown. A counted iteration is an epoch. For an epoch of 50000 samples, write:",
-            "# samples_per_iteration: 50000",
-        ]
-    return [
-        "# Samples/s are unknown. If a counted iteration is one batch of each rank, this line gives them:",
-        f"# samples_per_iteration: '{{{draft.batch}}} * {{ranks}}'",
-    ]
+        return [(f"a sample: the count always grows by a multiple of the batch, {batch}", "1")]
+    if not _batch(draft):
+        return []
+    many = {"a step of all environments" if draft.batch in ENVIRONMENTS else "a batch": own}
+    many |= {"a step of the optimizer": f"{own} * {draft.accumulated}"} if draft.accumulated else {}
+    of_ranks = [(f"{what} of each rank", f"{count} * {{ranks}}") for what, count in many.items()]
+    in_all = [(f"{what} of all ranks", count) for what, count in many.items()] if ranks > 1 else []
+    possible = [*of_ranks, *in_all, ("a sample, or a step of one environment", "1")]
+    return [one for one in possible if _checked(draft, found, one[1], ranks).holds is not False]
+
+
+def confirmed(draft: Draft, found: Found, ranks: int) -> tuple[str, str] | None:
+    """Return the samples of an iteration and the printed fact, where the output confirms exactly one of the choices."""
+    checked = {count: _checked(draft, found, count, ranks) for _, count in sample_choices(draft, found, ranks) if count}
+    sure = {count: one.because for count, one in checked.items() if one.holds}
+    return next(iter(sure.items())) if len({_value(draft, count, ranks) for count in sure}) == 1 else None
+
+
+def _checked(draft: Draft, found: Found, count: str, ranks: int) -> Checked:
+    typed = {int(one.value) for one in settings(draft.words) if one.value.isdecimal()}
+    return check(found, _value(draft, count, ranks), batch=_batch(draft), ranks=ranks, typed=typed)
+
+
+def _value(draft: Draft, count: str, ranks: int) -> float:
+    """Return arithmetic as a number, with the config that was watched; 0 where a part is unknown."""
+    values = {one.parameter: one.first for one in draft.searches}
+    return Expression(count).value({**values, **dict.fromkeys(COUNTS, ranks)}) or 0.0
 
 
 def without_samples(patterns: Iterable[str]) -> list[str]:
@@ -152,13 +177,27 @@ _NO_TEXT = {"true", "false", "null", "yes", "no", "on", "off"}
 """Words that YAML reads as other values than text."""
 
 
-def study_text(name: str, draft: Draft, watched: Watched, devices: str, uses: Sequence[Used]) -> str:
-    """Return the text of a study file for a command that was watched."""
-    found, ranks = watched.found, sum(use.worked for use in uses)
-    is_unclear = of_one_rank(draft, found, ranks) is not None
+def counted(draft: Draft, found: Found, ranks: int) -> bool:
+    """Return whether samples/s follow from what the command printed, without a word of a person."""
+    if sample_choices(draft, found, ranks):
+        return confirmed(draft, found, ranks) is not None
+    return found.counts_samples or found.prints_speeds or bool(draft.samples_per_iteration(found.preset))
+
+
+def study_text(
+    name: str, draft: Draft, watched: Watched, devices: str, uses: Sequence[Used], *, samples: str = ""
+) -> str:
+    """Return the text of a study file for a command that was watched.
+
+    `samples`: the samples of an iteration as a person has said them; see `sample_choices`.
+    """
+    found, ranks = watched.found, working_ranks(devices, uses)
+    is_unclear = bool(samples) or of_one_rank(draft, found, ranks) is not None
+    is_counted = bool(samples) or counted(draft, found, ranks)
+    said = [f"samples_per_iteration: '{samples}'"] if samples else sample_lines(draft, found, ranks)
     return "\n".join(
         [
-            f"# Made by `tuner init` from: {one_line(shlex.join(draft.words))}",
+            made_from(draft.typed),
             "# Start tuner in the folder in which that command runs.",
             f"name: {_flow(name)}",
             "trainer:",
@@ -167,19 +206,30 @@ def study_text(name: str, draft: Draft, watched: Watched, devices: str, uses: Se
             "  options:",
             f"    command: {text(' '.join(map(_word, draft.template.words)))}",
             *_progress(found, without_samples(found.patterns) if is_unclear else found.patterns),
-            *(f"    {line}" for line in sample_lines(draft, found, ranks)),
+            *(f"    {line}" for line in said),
             *_env(draft.env, found.preset),
             *_learning(draft),
             f"devices: {text(devices)}  # {_seen(uses)}",
-            "objective: min_avg_util  # or samples_per_s, if samples are counted",
+            "objective: samples_per_s"
+            if is_counted
+            else "objective: min_avg_util  # samples_per_s, if they are counted",
             "space:",
-            *(f"  {parameter}: {_flow(values)}" for parameter, values in draft.space().items()),
+            *(f"  {parameter}: {_flow(values)}{_kept(values)}" for parameter, values in draft.space().items()),
             f"# The first iteration came after {found.reports[0].t_s:.0f} s{_each(found.iteration_s)}.",
             "probe: {iterations: 8, max_seconds: 420}",
             "search: {trials: 24}",
             "",
         ]
     )
+
+
+def made_from(typed: Sequence[str]) -> str:
+    """Return the first line of the study file for a command, by which the file is known again."""
+    return f"# Made by `tuner init` from: {one_line(shlex.join(typed))}"
+
+
+def _kept(values: Mapping[str, Any]) -> str:
+    return "  # kept: other values change what is learnt" if len(values.get("choices", ())) == 1 else ""
 
 
 def _each(iteration_s: float | None) -> str:
@@ -215,8 +265,14 @@ def _env(env: Mapping[str, str], preset: str | None) -> list[str]:
 
 
 def _learning(draft: Draft) -> list[str]:
-    names = [search.parameter for search in draft.searches if search.changes_learning]
-    return [f"    learning: {_flow(names)}  # these change what is learnt, the others only the speed"] if names else []
+    names = [search.parameter for search in draft.searched if search.changes_learning]
+    said = [f"    learning: {_flow(names)}  # these change what is learnt, the others only the speed"]
+    computed = (
+        [f"    computed: {_flow(draft.computed)}  # the total batch stays; batch norm sees its parts"]
+        if draft.computed
+        else []
+    )
+    return [*computed, *(said if names else ["    learning: keep  # no value below changes what is learnt"])]
 
 
 def _seen(uses: Sequence[Used]) -> str:

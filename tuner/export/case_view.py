@@ -12,7 +12,7 @@ from tuner.kept.case_record import RECORDED, KeptCase, KeptRun, KeptStudy, newes
 from tuner.kept.stored import INELIGIBLE
 from tuner.kept.trial import INTERRUPTED, OK, PRUNED, RUNNING, KeptTrial, pooled
 from tuner.probe.metrics import SAMPLES_PER_S
-from tuner.search.standing import Leader, Standing, all_measured, ended, fastest, front, leader, rival
+from tuner.search.standing import Leader, Standing, Standings, all_measured, ended, fastest, front, leader, rival, ways
 from tuner.study.space import LADDER, Config, launch_digest, launched, rung_of
 
 NO_TRIALS = "no_trials"
@@ -86,8 +86,28 @@ class CaseView:
 
     @cached_property
     def rival(self) -> Standing | None:
-        """A config that makes far more samples/s than the best, unless the study maximises them."""
-        return rival(self.best, self.configs) if self.best and SAMPLES_PER_S not in self.objectives else None
+        """A config that makes far more samples/s than the best, unless the study maximises them.
+
+        Of the fastest config and the best, both were measured in the same way, where there is one.
+        """
+        first = self.fastest if SAMPLES_PER_S not in self.objectives else None
+        pair = self.alike(first) if first else None
+        return first if pair and rival(pair[1], [pair[0]]) else None
+
+    def alike(self, one: Standing) -> tuple[Standing, Standing] | None:
+        """Return a config and the best, both as the plain command measured them, or both as sessions did.
+
+        The two ways may read differently, so one of each says nothing. None where there is no such pair.
+        """
+        best = self.best
+        if best is None or one.is_warm == best.is_warm:
+            return (one, best) if best else None
+        pair = self._in_sessions.get(one.launch), self._in_sessions.get(best.launch)
+        return (pair[0], pair[1]) if pair[0] and pair[1] else None
+
+    @cached_property
+    def _in_sessions(self) -> Standings:
+        return ways(self.trials)[1]
 
     @property
     def fastest(self) -> Standing | None:
@@ -124,14 +144,16 @@ class CaseView:
     def vs_default(self, one: Standing) -> float | None:
         """Return the ratio of a config's samples/s to those of the default config at its rung.
 
-        None where one of the two is unknown. A default with several probes counts with their mean, also the probes that
-        the pruner stopped. Warm probes count only if there is no cold one.
+        None where one of the two is unknown, or where they were not measured in the same way. A default with several
+        probes counts with their mean, also the probes that the pruner stopped.
         """
         default = self.default_for(one.config)
-        same = [trial for trial in self._ran if launched(trial.config) == launched(default)] if default else []
-        speeds = [trial.samples_per_s for trial in [one for one in same if not one.warm] or same]
-        known = [speed for speed in speeds if speed is not None]
-        return one.samples_per_s / fmean(known) if known and fmean(known) and one.samples_per_s else None
+        for way in dict.fromkeys((one.is_warm, True)):
+            own = one if way == one.is_warm else self._in_sessions.get(one.launch)
+            speeds = [trial.samples_per_s or 0.0 for trial in self._ran if trial.warm == way and _is(trial, default)]
+            if own and own.samples_per_s and any(speeds):
+                return own.samples_per_s / fmean(speeds)
+        return None
 
     @cached_property
     def _ran(self) -> list[KeptTrial]:
@@ -179,6 +201,10 @@ class CaseView:
         return Profile.of(pooled(self.best.trials).metrics, on_gpu=self.kept.source == "nvml") if self.best else None
 
 
+def _is(trial: KeptTrial, config: Config) -> bool:
+    return bool(config) and launched(trial.config) == launched(config)
+
+
 def _end(trial: KeptTrial) -> str:
     return INELIGIBLE if trial.probe.ineligible is not None else trial.status or INTERRUPTED
 
@@ -207,7 +233,9 @@ class ConfigRow:
     measured: str = "cold"
     """`warm` where only sessions have measured the config."""
     times: float | None = None
-    """Its samples/s in multiples of those of the best."""
+    """Its samples/s in multiples of those of the best, both measured in the same way."""
+    beside_best: tuple[float, float] | None = None
+    """Its value and that of the best, both measured in the same way; None where they were not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -285,7 +313,8 @@ def summary(case: CaseView) -> CaseSummary:
 
 
 def _row(case: CaseView, one: Standing | None) -> ConfigRow | None:
-    speeds = (one.samples_per_s, case.best.samples_per_s) if one and case.best else (None, None)
+    pair = case.alike(one) if one else None
+    speeds = (pair[0].samples_per_s, pair[1].samples_per_s) if pair else (None, None)
     return one and ConfigRow(
         trial=one.trial,
         value=one.value,
@@ -298,4 +327,5 @@ def _row(case: CaseView, one: Standing | None) -> ConfigRow | None:
         total_batch=one.trials[-1].probe.total_batch,
         measured="warm" if one.is_warm else "cold",
         times=speeds[0] / speeds[1] if speeds[0] and speeds[1] else None,
+        beside_best=(pair[0].value, pair[1].value) if pair else None,
     )

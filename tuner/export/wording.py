@@ -83,13 +83,25 @@ def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
     if default.config == best.config:
         return f"; it is {name}"
     name += f", #{default.trial}"
+    if default.beside_best is None:
+        return f"; {name}, has {with_error(default.value, default.error)} {_there(row, default)}"
     if row.objective == SAMPLES_PER_S:
-        return f", {best.value / default.value:.2f} times {name}" if default.value else ""
-    points = best.value - default.value
-    said = f", {abs(points):.1f} points {'above' if points >= 0 else 'below'} {name}"
-    said += " (which was measured in sessions alone)" if default.measured == "warm" and points < 0 else ""
+        return f", {1 / default.times:.2f} times {name}{_where(row, default)}" if default.times else ""
+    other, own = default.beside_best
+    points = own - other
+    said = f", {abs(points):.1f} points {'above' if points >= 0 else 'below'} {name}{_where(row, default)}"
     ratio = (best.vs_default if at_its else None) or (1.0 / default.times if default.times else None)
     return said if ratio is None else f"{said}, at {ratio:.2f} times its samples/s"
+
+
+def _where(row: CaseSummary, other: ConfigRow) -> str:
+    """Return where the best and another config were compared, if not where the best's value comes from."""
+    return ", in sessions" if row.best and other.measured != row.best.measured else ""
+
+
+def _there(row: CaseSummary, other: ConfigRow) -> str:
+    way = "in sessions" if other.measured == "warm" else "by the plain command"
+    return f"{way}, which has not measured the best"
 
 
 def choice(row: CaseSummary) -> Iterator[str]:
@@ -120,10 +132,13 @@ def remarks(row: CaseSummary) -> Iterator[str]:
         yield reached(row)
     yield from choice(row)
     if rival := row.faster:
+        reads = f"{with_error(rival.value, rival.error)} {row.objective}"
+        if rival.beside_best and (where := _where(row, rival)):
+            reads = f"{rival.beside_best[0]:.1f} {row.objective}{where}, where the best has {rival.beside_best[1]:.1f}"
         yield (
-            f"#{rival.trial} makes {rival.times or 0.0:.1f} times the best's samples/s, at "
-            f"{with_error(rival.value, rival.error)} {row.objective}, with {in_words(rival.config)}; in a study with "
-            f"another name, the objective {SAMPLES_PER_S} or {row.objective},{SAMPLES_PER_S} searches for such configs"
+            f"#{rival.trial} makes {rival.times or 0.0:.1f} times the best's samples/s, at {reads}, with "
+            f"{in_words(rival.config)}; in a study with another name, the objective {SAMPLES_PER_S} or "
+            f"{row.objective},{SAMPLES_PER_S} searches for such configs"
         )
     if row.bound and row.profile:
         yield f"{row.bound}: {advice(row.bound, row.profile)}"

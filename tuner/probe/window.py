@@ -84,8 +84,11 @@ LEAST_SPAN_S = 0.5
 
 Utilisation is measured every tenth of a second or less often, so a shorter span would contain too few values.
 """
-OWN_COUNT = 10
-"""A count of samples is no total if it begins at more than this many times what its growth explains."""
+OWN_COUNT = 2.25
+"""A count of samples is no total if it begins at more than this many times what its growth explains.
+
+A trainer may number its iterations from 0 or from 1, and its first iteration may have more samples than the others.
+"""
 
 
 PAUSE_FACTOR, LEAST_PAUSE_S = 1.5, 0.5
@@ -136,16 +139,18 @@ class Window:
     """The iterations of a whole round of the loader's workers, if batches come in bursts."""
     is_queued: bool = False
     """Whether some batches may come from the queue that the loader filled before the first iteration."""
+    origin: Mark | None = None
+    """The trainer's first mark, which lies before the window; None where it is unknown."""
 
     @property
     def last_level(self) -> "Window | None":
         """The part after the last change of level; None where the iterations do not change."""
-        return Window(self.marks[self.level_from :]) if self.level_from else None
+        return Window(self.marks[self.level_from :], origin=self.origin) if self.level_from else None
 
     @property
     def before_change(self) -> "Window":
         """The part up to the last change of level, or the whole window where there is none."""
-        return Window(self.marks[: self.level_from + 1]) if self.level_from else self
+        return Window(self.marks[: self.level_from + 1], origin=self.origin) if self.level_from else self
 
     @property
     def first(self) -> Mark:
@@ -187,7 +192,7 @@ class Window:
         """Whether the trainer seems to report the samples of each iteration, not the total since its start.
 
         A total of N iterations is about N times what an iteration adds. A count of each iteration's own starts far
-        above this, however slowly it grows.
+        above this, unless it soon grows to several times its first value.
         """
         return self._grown is not None and not self._counts_total
 
@@ -222,8 +227,9 @@ class Window:
     def _counts_total(self) -> bool:
         if not self._grown:
             return False
-        iterations = max(self.first.iteration, 0) + 1
-        return (self.first.samples or 0) <= OWN_COUNT * iterations * self._grown / self.iterations
+        begin = self.origin if self.origin and self.origin.samples is not None else self.first
+        each = self._grown / max(self.last.iteration - self.first.iteration, 1)
+        return (begin.samples or 0) <= OWN_COUNT * max(begin.iteration, 1) * each
 
     def pieces(self) -> list[Piece]:
         """Split the window where a thin part begins or ends. A window without thin parts is one piece."""
@@ -385,7 +391,8 @@ def find_window(
     lengths = _lengths(inside)
     change = last_level(lengths)
     level_from = _last_at_once(inside, change) if change else 0
-    whole = Window(tuple(inside), level_from=level_from if level_from < len(lengths) else 0, is_queued=is_queued)
+    level_from = level_from if level_from < len(lengths) else 0
+    whole = Window(tuple(inside), level_from=level_from, is_queued=is_queued, origin=marks[0])
     settled = whole.last_level
     if settled is not None:
         return settled if is_long(settled.marks) else whole

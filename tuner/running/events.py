@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from tuner.export.wording import EXHAUSTED
-from tuner.probe.kinds import Blame
+from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.result import Failure, ProbeResult
 from tuner.search.standing import BROKEN_AFTER, Standing
 from tuner.study.cases import Case
@@ -307,7 +307,7 @@ def given_up(result: ProbeResult, streak: int, *, has_run: bool) -> Ending | Non
         case Blame.UNKNOWN if streak >= (CRASHES_AFTER_A_RESULT if has_run else BROKEN_AFTER):
             return Ending.CRASHES
         case Blame.HOST if streak >= HOST_FAILURES_IN_A_ROW:
-            return Ending.HOST
+            return Ending.UNREAD if result.failure.kind is FailureKind.NO_READING else Ending.HOST
         case _:
             return None
 

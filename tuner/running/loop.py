@@ -134,7 +134,8 @@ class CaseWork:
         return not self._job.interrupted() and self._job.has_time(probe_s)
 
     def _outcome(self, ending: Ending, probed: int, failure: Failure | None = None) -> CaseOutcome:
-        why = f"this trainer on these devices reports no {self._spec.objective}" if ending is Ending.UNREAD else None
+        unread = ending is Ending.UNREAD and failure is None
+        why = f"this trainer on these devices reports no {self._spec.objective}" if unread else None
         return CaseOutcome(case=self._case, ending=ending, probed=probed, failure=failure, why=why)
 
 

@@ -23,6 +23,8 @@ class Case:
     trainable: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
     """What the trainer needs to launch the case, and the names of its files."""
+    fault: str = ""
+    """Why the case cannot run, as far as its files show; empty if nothing is known to be wrong."""
     files: tuple[str, ...] = FILES
     """The options that name the case's files, for the manifest."""
     method: str = ""
@@ -39,7 +41,9 @@ class Case:
 
 
 def select(cases: Sequence[Case], patterns: Iterable[str]) -> list[Case]:
-    """Return the trainable cases that any of the `patterns` (globs, with or without `.txt`) matches, in case order.
+    """Return the trainable cases that any of the `patterns` matches, in case order.
+
+    A pattern is a glob over names, or the name of an argument file, such as `args/amp_toy_args.txt`.
 
     Raises StudyError naming every pattern that matches no trainable case.
     """
@@ -47,7 +51,7 @@ def select(cases: Sequence[Case], patterns: Iterable[str]) -> list[Case]:
     chosen: set[str] = set()
     empty: list[str] = []
     for pattern in patterns:
-        matched = {name for name in trainable if fnmatchcase(name, pattern.removesuffix(".txt"))}
+        matched = {name for name in trainable if any(fnmatchcase(name, glob) for glob in _globs(pattern))}
         chosen |= matched
         if not matched:
             empty.append(pattern)
@@ -57,3 +61,9 @@ def select(cases: Sequence[Case], patterns: Iterable[str]) -> list[Case]:
             f"this trainer knows {', '.join(trainable) or 'none'} (`tuner cases` lists them)"
         )
     return [case for name, case in trainable.items() if name in chosen]
+
+
+def _globs(pattern: str) -> tuple[str, str]:
+    """Return a pattern as a glob over names, and as the name that an argument file gives its case."""
+    name = pattern.removesuffix(".txt")
+    return name, name.rpartition("/")[2].removesuffix("_args")

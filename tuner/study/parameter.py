@@ -274,6 +274,7 @@ class ParameterSpec(Strict):
             is_log=self.log,
             bounds=(1, self.max) if self.batch else (self.min, self.max) if self.ladder == AUTO else None,
             conditions=tuple(_condition(other, wanted) for other, wanted in self.when.items()),
+            own=self.choices[0] if self.choices else None,
         )
 
 

@@ -9,11 +9,13 @@ from tuner.study.variables import REFERENCE
 MASKED = "***"
 """Stands for a literal key in everything that is stored."""
 _NAMED = re.compile(
-    r"(?i)(?<![a-z])((api|access|secret|private|auth|license|service|account|encryption)[-_]?key|secret|password|passwd|pwd"
-    r"|passphrase|credentials?|bearer|(?<!pad[-_])(?<!eos[-_])(?<!bos[-_])(?<!unk[-_])(?<!sep[-_])(?<!cls[-_])"
+    r"(?i)(?<![a-z])((api|access|secret|private|auth|license|service|account|encryption|wandb|openai|hf|aws|azure|ssh)"
+    r"[-_]?key|secret|password|passwd|pwd|passphrase|credentials?|bearer|(?<!pad[-_])(?<!eos[-_])(?<!bos[-_])(?<!unk[-_])(?<!sep[-_])(?<!cls[-_])"
     r"(?<!mask[-_])(?<!per[-_])(?<!image[-_])token)(?![a-z])"
 )
 """The name of something secret; `max_tokens` and `pad_token` are none."""
+_VARIABLE_OF_KEY = re.compile(r"[A-Z][A-Z0-9_]*_KEY")
+"""The name of a variable that holds a key. An option such as `--obs_key` usually names a column."""
 _LOOKS_SO = re.compile(
     r"(sk|pk|rk|hf|gh[opsu]|glpat|xox[abp]|npm|pypi|wandb_v1|github_pat)[-_][\w-]{8,}"
     r"|AKIA[0-9A-Z]{16}|[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}|eyJ[\w-]+\.[\w-]+\.[\w-]*"
@@ -73,7 +75,7 @@ def _named(words: Iterable[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _says_so(name: str) -> bool:
-    return _NAMED.search(name) is not None
+    return bool(_NAMED.search(name) or _VARIABLE_OF_KEY.fullmatch(name))
 
 
 def _is_literal(text: str) -> bool:

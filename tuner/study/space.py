@@ -96,6 +96,8 @@ class Parameter:
     value. Its `values` are the sizes that may be probed, or the one size that has been worked out.
     """
     conditions: tuple[Condition, ...] = ()
+    own: Value | None = None
+    """The first of the `choices` that a study file lists: the user's own value; None for a ladder or a range."""
 
     def __post_init__(self) -> None:
         """Give the role of the ladder by name where nothing else is said."""
@@ -208,6 +210,14 @@ class Space:
         """The name of the parameter that is a batch size worked out by the tuner; None where there is none."""
         return next((one.name for one in self.parameters if one.is_auto_batch), None)
 
+    @property
+    def own(self) -> Config | None:
+        """The config of the user's own values, which is probed first; None where a ladder or a range has none."""
+        if any(one.own is None for one in self.parameters):
+            return None
+        config = self.draw(lambda parameter: parameter.values[0] if parameter.own is None else parameter.own)
+        return config if config in self else None
+
     def with_rungs(self, rungs: Sequence[int]) -> "Space":
         """Return the space with these rungs."""
         return self._with(self.ladder, lambda ladder: replace(ladder, values=tuple(rungs)))
@@ -267,13 +277,15 @@ class Space:
         """Return the configs to probe first: `per_variant` rungs for each variant, spread evenly over the ladder.
 
         The largest rung comes first and the smallest second. After that, each rung halves the widest gap. In this order
-        a search learns early which configs fit and where memory ends. All other parameters have their first value.
+        a search learns early which configs fit and where memory ends. All other parameters have their first value. The
+        user's own config, if it is known, comes before all.
         """
         ladder = self.rungs
         rungs = [ladder[index] for index in halving(len(ladder), per_variant)] or [None]
         variants = self.values(VARIANT) or (None,)
         seeds = [self.first_at(rung, variant) for rung, variant in itertools.product(rungs, variants)]
-        return list({frozenset(config.items()): config for config in reversed(seeds)}.values())[::-1]
+        seeds[:0] = [self.own] if self.own else []
+        return [config for place, config in enumerate(seeds) if config not in seeds[:place]]
 
     def default_at(self, rung: Value | None) -> Config:
         """Return the default config of a rung: the default variant, and the first value of every other parameter."""

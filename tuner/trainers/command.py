@@ -67,7 +67,7 @@ class CommandTrainer(Trainer):
         self._options = checked(CommandOptions, spec)
         self._python = interpreter(spec.python or sys.executable)
         self._cwd = (Path(spec.root).expanduser() / self._options.cwd).resolve()
-        self._arithmetic = {name: text for name in ARITHMETIC if (text := getattr(self._options, name))}
+        self._arithmetic = {name: str(getattr(self._options, name)) for name in ARITHMETIC}
         self.accepts = self._options.command_parameters
 
     @property
@@ -174,16 +174,17 @@ class CommandTrainer(Trainer):
         It is stored and shown, so a literal key in it is masked.
         """
         env = " ".join(f"{name}={text}" for name, text in sorted(self._options.env.items()))
-        samples = self._options.samples_per_iteration
-        counted = {"samples_per_iteration": samples} if samples else {}
+        computed = " ".join(f"{name}={text}" for name, text in sorted(self._options.computed.items()))
+        arithmetic = {"samples_per_iteration": self._options.samples_per_iteration, "computed": computed}
+        counted = {name: text for name, text in arithmetic.items() if text}
         command = " ".join(map(quoted, self._options.command))
         return {"name": self.name, **masked_trainer({"command": command, "env": env}), **counted}
 
     def check_value(self, parameter: str, value: Value) -> None:
         """Refuse words that arithmetic counts with, and flags that are not true or false."""
         super().check_value(parameter, value)
-        for name, text in self._arithmetic.items():
-            if parameter in Expression(text).names and isinstance(value, bool | str):
+        for name, text in {**self._arithmetic, **self._options.computed}.items():
+            if text and parameter in Expression(text).names and isinstance(value, bool | str):
                 raise TrainerError(f"{parameter} {value!r}: no number, but {name} counts with {parameter}")
         if parameter in self._options.flags and not isinstance(value, bool):
             raise TrainerError(
@@ -197,15 +198,25 @@ class CommandTrainer(Trainer):
         return ProgressFile(folder=slot.out_dir, pattern=pattern, format=file.format, columns=file.columns)
 
     def _computed(self, name: str, config: Config, slot: Slot) -> float | None:
-        """Return the number that an option computes; None where the option is empty or a parameter does not count.
+        """Return the number that an option computes; None where the option is empty or a parameter does not count."""
+        counts = dict.fromkeys(COUNTS, len(slot.devices))
+        return self._number(name, self._arithmetic[name], {**self.with_computed(config, len(slot.devices)), **counts})
 
-        Raises ConfigRefusedError where the arithmetic gives no number above 0.
-        """
-        text = self._arithmetic.get(name)
-        if text is None:
-            return None
+    def with_computed(self, config: Config, ranks: int) -> dict[str, object]:
+        """Return a config with the values that are computed from it. Raises ConfigRefusedError for a broken number."""
+        counts = dict.fromkeys(COUNTS, ranks)
+        found: dict[str, object] = dict(config)
+        for name, text in self._options.computed.items():
+            number = self._number(name, text, {**config, **counts})
+            if number is not None and not number.is_integer():
+                raise ConfigRefusedError(f"{name} {text!r} is {number:g}, which is no whole number")
+            found |= {} if number is None else {name: int(number)}
+        return found
+
+    def _number(self, name: str, text: str, values: Mapping[str, object]) -> float | None:
+        """Return the value of an arithmetic. Raises ConfigRefusedError where it is no number above 0."""
         try:
-            number = Expression(text).value({**config, **dict.fromkeys(COUNTS, len(slot.devices))})
+            number = Expression(text).value(values) if text else None
         except ValueError as error:
             raise ConfigRefusedError(f"{name} {text!r} cannot be computed: {error}") from error
         if number is not None and number <= 0:
@@ -216,7 +227,7 @@ class CommandTrainer(Trainer):
         devices = device_names(slot.devices)
         limit = {} if slot.to_train else {"iterations": slot.limits.most_iterations}
         return {
-            **config,
+            **self.with_computed(config, len(devices)),
             **limit,
             "case": case.name,
             "out_dir": slot.out_dir,

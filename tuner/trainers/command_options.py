@@ -21,6 +21,8 @@ COUNTS = frozenset({"ranks", "devices"})
 """Placeholders of arithmetic that are no parameters: in it, `devices` is their number."""
 
 OUT_DIR = "{out_dir}/"
+KEEP = "keep"
+"""The word of `learning` for a study in which no parameter changes what is learnt."""
 
 _GROUPS = ("iteration", "samples", "samples_per_s", "rank", "epoch", SCORE_GROUP)
 
@@ -86,6 +88,8 @@ class CommandOptions(Strict):
     """The folder to run in, relative to `trainer.root`, which is relative to the folder where `tuner` is started."""
     env: Variables = Field(default_factory=dict)
     """Environment variables. Their values may have placeholders."""
+    computed: dict[Name, str] = Field(default_factory=dict)
+    """Placeholder → its value as arithmetic with others, such as `'64 / {batch_size}'` for a total batch that stays."""
     samples_per_iteration: str = ""
     """The samples that all ranks together collect in an iteration, as arithmetic with placeholders."""
     total_batch: str = ""
@@ -93,7 +97,7 @@ class CommandOptions(Strict):
     session: tuple[str, ...] = ()
     """The command line that serves a session; without it, every probe runs `command`."""
     learning: tuple[Name, ...] | None = None
-    """The parameters that change what is learnt; by default, the standard ones in the command."""
+    """The parameters that change what is learnt; by default, the standard ones in the command. `keep`: none does."""
     labels: dict[Name, Labels] = Field(default_factory=dict)
     """Case → its method and robot; without them, the name says both, as in `amp_pi_plus`."""
 
@@ -138,6 +142,22 @@ class CommandOptions(Strict):
             raise ValueError(f"{', '.join(unknown)}: in neither command nor env, so a plain probe would not vary it")
         return session
 
+    @field_validator("computed")
+    @classmethod
+    def _is_used(cls, computed: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        known = parameters((*info.data.get("command", computed), *info.data.get("env", {}).values()))
+        if "command" in info.data and (unused := sorted(computed.keys() - known)):
+            raise ValueError(f"{', '.join(unused)}: in neither command nor env; known: {', '.join(sorted(known))}")
+        for name, text in computed.items():
+            if stray := sorted(Expression(text).names & computed.keys()):
+                raise ValueError(f"{name}: {stray[0]} is computed itself; write what it is computed from")
+        return computed
+
+    @field_validator("learning", mode="before")
+    @classmethod
+    def _keep(cls, learning: object) -> object:
+        return () if learning == KEEP else learning
+
     @field_validator("samples_per_iteration", "total_batch", mode="before")
     @classmethod
     def _may_be_a_number(cls, given: object) -> object:
@@ -180,8 +200,9 @@ class CommandOptions(Strict):
 
     @property
     def command_parameters(self) -> frozenset[str]:
-        """The parameters that the command and its environment name."""
-        return parameters((*self.command, *self.env.values()))
+        """The parameters that the command and its environment name, or from which they are computed."""
+        used = (name for text in self.computed.values() for name in Expression(text).names - COUNTS)
+        return parameters((*self.command, *self.env.values())) - self.computed.keys() | frozenset(used)
 
     @property
     def flags(self) -> frozenset[str]:

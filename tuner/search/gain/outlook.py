@@ -38,7 +38,9 @@ UP_FROM = 0.6
 
 
 def first(pool: Pool, may_run: NDArray[np.bool_], failed: Sequence[int]) -> int:
-    """Begin in the middle of the ladder; after each failure, half-way down from the config that failed."""
+    """Begin with the user's own config, or else in the middle of the ladder; after each failure, half-way down."""
+    if not failed and pool.space.own and may_run[own := pool.places([config_digest(pool.space.own)])[0]]:
+        return own
     height = min([BEGIN, *(pool.heights[place] / 2.0 for place in failed)])
     return int(min(np.flatnonzero(may_run), key=lambda place: abs(pool.heights[place] - height)))
 

@@ -84,7 +84,7 @@ class Checkout:
         return cls(path)
 
     def cases(self) -> list[Case]:
-        """List the case of every `args/*.txt`, by file name. Raises TrainerError naming a file that cannot be read."""
+        """List the case of every `args/*.txt`, by file name; a case whose files cannot be read says so."""
         return [self._case(path.relative_to(self.root)) for path in sorted((self.root / "args").glob("*.txt"))]
 
     def read(self, path: str | Path) -> str:
@@ -99,12 +99,18 @@ class Checkout:
             ) from error
 
     def _case(self, path: Path) -> Case:
-        first = {key: values[0] for key, values in parse(self.read(path)).items() if values}
-        mode = first.get("mode", "train")
+        try:
+            text, unread = self.read(path), ""
+        except TrainerError as error:
+            text, unread = "", str(error)
+        first = {key: values[0] for key, values in parse(text).items() if values}
+        mode, agent = first.get("mode", "train"), first.get("agent_config")
+        lost = f"{self.root} has no file {agent}" if agent and not (self.root / agent).is_file() else ""
         return Case(
             name=path.stem.removesuffix("_args"),
             mode=mode,
-            trainable=mode == "train" and "agent_config" in first,
+            trainable=mode == "train" and (agent is not None or bool(unread)),
+            fault=unread or lost,
             options={"arg_file": path.as_posix()} | {key: first.get(key, "") for key in FILES},
             files=FILES,
         )

@@ -81,7 +81,7 @@ class MimicKitTrainer(Trainer):
     def cases(self) -> list[Case]:
         """List the case of every argument file, with the engine that it would run on.
 
-        Raises TrainerError when the root is no checkout of MimicKit, or a file of it cannot be read.
+        Raises TrainerError when the root is no checkout of MimicKit. A case with an unusable file says so itself.
         """
         checkout = Checkout.at(self._spec.root)
         engine = self._options.engine_config
@@ -116,7 +116,8 @@ class MimicKitTrainer(Trainer):
         Raises TrainerError when the case's agent file cannot be used with this config.
         """
         checkout = Checkout.at(self._spec.root)
-        base_agent = case.options["agent_config"]
+        if not (base_agent := case.options["agent_config"]):
+            raise TrainerError(f"case {case.name}: {case.fault or 'its argument file names no agent_config'}")
         shipped = checkout.read(base_agent)
         agent_file, train_dir = slot.out_dir / "agent.yaml", slot.out_dir / "train"
         samples_per_iter = _num_envs(config) * len(slot.devices) * steps_per_iter(shipped, base_agent)

@@ -1,51 +1,34 @@
 """The reference trainer's command line: `python -m tuner.trainers.reference --help`."""
 
+import argparse
+from contextlib import suppress
 from pathlib import Path
 
-from tuner.trainers.reference.launch_settings import (
-    PREFETCH_FACTOR,
-    AgentSettings,
-    TeamSettings,
-    TrainingSettings,
-    above_0,
-    add_kernels,
-    at_least_0,
-    given_kernels,
-    hidden_units,
-    team_parser,
-    team_settings,
-)
+from tuner.errors import TrainerError
+from tuner.trainers.reference import launch_settings as own
 
 
-def settings_from(argv: list[str] | None = None) -> tuple[TeamSettings, TrainingSettings, Path]:
+def settings_from(argv: list[str] | None = None) -> tuple[own.TeamSettings, own.TrainingSettings, Path]:
     """Read a command line; the path is the out dir's. Exits with status 2 and one message when it cannot be used."""
-    parser = team_parser("tuner.trainers.reference")
-    parser.add_argument("--hidden-layers", type=above_0, default=2)
-    parser.add_argument("--update-epochs", type=above_0, default=5)
-    parser.add_argument("--batch-size", type=above_0, default=4, help="minibatch, in multiples of --num-envs")
-    parser.add_argument("--minibatch", type=above_0, help="minibatch in samples per device, in place of --batch-size")
-    parser.add_argument("--num-workers", type=at_least_0, default=0, help="processes preparing clips, per device")
-    parser.add_argument("--prefetch-factor", type=above_0, help=f"batches ahead per worker; {PREFETCH_FACTOR}")
-    add_kernels(parser)
-    parser.add_argument("--iterations", type=above_0, default=10)
+    parser = own.team_parser("tuner.trainers.reference")
+    for name, what in own.PARAMETERS.items():
+        parser.add_argument(own.option(name), type=_value, default=argparse.SUPPRESS, help=what)
+    parser.add_argument("--iterations", type=own.above_0, default=10)
     parser.add_argument("--out-dir", type=Path, required=True, help="takes model.pt and log.txt")
     given = parser.parse_args(argv)
-    if given.prefetch_factor is not None and given.num_workers == 0:
-        parser.error(f"--prefetch-factor {given.prefetch_factor} needs --num-workers of at least 1")
-    settings = TrainingSettings(
-        agent=AgentSettings(
-            hidden_layers=given.hidden_layers,
-            hidden_units=hidden_units(given),
-            update_epochs=given.update_epochs,
-            batch_size=given.batch_size,
-            minibatch=given.minibatch,
-        ),
-        kernels=given_kernels(parser, given),
-        num_workers=given.num_workers,
-        prefetch_factor=(given.prefetch_factor or PREFETCH_FACTOR) if given.num_workers else None,
-        iterations=given.iterations,
-    )
-    return team_settings(parser, given), settings, given.out_dir
+    config = {name: value for name, value in vars(given).items() if name in own.PARAMETERS}
+    try:
+        settings = own.run_settings(config, hidden_units=own.hidden_units(given), iterations=given.iterations)
+        settings.kernels.check_on(given.devices[0])
+    except TrainerError as refusal:
+        parser.error(str(refusal))
+    return own.team_settings(parser, given), settings, given.out_dir
+
+
+def _value(text: str) -> bool | int | str:
+    with suppress(ValueError):
+        return int(text)
+    return {"true": True, "false": False}.get(text, text)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar, get_args
 
@@ -92,8 +92,27 @@ SWITCHES = ("tf32", "cudnn_benchmark", "compile", "cuda_graphs")
 """The parameters that are true or false."""
 NEED_A_GPU = ("tf32", "cudnn_benchmark", "cuda_graphs")
 """The switches that only a GPU can turn on."""
-KERNELS = ("precision", *SWITCHES, "rollout_device")
-"""All parameters of this file. They change what is learnt only by rounding, and by the order of random numbers."""
+PREFETCH_FACTOR = 2
+PARAMETERS = {
+    VARIANT: "default, or hiutil: a larger network and more updates",
+    "update_epochs": "how often an iteration's samples are learnt from; default: 5",
+    "batch_size": "minibatch, in multiples of --num-envs; default: 4",
+    "minibatch": "minibatch in samples per device, in place of --batch-size",
+    "num_workers": "processes preparing clips, per device; default: 0",
+    "prefetch_factor": f"batches ahead per worker; default: {PREFETCH_FACTOR}",
+    "precision": f"number format of the layers: {', '.join(PRECISIONS)}; default: {USUAL}",
+    "tf32": "true rounds the inputs of fp32 matrix products to TF32",
+    "cudnn_benchmark": "true lets cuDNN time its algorithms",
+    "compile": "true compiles the policy's loss with torch.compile",
+    "cuda_graphs": "true replays the rollout as one CUDA graph",
+    "rollout_device": f"where the rollout runs: {', '.join(ROLLOUT_DEVICES)}; default: --devices",
+}
+"""The parameters of a config that a run of a team takes → what they mean on the command line."""
+
+
+def option(parameter: str) -> str:
+    """Return the option of the command line with a parameter's value."""
+    return f"--{parameter.replace('_', '-')}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,14 +134,6 @@ class Kernels:
     """Whether a rollout is recorded once as a CUDA graph and then replayed with one launch."""
     rollout_device: RolloutDevice | None = None
     """Where the rollout runs; None for the rank's own device."""
-
-    def arguments(self) -> Iterator[str]:
-        """Yield the words of the trainer's command line; what has its default is left out."""
-        if self.precision != USUAL:
-            yield from ("--precision", self.precision)
-        yield from (f"--{name.replace('_', '-')}" for name in SWITCHES if getattr(self, name))
-        if self.rollout_device is not None:
-            yield from ("--rollout-device", self.rollout_device)
 
     def check(self) -> None:
         """Raise ConfigRefusedError for settings that contradict each other."""
@@ -170,9 +181,6 @@ def _switch(config: Mapping[str, Value], name: str) -> bool:
     if not isinstance(value, bool):
         raise TrainerError(f"{name} {value!r}: the reference trainer needs true or false")
     return value
-
-
-PREFETCH_FACTOR = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -253,27 +261,6 @@ def team_settings(parser: argparse.ArgumentParser, given: argparse.Namespace) ->
         num_envs=given.num_envs,
         seed=given.seed,
     )
-
-
-def add_kernels(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say how a run computes."""
-    parser.add_argument("--precision", choices=PRECISIONS, default=USUAL, help="number format of the layers")
-    parser.add_argument("--tf32", action="store_true", help="round the inputs of fp32 matrix products to TF32")
-    parser.add_argument("--cudnn-benchmark", action="store_true", help="let cuDNN time its algorithms")
-    parser.add_argument("--compile", action="store_true", help="compile the policy's loss with torch.compile")
-    parser.add_argument("--cuda-graphs", action="store_true", help="replay the rollout as one CUDA graph")
-    parser.add_argument("--rollout-device", choices=ROLLOUT_DEVICES, help="where the rollout runs; default: --devices")
-
-
-def given_kernels(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Kernels:
-    """Return how the run computes. Exits with status 2 and one message for what cannot work on the devices."""
-    asked = Kernels(**{name: getattr(given, name) for name in KERNELS})
-    try:
-        asked.check()
-        asked.check_on(given.devices[0])
-    except ConfigRefusedError as refusal:
-        parser.error(str(refusal))
-    return asked
 
 
 def hidden_units(given: argparse.Namespace) -> int:

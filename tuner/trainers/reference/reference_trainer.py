@@ -2,7 +2,6 @@
 
 import math
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -10,11 +9,10 @@ from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe.probe_plan import ProbePlan, Slot
 from tuner.study.cases import Case
 from tuner.study.parameter import PositiveInt, Strict
-from tuner.study.space import LADDER, VARIANT, Config, Value
+from tuner.study.space import LADDER, VARIANT, Config, Value, written
 from tuner.study.spec import TrainerSpec
 from tuner.trainers.base import (
     LEARNING,
-    STANDARD,
     Dependencies,
     Trainer,
     checked,
@@ -25,10 +23,10 @@ from tuner.trainers.base import (
 )
 from tuner.trainers.reference.launch_settings import (
     CASES,
-    KERNELS,
+    PARAMETERS,
     STEPS_PER_ITERATION,
-    TrainingSettings,
     default_hidden_units,
+    option,
     run_settings,
     whole,
 )
@@ -45,7 +43,7 @@ class ReferenceTrainer(Trainer):
     """The trainer that ships with the package."""
 
     name = "reference"
-    accepts = frozenset({*STANDARD, "minibatch", *KERNELS})
+    accepts = frozenset({LADDER, *PARAMETERS})
 
     def __init__(self, spec: TrainerSpec) -> None:
         """Take the study's `trainer` part. Raises TrainerError for an option it does not know or cannot use."""
@@ -100,7 +98,8 @@ class ReferenceTrainer(Trainer):
             config=config,
             argv=(
                 *self._command("tuner.trainers.reference", case, config, slot),
-                *_arguments(settings),
+                *("--hidden-units", str(settings.agent.hidden_units)),
+                *(word for name in PARAMETERS if name in config for word in (option(name), written(config[name]))),
                 *(() if slot.to_train else ("--iterations", str(settings.iterations))),
                 *("--out-dir", str(out_dir)),
             ),
@@ -164,14 +163,3 @@ def _files(method: str) -> dict[str, str]:
 
 def _num_envs(config: Config) -> int:
     return whole(config, LADDER, default=1024)
-
-
-def _arguments(settings: TrainingSettings) -> Iterator[str]:
-    agent = settings.agent
-    yield from ("--hidden-layers", str(agent.hidden_layers), "--hidden-units", str(agent.hidden_units))
-    yield from ("--update-epochs", str(agent.update_epochs))
-    yield from ("--minibatch", str(agent.minibatch)) if agent.minibatch else ("--batch-size", str(agent.batch_size))
-    yield from ("--num-workers", str(settings.num_workers))
-    if settings.prefetch_factor is not None:
-        yield from ("--prefetch-factor", str(settings.prefetch_factor))
-    yield from settings.kernels.arguments()

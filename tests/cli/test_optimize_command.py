@@ -1,0 +1,103 @@
+"""`tuner optimize -- COMMAND`, with a real command that takes a second."""
+
+import os
+import pty
+import sys
+from pathlib import Path
+
+import pytest
+from tests_cli import Tuner
+
+from tuner.study.load import load
+
+TRAINER = """
+import argparse, time
+parser = argparse.ArgumentParser()
+parser.add_argument("-b", "--batch-size", type=int, default=8)
+parser.add_argument("-j", "--workers", type=int, default=0)
+parser.add_argument("--grad-accum", type=int, default=1)
+parser.add_argument("--rounds", type=int, default=60)
+args = parser.parse_args()
+total = args.batch_size * args.grad_accum
+for step in range(args.rounds):
+    sum(range(20_000))
+    time.sleep(0.02 * args.grad_accum)
+    print(f"step {step} loss {1 / (step + 1):.3f} samples {total * (step + 1)}", flush=True)
+"""
+
+
+@pytest.fixture
+def train(tuner: Tuner, tmp_path: Path) -> list[str]:
+    """A command that trains for a moment, in the folder of the test."""
+    (tmp_path / "train.py").write_text(TRAINER)
+    return [sys.executable, "train.py", "-b", "8", "--grad-accum", "2"]
+
+
+def shorten(study: Path) -> None:
+    """Let the study of a test have short probes."""
+    text = study.read_text()
+    study.write_text(text.replace("{iterations: 8, max_seconds: 420}", "{iterations: 4, window_seconds: 0.2}"))
+
+
+def test_a_command_is_made_faster_and_the_same_command_resumes(tuner: Tuner, train: list[str], tmp_path: Path) -> None:
+    assert tuner("init", "--devices", "cpu:1", "--", *train)[::2] == (0, "")
+    spec = load("train")
+    assert spec.objective == "samples_per_s"
+    assert [one.values[:2] for one in spec.space.values()] == [(8, 16), (0, 2)]
+    assert (spec.trainer.options["learning"], spec.trainer.options["computed"]) == (
+        *("keep", {"grad_accum": "16 / {batch_size}"}),
+    )
+    shorten(tmp_path / "studies/train.yaml")
+    code, out, err = tuner("optimize", "--n-trials", "4", "--", *train)
+    assert (code, err) == (0, "")
+    assert "was made from this command" in out
+    assert "#0 (trial 1 of 4) batch_size=8 workers=0" in out
+    assert "batch_size: 8 → 16" in out
+    assert "grad_accum: 2 → 1; the total batch stays" in out
+    *_, before, line = out.rstrip().splitlines()
+    assert "copy" in before
+    assert line.startswith(f"{sys.executable} train.py -b 16 --grad-accum 1")
+    code, out, _ = tuner("optimize", "--n-trials", "4", "--", *train)
+    assert (code, out.rstrip().splitlines()[-1]) == (0, line)
+
+
+def test_what_cannot_be_made_faster_is_refused_before_it_runs(tuner: Tuner, train: list[str]) -> None:
+    alone = ["sh", "-c", "exit 3", "train", "--batch-size", "8"]
+    code, _, err = tuner("optimize", "--", *alone)
+    assert (code, "only batch-size could vary" in err, "--free-batch" in err) == (2, True, True)
+    for arguments in ((), ("--study", "a", "--", *train)):
+        code, _, err = tuner("optimize", *arguments)
+        assert (code, "name a command" in err) == (2, True)
+    assert not Path("studies").exists()
+
+
+def test_another_command_does_not_take_a_study_over(tuner: Tuner, train: list[str]) -> None:
+    Path("studies").mkdir()
+    Path("studies/train.yaml").write_text("# Made by `tuner init` from: another\n")
+    code, _, err = tuner("optimize", "--", *train)
+    assert (code, "studies/train.yaml exists" in err) == (2, True)
+
+
+def test_a_person_at_a_terminal_is_asked_on_one_screen(train: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Path("train.py").read_text().replace("samples {total * (step + 1)}", "")
+    Path("train.py").write_text(source)
+    pid, terminal = pty.fork()
+    if pid == 0:
+        words = ["-m", "tuner", "init", "--devices", "cpu:1", "--", *train, "--rounds", "12"]
+        os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - a terminal needs a process of its own
+    printed = b""
+    for question, answer in ((b"leaves one out: ", b"workers=\n"), (b"unknown) ", b"2\n")):
+        while question not in printed:
+            printed += os.read(terminal, 4096)
+        os.write(terminal, answer)
+    while True:
+        try:
+            printed += os.read(terminal, 4096)
+        except OSError:
+            break
+    assert os.waitpid(pid, 0)[1] == 0
+    assert b"the total batch stays" in printed
+    spec = load("train")
+    assert list(spec.space) == ["batch_size"]
+    assert spec.trainer.options["samples_per_iteration"] == "{batch_size} * {grad_accum} * {ranks}"
+    assert spec.objective == "samples_per_s"

@@ -1,0 +1,54 @@
+"""Says what a search has found for a command: its speed beside the user's own, what changes, and the line to copy."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from tuner.drafting.command_lines import retyped
+from tuner.drafting.draft import typed_words
+from tuner.export.case_view import CaseView
+from tuner.export.wording import figure
+from tuner.probe.metrics import SAMPLES_PER_S
+from tuner.running.workbench import Workbench
+from tuner.search.standing import Standing
+from tuner.study.cases import Case
+from tuner.study.space import launch_digest
+from tuner.study.variables import shell_split
+from tuner.trainers.command import CommandTrainer
+
+
+def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterator[str]:
+    """Yield lines for the person who typed the command; nothing where nothing has run."""
+    best, trainer = view.best, bench.trainer
+    if best is None or not isinstance(trainer, CommandTrainer):
+        return
+    own = bench.space_for(Case(name=view.name)).own or {}
+    mine = next((one for one in view.configs if one.launch == launch_digest(own)), None)
+    yield f"your command: {_speed(mine, view)}"
+    if mine and mine.launch == best.launch:
+        yield "no other config is better; your command stays as it is"
+        return
+    times = best.samples_per_s / mine.samples_per_s if mine and mine.samples_per_s and best.samples_per_s else None
+    yield f"the best:     {_speed(best, view)}{f', {times:.3g} times as many' if times else ''}"
+    ranks = len(bench.devices)
+    before, after = trainer.with_computed(own, ranks), trainer.with_computed(best.config, ranks)
+    whys = dict.fromkeys(view.changes_learning(best.config), "; this changes what is learnt")
+    whys |= dict.fromkeys(after.keys() - best.config.keys(), "; the total batch stays")
+    for name in {**before, **after}:
+        old, new = (str(values.get(name, "-")) for values in (before, after))
+        if old != new:
+            yield f"  {name}: {old} → {new}{whys.get(name, '')}"
+    env, words = typed_words(command)
+    options = bench.spec.trainer.options["command"]
+    template = shell_split(options) if isinstance(options, str) else options
+    if line := retyped(words, template, after):
+        yield "the command line to copy:"
+        yield shlex.join([*(f"{name}={value}" for name, value in env.items()), *line])
+
+
+def _speed(one: Standing | None, view: CaseView) -> str:
+    if one is None:
+        return "not measured"
+    if view.objective == SAMPLES_PER_S:
+        return f"{figure(one.value)}{'' if one.error is None else f' ± {figure(one.error)}'} samples/s"
+    speed = "" if one.samples_per_s is None else f", {figure(one.samples_per_s)} samples/s"
+    return f"{one.value:.1f} {view.objective}{speed}"
