@@ -96,9 +96,8 @@ def plan(
         say(f"# {line}")
     broken: list[str] = []
     for case, config, folder, remarks in planned:
-        slot = _slot(bench, case, folder, to_train=best)
         try:
-            made = bench.trainer.plan(case, config, slot)
+            made = bench.trainer.plan(case, config, _slot(bench, case, folder, to_train=best))
         except TrainerError as error:
             broken.append(f"{case.name}: {error}")
             continue

@@ -152,11 +152,11 @@ def run_team(
         raise typer.Exit(EXIT_WITHOUT_BEST)
 
 
-def _plans(url: str, groups: Sequence[str], given: Mapping[str, object], *, pin: bool) -> list[WorkerPlan]:
+def _plans(url: str, groups: Sequence[str], passed_on: Mapping[str, object], *, pin: bool) -> list[WorkerPlan]:
     pinned = _cores(groups) if pin else [[] for _ in groups]
     plans: list[WorkerPlan] = []
     for number, (group, cores) in enumerate(zip(groups, pinned, strict=True), start=1):
-        words = options.as_words({**given, "devices": group, "cores": ",".join(map(str, cores))})
+        words = options.as_words({**passed_on, "devices": group, "cores": ",".join(map(str, cores))})
         plans.append(
             WorkerPlan(
                 name=f"worker {number}" + (f" ({group})" if group else ""),
