@@ -106,15 +106,15 @@ def lines(way: Callable[[Place], list[str]]) -> int:
     """Return how many lines of code a user writes for a way, without comments and empty lines; 0 for command lines."""
     if way is by_optuna:
         source = inspect.getsource(by_optuna)
-    elif way in WRITTEN:
+    elif (written := WRITTEN.get(way)) is not None:
         tree = ast.parse((HERE / "finders.py").read_text())
-        (body,) = (one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == WRITTEN[way])
+        (body,) = (one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == written)
         source = ast.unparse(body)
     else:
         return 0
     (function,) = ast.parse(dedent(source)).body
     assert isinstance(function, ast.FunctionDef)  # noqa: S101 - the source of a function
-    return len(ast.unparse(function.body[1:]).splitlines())  # without its docstring
+    return sum(len(ast.unparse(one).splitlines()) for one in function.body[1:])  # without its docstring
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

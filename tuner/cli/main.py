@@ -17,7 +17,7 @@ _COMMANDS = {
     "init": "Make a study file: run a command once for up to a minute and watch it, or take a trainer's preset.",
     "try": "Probe one config and show what was matched, counted and measured. The study's results stay as they are.",
     "doctor": "Check GPUs, trainer, database and disk, without starting a probe. Exit code 2 if there is a problem.",
-    "optimize": "Run a study; the same command resumes it.",
+    "optimize": "Make a command faster, or run a study; the same command resumes it.",
     "worker": "Probe for a study that several workers share; start one for each set of cards, on any number of hosts.",
     "record": "Measure every config of a space, or a sample of it, and write tables; the same command resumes.",
     "recover": "For each case without a success, find one config that runs. Then name a num_envs that is safe "
@@ -28,7 +28,7 @@ _COMMANDS = {
     "objectives.",
     "report": "Write one page about a study: the best configs, how certain they are, the failures, and the cost.",
     "diagnose": "Say why the GPUs of any Optuna study wait, and what to change. The database is only read.",
-    "cases": "List the cases that the study's trainer knows. The cases of the study are marked with `*`.",
+    "cases": "List the cases that the study's trainer knows. The cases of the study that can run are marked with `*`.",
     "plan": "Print a shell script with the files, environment and command of one config per case. Nothing is started.",
     "dashboard": "Serve optuna-dashboard on a study, to this machine only, until Ctrl-C.",
     "scale": "Measure one GPU and several, alone and together, over each route; say how much is lost and where.",

@@ -101,14 +101,15 @@ def find_progress(lines: Sequence[OutputLine], likely: Sequence[str] = (), *, la
 
 def _with_samples(found: Found, lines: Sequence[OutputLine]) -> Found:
     """Return progress that also takes the samples that a bar shows behind its count, such as `env_step=600`."""
-    if len(found.patterns) > 1:
+    if len(found.patterns) != 1:
         return found
-    bars = [match for line in lines if (match := re.search(found.patterns[0], line.text))]
+    (bar,) = found.patterns
+    bars = [match for line in lines if (match := re.search(bar, line.text))]
     behind = [bar.string[bar.end() :] for bar in bars]
     sampled = next((one for one in columns(behind) if one.counts_samples and one.step and not one.counts_tokens), None)
     if sampled is None:
         return found
-    pattern = f"{found.patterns[0]}.*?{sampled.pattern()}(?P<samples>{PLAIN if sampled.is_plain else PRINTED})"
+    pattern = f"{bar}.*?{sampled.pattern()}(?P<samples>{PLAIN if sampled.is_plain else PRINTED})"
     with_samples = _read(lines, None, (pattern,))
     return with_samples if with_samples is not None and with_samples.counts_samples else found
 
