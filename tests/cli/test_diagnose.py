@@ -19,7 +19,7 @@ from tests_store import CRASH, ask, case_study, ok, opened, stored, tell
 
 from benchmarks.diagnosis.studies import HEALTHY, STARVED, add
 from tuner.diagnosis.diagnosing import diagnose
-from tuner.diagnosis.study_times import Known, Setup, TrialEnd
+from tuner.diagnosis.study_times import KnownFact, Setup, TrialEnd
 from tuner.diagnosis.waits import Kind
 from tuner.export.reader import connect
 from tuner.probe.result import DeviceSummary
@@ -54,7 +54,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_starved_study_leads_to_its_causes_in_order(url: str) -> None:
     told = {"startup_s": 45.0, "duty_pct": 83.0, "cores": 12, "gpu_memory_gib": 24.0, "memory_used_gib": 12.0}
     found = diagnose(
-        connect(url), "starved", Setup(**{name: Known(value=fact, source="") for name, fact in told.items()})
+        connect(url), "starved", Setup(**{name: KnownFact(value=fact, source="") for name, fact in told.items()})
     )
     assert {end: one.trials for end, one in found.facts.ended.items()} == {
         TrialEnd.COMPLETE: 8,
@@ -67,7 +67,7 @@ def test_a_starved_study_leads_to_its_causes_in_order(url: str) -> None:
     assert running is not None
     assert training is not None
     assert (running.usual, 1.5 < training.mean < 2.0) == (4, True)
-    assert found.facts.setup.loader_workers == Known(value=2.0, source="database")
+    assert found.facts.setup.loader_workers == KnownFact(value=2.0, source="database")
     assert [one.kind for one in found.causes] == [Kind.PRUNING, Kind.WORKERS, Kind.PARALLEL]
 
 
@@ -126,11 +126,11 @@ def test_plain_optuna_code_is_read_as_far_as_it_leaves_traces(tmp_path: Path) ->
     study.optimize(train, n_trials=20)
     found = diagnose(connect(storage.url), "mine")
     setup = found.facts.setup
-    assert setup.sampler == Known(value="TPESampler", source="database")
-    assert setup.pruner == Known(value="SuccessiveHalvingPruner or HyperbandPruner", source="database")
+    assert setup.sampler == KnownFact(value="TPESampler", source="database")
+    assert setup.pruner == KnownFact(value="SuccessiveHalvingPruner or HyperbandPruner", source="database")
     workers = [known for trial in study.trials if (known := trial.params["dataloader_num_workers"]) >= 0]
     assert 0 < len(workers) < 20  # with -1 the trainer takes a number of its own
-    assert setup.loader_workers == Known(value=pytest.approx(fmean(workers)), source="database")
+    assert setup.loader_workers == KnownFact(value=pytest.approx(fmean(workers)), source="database")
     pruned = found.facts.ended[TrialEnd.PRUNED].trials
     assert 0 < pruned < 20
     assert found.facts.ended[TrialEnd.COMPLETE].trials == 20 - pruned
@@ -174,7 +174,7 @@ def test_our_trials_say_their_loader_workers_and_an_interruption_is_no_failure(t
         "interrupted": 1,
     }
     assert found.facts.failures == {"crash": 1}
-    assert found.facts.setup.loader_workers == Known(value=pytest.approx(fmean(workers)), source="database")
+    assert found.facts.setup.loader_workers == KnownFact(value=pytest.approx(fmean(workers)), source="database")
     assert found.facts.setup.duty_pct
     assert found.facts.setup.duty_pct.value < 19
     assert [one.kind for one in found.causes] == [Kind.IDLE, Kind.STARTUP, Kind.FAILURES]

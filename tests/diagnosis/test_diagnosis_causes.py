@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.diagnosis.study_times import Known, Setup, StudyRecord, TrialEnd, TrialTimes, gather
+from tuner.diagnosis.study_times import KnownFact, Setup, StudyRecord, TrialEnd, TrialTimes, gather
 from tuner.diagnosis.waits import IdleCause, Kind, Way, causes
 
 
@@ -25,7 +25,7 @@ def found(
         began_s = min(free_s)
         free_s[free_s.index(began_s)] = began_s + took_s
         times.append(TrialTimes(end=end, began_s=began_s, ended_s=began_s + took_s, startup_s=startup_s))
-    known = Setup(**{name: Known(value=value, source="told") for name, value in setup.items()})
+    known = Setup(**{name: KnownFact(value=value, source="told") for name, value in setup.items()})
     record = StudyRecord(study="mine", trials=tuple(times), setup=known, is_ours=ours, has_sessions=sessions)
     return causes(gather(record), record.trials, hours_left)
 

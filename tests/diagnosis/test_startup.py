@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.diagnosis.study_times import Known, Setup, StudyRecord, TrialEnd, TrialTimes, estimate, with_startups
+from tuner.diagnosis.study_times import KnownFact, Setup, StudyRecord, TrialEnd, TrialTimes, estimate, with_startups
 
 
 def trial(took_s: float, reports: int, startup_s: float | None = None) -> TrialTimes:
@@ -14,7 +14,7 @@ def trial(took_s: float, reports: int, startup_s: float | None = None) -> TrialT
 
 
 def study(*trials: TrialTimes, startup_s: float | None = None, is_ours: bool = False) -> StudyRecord:
-    told = None if startup_s is None else Known(value=startup_s, source="--startup-seconds")
+    told = None if startup_s is None else KnownFact(value=startup_s, source="--startup-seconds")
     return StudyRecord(study="mine", trials=trials, setup=Setup(startup_s=told), is_ours=is_ours)
 
 

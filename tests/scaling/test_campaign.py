@@ -12,7 +12,7 @@ from tuner.errors import DeviceError, DeviceLostError, OutputError, TrainerError
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.result import STOPPED, Failure
-from tuner.scaling.campaign import Measuring, Wanted, begun, measure_all, missing, scaling_runs, split_runs
+from tuner.scaling.campaign import Measuring, SubjectPlan, begun, measure_all, missing, scaling_runs, split_runs
 from tuner.scaling.results import Results, read, write
 from tuner.scaling.subjects import built_in
 
@@ -141,7 +141,7 @@ def test_an_interrupted_campaign_makes_only_the_runs_that_are_missing(campaign: 
 
 
 def test_a_run_that_is_planned_twice_is_made_twice(tmp_path: Path) -> None:
-    runs = list(split_runs([Wanted(name="fusion", sizes=(64,))], 2))
+    runs = list(split_runs([SubjectPlan(name="fusion", sizes=(64,))], 2))
     beside = [point("beside", 9.0, gpus=(card,), beside=2) for card in (0, 1)]
     assert missing(runs, results(*beside)) == [*runs[:2], runs[3]]
     assert missing(runs, results(*beside, *beside)) == runs[:2]

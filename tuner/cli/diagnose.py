@@ -13,7 +13,7 @@ from tuner.cli.hints import load_shown
 from tuner.cli.options import RUNS, Json, Runs, Storage, database_url, open_console, plain, print_document, studies
 from tuner.diagnosis.diagnosing import OPTIONS, Diagnosis, rows, sentences, studies_in, unknown
 from tuner.diagnosis.diagnosing import diagnose as diagnosed
-from tuner.diagnosis.study_times import Known, Setup
+from tuner.diagnosis.study_times import KnownFact, Setup
 from tuner.errors import StudyError
 from tuner.export.reader import connect
 from tuner.kept.urls import checked_url, shown
@@ -82,7 +82,7 @@ def diagnose(
         "sampler": sampler,
         "pruner": pruner,
     }
-    told = Setup(**{name: Known(value=one, source=OPTIONS[name]) for name, one in given.items() if one is not None})
+    told = Setup(**{name: KnownFact(value=one, source=OPTIONS[name]) for name, one in given.items() if one is not None})
     engine = connect(url, filled_by="tuner optimize" if study else "optuna.create_study")
     found = diagnosed(engine, name, told.or_else(of_file), hours_left=hours_left)
     if as_json:
@@ -113,10 +113,10 @@ def _named(
     return study_name, storage, Setup()
 
 
-def _samplers(spec: StudySpec) -> Known[str]:
+def _samplers(spec: StudySpec) -> KnownFact[str]:
     """Return the samplers that a study file names, for all cases or in its overrides."""
     names = dict.fromkeys([spec.sampler, *(one.search.get("sampler", spec.sampler) for one in spec.overrides)])
-    return Known(value=" or ".join(names), source="study file")
+    return KnownFact(value=" or ".join(names), source="study file")
 
 
 def _show(console: Console, found: Diagnosis) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Engine, and_, select
 
 from tuner.diagnosis.readers import loader_workers, read_own, read_plain
-from tuner.diagnosis.study_times import AtOnce, Facts, Known, Setup, StudyRecord, TrialEnd, gather, with_startups
+from tuner.diagnosis.study_times import AtOnce, Facts, KnownFact, Setup, StudyRecord, TrialEnd, gather, with_startups
 from tuner.diagnosis.waits import IdleCause, causes
 from tuner.errors import EmptyStoreError
 from tuner.export.reader import reading
@@ -174,5 +174,5 @@ def _at_once(known: AtOnce | None) -> str:
     return f"{known.mean:.1f} in the mean, mostly {middle}, at most {known.most}"
 
 
-def _told(name: str, known: Known | None, form: str) -> tuple[str, str]:
+def _told(name: str, known: KnownFact | None, form: str) -> tuple[str, str]:
     return (form.format(known.value), known.source) if known else (UNKNOWN, f"{OPTIONS[name]} tells")

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, TableClause, func, select
 
-from tuner.diagnosis.study_times import Known, Setup, StudyRecord, TrialEnd, TrialTimes
+from tuner.diagnosis.study_times import KnownFact, Setup, StudyRecord, TrialEnd, TrialTimes
 from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader, reading
 from tuner.kept.stored import CONSTRAINTS, PARAMETERS, STATE, STEPS, SYSTEM_FACTS, TRIALS, moment
@@ -83,13 +83,13 @@ def _system_names(connection: Connection, study_id: int) -> list[str]:
     return [str(name) for query in (of_trials, of_study) for name in connection.scalars(query)]
 
 
-def _left_by(names: Iterable[str], known: Mapping[str, str]) -> Known[str] | None:
+def _left_by(names: Iterable[str], known: Mapping[str, str]) -> KnownFact[str] | None:
     """Return who leaves attributes of such names."""
     found = dict.fromkeys(who for name in names for begin, who in known.items() if name.startswith(begin))
-    return Known(value=", ".join(found), source=DATABASE) if found else None
+    return KnownFact(value=", ".join(found), source=DATABASE) if found else None
 
 
-def loader_workers(connection: Connection, studies: Sequence[int]) -> Known[float] | None:
+def loader_workers(connection: Connection, studies: Sequence[int]) -> KnownFact[float] | None:
     """Return the mean over the trials of these studies of the parameter that names the workers of a data loader.
 
     A negative number, with which some trainers ask for a number of their own, tells nothing.
@@ -98,7 +98,7 @@ def loader_workers(connection: Connection, studies: Sequence[int]) -> Known[floa
     query = select(PARAMETERS).where(of_studies, PARAMETERS.c.param_name.like("%workers%"))
     rows = [row for row in connection.execute(query) if _WORKERS.search(str(row.param_name).lower())]
     values = [value for row in rows if (value := _value(row)) is not None and 0.0 <= value < math.inf]
-    return Known(value=fmean(values), source=DATABASE) if values else None
+    return KnownFact(value=fmean(values), source=DATABASE) if values else None
 
 
 def _value(row: Row[Any]) -> float | None:
@@ -153,7 +153,7 @@ def _end(trial: KeptTrial) -> TrialEnd:
     return {PRUNED: TrialEnd.PRUNED, INTERRUPTED: TrialEnd.INTERRUPTED}.get(str(trial.status), TrialEnd.FAILED)
 
 
-def _duty(trials: Iterable[KeptTrial]) -> Known[float] | None:
+def _duty(trials: Iterable[KeptTrial]) -> KnownFact[float] | None:
     """Return the mean utilisation of the probes' GPUs over all their seconds; a failure counts as idle."""
     busy_s = all_s = 0.0
     for one in trials:
@@ -161,27 +161,29 @@ def _duty(trials: Iterable[KeptTrial]) -> Known[float] | None:
         all_s += one.probe.total_s or 0.0
         if utils and one.probe.total_s and one.probe.start_up_s is not None:
             busy_s += sum(utils) / len(utils) * (one.probe.total_s - one.probe.start_up_s)
-    return Known(value=busy_s / all_s, source=f"{DATABASE}; start-ups and failures count as idle") if busy_s else None
+    return (
+        KnownFact(value=busy_s / all_s, source=f"{DATABASE}; start-ups and failures count as idle") if busy_s else None
+    )
 
 
-def _gpus(cases: Iterable[CaseView]) -> Known[int] | None:
+def _gpus(cases: Iterable[CaseView]) -> KnownFact[int] | None:
     most = max((sum(name.startswith("cuda") for name in case.kept.devices) for case in cases), default=0)
-    return Known(value=most, source=f"{DATABASE}, of each trial") if most else None
+    return KnownFact(value=most, source=f"{DATABASE}, of each trial") if most else None
 
 
-def _cores(trials: Iterable[KeptTrial]) -> Known[int] | None:
+def _cores(trials: Iterable[KeptTrial]) -> KnownFact[int] | None:
     """Return the cores of the smallest machine that measured, which every trial had."""
     known = [int(cores) for one in trials if (cores := one.probe.host.get("cores", "")).isdecimal()]
-    return Known(value=min(known), source=DATABASE) if known else None
+    return KnownFact(value=min(known), source=DATABASE) if known else None
 
 
-def _largest_gib(sizes_mib: Iterable[float | None]) -> Known[float] | None:
+def _largest_gib(sizes_mib: Iterable[float | None]) -> KnownFact[float] | None:
     known = [size for size in sizes_mib if size is not None]
-    return Known(value=max(known) / MIB_PER_GIB, source=DATABASE) if known else None
+    return KnownFact(value=max(known) / MIB_PER_GIB, source=DATABASE) if known else None
 
 
-def _pruner(cases: Iterable[CaseView]) -> Known[str] | None:
+def _pruner(cases: Iterable[CaseView]) -> KnownFact[str] | None:
     """Return the names of the pruners with which the cases were begun."""
     pruners = [(one.facts.identity or {}).get("pruner") for one in cases]
     names = dict.fromkeys(str(pruner.get("name")) for pruner in pruners if isinstance(pruner, dict))
-    return Known(value=", ".join(names), source=DATABASE) if names else None
+    return KnownFact(value=", ".join(names), source=DATABASE) if names else None

@@ -23,7 +23,7 @@ class TrialEnd(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Known(Generic[Fact]):
+class KnownFact(Generic[Fact]):
     """A fact, and who says so."""
 
     value: Fact
@@ -35,20 +35,20 @@ class Known(Generic[Fact]):
 class Setup:
     """What the trials ran with, as far as it is known."""
 
-    startup_s: Known[float] | None = None
+    startup_s: KnownFact[float] | None = None
     """The seconds from the start of a trial until it trains."""
-    loader_workers: Known[float] | None = None
+    loader_workers: KnownFact[float] | None = None
     """The worker processes of one trial that load data."""
-    cores: Known[int] | None = None
-    gpus: Known[int] | None = None
-    gpu_memory_gib: Known[float] | None = None
+    cores: KnownFact[int] | None = None
+    gpus: KnownFact[int] | None = None
+    gpu_memory_gib: KnownFact[float] | None = None
     """The memory of one GPU."""
-    memory_used_gib: Known[float] | None = None
+    memory_used_gib: KnownFact[float] | None = None
     """The memory of one GPU that is in use while the usual number of trials runs."""
-    duty_pct: Known[float] | None = None
+    duty_pct: KnownFact[float] | None = None
     """The mean utilisation of the GPUs over the whole study."""
-    sampler: Known[str] | None = None
-    pruner: Known[str] | None = None
+    sampler: KnownFact[str] | None = None
+    pruner: KnownFact[str] | None = None
 
     def or_else(self, other: "Setup") -> "Setup":
         """Return this setup, with the facts of another one where this one has none."""
@@ -322,7 +322,7 @@ def with_startups(record: StudyRecord) -> StudyRecord:
     setup = record.setup
     if setup.startup_s is None and not record.is_ours and (line := estimate(record.trials)):
         source = f"estimated from {line.trials} trials, ± {line.error_s:.1f} s"
-        setup = replace(setup, startup_s=Known(value=line.startup_s, source=source))
+        setup = replace(setup, startup_s=KnownFact(value=line.startup_s, source=source))
     if setup.startup_s is None:
         return record
     usual_s = setup.startup_s.value

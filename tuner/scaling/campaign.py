@@ -35,7 +35,7 @@ class CardTeam:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class SubjectPlan:
     """What is to be measured of one subject."""
 
     name: str
@@ -71,7 +71,7 @@ def routes(links: Sequence[Link], *, on_gpu: bool, p2p: bool = True) -> tuple[Ro
     return ("nvlink" if links and all(link.nvlink for link in links) else "p2p", "host")
 
 
-def scaling_runs(subjects: Sequence[Wanted], counts: Sequence[int], routes: Sequence[Route]) -> Iterator[Run]:
+def scaling_runs(subjects: Sequence[SubjectPlan], counts: Sequence[int], routes: Sequence[Route]) -> Iterator[Run]:
     """Yield the measurements of weak and strong scaling. `counts` begin with 1.
 
     All runs of one team come together, because each other team needs new programs. For strong scaling, the largest
@@ -94,7 +94,7 @@ def scaling_runs(subjects: Sequence[Wanted], counts: Sequence[int], routes: Sequ
             yield from runs("joined", team)
 
 
-def split_runs(subjects: Sequence[Wanted], cards: int) -> Iterator[Run]:
+def split_runs(subjects: Sequence[SubjectPlan], cards: int) -> Iterator[Run]:
     """Yield the measurements of each card by itself, then of all cards at the same time, each with its own program.
 
     All cards are measured twice: the first time decides how the work is divided, the second time checks the division.
@@ -109,7 +109,7 @@ def split_runs(subjects: Sequence[Wanted], cards: int) -> Iterator[Run]:
             yield from [Run(subject=one.name, size=size, mode="beside", teams=tuple(teams))] * 2
 
 
-def _sizes(one: Wanted, counts: Sequence[int]) -> Sequence[int | None]:
+def _sizes(one: SubjectPlan, counts: Sequence[int]) -> Sequence[int | None]:
     known = {size for size in one.sizes if size is not None}
     if not known:
         return [None]
@@ -123,7 +123,7 @@ class Scaled:
     """A subject, what is to be measured of it, and how it is launched."""
 
     subject: Subject
-    wanted: Wanted
+    wanted: SubjectPlan
     trainer: Trainer
     case: Case
     limits: ProbeSpec

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from tuner.errors import StudyError
 from tuner.export.wording import in_words
 from tuner.running.workbench import Workbench
-from tuner.scaling.campaign import Scaled, Wanted
+from tuner.scaling.campaign import Scaled, SubjectPlan
 from tuner.scaling.results import Subject
 from tuner.scaling.workloads.adapter import WorkloadTrainer
 from tuner.scaling.workloads.catalogue import CATALOGUE, EXCHANGE, MICRO_BATCHES, SIZE, Entry
@@ -35,13 +35,11 @@ def built_in(name: str, *, gpu: bool, window_s: float, sizes: tuple[int, ...] | 
         raise StudyError(f"workload {name!r} is unknown; known: {', '.join(NAMES)}")
     entry = CATALOGUE[name]
     parts = MICRO_BATCHES if entry.splits_model else None
-    apart, links = name != LINKS, name == LINKS
+    split, links = entry.splits_model, name == LINKS
     sizes = sizes or entry.sizes(gpu=gpu)
     return Scaled(
-        subject=Subject(
-            name=name, text=entry.text, unit=entry.unit, splits_model=entry.splits_model, micro_batches=parts
-        ),
-        wanted=Wanted(name=name, sizes=sizes, splits_model=entry.splits_model, can_stay_apart=apart, only_links=links),
+        subject=Subject(name=name, text=entry.text, unit=entry.unit, splits_model=split, micro_batches=parts),
+        wanted=SubjectPlan(name=name, sizes=sizes, splits_model=split, can_stay_apart=not links, only_links=links),
         trainer=WorkloadTrainer(TrainerSpec(name="workload")),
         case=Case(name=name),
         limits=limits(window_s),
@@ -65,7 +63,7 @@ def of_study(bench: Workbench, case: Case, config: Config, sizes: tuple[int, ...
     text = f"case of the study {bench.spec.name}, trained by {bench.trainer.name}{fixed}"
     return Scaled(
         subject=Subject(name=case.name, text=text, unit="environments per GPU" if has_sizes else ""),
-        wanted=Wanted(name=case.name, sizes=sizes or ((own,) if isinstance(own, int) else (None,))),
+        wanted=SubjectPlan(name=case.name, sizes=sizes or ((own,) if isinstance(own, int) else (None,))),
         trainer=bench.trainer,
         case=case,
         limits=bench.spec_for(case).probe,
@@ -78,7 +76,7 @@ def _ppo(sizes: tuple[int, ...], window_s: float) -> Scaled:
     text = "trains a controller with PPO: the reference trainer"
     return Scaled(
         subject=Subject(name=PPO, text=text, unit="environments per GPU"),
-        wanted=Wanted(name=PPO, sizes=sizes),
+        wanted=SubjectPlan(name=PPO, sizes=sizes),
         trainer=ReferenceTrainer(TrainerSpec(name="reference")),
         case=Case(name=PPO_CASE),
         limits=limits(window_s),

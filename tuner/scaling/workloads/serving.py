@@ -10,9 +10,7 @@ from torch import distributed
 
 from tuner.progress import report
 from tuner.scaling.workloads.catalogue import WorkloadRun, run_settings
-from tuner.scaling.workloads.fusion import Fusion
-from tuner.scaling.workloads.pipeline import pipeline
-from tuner.scaling.workloads.steps import AllReduce, Build, Meeting, Voxelize, Workload
+from tuner.scaling.workloads.programs import AllReduce, Build, Fusion, Meeting, Voxelize, Workload, pipeline
 from tuner.trainers.reference.launch_settings import RankTeam
 from tuner.trainers.reference.team_ranks import Orders, TeamRank, busy_meter, prepare, process_group, start
 

@@ -1,0 +1,283 @@
+"""The programs: sensor fusion, a pipeline, a voxel map, an all-reduce; and what they share: a step, how ranks meet."""
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+from torch.nn.parallel import DistributedDataParallel
+
+from tuner.scaling.workloads.catalogue import MICRO_BATCHES
+from tuner.trainers.reference.launch_settings import RankTeam
+from tuner.trainers.reference.team_ranks import TeamRank
+
+SEED = 0
+LEARNING_RATE = 1e-4
+
+
+class Workload(Protocol):
+    """A workload that is ready to run on one rank."""
+
+    samples: int
+    """The samples that this rank works through in one step."""
+
+    def step(self) -> None:
+        """Do one step of work. On a GPU, the work may still be running when this returns."""
+        ...
+
+
+Build = Callable[[TeamRank[RankTeam], int, bool], Workload]
+"""Makes the workload of a rank, of a size. The flag says whether the ranks exchange gradients or other results."""
+
+
+def joined(model: nn.Module, rank: TeamRank[RankTeam], *, exchange: bool) -> nn.Module:
+    """Return the model on its device, joined with its copies on the other ranks where the ranks `exchange`."""
+    model = model.to(rank.device)
+    return DistributedDataParallel(model) if exchange and len(rank.team.devices) > 1 else model
+
+
+def optimiser(model: nn.Module) -> torch.optim.Optimizer:
+    """Return the optimiser of every workload that trains."""
+    return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
+
+
+def pinned(batch: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return a batch in host memory from which the device can copy it without waiting for the host."""
+    return batch.pin_memory() if device.type == "cuda" else batch
+
+
+class Meeting:
+    """The ranks wait for each other after each step, without exchanging anything of use."""
+
+    def __init__(self, rank: TeamRank[RankTeam]) -> None:
+        self._word = torch.zeros(1, device=rank.device)
+
+    def wait(self) -> None:
+        """Wait until all ranks are here. On a GPU, the stream of the device waits, not the host."""
+        distributed.all_reduce(self._word)
+
+
+FLOAT_BYTES = 4
+
+
+class AllReduce:
+    """All-reduces of a buffer of `size` bytes. Each counts as one sample of each rank."""
+
+    samples = 1
+
+    def __init__(self, rank: TeamRank[RankTeam], size: int, exchange: bool) -> None:
+        count = max(1, size // FLOAT_BYTES)
+        self._buffer = torch.zeros(count if exchange else 1, device=rank.device)
+
+    def step(self) -> None:
+        """Sum the buffers of all ranks."""
+        distributed.all_reduce(self._buffer)
+
+
+GPU_GRID, CPU_GRID = (32, 256, 256), (8, 64, 64)
+FEATURES = 5
+TURN_RAD = 0.1
+"""How far the sensor is turned against the map."""
+
+
+class Voxelize:
+    """Steps that turn a cloud into the map. The cloud lies in host memory and is copied to the device in each step."""
+
+    def __init__(self, rank: TeamRank[RankTeam], size: int, exchange: bool) -> None:
+        self._grid = GPU_GRID if rank.device.type == "cuda" else CPU_GRID
+        torch.manual_seed(SEED + rank.number)
+        self.samples = size
+        self._device = rank.device
+        self._adds_grids = exchange and len(rank.team.devices) > 1
+        self._cloud = pinned(torch.rand(size, 4), rank.device)
+        cos, sin = math.cos(TURN_RAD), math.sin(TURN_RAD)
+        self._turn = torch.tensor([[1.0, 0.0, 0.0], [0.0, cos, -sin], [0.0, sin, cos]], device=rank.device)
+        self._cells = torch.tensor(self._grid, device=rank.device)
+        self._strides = torch.tensor((self._grid[1] * self._grid[2], self._grid[2], 1), device=rank.device)
+        self._empty = torch.zeros(math.prod(self._grid), FEATURES, device=rank.device)
+
+    def step(self) -> None:
+        """Turn the cloud into the map's frame, sum it into voxels, add all ranks' sums, and take means."""
+        cloud = self._cloud.to(self._device, non_blocking=True)
+        places = cloud[:, :3] @ self._turn
+        voxels = (places * self._cells).long().clamp_min(0).minimum(self._cells - 1)
+        index = (voxels * self._strides).sum(1)
+        features = torch.cat((torch.ones_like(cloud[:, :1]), places, cloud[:, 3:]), 1)
+        sums = self._empty.clone().index_add_(0, index, features)
+        if self._adds_grids:
+            distributed.all_reduce(sums)
+        sums[:, 1:] /= sums[:, :1].clamp_min(1.0)
+
+
+POSE = 6
+GROUP = 64
+"""The lidar points that make one token."""
+STRIDE = 8
+"""The inertial readings that make one token."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FusionShapes:
+    """The shapes of one sample and of the network."""
+
+    pixels: int
+    points: int
+    readings: int
+    width: int
+    layers: int
+    heads: int
+
+
+FUSION_GPU = FusionShapes(pixels=96, points=2048, readings=200, width=384, layers=6, heads=6)
+FUSION_CPU = FusionShapes(pixels=32, points=256, readings=64, width=64, layers=1, heads=2)
+
+
+class FusionNet(nn.Module):
+    """Sensor fusion: tokens of camera, lidar and inertial readings meet in a transformer, which finds a pose.
+
+    Shapes of one sample, on a GPU (and on a CPU):
+
+    - camera: 3 x 96 x 96 bytes (3 x 32 x 32), by four strided convolutions to 36 (4) tokens
+    - lidar: 2,048 points of 4 floats (256), by a network per point and a maximum over groups of 64 to 32 (4) tokens
+    - inertial: 6 x 200 floats (6 x 64), by a strided convolution to 25 (8) tokens
+    - tokens are 384 (64) wide and pass 6 layers (1); the target is a pose of 6 numbers
+    """
+
+    def __init__(self, shapes: FusionShapes) -> None:
+        super().__init__()
+        width = shapes.width
+        channels = (3, width // 8, width // 4, width // 2, width)
+        self.camera = nn.Sequential(
+            *(
+                layer
+                for before, after in itertools.pairwise(channels)
+                for layer in (nn.Conv2d(before, after, 3, stride=2, padding=1), nn.ReLU())
+            )
+        )
+        self.lidar = nn.Sequential(nn.Linear(4, width // 2), nn.ReLU(), nn.Linear(width // 2, width))
+        self.inertial = nn.Conv1d(6, width, STRIDE, stride=STRIDE)
+        layer = nn.TransformerEncoderLayer(width, shapes.heads, 4 * width, dropout=0.0, batch_first=True)
+        self.fused = nn.TransformerEncoder(layer, shapes.layers, enable_nested_tensor=False)
+        self.pose = nn.Linear(width, POSE)
+
+    def forward(self, camera: Tensor, lidar: Tensor, inertial: Tensor) -> Tensor:
+        """Return the pose of each sample, [batch, POSE]."""
+        tokens = (
+            self.camera(camera.float() / 255).flatten(2).transpose(1, 2),
+            self.lidar(lidar).unflatten(1, (-1, GROUP)).amax(2),
+            self.inertial(inertial).transpose(1, 2),
+        )
+        return self.pose(self.fused(torch.cat(tokens, 1)).mean(1))
+
+
+class Fusion:
+    """Training steps of the network. The readings lie in host memory and are copied to the device in each step."""
+
+    def __init__(self, rank: TeamRank[RankTeam], size: int, exchange: bool) -> None:
+        shapes = FUSION_GPU if rank.device.type == "cuda" else FUSION_CPU
+        torch.manual_seed(SEED)
+        self.samples = size
+        self._device = rank.device
+        self._model = joined(FusionNet(shapes), rank, exchange=exchange)
+        self._optimiser = optimiser(self._model)
+        batch = (
+            torch.randint(0, 256, (size, 3, shapes.pixels, shapes.pixels), dtype=torch.uint8),
+            torch.randn(size, shapes.points, 4),
+            torch.randn(size, 6, shapes.readings),
+            torch.randn(size, POSE),
+        )
+        self._batch = [pinned(readings, rank.device) for readings in batch]
+
+    def step(self) -> None:
+        """Copy the readings, find the poses, and improve the network."""
+        *readings, poses = [one.to(self._device, non_blocking=True) for one in self._batch]
+        loss = nn.functional.mse_loss(self._model(*readings), poses)
+        self._optimiser.zero_grad()
+        loss.backward()
+        self._optimiser.step()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PipelineShapes:
+    """The shapes of the model and of one sample."""
+
+    layers: int
+    width: int
+    heads: int
+    tokens: int
+
+
+PIPELINE_GPU = PipelineShapes(layers=16, width=1024, heads=16, tokens=128)
+PIPELINE_CPU = PipelineShapes(layers=8, width=64, heads=4, tokens=16)
+
+
+def stage(shapes: PipelineShapes, number: int, stages: int) -> nn.Module:
+    """Return one of the stages: an equal share of the layers; with one stage, the whole model."""
+    first, last = shapes.layers * number // stages, shapes.layers * (number + 1) // stages
+    layers = [
+        nn.TransformerEncoderLayer(shapes.width, shapes.heads, 4 * shapes.width, dropout=0.0, batch_first=True)
+        for _ in range(first, last)
+    ]
+    return nn.Sequential(*layers)
+
+
+def pipeline(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
+    """Return a rank of a model that is split over the GPUs: each has a stage, and micro-batches pass through them.
+
+    Shapes: 16 transformer layers of width 1,024 over sequences of 128 tokens, 202 million weights; on a CPU 8 layers of
+    width 64 over 16 tokens. `size` is the whole batch of a step. One GPU trains the whole model on the whole batch at
+    once. The schedule is GPipe's (Huang et al., 2019), as `torch.distributed.pipelining` implements it.
+
+    Without `exchange`, each rank trains its stage on micro-batches of its own, without waiting for the others.
+    """
+    shapes = PIPELINE_GPU if rank.device.type == "cuda" else PIPELINE_CPU
+    torch.manual_seed(SEED + rank.number)
+    stages = len(rank.team.devices)
+    module = stage(shapes, rank.number, stages).to(rank.device)
+    batch = torch.randn(size, shapes.tokens, shapes.width, device=rank.device)
+    if exchange and stages > 1:
+        return _Stage(rank, module, batch)
+    return _Alone(module, batch, parts=MICRO_BATCHES if stages > 1 else 1, ranks=stages)
+
+
+class _Alone:
+    """A stage that trains alone."""
+
+    def __init__(self, module: nn.Module, batch: Tensor, *, parts: int, ranks: int) -> None:
+        self.samples = len(batch) // ranks
+        self._module = module
+        self._batch = batch
+        self._parts = parts
+        self._optimiser = optimiser(module)
+
+    def step(self) -> None:
+        """Pass each micro-batch forward and backward, then improve the stage."""
+        self._optimiser.zero_grad()
+        for part in self._batch.chunk(self._parts):
+            nn.functional.mse_loss(self._module(part), part).backward()
+        self._optimiser.step()
+
+
+class _Stage:
+    """A stage that receives from the stage before and sends to the stage after."""
+
+    def __init__(self, rank: TeamRank[RankTeam], module: nn.Module, batch: Tensor) -> None:
+        stages = len(rank.team.devices)
+        self.samples = len(batch) // stages
+        self._batch = batch
+        self._is_first, self._is_last = rank.number == 0, rank.number == stages - 1
+        self._optimiser = optimiser(module)
+        self._schedule = ScheduleGPipe(
+            PipelineStage(module, rank.number, stages, rank.device), MICRO_BATCHES, loss_fn=nn.functional.mse_loss
+        )
+
+    def step(self) -> None:
+        """Pass all micro-batches through the pipeline and back, then improve the stage."""
+        self._optimiser.zero_grad()
+        inputs = (self._batch,) if self._is_first else ()
+        self._schedule.step(*inputs, target=self._batch if self._is_last else None)
+        self._optimiser.step()
