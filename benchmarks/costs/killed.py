@@ -26,9 +26,9 @@ import psutil
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
 from tuner.kept.case_record import decode_claim, decode_run
 from tuner.kept.stored import RACE
-
 from tuner.study.load import load
 
 TRAINER = """

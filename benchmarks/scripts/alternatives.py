@@ -91,7 +91,7 @@ WAYS: dict[str, Callable[[Place], list[str]]] = {
     "Optuna alone, 12 trials": by_optuna,
     "`tuner optimize -- …`": by_tuner,
 }
-WRITTEN = {by_lightning: "by_lightning", by_accelerate: "by_accelerate"}
+WRITTEN: dict[object, str] = {by_lightning: "by_lightning", by_accelerate: "by_accelerate"}
 """The ways that are written in `finders.py` → the function there."""
 
 

@@ -68,6 +68,8 @@ def test_what_cannot_be_made_faster_is_refused_before_it_runs(tuner: Tuner, trai
     for arguments in ((), ("--study", "a", "--", *train)):
         code, _, err = tuner("optimize", *arguments)
         assert (code, "name a command" in err) == (2, True)
+    code, _, err = tuner("optimize", "--study", "reference", "--free-batch")
+    assert (code, "belong to a command" in err) == (2, True)
     assert not Path("studies").exists()
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from tests_loop import CASE, DEVICES, failed, measured
-from tests_replays import scripted_plan
 
 from tuner.cli.board import line
 from tuner.probe.kinds import FailureKind
@@ -16,6 +15,7 @@ from tuner.search.verdict import judge
 from tuner.store.case_study import Asked
 from tuner.study.goals import read_constraint
 from tuner.study.spec import ProbeSpec
+from tuner.testing.replays import scripted_plan
 
 
 @pytest.fixture

@@ -51,6 +51,9 @@ PARSED = {
     "tuner race --study S",
     "tuner race --study pi_plus --case amp_pi_plus --hours 2",
     "tuner race --study pi_plus --case amp_pi_plus --dry-run",  # tests/cli/test_race_command.py runs it
+    "tuner soak --study S",  # tests/cli/test_soak_command.py runs it
+    "tuner told --study S",
+    "tuner told --study S --oom",  # tests/cli/test_soak_command.py runs it
     "tuner recover --study S",
     "tuner recover --study pi_plus",  # tests/test_recovering.py runs it
     "tuner optimize --study reference",

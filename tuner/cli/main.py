@@ -19,6 +19,8 @@ _COMMANDS = {
     "doctor": "Check GPUs, trainer, database and disk, without starting a probe. Exit code 2 if there is a problem.",
     "optimize": "Run a study; the same command resumes it.",
     "worker": "Probe for a study that several workers share; start one for each set of cards, on any number of hosts.",
+    "soak": "Run the best config for minutes and say whether its memory lasts for hours; else try smaller ones.",
+    "told": "Tell a study that a training ran out of memory, and get the next config. Without --set, it was the best.",
     "record": "Measure every config of a space, or a sample of it, and write tables; the same command resumes.",
     "recover": "For each case without a success, find one config that runs. Then name a num_envs that is safe "
     "for all cases.",
@@ -38,6 +40,7 @@ _COMMANDS = {
 """The name of each command → the first line of its help."""
 _HOMES = {
     "try": "tuner.cli.attempt:attempt",
+    "told": "tuner.cli.soak:told",
     "export": "tuner.cli.status:export",
     "recover": "tuner.cli.record:recover",
     "compare": "tuner.cli.scale:compare",

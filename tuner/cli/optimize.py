@@ -25,8 +25,9 @@ from tuner.export.write import export_study
 from tuner.probe.metrics import SAMPLES_PER_S
 from tuner.probe.protocols import MonotonicClock
 from tuner.running.events import CaseOutcome, StudyEnded
-from tuner.running.job import Budget
+from tuner.running.job import Budget, Job
 from tuner.running.workbench import Workbench
+from tuner.soaking.soak import USUAL_MINUTES, soaking
 from tuner.study.cases import Case
 from tuner.study.load import load
 
@@ -38,6 +39,8 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Probes side by side, e
 PerTrial = Annotated[
     int | None, typer.Option("--gpus-per-trial", min=1, help="GPUs per probe; alone, as many workers as fit.")
 ]
+
+Soak = Annotated[bool, typer.Option("--soak", help="At the end, see whether the best's memory lasts: `tuner soak`.")]
 
 
 NOT_COMPARED = (
@@ -67,30 +70,26 @@ def optimize(
     replay: Replay = None,
     storage: Storage = None,
     runs: Runs = RUNS,
+    soak: Soak = False,
     quiet: Quiet = False,
     as_json: JsonLines = False,
 ) -> None:
     """Make a command faster, or run a study; the same command resumes it."""
-    if command and not study:
-        wanted = Wanted(
-            search=search,
-            name=name,
-            devices=devices,
-            python=python,
-            preset=preset,
-            seconds=seconds,
-            free_batch=free_batch,
-            yes=yes,
-            force=force,
-            runs=runs,
-        )
-        console = open_console(quiet=quiet, stderr=as_json)
-        study = made_study(console, command, wanted, to_search=True)
-        devices = None  # the study has those that the command has really used
-        if load(study).objective != SAMPLES_PER_S:
-            console.print(NOT_COMPARED)
-    elif command or not study:
-        raise StudyError("name a command, as in `tuner optimize -- python train.py --batch-size 32`, or a --study")
+    wanted = Wanted(
+        search=search,
+        name=name,
+        devices=devices,
+        python=python,
+        preset=preset,
+        seconds=seconds,
+        free_batch=free_batch,
+        yes=yes,
+        force=force,
+        runs=runs,
+    )
+    console = open_console(quiet=quiet, stderr=as_json)
+    study = _study(console, command, study, wanted)
+    devices = None if command else devices  # the study has those that the command has really used
     options = {"study": study, "cases": cases, "n-trials": n_trials, "hours": hours, "replay": replay, "runs": runs}
     if launcher == "slurm":
         submit_workers(
@@ -98,7 +97,6 @@ def optimize(
         )
         return
     budget = Budget(MonotonicClock(), hours)
-    console = open_console(quiet=quiet, stderr=as_json)
     screen = JsonScreen(sys.stdout) if as_json else None
     groups = divided(study, devices, replay=replay, workers=workers, per_trial=gpus_per_trial)
     own_devices = groups[0] if groups else devices
@@ -111,7 +109,7 @@ def optimize(
         run_team(console, found, url, groups, screen=screen, options=options, show=show)
         return
     with at_work(console, found.bench, found.cases, url, found.prober, show=show, screen=screen) as job:
-        outcomes = found.run(job, budget, n_trials)
+        outcomes = _run(found, job, budget, n_trials, soak=soak)
         interrupted = job.interrupted()
     if budget.over():
         tables.print(out_of_time(budget))
@@ -123,6 +121,18 @@ def optimize(
     if not command and not found.simulated and any(row.best for row in rows):
         console.print(script_of_best(study, devices=own_devices, storage=storage, runs=runs))
     conclude(outcomes, rows, interrupted=interrupted)
+
+
+def _study(console: Console, command: list[str] | None, study: str | None, wanted: Wanted) -> str:
+    """Return the study that a person names, or that is made of a command. Raises StudyError for both or neither."""
+    if bool(command) == bool(study):
+        raise StudyError("name a command, as in `tuner optimize -- python train.py --batch-size 32`, or a --study")
+    if study and wanted != Wanted(devices=wanted.devices, runs=wanted.runs):
+        raise StudyError("a --study has its own space; options such as --search and --python belong to a command")
+    study = study or made_study(console, command or [], wanted, to_search=True)
+    if command and load(study).objective != SAMPLES_PER_S:
+        console.print(NOT_COMPARED)
+    return study
 
 
 def _at_the_end(
@@ -139,6 +149,14 @@ def _at_the_end(
         yield found.simulated_cost()
     if command:
         yield from to_copy(found.bench, open_reader(url, found.bench.spec.name).cases[0], command)
+
+
+def _run(found: ReadySearch, job: Job, budget: Budget, trials: int | None, *, soak: bool) -> list[CaseOutcome]:
+    """Search, then soak the best if that is asked for and real devices are there."""
+    outcomes = found.run(job, budget, trials)
+    if not soak or found.simulated or job.interrupted() or not outcomes:
+        return outcomes
+    return found.run(replace(job, purpose=soaking(found.bench, USUAL_MINUTES)), budget, None)
 
 
 def _show(

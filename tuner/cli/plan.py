@@ -26,6 +26,7 @@ from tuner.probe.probe_plan import ProbePlan, Slot
 from tuner.probe.process import reserved_port
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.search.calibration import calibrated_at, calibration_configs
+from tuner.search.foreseen import foresee
 from tuner.search.standing import Standing
 from tuner.study.cases import Case
 from tuner.study.space import Config, Parameter, Space, Value, written
@@ -54,6 +55,9 @@ Settings = Annotated[
 Best = Annotated[
     bool, typer.Option("--best", help="Print the best config found, to train with, without the limits of a probe.")
 ]
+Predict = Annotated[
+    bool, typer.Option("--predict", help="Say what memory and samples/s the config is expected to have.")
+]
 Profile = Annotated[
     bool,
     typer.Option("--profile", help="With --best: profile half a minute, with Nsight Systems or else torch's profiler."),
@@ -75,6 +79,7 @@ def plan(
     member: Member = None,
     profile: Profile = False,
     settings: Settings = None,
+    predict: Predict = False,
     devices: Devices = None,
     launcher: Launcher = "local",
     storage: Storage = None,
@@ -101,7 +106,8 @@ def plan(
         except TrainerError as error:
             broken.append(f"{case.name}: {error}")
             continue
-        for line in (*remarks, f"{case.name}: {json.dumps(config)}"):
+        foreseen = [f"{case.name}: {line}" for line in _foreseen(bench, case, config, storage)] if predict else []
+        for line in (*remarks, f"{case.name}: {json.dumps(config)}", *foreseen):
             say(f"# {line}")
         say(script(profiled(made, nsys=shutil.which("nsys")) if profile else made, left_to_slurm=launcher == "slurm"))
     if broken:
@@ -147,6 +153,18 @@ def _chosen(case: Case, members: Sequence[Standing], number: int | None) -> Stan
             return one
     there = ", ".join(f"#{one.trial}" for one in members)
     raise StudyError(f"--trial {number} is not among the best of {case.name}; name one of {there}")
+
+
+def _foreseen(bench: Workbench, case: Case, config: Config, storage: str | None) -> Iterator[str]:
+    """Yield what memory and samples/s a config is expected to have, from the study's probes."""
+    view = StudyReader(connect(database_url(storage, bench.folder)), bench.spec.name).case(case.name)
+    (found,) = foresee(bench.space_for(case), view.trials if view else (), [config])
+    if share := found.memory_share:
+        yield f"memory {100 * share.mean:.1f} % of a device, 90 % sure {100 * share.low:.1f} to {100 * share.high:.1f}"
+    if speed := found.samples_per_s:
+        yield f"samples/s {speed.mean:.4g}, 90 % sure {speed.low:.4g} to {speed.high:.4g}"
+    if not (share or speed):
+        yield "nothing is expected of it: no probe has run"
 
 
 def _front_lines(view: CaseView, chosen: Standing) -> Iterator[str]:
@@ -208,9 +226,9 @@ def first_config(bench: Workbench, case: Case, settings: Sequence[str]) -> Confi
     """
     space = bench.space_for(case)
     if batch := bench.batch_to_fit(case):
-        return _config(space, batch.config(batch.next_size(()) or 1), settings)
+        return config_with(space, batch.config(batch.next_size(()) or 1), settings)
     first = calibration_configs(space) if bench.calibrates(case) else space.seeds(1)
-    return _config(space, first[0], settings)
+    return config_with(space, first[0], settings)
 
 
 def _slot(bench: Workbench, case: Case, folder: str, *, to_train: bool = False) -> Slot:
@@ -218,7 +236,7 @@ def _slot(bench: Workbench, case: Case, folder: str, *, to_train: bool = False) 
         return replace(bench.slot(case, folder), port=port, to_train=to_train)
 
 
-def _config(space: Space, first: Config, settings: Sequence[str]) -> Config:
+def config_with(space: Space, first: Config, settings: Sequence[str]) -> Config:
     """Return the first config, changed by the settings. Raises StudyError for a setting outside the space."""
     wanted = dict(_setting(text, space) for text in settings)
     if twice := [name for name in wanted if sum(text.startswith(f"{name}=") for text in settings) > 1]:

@@ -13,7 +13,7 @@ from rich.table import Table
 from tuner.cli.case_tables import CONFIG, print_tables
 from tuner.cli.hints import out_of_time
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url, open_console
-from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work, chosen_cases, completed
+from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work, completed, one_case
 from tuner.cli.worker import LOOK_S
 from tuner.errors import StudyError
 from tuner.export.reader import StudyReader, connect
@@ -25,9 +25,8 @@ from tuner.racing.entrants import Entrant, Round, entrants, rounds
 from tuner.racing.race_verdict import forecasts, verdict
 from tuner.running.job import Budget, within
 from tuner.running.prober import open_prober
-from tuner.running.workbench import Workbench, open_workbench
+from tuner.running.workbench import open_workbench
 from tuner.store.races import RaceRuns
-from tuner.study.cases import Case
 
 OneCase = Annotated[
     str | None, typer.Option(autocompletion=completed, help="The case; needed where the study has several.")
@@ -61,7 +60,7 @@ def race(
     """Train a few configs of a search for the same time, and say which learns most; the same command resumes."""
     console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
-    chosen = _one(bench, case)
+    chosen = one_case(bench, [case] if case else None, "a race")
     url = database_url(storage, bench.folder)
     searched = StudyReader(connect(url), bench.spec.name).case(chosen.name)
     if searched is None:
@@ -101,15 +100,6 @@ def _introduction(configs: Sequence[Entrant], rounds: Sequence[Round]) -> Iterat
         yield f"each config has {in_words(shared)}"
     for number, one in enumerate(rounds, start=1):
         yield f"round {number}: {one.configs} configs, {len(one.seeds)} seed(s) of {one.seconds:.0f} s each"
-
-
-def _one(bench: Workbench, name: str | None) -> Case:
-    """Return the case of this name, or the study's only case. Raises StudyError where several are meant."""
-    found = chosen_cases(bench, [name] if name else None)
-    if len(found) != 1:
-        known = ", ".join(case.name for case in found)
-        raise StudyError(f"a race is about one case, and {name or 'the study'} means {known}; name one with --case")
-    return found[0]
 
 
 def _table(places: Sequence[Place], told: dict[str, list[float | None]]) -> Table:

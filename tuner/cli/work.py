@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 from tuner.cli.hints import complaint, introduction
 from tuner.cli.options import fall_silent, not_empty
 from tuner.cli.screen import Screen, open_screen
-from tuner.errors import EmptyStoreError, TunerError
+from tuner.errors import EmptyStoreError, StudyError, TunerError
 from tuner.export.case_view import CaseSummary
 from tuner.export.reader import StudyReader
 from tuner.export.write import prepare_folder
@@ -62,6 +62,16 @@ def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
     """Return the requested cases, or else the study's cases. Raises StudyError for a glob that matches no case."""
     asked = [part.strip() for option in cases or () for part in option.split(",")]
     return select(bench.trainer.cases(), [part for part in asked if part] or bench.spec.cases)
+
+
+def one_case(bench: Workbench, cases: Sequence[str] | None, what: str = "this") -> Case:
+    """Return the case of this name, or the study's only case. Raises StudyError where several are meant."""
+    found = chosen_cases(bench, cases)
+    if len(found) != 1:
+        known = ", ".join(case.name for case in found)
+        asked = " ".join(cases or ()) or "the study"
+        raise StudyError(f"{what} is about one case, and {asked} means {known}; name one with --case")
+    return found[0]
 
 
 def cases_to_search(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:

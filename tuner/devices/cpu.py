@@ -178,6 +178,21 @@ class ProcessTree:
         return total
 
 
+def data_mib(pid: int, gaps: dict[int, float], root: Path = Path("/")) -> tuple[float, float] | None:
+    """Return the memory of a process as RLIMIT_DATA counts it, now and at most so far; None when it has ended.
+
+    The kernel keeps the peak of resident memory only (proc(5), /proc/PID/status: VmData, VmHWM, VmRSS). `gaps` holds
+    the smallest difference between data and resident memory of each process so far; it is added to that peak.
+    """
+    with suppress(OSError, ValueError, KeyError):
+        status = (root / f"proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+        rows = dict(line.split(":", 1) for line in status.splitlines() if line.startswith("Vm"))
+        data, peak, now = (int(rows[name].split()[0]) / 1024 for name in ("VmData", "VmHWM", "VmRSS"))
+        gaps[pid] = min(gaps.get(pid, data - now), data - now)
+        return data, max(data, peak + gaps[pid])
+    return None
+
+
 class Others:
     """Measures how busy processes keep this machine that are neither the trainer's nor the tuner's own."""
 
@@ -249,8 +264,11 @@ class CpuSource:
         cores: int | None = None,
         open_process: Callable[[int], psutil.Process] = psutil.Process,
         others: Others | None = None,
+        memory_mib: float | None = None,
     ) -> None:
-        model, total_mib = cpu_model(), mib(usable_memory())
+        """`memory_mib`: the memory that each rank's process may have; its memory is then what counts against that."""
+        self._limited = memory_mib is not None
+        model, total_mib = cpu_model(), memory_mib or mib(usable_memory())
         self._devices = tuple(Device(name=f"cpu:{rank}", model=model, mem_total_mib=total_mib) for rank in range(ranks))
         self._cores_per_rank = max(1, (cores or usable_cores()) // ranks)
         self._open_process = open_process
@@ -292,14 +310,24 @@ class CpuSource:
                 t_s=t_s,
                 device=position,
                 util_pct=None if rank is None else share_pct(rank),
-                mem_used_mib=None if rank is None else self._tree.memory_mib(rank),
+                mem_used_mib=memory[0],
+                mem_peak_mib=memory[1],
                 mem_total_mib=device.mem_total_mib,
                 others_pct=others_pct,
             )
             for position, (device, rank) in enumerate(zip(self._devices, ranks, strict=False))
+            for memory in [self._memory_mib(rank)]
         ]
 
+    def _memory_mib(self, rank: int | None) -> tuple[float | None, float | None]:
+        """Return the memory of a rank now, and its peak where that is known."""
+        if rank is None:
+            return None, None
+        limited = data_mib(rank, self._gaps) if self._limited else None
+        return limited or (self._tree.memory_mib(rank), None)
+
     def _follow(self, root: psutil.Process | None) -> None:
+        self._gaps: dict[int, float] = {}
         self._tree = ProcessTree(root, len(self._devices))
         self._rescan_at_s = -math.inf
         self._owners: dict[int, int] = {}

@@ -13,6 +13,7 @@ from tuner.devices.cpu import CpuSource, cpu_model, usable_cores, usable_memory
 from tuner.devices.cuda import visible_uuids
 from tuner.devices.nvml import NoDriverError, Nvml, NvmlSource
 from tuner.errors import DeviceError
+from tuner.probe import guard
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import DeviceSource
 from tuner.probe.units import MIB_PER_GIB, mib
@@ -88,8 +89,12 @@ Connect = Callable[[], Nvml]
 CudaOrder = Callable[[Sequence[str]], Sequence[str]]
 
 
-def open_devices(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> DeviceSource:
+def open_devices(
+    spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids, *, memory_mib: float | None = None
+) -> DeviceSource:
     """Open the devices that a study names: `auto`, `cpu`, `cpu:RANKS`, or CUDA indices such as `0,1`.
+
+    `memory_mib`: the memory of each device, where the trainer gets less than the device has.
 
     `auto` opens every card that CUDA shows. Without a card it opens two CPU ranks.
 
@@ -97,30 +102,28 @@ def open_devices(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = vis
     `MOST_RANKS_PER_CORE` ranks per core, or when the driver does not answer.
     """
     if cpu := re.fullmatch(r"cpu(?::([1-9]\d{0,9}))?", spec):
-        return _open_cpu(int(cpu[1] or _DEFAULT_CPU_RANKS))
+        return _open_cpu(int(cpu[1] or _DEFAULT_CPU_RANKS), memory_mib)
     if spec == "auto":
-        return _open_all(connect, cuda_order)
+        with suppress(NoDriverError):
+            nvml = connect()
+            if uuids := cuda_order(nvml.uuids()):
+                return NvmlSource(nvml, uuids, memory_mib)
+        return CpuSource(_DEFAULT_CPU_RANKS, memory_mib=memory_mib)
     if re.fullmatch(r"\d{1,9}(,\d{1,9})*", spec):
-        return _open_cards([int(index) for index in spec.split(",")], connect, cuda_order)
+        nvml, uuids = _cards([int(index) for index in spec.split(",")], connect, cuda_order)
+        return NvmlSource(nvml, uuids, memory_mib)
     raise DeviceError(f"devices {spec!r} is none of: auto, cpu, cpu:RANKS, or CUDA indices such as 0,1")
 
 
-def _open_all(connect: Connect, cuda_order: CudaOrder) -> DeviceSource:
-    with suppress(NoDriverError):
-        nvml = connect()
-        if uuids := cuda_order(nvml.uuids()):
-            return NvmlSource(nvml, uuids)
-    return CpuSource(_DEFAULT_CPU_RANKS)
-
-
-def _open_cpu(ranks: int) -> DeviceSource:
+def _open_cpu(ranks: int, memory_mib: float | None) -> DeviceSource:
     cores = usable_cores()
     if ranks > (most := MOST_RANKS_PER_CORE * cores):
         raise DeviceError(f"devices cpu:{ranks} asks for {ranks} ranks on {cores} core(s); name cpu:{most} at most")
-    return CpuSource(ranks)
+    return CpuSource(ranks, memory_mib=memory_mib)
 
 
-def _open_cards(indices: Sequence[int], connect: Connect, cuda_order: CudaOrder) -> DeviceSource:
+def _cards(indices: Sequence[int], connect: Connect, cuda_order: CudaOrder) -> tuple[Nvml, list[str]]:
+    """Return the cards of CUDA's indices by their uuids."""
     asked = ",".join(map(str, indices))
     if len(set(indices)) < len(indices):
         raise DeviceError(f"devices {asked} names a card twice; name a different card for each rank")
@@ -135,7 +138,7 @@ def _open_cards(indices: Sequence[int], connect: Connect, cuda_order: CudaOrder)
         raise DeviceError(
             f"no card {', '.join(missing)} here; CUDA shows {there or 'none'} (CUDA_VISIBLE_DEVICES can hide cards)"
         )
-    return NvmlSource(nvml, [uuids[index] for index in indices])
+    return nvml, [uuids[index] for index in indices]
 
 
 def part_of(source: DeviceSource, positions: Sequence[int], connect: Connect = Nvml) -> DeviceSource:
@@ -157,6 +160,12 @@ def device_variables(devices: Sequence[Device]) -> dict[str, str]:
     if uuids := [device.uuid for device in devices if device.is_gpu and device.uuid is not None]:
         return {VISIBLE_CARDS: ",".join(uuids)}
     return {THREADS: str(max(1, usable_cores() // len(devices)))}
+
+
+def memory_variables(memory_mib: float | None, devices: Sequence[Device]) -> dict[str, str]:
+    """Return the environment variable by which the guard limits the memory of CPU ranks; none for GPUs."""
+    limited = memory_mib is not None and not any(device.is_gpu for device in devices)
+    return {guard.MEMORY: str(round(memory_mib or 0))} if limited else {}
 
 
 def describe_machine(source: DeviceSource, connect: Connect = Nvml) -> dict[str, str]:

@@ -243,8 +243,9 @@ class NvmlSource:
 
     label = "nvml"
 
-    def __init__(self, nvml: Nvml, uuids: Sequence[str]) -> None:
-        self._cards = [_Card(nvml, f"cuda:{position}", uuid) for position, uuid in enumerate(uuids)]
+    def __init__(self, nvml: Nvml, uuids: Sequence[str], memory_mib: float | None = None) -> None:
+        """`memory_mib`: the memory that each card has for the trainer; None for all of it."""
+        self._cards = [_Card(nvml, f"cuda:{position}", uuid, memory_mib) for position, uuid in enumerate(uuids)]
         self._gpm_interval: int | None = None
 
     @property
@@ -271,7 +272,7 @@ class NvmlSource:
 class _Card:
     """One GPU and its GPM reader, if it has GPM."""
 
-    def __init__(self, nvml: Nvml, name: str, uuid: str) -> None:
+    def __init__(self, nvml: Nvml, name: str, uuid: str, memory_mib: float | None) -> None:
         self._nvml, self._name, self._handle = nvml, name, nvml.handle(uuid)
         library = nvml.library
         memory = self._ask(library.nvmlDeviceGetMemoryInfo)
@@ -279,7 +280,7 @@ class _Card:
             name=name,
             model=str(self._ask(library.nvmlDeviceGetName) or "unknown GPU"),
             uuid=uuid,
-            mem_total_mib=memory and mib(memory.total),
+            mem_total_mib=memory_mib or (memory and mib(memory.total)),
         )
         self._gpm = self._ask(GpmReader, library) if self._ask(has_gpm, library) else None
 

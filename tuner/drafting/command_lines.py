@@ -189,29 +189,27 @@ def template(
     return Template(words=tuple(_with_port(literal, replaced)), replaced=tuple(replaced))
 
 
-def retyped(words: Sequence[str], literal: Sequence[str], values: Mapping[str, object]) -> tuple[str, ...] | None:
+def retyped(
+    words: Sequence[str], literal: Sequence[str], values: Mapping[str, object], own: Mapping[str, object]
+) -> tuple[str, ...] | None:
     """Return a typed command with the values of a config: the words of its template without what the tuner decides.
 
+    A flag that the command lacks is added only where its value is not the `own` one, which the script uses anyway.
     Returns None where the template was changed, so that it no longer belongs to the typed command.
     """
-    own: list[str] = []
+    kept: list[str] = []
     rest, left = list(words), list(literal)
-    while left:
+    while rest and left:
         word = left.pop(0)
         names = placeholders([word])
-        decided = bool(names) and names <= LAUNCH_FACTS
-        if not rest:
-            own += [] if decided else [word]
-        elif not names and word == literal_text(rest[0], {}):
-            own.append(word)
-            rest.pop(0)
-        elif not names:
+        if not names and word != literal_text(rest[0], {}):
             if not left or left.pop(0) != "{port}":
                 return None
         else:
             typed = literal_text(rest.pop(0), {})
-            own.append(typed if decided else word)
-    return None if rest else fill(own, values)
+            kept.append(word if names - LAUNCH_FACTS else typed)
+    changed = {name: value for name, value in values.items() if own.get(name) != value}
+    return None if rest else (*fill(kept, values), *fill(left, changed))
 
 
 def _added(flag: str, placeholder: str, words: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from tuner.drafting.command_lines import retyped
 from tuner.drafting.draft import typed_words
 from tuner.export.case_view import CaseView
-from tuner.export.wording import figure
+from tuner.export.wording import figure, with_error
 from tuner.probe.metrics import SAMPLES_PER_S
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
@@ -14,6 +14,9 @@ from tuner.study.cases import Case
 from tuner.study.space import launch_digest
 from tuner.study.variables import shell_split
 from tuner.trainers.command import CommandTrainer
+
+LARGE = 1000.0
+"""A speed from which digits after the point say nothing."""
 
 
 def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterator[str]:
@@ -40,7 +43,7 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     env, words = typed_words(command)
     options = bench.spec.trainer.options["command"]
     template = shell_split(options) if isinstance(options, str) else options
-    if line := retyped(words, template, after):
+    if line := retyped(words, template, after, before):
         yield "the command line to copy:"
         yield shlex.join([*(f"{name}={value}" for name, value in env.items()), *line])
 
@@ -49,6 +52,7 @@ def _speed(one: Standing | None, view: CaseView) -> str:
     if one is None:
         return "not measured"
     if view.objective == SAMPLES_PER_S:
-        return f"{figure(one.value)}{'' if one.error is None else f' ± {figure(one.error)}'} samples/s"
+        decimals = 0 if one.value >= LARGE else 1
+        return f"{with_error(one.value, one.error, decimals)} samples/s"
     speed = "" if one.samples_per_s is None else f", {figure(one.samples_per_s)} samples/s"
     return f"{one.value:.1f} {view.objective}{speed}"

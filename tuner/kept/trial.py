@@ -134,6 +134,8 @@ class KeptTrial:
     """Whether the trial measures a config again, by the trainer's plain command."""
     calibrates: bool = False
     """Whether the rungs of an `auto` ladder, or an `auto` batch size, follow from the trial."""
+    soaks: bool = False
+    """Whether the trial shows if the config's memory lasts."""
     origin: str | None = None
     """The case in which the trial's config is the best, where the config comes from there."""
     lease: object = None
@@ -279,6 +281,7 @@ def read(
         retry=stored.RETRY in attributes,
         confirms=stored.CONFIRMS in attributes,
         calibrates=stored.CALIBRATES in attributes,
+        soaks=stored.SOAKS in attributes,
         origin=_text(attributes.get(stored.ORIGIN)),
         lease=attributes.get(stored.LEASE),
         missing_gib=missing_gib,

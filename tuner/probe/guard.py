@@ -23,6 +23,7 @@ import contextlib
 import ctypes
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -35,6 +36,8 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 MARK = "TUNER_GUARD"
 """The environment variable by which every process below the command names its guard."""
+MEMORY = "TUNER_MEMORY_MIB"
+"""The environment variable with the memory that each process below the command may have (setrlimit(2), RLIMIT_DATA)."""
 STATE, PARENT, START, EXIT_STATUS = 0, 1, 19, 49
 """The positions of fields of /proc/PID/stat, counted after the process's name (proc(5): fields 3, 4, 22 and 52)."""
 POLL_S = 0.01
@@ -63,7 +66,7 @@ def main() -> None:
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, MARK: identity(os.getpid())},
                 process_group=0,
-                preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509 - this process has one thread
+                preexec_fn=lambda: _prepare(libc),  # noqa: PLW1509 - this process has one thread
             )
         except OSError as error:
             _say(tuner, error=f"{error.strerror}: {error.filename}")
@@ -72,6 +75,12 @@ def main() -> None:
         _wait_for_either(trainer, tuner)
         end_all(Descendants(trainer), grace_s)
         _say(tuner, exit=trainer.returncode)
+
+
+def _prepare(libc: ctypes.CDLL) -> None:
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if limit := os.environ.get(MEMORY):
+        resource.setrlimit(resource.RLIMIT_DATA, (int(limit) << 20, int(limit) << 20))
 
 
 def _say(tuner: socket.socket, **message: object) -> None:

@@ -66,6 +66,10 @@ class Progress:
     """For how many seconds so far the rank's device did tensor work."""
     alloc_retries: int | None = None
     """How often so far the rank's allocator freed its cache and tried again."""
+    allocated_mib: float | None = None
+    """The most memory of tensors so far on the rank's device."""
+    reserved_mib: float | None = None
+    """The most memory so far that the rank's allocator took from its device."""
     thin: Thin | None = None
     """The part of the iteration that was not run in full."""
     pause: Pause | None = None
@@ -97,6 +101,8 @@ class DeviceSample:
     tensor_pct: float | None = None
     dram_pct: float | None = None
     mem_used_mib: float | None = None
+    mem_peak_mib: float | None = None
+    """The largest memory in use so far, where the system tells it."""
     mem_total_mib: float | None = None
     power_w: float | None = None
     others_pct: float | None = None
@@ -130,6 +136,13 @@ class DeviceSummary:
     dram_mean_pct: float | None = None
     mem_peak_mib: float | None = None
     mem_total_mib: float | None = None
+    mem_rises: tuple[tuple[float, float], ...] = ()
+    """When the memory in use rose above its largest value so far: seconds since the first mark, and the MiB.
+
+    The first is the value at the first mark, and the last that at the end. See `summaries.rises`.
+    """
+    mem_floors: tuple[float, ...] = ()
+    """The least memory in use in each of equally long parts of the time since the first mark, in MiB."""
     power_mean_w: float | None = None
     power_max_w: float | None = None
     others_mean_pct: float | None = None

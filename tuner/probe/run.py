@@ -24,7 +24,7 @@ from tuner.probe.protocols import (
 )
 from tuner.probe.result import DeviceSummary, ProbeResult
 from tuner.probe.series import write_series
-from tuner.probe.summaries import Estimate, busy_shares, doubtful, notes, rate, summarise
+from tuner.probe.summaries import Estimate, busy_shares, doubtful, floors, fragmentation, notes, rate, rises, summarise
 from tuner.probe.watch import Watch
 from tuner.probe.window import Window, find_window
 
@@ -161,7 +161,7 @@ class _Probe:
             alloc_retries=self._alloc_retries(),
             level_changed=window.last_level is not None,
             devices=devices,
-            notes=tuple(notes(window, shares, devices, doubt)),
+            notes=(*notes(window, shares, devices, doubt), *filter(None, [fragmentation(self._watch.progress)])),
         )
 
     def _window(self, *, ran_out: bool) -> Window | None:
@@ -181,8 +181,13 @@ class _Probe:
         On the CPU the busy share that a rank reports replaces the measured utilisation of its process. Utilisation is
         unknown where the reported busy times do not cover the window, because the two numbers cannot be mixed.
         """
-        source = self._recorder.source
-        summaries = summarise(self._recorder.samples(), window, source.devices, source.label)
+        source, samples = self._recorder.source, self._recorder.samples()
+        begin_s = self._watch.marks[0].t_s
+        each = [[sample for sample in samples if sample.device == place] for place in range(len(source.devices))]
+        summaries = tuple(
+            replace(one, mem_rises=rises(own, begin_s), mem_floors=floors(own, begin_s))
+            for one, own in zip(summarise(samples, window, source.devices, source.label), each, strict=True)
+        )
         reported = any(one.busy_s is not None for one in self._watch.progress)
         if not reported or any(device.is_gpu for device in source.devices):
             return summaries

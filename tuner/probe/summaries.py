@@ -1,5 +1,6 @@
 """Summarises the measurements of a window, and says what a reader of the numbers should know. Pure."""
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -132,12 +133,70 @@ def _summary(samples: Sequence[DeviceSample], window: Window, device: Device, so
         occupancy_mean_pct=measure("occupancy_pct").mean,
         tensor_mean_pct=measure("tensor_pct").mean,
         dram_mean_pct=measure("dram_pct").mean,
-        mem_peak_mib=_most(one.mem_used_mib for one in samples),
+        mem_peak_mib=_most(number for one in samples for number in (one.mem_used_mib, one.mem_peak_mib)),
         mem_total_mib=_most(one.mem_total_mib for one in samples),
         power_mean_w=power_w,
         others_mean_pct=measure("others_pct").mean,
         power_max_w=_most(one.power_w for one in samples),
         energy_j=None if power_w is None else power_w * window.trained_s,
+    )
+
+
+RISE = 0.0005
+"""The smallest rise of memory that is told apart, as a share of the device's memory."""
+MOST_RISES = 400
+FLOORS = 12
+
+
+def rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[float, float], ...]:
+    """Return when the memory of one device rose above its largest value so far: see `DeviceSummary.mem_rises`.
+
+    `samples` are sorted by time; `from_s` is the first mark. Rises below `RISE` are joined with the next one.
+    """
+    found: list[tuple[float, float]] = []
+    largest, last_s = 0.0, from_s
+    for one in samples:
+        if one.mem_used_mib is None:
+            continue
+        before, largest, last_s = largest, max(largest, one.mem_used_mib, one.mem_peak_mib or 0.0), max(last_s, one.t_s)
+        if one.t_s <= from_s:
+            continue
+        found = found or [(0.0, before or largest)]
+        if largest > found[-1][1] + RISE * (one.mem_total_mib or 0.0):
+            found.append((one.t_s - from_s, largest))
+    every = max(1, math.ceil(len(found) / MOST_RISES))  # the joined ones end up in the later one
+    return (*found[:1], *found[1::every], (last_s - from_s, largest)) if found else ()
+
+
+def floors(samples: Iterable[DeviceSample], from_s: float) -> tuple[float, ...]:
+    """Return the least memory of one device in each of `FLOORS` parts of the time since the first mark, in MiB.
+
+    What leaks or grows raises these floors, and a longer batch or an evaluation does not. Empty where a part is.
+    """
+    known = [(one.t_s, one.mem_used_mib) for one in samples if one.t_s > from_s and one.mem_used_mib is not None]
+    if len(known) < FLOORS:
+        return ()
+    part_s = (known[-1][0] - from_s) / FLOORS
+    least: dict[int, float] = {}
+    for t_s, mib in known:
+        part = min(FLOORS - 1, int((t_s - from_s) / part_s))
+        least[part] = min(least.get(part, mib), mib)
+    return tuple(least[part] for part in range(FLOORS)) if len(least) == FLOORS else ()
+
+
+FRAGMENTED = 1.25
+"""An allocator that reserves so many times what it allocates has holes that no tensor fits into."""
+
+
+def fragmentation(progress: Iterable[Progress]) -> str | None:
+    """Return what to do about an allocator that reserves far more than it allocates; None where none does."""
+    pairs = [(one.reserved_mib, one.allocated_mib) for one in progress if one.reserved_mib and one.allocated_mib]
+    reserved, allocated = max(pairs, default=(0.0, 0.0))
+    if reserved < FRAGMENTED * allocated or not pairs:
+        return None
+    return (
+        f"the allocator reserved {reserved:.0f} MiB for at most {allocated:.0f} MiB of tensors: memory is fragmented; "
+        "set PYTORCH_ALLOC_CONF=expandable_segments:True in `environment.variables`"
     )
 
 

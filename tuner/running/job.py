@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.errors import StudyError
 from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Clock, Stop
+from tuner.probe.protocols import Answer, Clock, Stop
 from tuner.probe.result import ProbeResult
 from tuner.probe.units import HOUR_S
 from tuner.running.events import Event, Watcher
@@ -20,7 +20,8 @@ from tuner.store.opening import check_study
 from tuner.study.batch import REASON
 from tuner.study.cases import Case
 from tuner.study.space import Config, Space
-from tuner.study.spec import StudySpec
+from tuner.study.spec import ProbeSpec, StudySpec
+from tuner.trainers.base import Trainer
 
 StrategyOf = Callable[[Space, StudySpec, int, Siblings], Strategy]
 """Makes a strategy from the space, the case's settings, the number of trials so far, and the case's siblings."""
@@ -37,8 +38,14 @@ class Purpose:
     """Whether configs compete: a clear loser ends early, and the best is measured again cold."""
     keeps_end: bool = True
     """Whether the study keeps the reason why the work ended. It keeps none if other work on the case follows."""
-    ineligible: str | None = None
-    """Why no config that is probed for this purpose may be the best; None where each may be."""
+    ineligible: Callable[[ProbeResult], str | None] = lambda _: None
+    """Returns why a config that ran for this purpose may not be the best; None where it may."""
+    settled: Callable[[ProbeResult], Answer] | None = None
+    """Returns whether a probe goes on; None where the objectives decide, with the study's limits and headroom."""
+    limits: Callable[[ProbeSpec], ProbeSpec] = lambda limits: limits
+    """Returns the limits of a probe, from those of the study."""
+    trainer: Trainer | None = None
+    """The trainer that plans the probes by its plain command; None for the study's."""
 
 
 SEARCH = Purpose(strategy=searching)
@@ -58,7 +65,7 @@ def fit_batch(batch: BatchToFit) -> Purpose:
         limited=False,
         competing=False,
         keeps_end=False,
-        ineligible=REASON,
+        ineligible=lambda _: REASON,
     )
 
 

@@ -43,7 +43,7 @@ class SessionPolicy:
 
         `cold` asks for the plain command.
         """
-        trainer = self._job.bench.trainer
+        trainer = self._job.purpose.trainer or self._job.bench.trainer
         warm = self._allowed and not cold and self._failures < MOST_FAILURES
         plan = trainer.warm_plan(self._case, config, slot) if warm else None
         return plan or trainer.plan(self._case, config, slot)
@@ -90,6 +90,7 @@ class Probing:
     def probe(self, asked: Asked) -> ProbeResult:
         """Probe one config, or judge it without a probe, and store the result."""
         slot = self._job.bench.slot(self._case, self.folder / f"{asked.number:04d}")
+        slot = replace(slot, limits=self._job.purpose.limits(slot.limits))
         plan = partial(self._sessions.plan, asked.config, cold=asked.cold)
         try:
             result, verdict, planned = run_in(slot, plan, partial(self._run, asked))
@@ -122,12 +123,13 @@ class Probing:
         verdict = judge(
             result,
             *self._spec.objectives,
-            headroom_pct=self._spec.probe.headroom_pct,
+            headroom_pct=0.0 if self._job.purpose.settled else self._spec.probe.headroom_pct,
+            training_hours=0.0 if self._job.purpose.settled else self._spec.search.training_hours,
             constraints=self._constraints,
             default=self._default_metrics(result) if self._compares else {},
             attempt=asked.attempt,
         )
-        never = self._job.purpose.ineligible if verdict.value is not None else None
+        never = self._job.purpose.ineligible(result) if verdict.value is not None else None
         return replace(verdict, ineligible=verdict.ineligible or never)
 
     def _default_metrics(self, result: ProbeResult) -> Mapping[str, float | None]:
@@ -183,6 +185,8 @@ class Probing:
     def _after_iteration(self, asked: Asked, so_far: ProbeResult) -> Answer:
         """Report the result of a running probe so far; return whether the probe goes on."""
         objectives = self._spec.objectives
+        if self._job.purpose.settled:
+            return self._job.purpose.settled(so_far)
         number = value(so_far, objectives[0])
         hopeless = (
             number is not None and not so_far.level_changed and self._study.report(asked, so_far.iterations, number)

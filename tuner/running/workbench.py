@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.devices.found import THREADS, device_variables, links, nccl_variables, open_devices
+from tuner.devices.found import THREADS, device_variables, links, memory_variables, nccl_variables, open_devices
 from tuner.errors import StudyError
 from tuner.probe.metrics import check_metrics
 from tuner.probe.probe_plan import Device, Slot
@@ -174,7 +174,9 @@ def open_workbench(
     *,
     devices: str | None = None,
     runs: Path = Path("runs"),
-    source_of: Callable[[StudySpec], DeviceSource] = lambda spec: open_devices(spec.devices),
+    source_of: Callable[[StudySpec], DeviceSource] = lambda spec: open_devices(
+        spec.devices, memory_mib=spec.environment.memory_mib
+    ),
 ) -> Workbench:
     """Load a study and open its trainer and devices; `devices` overrides the study file's.
 
@@ -206,6 +208,7 @@ def launch_variables(
         **device_variables(source.devices),
         **({THREADS: threads} if threads and not source.devices[0].is_gpu else {}),
         **nccl_variables(spec.environment.nccl_p2p, links(source.devices)),
+        **memory_variables(spec.environment.memory_mib, source.devices),
         **spec.environment.variables,
     }
 

@@ -127,6 +127,7 @@ def free(config: Config) -> float:
 class Why(Enum):
     """What a probe is for."""
 
+    SOAK = "to see whether its memory lasts"
     SEARCH = "to learn about a config"
     CALIBRATE = "to make the rungs of an `auto` ladder, or an `auto` batch size"
     RETRY = "to repeat a failed probe"

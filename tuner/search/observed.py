@@ -80,7 +80,8 @@ class Observed:
         self._failures: list[OutOfMemory] = []
         all_trials = list(trials)
         for trial in all_trials:
-            self._note(trial, launched(trial.params), sign)
+            if not (trial.state == TrialState.COMPLETE and kept(trial).soaks):  # a soak may provoke what costs time
+                self._note(trial, launched(trial.params), sign)
         known = eligible(all_kept(all_trials))
         for digest, one in self.measured.items():
             one.eligible = digest in known

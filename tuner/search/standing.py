@@ -110,7 +110,8 @@ def ways(trials: Iterable[KeptTrial]) -> tuple[Standings, Standings]:
     """Return what is known of each config that may be the best: from its cold trials, and from its warm trials.
 
     `trials` come in their order. A config is left out if one of its trials was not eligible, or if its last trial
-    failed for good. If the cold trials leave a config out, its warm trials count no more.
+    failed for good. If the cold trials leave a config out, its warm trials count no more. Once the memory of a config
+    has not lasted in a soak, the only configs are those whose memory has lasted in one.
     """
     known = ended(trials)
     excused = broken(known)
@@ -120,6 +121,9 @@ def ways(trials: Iterable[KeptTrial]) -> tuple[Standings, Standings]:
         if one.counts and one.number not in excused:
             (warm if one.warm else cold).setdefault(one.launch, []).append(one)
     plain = {launch: found for launch, same in cold.items() if (found := _eligible(same))}
+    soaked = {one.launch: one.may_be_best for one in known if one.soaks and one.counts}
+    if not all(soaked.values()):  # memory has been too short for a training: only configs whose memory lasts are left
+        return {launch: found for launch, found in plain.items() if soaked.get(launch)}, {}
     session = {
         launch: found
         for launch, same in warm.items()
@@ -355,7 +359,7 @@ def _eligible(same: Sequence[KeptTrial]) -> Standing | None:
     ran = [one for one in same if not one.failed]
     if same[-1].failed or not all(one.may_be_best for one in ran):
         return None
-    return _averaged(ran)
+    return _averaged([one for one in ran if not one.soaks] or ran)
 
 
 def _barred(same: Sequence[KeptTrial]) -> Standing:

@@ -102,9 +102,9 @@ def all_kept(trials: Iterable[FrozenTrial]) -> list[KeptTrial]:
 
 
 def finished(trials: Iterable[FrozenTrial]) -> int:
-    """Count the trials that have ended, without those that will be repeated and those that confirm another trial."""
+    """Count the trials that have ended, without those that will be repeated, that confirm or that soak."""
     ended = (kept(one) for one in trials if one.state.is_finished())
-    return sum(not (one.retry or one.confirms) for one in ended)
+    return sum(not (one.retry or one.confirms or one.soaks) for one in ended)
 
 
 def running(trials: Iterable[FrozenTrial]) -> int:

@@ -12,6 +12,7 @@ from tuner.probe.metrics import edge_error, error, measured, target_error, value
 from tuner.probe.protocols import Enough, Go, LastIteration, More
 from tuner.probe.result import Failure, ProbeResult
 from tuner.probe.steady import known_well_enough
+from tuner.search.lasting import Rising
 from tuner.search.needs import Frontier, out_of_memory
 from tuner.study.goals import Constraint
 from tuner.study.space import Config, written
@@ -73,14 +74,16 @@ def judge(
     result: ProbeResult,
     *objectives: str,
     headroom_pct: float = 0.0,
+    training_hours: float = 0.0,
     constraints: Sequence[Constraint] = (),
     default: Mapping[str, float | None] = _NOTHING_KNOWN,
     attempt: int = 1,
 ) -> Verdict:
     """Decide what the study records about a probe.
 
-    A config may fail in a longer run if it leaves less than `headroom_pct` of a device's memory free, or if its
-    allocator had to retry. Such a config is ok, but not eligible as best. A config that misses one of the `constraints`
+    A config may fail in a longer run if it leaves less than `headroom_pct` of a device's memory free, if its memory
+    grows so that it surely ends within `training_hours`, or if its allocator had to retry. Such a config is ok, but not
+    eligible as best. A config that misses one of the `constraints`
     is not eligible either. `default` holds the metrics of the default config at the same rung. `attempt` counts the
     failures of this config in a row, including this one. If a probe in a session fails for an unknown reason, the plain
     command tries the config again.
@@ -103,13 +106,19 @@ def judge(
         value=values[0],
         others=tuple(values[1:]),
         error=error(result, objectives[0]),
-        ineligible="; ".join((*_short_of_memory(result, headroom_pct), *complaints)) or None,
+        ineligible="; ".join((*_short_of_memory(result, headroom_pct, training_hours), *complaints)) or None,
         missed=missed,
     )
 
 
-def _short_of_memory(result: ProbeResult, headroom_pct: float) -> Iterator[str]:
+def _short_of_memory(result: ProbeResult, headroom_pct: float, training_hours: float) -> Iterator[str]:
     free_pct, retries = value(result, "headroom_pct"), result.alloc_retries
+    for rising, total_mib in [(Rising.of(one), one.mem_total_mib) for one in result.devices]:
+        if rising and total_mib and rising.now_mib + rising.sure_mib_per_h * training_hours > total_mib:
+            yield (
+                f"memory grows by {rising.sure_mib_per_h:.0f} MiB/h at least, {training_hours:g} h are planned, and "
+                f"{total_mib - rising.now_mib:.0f} MiB stayed free"
+            )
     if free_pct is not None and free_pct < headroom_pct:
         yield f"only {free_pct:.1f} % of device memory stayed free, {headroom_pct:g} % is asked for"
     elif retries:

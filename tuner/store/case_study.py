@@ -13,7 +13,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuner.kept.case_record import KeptCase, KeptStudy, encode
-from tuner.kept.stored import BATCH, CALIBRATES, CASE, CONFIRMS, ENDED, LEASE, ORIGIN, RUNGS, storable
+from tuner.kept.stored import BATCH, CALIBRATES, CASE, CONFIRMS, ENDED, LEASE, ORIGIN, RUNGS, SOAKS, storable
 from tuner.kept.trial import KeptProbe
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why, free
 from tuner.search.needs import Frontier
@@ -69,6 +69,8 @@ def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[Froze
         trial.set_user_attr(CONFIRMS, True)
     if choice.why is Why.CALIBRATE:
         trial.set_user_attr(CALIBRATES, True)
+    if choice.why is Why.SOAK:
+        trial.set_user_attr(SOAKS, True)
     if choice.origin:
         trial.set_user_attr(ORIGIN, choice.origin)
     return Asked(

@@ -31,12 +31,17 @@ Variables = dict[Annotated[str, StringConstraints(pattern=VARIABLE)], str]
 
 
 class EnvironmentSpec(Strict):
-    """The environment variables of the trainer's processes."""
+    """What the trainer's processes find: environment variables, and memory."""
 
     nccl_p2p: Literal["auto", "on", "off"] = Field(
         default="auto", description="`auto` sets `NCCL_P2P_DISABLE=1` only if two cards have no P2P"
     )
     variables: Variables = Field(default_factory=dict, description="variables that are set for the trainer")
+    memory_mib: Annotated[Number, Field(gt=0)] | None = Field(
+        default=None,
+        description="the memory of each device in MiB, where the trainer gets less than the device has. On the CPU no "
+        "process of the trainer gets more; on a GPU the trainer itself must keep to it",
+    )
 
 
 class Match(Strict):
@@ -177,6 +182,13 @@ class SearchSpec(Strict):
     )
 
 
+class SoakSpec(Strict):
+    """How `tuner soak` provokes what needs most memory: the longest batch first, evaluations and checkpoints often."""
+
+    flags: str = Field(default="", description="words that a soak adds to the command, such as `--eval-steps 20`")
+    command: str = Field(default="", description="the whole command of a soak, with placeholders; empty: the usual one")
+
+
 class PrunerSpec(Strict):
     """How a probe that is unlikely to become the best is stopped early."""
 
@@ -221,6 +233,7 @@ class StudySpec(Strict):
     probe: ProbeSpec = ProbeSpec()
     search: SearchSpec = SearchSpec()
     pruner: PrunerSpec = PrunerSpec()
+    soak: SoakSpec = SoakSpec()
     environment: EnvironmentSpec = EnvironmentSpec()
     slurm: SlurmSpec = SlurmSpec()
     overrides: tuple[Override, ...] = Field(

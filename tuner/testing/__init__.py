@@ -1,1 +1,1 @@
-"""Checks for third-party trainers: whether one keeps the contract of `tuner.trainers.base.Trainer`."""
+"""Fakes and contract tests, for the tuner's own tests and for third-party trainers and devices."""

@@ -1,0 +1,304 @@
+"""Does the config that a soak recommends survive ten times as long, and how much of the memory does it use?
+
+    python -m benchmarks.memory.show cpu --python TRAINERS/bin/python     (six pairs on the CPU)
+    python -m benchmarks.memory.show gpu --pairs 0,1                      (two of four pairs on one GPU, 8 minutes)
+
+TRAINERS is an environment with torch, lightning and accelerate; on a GPU, torch is enough. For each pair of a trainer
+and a condition: a search, then soaks, then a whole run with the recommended batch size and a seed of its own; beside
+them the sizes that Lightning's `scale_batch_size` and accelerate's `find_executable_batch_size` find with the same
+script.
+"""
+
+import argparse
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from tuner.export.case_view import CaseView
+from tuner.export.reader import StudyReader, connect
+from tuner.running.job import Job, record
+from tuner.running.loop import optimise
+from tuner.running.prober import open_prober
+from tuner.running.workbench import open_workbench
+from tuner.search.foreseen import foresee
+from tuner.soaking.soak import soaking, verdicts
+from tuner.store.database import Database
+
+TRAIN = Path(__file__).with_name("train.py")
+RUNGS = list(dict.fromkeys(round(64 * 1.035**power) for power in range(90)))
+PROBED = 20
+"""The place of the first size that is probed on the ladder; the second is at twice that place."""
+RESULTS = Path("build/memory")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """A trainer and a condition, in so much memory."""
+
+    trainer: str
+    condition: str
+    cap_mib: int
+    flags: str = ""
+    soak: str = ""
+    rungs: Sequence[int] = tuple(RUNGS)
+    wait_s: float = 0.05
+    steps: int = 300
+    """The steps of a whole run; a soak takes at most a tenth of its time."""
+    repeats: int = 3
+    rivals: Sequence[str] = ("lightning", "accelerate")
+
+    @property
+    def name(self) -> str:
+        """What the pair is called in tables."""
+        provoked = ", not provoked" if self.condition == "lengths" and not self.soak else ""
+        return f"{self.trainer}, {self.condition}{provoked}"
+
+    @property
+    def words(self) -> str:
+        """The flags of a usual run."""
+        return f"--trainer {self.trainer} --condition {self.condition} --wait-s {self.wait_s} {self.flags}"
+
+
+RARELY, OFTEN = "--every 100", "--every 8"
+CPU = [
+    Pair(trainer="loop", condition="evaluation", cap_mib=350, flags=RARELY, soak=OFTEN),
+    Pair(trainer="loop", condition="buffer", cap_mib=410, flags="--grow-kib 200"),
+    Pair(trainer="loop", condition="lengths", cap_mib=350, soak="--longest-first"),
+    Pair(trainer="accelerate", condition="lengths", cap_mib=430),
+    Pair(trainer="accelerate", condition="checkpoints", cap_mib=430, flags=f"{RARELY} --state-mib 8", soak=OFTEN),
+    Pair(trainer="lightning", condition="evaluation", cap_mib=580, flags=RARELY, soak=OFTEN),
+]
+_CARD = Pair(
+    trainer="loop",
+    condition="",
+    cap_mib=6000,
+    rungs=tuple(rung * 100 for rung in RUNGS),
+    steps=2000,
+    wait_s=0.01,
+    repeats=1,
+    rivals=(),
+)
+GPU = [
+    replace(_CARD, condition="lengths", soak="--longest-first"),
+    replace(_CARD, condition="buffer", flags="--grow-kib 2000"),
+    replace(_CARD, condition="compiled", soak="--longest-first"),
+    replace(_CARD, condition="fragments"),
+]
+
+
+def command(python: str, pair: Pair, size: int, seed: int, told: Path, more: str = "") -> list[str]:
+    """Return the command of a whole run."""
+    words = f"{pair.words} --cap-mib {pair.cap_mib} --batch-size {size} --seed {seed} --steps {pair.steps} {more}"
+    return [python, str(TRAIN), *shlex.split(words), "--told", str(told)]
+
+
+def whole(python: str, pair: Pair, size: int, seed: int, folder: Path, more: str = "") -> dict[str, object]:
+    """Run a whole training; return what it says of itself."""
+    told = folder / f"{seed}-{size}.json"
+    told.unlink(missing_ok=True)
+    log = told.with_suffix(".log")
+    with log.open("w") as output:
+        subprocess.run(
+            command(python, pair, size, seed, told, more),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+            timeout=900,
+        )
+    return json.loads(told.read_text()) if told.exists() else {"error": log.read_text()[-300:], "steps": 0}
+
+
+def survives(python: str, pair: Pair, size: int, seed: int, folder: Path) -> bool:
+    """Return whether a whole run with this size ends by itself."""
+    found = whole(python, pair, size, seed, folder)
+    return found.get("steps") == pair.steps and "error" not in found
+
+
+def largest(python: str, pair: Pair, near: int, folder: Path) -> int:
+    """Return the largest rung that survives a whole run, from a rung near it on."""
+    place, alive, dead = pair.rungs.index(near), -1, len(pair.rungs)
+    step = 1
+    while dead - alive > 1:
+        if survives(python, pair, pair.rungs[place], 50, folder):
+            alive = place
+            place = min(place + step, dead - 1) if dead == len(pair.rungs) else (alive + dead) // 2
+        else:
+            dead = place
+            place = max(place - step, alive + 1, 0) if alive < 0 else (alive + dead) // 2
+        step *= 2
+    return pair.rungs[alive]
+
+
+def study(python: str, pair: Pair, folder: Path) -> Path:
+    """Write the study of a pair."""
+    file = folder / "lasting.yaml"
+    content = {
+        "name": "lasting",
+        "trainer": {
+            "name": "command",
+            "python": python,
+            "options": {"command": f"{{python}} {TRAIN} {pair.words} --batch-size {{batch_size}} --seed 1"},
+        },
+        "devices": "cpu:1" if pair in CPU else "0",
+        "space": {"batch_size": {"ladder": list(pair.rungs)}},
+        "objective": "samples_per_s",
+        "environment": {"memory_mib": pair.cap_mib},
+        "probe": {"iterations": 8, "window_seconds": 0.5, "headroom_pct": 1, "sample_seconds": 0.05, "max_seconds": 40},
+        "soak": {"flags": pair.soak},
+    }
+    if pair not in CPU:
+        content["trainer"]["options"]["command"] += f" --cap-mib {pair.cap_mib}"
+    with file.open("w") as text:
+        YAML(typ="safe").dump(content, text)
+    return file
+
+
+@contextmanager
+def opened(file: Path, runs: Path) -> Iterator[Job]:
+    """Open the study of a pair, with its results in a folder."""
+    bench = open_workbench(str(file), runs=runs)
+    bench.folder.mkdir(parents=True, exist_ok=True)
+    with closing(Database(f"sqlite:///{bench.folder}/study.db")) as database, closing(open_prober(bench)) as prober:
+        yield Job(bench=bench, database=database, probe=prober, interrupted=lambda: False)
+
+
+def view(runs: Path) -> CaseView:
+    """Return what the study of a pair has come to."""
+    return StudyReader(connect(f"sqlite:///{runs}/lasting/study.db"), "lasting").cases[0]
+
+
+def searched(file: Path, runs: Path, pair: Pair) -> None:
+    """Probe two small sizes, then the largest that is expected to fit, and the next smaller ones while none runs."""
+    with opened(file, runs) as job:
+        case = job.bench.trainer.cases()[0]
+
+        def probe(size: int) -> None:
+            optimise(replace(job, purpose=record([{"batch_size": size}], limited=False)), [case])
+
+        small = [pair.rungs[PROBED], pair.rungs[2 * PROBED]]
+        for size in small:
+            probe(size)
+        sizes = [size for size in pair.rungs if size > small[-1]]
+        found = foresee(job.bench.space_for(case), view(runs).trials, [{"batch_size": size} for size in sizes])
+        fits = [
+            size for size, one in zip(sizes, found, strict=True) if one.memory_share and one.memory_share.mean < 0.99
+        ]
+        for size in reversed(fits[-4:]):
+            probe(size)
+            if any(one.config["batch_size"] == size and one.is_eligible for one in view(runs).configs):
+                return
+
+
+def ours(python: str, pair: Pair, folder: Path) -> list[dict[str, object]]:
+    """Search once, then soak and run to the end with each seed."""
+    file, found = study(python, pair, folder), list[dict[str, object]]()
+    shutil.rmtree(folder / "runs", ignore_errors=True)
+    searched(file, folder / "runs", pair)
+    best = max(view(folder / "runs").configs, key=lambda one: one.config["batch_size"])
+    size = int(best.config["batch_size"])
+    whole_s = pair.steps * size / (best.samples_per_s or 1.0)
+    for repeat in range(pair.repeats):
+        runs = folder / f"runs-{repeat}"
+        shutil.rmtree(runs, ignore_errors=True)
+        shutil.copytree(folder / "runs", runs)
+        with opened(file, runs) as job:
+            purpose = soaking(job.bench, whole_s / 600, whole_s / 3600)
+            optimise(replace(job, purpose=purpose), [job.bench.trainer.cases()[0]])
+        after = view(runs)
+        soaked = [one for one in after.trials if one.soaks]
+        held = [int(one.config["batch_size"]) for one in soaked if one.may_be_best]
+        told = {"searched": size, "whole_s": whole_s, "said": list(verdicts(after, whole_s / 3600))}
+        told["soaks"] = [[one.config["batch_size"], one.probe.status, one.probe.iterations] for one in soaked]
+        lived = survives(python, pair, max(held), 100 + repeat, folder) if held else None
+        found.append({**told, "size": max(held, default=None), "survived": lived})
+    return found
+
+
+def rivals(python: str, pair: Pair, folder: Path, most: int) -> dict[str, list[dict[str, object]]]:
+    """Find batch sizes by the rivals with the same script, and run to the end with them."""
+    found: dict[str, list[dict[str, object]]] = {name: [] for name in pair.rivals}
+    for repeat in range(pair.repeats):
+        if "lightning" in found:
+            size = whole(python, pair, 64, 200 + repeat, folder, "--find lightning").get("found")
+            lived = survives(python, pair, int(size), 300 + repeat, folder) if size else None
+            found["lightning"].append({"size": size, "survived": lived})
+        if "accelerate" in found:
+            told = whole(python, pair, 2 * most, 400 + repeat, folder, "--find accelerate")
+            tried = told.get("tried") or []
+            late = [one for one in tried[:-1] if one[1] >= pair.steps / 10]
+            found["accelerate"].append({"size": tried[-1][0] if tried else None, "survived": not late, "tried": tried})
+    return found
+
+
+def kept(pair: Pair, place: int, what: str, measure: Callable[[Path], object]) -> Any:
+    """Return what was measured of a pair; a second call reads it from a file."""
+    folder = (RESULTS / pair.name.replace(", ", "-").replace(" ", "-") / ("cpu" if pair in CPU else "gpu")).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{what}.json"
+    if not file.exists():
+        file.write_text(json.dumps(measure(folder)))
+    return json.loads(file.read_text())
+
+
+def measured(python: str, pairs: Sequence[Pair], aside: int) -> list[dict[str, Any]]:
+    """Return everything about the pairs: our runs, then the largest size that survives, then the rivals."""
+    every = list(enumerate(pairs))
+    with ThreadPoolExecutor(aside) as pool:
+        mine = list(pool.map(lambda one: kept(one[1], one[0], "tuner", lambda at: ours(python, one[1], at)), every))
+
+        def most(one: tuple[int, Pair]) -> int:
+            near = next((int(run["size"] or run["searched"]) for run in mine[one[0]] if "searched" in run), 0)
+            return kept(one[1], one[0], "largest", lambda at: largest(python, one[1], near or one[1].rungs[30], at))
+
+        tops = list(pool.map(most, every))
+        others = list(
+            pool.map(
+                lambda one: kept(one[1], one[0], "rivals", lambda at: rivals(python, one[1], at, tops[one[0]])), every
+            )
+        )
+    return [
+        {"pair": pair.name, "largest": top, "tuner": own, **beside}
+        for pair, top, own, beside in zip(pairs, tops, mine, others, strict=True)
+    ]
+
+
+def row(of: Sequence[dict[str, object]], most: int) -> str:
+    """Return the cell of one method: the runs that ran out of memory, and the shares of the largest size."""
+    ran_out = sum(one.get("survived") is False for one in of)
+    shares = ", ".join(f"{100 * int(one['size']) / most:.0f}" if one.get("size") else "none" for one in of)
+    return f"{ran_out} of {len(of)} | {shares}"
+
+
+def main() -> None:
+    """Measure the pairs and print the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("where", choices=["cpu", "gpu"])
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--side-by-side", type=int, default=2)
+    parser.add_argument("--pairs", help="the places of the pairs, such as 0,1; default: all")
+    asked = parser.parse_args()
+    pairs = CPU if asked.where == "cpu" else GPU
+    pairs = [pairs[int(place)] for place in asked.pairs.split(",")] if asked.pairs else pairs
+    aside = asked.side_by_side if asked.where == "cpu" else 1
+    found = measured(asked.python, pairs, aside)
+    methods = ["tuner", *pairs[0].rivals]
+    print(f"| pair | largest | {' | '.join(f'{one}: ran out | share, %' for one in methods)} |")
+    print("|---" * (2 + 2 * len(methods)) + "|")
+    for one in found:
+        print(
+            f"| {one['pair']} | {one['largest']} | {' | '.join(row(one[name], one['largest']) for name in methods)} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

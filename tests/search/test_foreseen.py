@@ -1,0 +1,54 @@
+"""What configs that were never probed will need and make."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.kept.trial import COMPLETE, KeptProbe, KeptTrial
+from tuner.probe.result import DeviceSummary
+from tuner.search.foreseen import foresee
+from tuner.study.space import Parameter, Space
+
+RUNGS = (16, 32, 64, 128, 256)
+SPACE = Space((Parameter(name="num_envs", values=RUNGS),))
+
+
+def trial(rung: int, fixed_mib: float, each_mib: float, fixed_s: float, each_s: float) -> KeptTrial:
+    """Return a trial whose memory and seconds have a fixed part, and a part for each environment."""
+    used = DeviceSummary(
+        device="cuda:0",
+        source="nvml",
+        window_s=1.0,
+        util_mean_pct=50.0,
+        mem_peak_mib=fixed_mib + rung * each_mib,
+        mem_total_mib=10_000.0,
+    )
+    speed = rung / (fixed_s + rung * each_s)
+    probe = KeptProbe(status="ok", samples_per_s=speed, devices=(used,))
+    return KeptTrial(state=COMPLETE, config={"num_envs": rung}, values=(1.0,), probe=probe)
+
+
+@given(st.floats(500, 3000), st.floats(2, 20), st.floats(0.5, 2.0), st.floats(0.001, 0.05))
+def test_two_probes_foretell_a_straight_line(fixed_mib: float, each_mib: float, fixed_s: float, each_s: float) -> None:
+    parts = fixed_mib, each_mib, fixed_s, each_s
+    (found,) = foresee(SPACE, [trial(16, *parts), trial(128, *parts)], [{"num_envs": 64}])
+    true = trial(64, *parts)
+    assert found.memory_share is not None
+    assert found.samples_per_s is not None
+    assert 100 * found.memory_share.mean == pytest.approx(true.memory_share_pct, rel=0.05)
+    assert 100 * found.memory_share.low <= (true.memory_share_pct or 0.0) <= 100 * found.memory_share.high
+    assert found.samples_per_s.low <= (true.samples_per_s or 0.0) <= found.samples_per_s.high
+
+
+def test_without_a_probe_nothing_is_foreseen_and_one_probe_leaves_more_doubt_than_two() -> None:
+    (nothing,) = foresee(SPACE, [], [{"num_envs": 64}])
+    assert nothing.memory_share is None
+    assert nothing.samples_per_s is None
+    parts = 1000.0, 10.0, 1.0, 0.01
+    widths = [
+        found.memory_share.high / found.memory_share.low
+        for probes in ((16,), (16, 128))
+        for found in foresee(SPACE, [trial(rung, *parts) for rung in probes], [{"num_envs": 256}])
+        if found.memory_share
+    ]
+    assert widths[0] > widths[1]

@@ -1,0 +1,88 @@
+"""How memory rose, and how far it may rise in a longer run."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.probe.result import DeviceSample, DeviceSummary
+from tuner.probe.summaries import floors, rises
+from tuner.search.lasting import Rising, lasts
+
+TOTAL_MIB = 1000.0
+values = st.lists(st.floats(1.0, TOTAL_MIB), min_size=3, max_size=40)
+
+
+def samples(mib: list[float]) -> list[DeviceSample]:
+    return [
+        DeviceSample(t_s=float(at), device=0, mem_used_mib=one, mem_total_mib=TOTAL_MIB) for at, one in enumerate(mib)
+    ]
+
+
+def device(mib: list[float]) -> DeviceSummary:
+    """Return the summary of a device whose memory was read once a second, the first time at the first mark."""
+    return DeviceSummary(
+        device="cuda:0",
+        source="nvml",
+        window_s=1.0,
+        util_mean_pct=None,
+        mem_total_mib=TOTAL_MIB,
+        mem_rises=rises(samples(mib), 0.0),
+        mem_floors=floors(samples(mib), 0.0),
+    )
+
+
+@given(values)
+def test_rises_are_the_running_maximum_and_end_with_the_largest_value(mib: list[float]) -> None:
+    found = rises(samples(mib), 0.0)
+    assert [t_s for t_s, _ in found] == sorted(t_s for t_s, _ in found)
+    assert [one for _, one in found] == sorted(one for _, one in found)
+    assert found[0] == (0.0, mib[0])
+    assert found[-1] == (len(mib) - 1.0, max(mib))
+
+
+@given(values, st.floats(1.0, 1e4), st.floats(1.0, 10.0))
+def test_a_longer_training_never_needs_less(mib: list[float], seconds: float, times: float) -> None:
+    rising = Rising.of(device(mib))
+    assert rising is not None
+    shorter, longer = rising.rise_mib(seconds), rising.rise_mib(seconds * times)
+    assert shorter[0] >= 0.0
+    assert list(shorter) == sorted(shorter)
+    assert longer.mean() >= 0.9 * shorter.mean() - 0.1
+
+
+def test_memory_that_stays_flat_lasts() -> None:
+    found = lasts((device([700.0] * 100),), 0.3)
+    assert found is not None
+    assert found.kind == "flat"
+    assert found.chance > 0.98
+    assert 700.0 <= found.most_mib < 800.0
+
+
+def test_memory_that_grows_all_the_time_lasts_no_longer_than_it_does() -> None:
+    growing = device([500.0 + second for second in range(200)])
+    rising = Rising.of(growing)
+    assert rising is not None
+    assert rising.kind == "slope"
+    assert rising.sure_mib_per_h == pytest.approx(3600.0, rel=0.2)
+    soon, late = lasts((growing,), 300 / 3600), lasts((growing,), 1000 / 3600)
+    assert soon is not None
+    assert soon.chance > 0.95
+    assert soon.most_mib == pytest.approx(800.0, rel=0.1)
+    assert late is not None
+    assert late.chance < 0.01
+
+
+def test_records_that_become_rarer_are_no_growth() -> None:
+    records = [500.0 + 10.0 * second.bit_length() for second in range(400)]
+    rising = Rising.of(device(records))
+    assert rising is not None
+    assert rising.kind == "steps"
+    assert rising.sure_mib_per_h == 0.0
+
+
+def test_the_device_with_the_least_room_decides_and_unknown_memory_says_nothing() -> None:
+    found = lasts((device([400.0] * 50), device([990.0] * 50)), 24.0)
+    assert found is not None
+    assert found.now_mib == 990.0
+    assert lasts((), 24.0) is None
+    assert lasts((device([500.0]),), 24.0) is None

@@ -1,0 +1,128 @@
+"""`tuner soak` runs the best config until it is known whether its memory lasts, and then smaller ones."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests_loop import CASE, Quiet, bench, best, busy, measured, opened, spec, view
+
+from tuner.errors import StudyError
+from tuner.probe.kinds import FailureKind
+from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.protocols import Enough, More, Stop
+from tuner.probe.result import DeviceSummary, Failure, ProbeResult
+from tuner.running.job import Job
+from tuner.running.loop import optimise
+from tuner.soaking.soak import Following, soaking, verdicts
+from tuner.study.spec import StudySpec
+
+TOTAL_MIB = 1000.0
+HOURS = 1.0
+LADDER = {"space": {"num_envs": {"ladder": [64, 60, 56, 52, 48, 40, 32]}}}
+
+
+def device(mib: float, *, growth_mib: float = 0.0, seconds: float = 600.0) -> DeviceSummary:
+    rises = [(at * seconds / 60, mib + at * growth_mib / 60) for at in range(61 if growth_mib else 1)]
+    return DeviceSummary(
+        device="cuda:0",
+        source="nvml",
+        window_s=seconds,
+        util_mean_pct=50.0,
+        mem_peak_mib=rises[-1][1],
+        mem_total_mib=TOTAL_MIB,
+        mem_rises=(*rises, (seconds, rises[-1][1])),
+        mem_floors=tuple(mib + part * growth_mib / 12 for part in range(12)),
+    )
+
+
+class Prober:
+    """Probes of a trainer whose memory grows with `num_envs`; a soak also shows what grows later."""
+
+    def __init__(self, grows: Mapping[int, float], runs_out: tuple[int, ...] = ()) -> None:
+        self.grows, self.runs_out = grows, runs_out
+        self.soaked: list[int] = []
+
+    def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
+        envs = int(plan.config["num_envs"])
+        result = busy(plan, stop)
+        is_soak = plan.slot.limits.iterations > 1000
+        if is_soak:
+            self.soaked.append(envs)
+        if is_soak and envs in self.runs_out:
+            return replace(result, failure=Failure(kind=FailureKind.GPU_OOM, rule="test", detail="out of memory"))
+        growth = self.grows.get(envs, 0.0) if is_soak else 0.0
+        util = replace(device(12.0 * envs, growth_mib=growth), util_mean_pct=float(envs))
+        return replace(result, devices=(util, util), samples_per_s=10.0 * envs, samples_per_s_se=1.0)
+
+
+def soaked(folder: Path, prober: Prober, *, study: StudySpec | None = None, searched: bool = False) -> Quiet:
+    """Search and soak, or only soak where the study was `searched`."""
+    watcher, study = Quiet(), study or spec(search={"trials": 3, "sampler": "random"}, **LADDER)
+    with opened(folder / "demo") as database:
+        job = Job(
+            bench=bench(folder, study), database=database, probe=prober, watcher=watcher, interrupted=lambda: False
+        )
+        if not searched:
+            optimise(job, [CASE])
+        optimise(replace(job, purpose=soaking(job.bench, 15.0, HOURS)), [CASE])
+    return watcher
+
+
+def test_a_best_whose_memory_lasts_is_soaked_once_and_stays_the_best(tmp_path: Path) -> None:
+    prober = Prober({})
+    soaked(tmp_path, prober)
+    assert prober.soaked == [64]
+    assert best(tmp_path / "demo").config == {"num_envs": 64}
+    assert best(tmp_path / "demo").readings == 1  # a soak's own objectives do not count beside a probe's
+    soaked(tmp_path, prober, searched=True)
+    assert prober.soaked == [64]
+    *lines, last = verdicts(view(tmp_path / "demo"), HOURS)
+    assert "#3 num_envs=64: memory lasts 1 h with" in lines[0]
+    assert "768 MiB now" in lines[0]
+    assert "of 1000" in lines[0]
+    assert "640" in lines[0]
+    assert last == "walk: train with num_envs=64"
+
+
+def test_growth_moves_the_best_to_the_largest_rung_whose_memory_lasts(tmp_path: Path) -> None:
+    prober = Prober(dict.fromkeys((64, 60, 56, 52, 48, 40, 32), 50.0))  # 300 MiB an hour: 58 environments last
+    soaked(tmp_path, prober)
+    assert prober.soaked[0] == 64
+    assert set(prober.soaked) <= {64, 60, 56, 52, 48}
+    assert best(tmp_path / "demo").config["num_envs"] in {56, 52}
+    first, *_, last = verdicts(view(tmp_path / "demo"), HOURS)
+    assert "growing all the time" in first
+    assert last == f"walk: train with num_envs={best(tmp_path / 'demo').config['num_envs']}"
+
+
+def test_a_soak_that_runs_out_of_memory_moves_the_best_down_and_the_study_learns_it(tmp_path: Path) -> None:
+    prober = Prober({}, runs_out=(64, 60))
+    soaked(tmp_path, prober)
+    assert prober.soaked[0] == 64
+    assert best(tmp_path / "demo").config["num_envs"] == 56
+    assert "out of memory" in next(verdicts(view(tmp_path / "demo"), HOURS))
+
+
+def test_a_soak_ends_once_memory_and_speed_are_known(tmp_path: Path) -> None:
+    follow = Following(900.0, HOURS)
+    plan = bench(tmp_path, spec()).trainer.plan(CASE, {"num_envs": 8}, bench(tmp_path, spec()).slot(CASE, "x"))
+    start = replace(measured(plan, 50.0), start_up_s=10.0, samples_per_s=100.0, samples_per_s_se=1.0)
+    flat = replace(start, devices=(device(500.0, seconds=300.0),))
+    assert follow(replace(flat, total_s=100.0)) == More()
+    assert follow(replace(flat, total_s=310.0)) == Enough()
+    assert follow(replace(flat, total_s=320.0, samples_per_s_se=10.0)) == More()
+    doubtful = replace(start, devices=(device(990.0, seconds=300.0),))
+    assert follow(replace(doubtful, total_s=330.0)) == More()
+    assert follow(replace(doubtful, total_s=911.0)) == Enough()
+
+
+def test_flags_of_a_soak_are_added_to_the_command(tmp_path: Path) -> None:
+    study = spec(soak={"flags": "--eval-steps 5"}, **LADDER)
+    trainer = soaking(bench(tmp_path, study), 15.0).trainer
+    assert trainer is not None
+    plan = trainer.plan(CASE, {"num_envs": 64}, bench(tmp_path, study).slot(CASE, "x"))
+    assert plan.argv[-2:] == ("--eval-steps", "5")
+    other = study.model_copy(update={"trainer": study.trainer.model_copy(update={"options": {}})})
+    with pytest.raises(StudyError, match="soak: the trainer command takes no flags"):
+        soaking(replace(bench(tmp_path, study), spec=other), 15.0)

@@ -1,0 +1,44 @@
+"""`tuner told`: the study learns that a real training ran out of memory, and names the next config."""
+
+from pathlib import Path
+
+import pytest
+from tests_loop import CASE, Quiet, bench, best, busy, opened, spec, view
+
+from tuner.errors import StudyError
+from tuner.probe.kinds import FailureKind
+from tuner.running.job import Job
+from tuner.running.loop import optimise
+from tuner.soaking.telling import reported, telling
+
+LOG = [
+    "step 900 loss 0.1",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of 79.65 GiB "
+    "of which 1.00 GiB is free.",
+]
+
+
+def test_the_study_avoids_the_config_that_ran_out_and_all_that_need_as_much(tmp_path: Path) -> None:
+    study = spec(space={"num_envs": {"ladder": [64, 32, 16]}}, search={"trials": 3, "sampler": "random"})
+    with opened(tmp_path / "demo") as database:
+        job = Job(
+            bench=bench(tmp_path, study), database=database, probe=busy, watcher=Quiet(), interrupted=lambda: False
+        )
+        optimise(job, [CASE])
+        assert best(tmp_path / "demo").config == {"num_envs": 64}
+        failure = reported(LOG, oom=False, gpu=True)
+        assert failure.kind is FailureKind.GPU_OOM
+        assert failure.overshoot_mib == 2048.0
+        optimise(telling(job, {"num_envs": 64}, failure), [CASE])
+    assert best(tmp_path / "demo").config == {"num_envs": 32}
+    kept = view(tmp_path / "demo").trials[-1].probe.failure
+    assert kept is not None
+    assert kept.overshoot_mib == 2048.0
+
+
+def test_a_log_that_shows_another_failure_or_none_teaches_nothing() -> None:
+    with pytest.raises(StudyError, match="missing_dependency"):
+        reported(["ModuleNotFoundError: No module named 'apex'"], oom=False, gpu=True)
+    with pytest.raises(StudyError, match="--oom"):
+        reported((), oom=False, gpu=True)
+    assert reported((), oom=True, gpu=False).kind is FailureKind.HOST_OOM

@@ -1,0 +1,92 @@
+"""`tuner soak`: does the best config still run at hour three? `tuner told`: it did not."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tuner.cli.hints import written
+from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url, open_console
+from tuner.cli.plan import Settings, config_with
+from tuner.cli.status import open_reader
+from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, chosen_cases, conclude, one_case
+from tuner.errors import StoreError
+from tuner.export.wording import in_words
+from tuner.export.write import export_study
+from tuner.running.loop import optimise
+from tuner.running.prober import open_prober
+from tuner.running.workbench import open_workbench
+from tuner.soaking.soak import USUAL_MINUTES, soaking, verdicts
+from tuner.soaking.telling import reported, telling
+
+Minutes = Annotated[float, typer.Option(min=0.01, help="The longest run of a config; it ends once enough is known.")]
+
+TrainingHours = Annotated[
+    float | None, typer.Option("--hours", min=0.001, help="The length of the training; default: the study's.")
+]
+
+
+def soak(
+    study: Study,
+    cases: Cases = None,
+    minutes: Minutes = USUAL_MINUTES,
+    hours: TrainingHours = None,
+    devices: Devices = None,
+    storage: Storage = None,
+    runs: Runs = RUNS,
+) -> None:
+    """Run the best config for minutes and say whether its memory lasts for hours; else try smaller ones."""
+    console = open_console()
+    bench = open_workbench(study, devices=devices, runs=runs)
+    chosen, url = chosen_cases(bench, cases), database_url(storage, bench.folder)
+    purpose = soaking(bench, minutes, hours)
+    with at_work(console, bench, chosen, url, open_prober(bench, console.print), show=lambda: None) as job:
+        outcomes = optimise(replace(job, purpose=purpose), chosen)
+        interrupted = job.interrupted()
+    if not outcomes:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    reader = open_reader(url, bench.spec.name)
+    for view in reader.cases:
+        for line in verdicts(view, hours or bench.spec.search.training_hours):
+            console.print(line)
+    written(console, export_study(url, bench.spec.name, bench.folder))
+    conclude(outcomes, reader.rows, interrupted=interrupted)
+
+
+Oom = Annotated[bool, typer.Option("--oom", help="The training ran out of memory.")]
+Log = Annotated[
+    Path | None, typer.Option(exists=True, dir_okay=False, help="The output of the training, which says why it failed.")
+]
+
+
+def told(
+    study: Study,
+    oom: Oom = False,
+    log: Log = None,
+    settings: Settings = None,
+    cases: Cases = None,
+    devices: Devices = None,
+    storage: Storage = None,
+    runs: Runs = RUNS,
+) -> None:
+    """Tell a study that a training ran out of memory, and get the next config. Without --set, it was the best."""
+    console = open_console()
+    bench = open_workbench(study, devices=devices, runs=runs)
+    url = database_url(storage, bench.folder)
+    case = one_case(bench, cases)
+    failure = reported(log.read_text(errors="replace").splitlines() if log else (), oom=oom, gpu=bench.kind == "gpu")
+    view = open_reader(url, bench.spec.name).case(case.name)
+    if view is None or view.best is None:
+        raise StoreError(f"no best config yet for {case.name}; `tuner status` shows where the study stands")
+    config = config_with(bench.space_for(case), view.best.config, settings or [])
+    with at_work(console, bench, [case], url, open_prober(bench, console.print), show=lambda: None) as job:
+        optimise(telling(job, config, failure), [case])
+    after = open_reader(url, bench.spec.name).case(case.name)
+    if after is None or after.best is None:
+        raise StoreError(
+            f"no other config of {case.name} may be the best; `tuner optimize --study {study}` looks for one"
+        )
+    console.print(
+        f"{case.name}: next, train with {in_words(after.best.config)}; `tuner soak --study {study}` tests it first"
+    )

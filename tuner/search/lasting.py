@@ -1,0 +1,192 @@
+"""How the memory of a device rose in a run, and how far it may rise in a longer one. Pure.
+
+Two things raise the largest memory so far. What comes now and then, such as a longer batch or an evaluation, makes
+records. Where each part of a run is like the other, records become rarer: as many come in each doubling of the time
+(Rényi, "Théorie des éléments saillants d'une suite d'observations", 1962). What leaks or grows raises memory by as much
+in each minute, and it also raises the floors, the least memory of each part of the run.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from tuner.probe.result import DeviceSummary
+from tuner.probe.summaries import RISE
+from tuner.probe.units import HOUR_S
+from tuner.search.needs import Floats
+
+SETTLING = 0.2
+"""The first share of a run that says nothing: caches fill, and the optimizer gets its memory."""
+GROWS = 0.1
+"""The probability that memory grows all the time, before anything is known."""
+BEFORE, BEFORE_SHARE = 0.25, 0.1
+"""What is known of the number of records before the run: so many in this share of it (a gamma distribution)."""
+RECORD, OF_SWING, RECORDS = 0.02, 0.15, 4.0
+"""The usual record, and for how many records that counts: a share of the memory in use, or a share of what comes and
+goes above the floors, where that is less. `benchmarks/memory/series.py` has the runs to which this was fitted.
+"""
+FEWEST = 6
+"""Growth is judged from so many parts on."""
+DRAWS = 8000
+SURE = 0.95
+"""What is said holds with this probability."""
+
+Kind = Literal["flat", "steps", "slope"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rising:
+    """How the largest memory so far rose after the run had settled."""
+
+    begin_s: float
+    """When the run had settled, in seconds since its first mark."""
+    end_s: float
+    now_mib: float
+    """The largest memory so far."""
+    steps: tuple[tuple[float, float], ...] = ()
+    """Each step: seconds since the first mark, and by how many MiB memory rose."""
+    floors: tuple[float, ...] = ()
+    """The least memory of equally long parts since the first mark."""
+    told_apart_mib: float
+    """The smallest difference of memory that is told apart."""
+
+    @classmethod
+    def of(cls, device: DeviceSummary) -> "Rising | None":
+        """Return how a device's memory rose; None where that is not known."""
+        if len(device.mem_rises) < 2 or (end_s := device.mem_rises[-1][0]) <= 0:
+            return None
+        begin_s = SETTLING * end_s
+        level, steps = device.mem_rises[0][1], list[tuple[float, float]]()
+        for t_s, mib in device.mem_rises[1:-1]:
+            if t_s > begin_s:
+                steps.append((t_s, mib - level))
+            level = mib
+        now_mib = device.mem_rises[-1][1]
+        return cls(
+            begin_s=begin_s,
+            end_s=end_s,
+            now_mib=now_mib,
+            steps=tuple(steps),
+            floors=tuple(device.mem_floors),
+            told_apart_mib=RISE * (device.mem_total_mib or now_mib),
+        )
+
+    @cached_property
+    def _growth(self) -> tuple[float, float, float]:
+        """The growth in MiB per second, its standard error, and the probability that there is any.
+
+        Straight lines over the time and over its logarithm are compared with a constant (Schwarz's criterion).
+        """
+        count = len(self.floors)
+        if count < FEWEST:
+            return 0.0, self.told_apart_mib / (self.end_s - self.begin_s), GROWS
+        part_s = self.end_s / count
+        at_s = (np.arange(count) + 0.5)[1:] * part_s
+        floors = np.array(self.floors[1:])
+        (slope, _), coarse = np.polyfit(at_s, floors, 1), self.told_apart_mib**2 / 12
+        straight, bent = (_misfit(floors, clock) + coarse for clock in (at_s, np.log(at_s)))
+        apart = len(floors) / 2
+        no_growth = max(
+            -apart * math.log(float(floors.var()) + coarse) + math.log(len(floors)) / 2, -apart * math.log(bent)
+        )
+        odds = math.log(GROWS / (1 - GROWS)) - apart * math.log(straight) - no_growth
+        error = math.sqrt(straight * len(floors) / (len(floors) - 2) / np.square(at_s - at_s.mean()).sum())
+        if slope <= 0:
+            odds = min(odds, math.log(GROWS / (1 - GROWS)))
+        return max(float(slope), 0.0), error, 1.0 / (1.0 + math.exp(-max(-700.0, min(700.0, odds))))
+
+    @property
+    def grows(self) -> float:
+        """The probability that memory grows for ever."""
+        return self._growth[2]
+
+    @property
+    def kind(self) -> Kind:
+        """What the memory did: it stayed flat, rose in steps that become rarer, or grew all the time."""
+        if self.grows > 0.5:
+            return "slope"
+        return "steps" if self.steps else "flat"
+
+    @property
+    def sure_mib_per_h(self) -> float:
+        """The growth in MiB per hour that is sure: two standard errors below the growth so far, 0 where unsure."""
+        slope, error, grows = self._growth
+        return HOUR_S * max(0.0, slope - 2.0 * error) if grows >= SURE else 0.0
+
+    def rise_mib(self, until_s: float) -> Floats:
+        """Return equally likely rises from now until so many seconds after the first mark, the smallest first."""
+        random, (slope, error, grows) = np.random.default_rng(0), self._growth
+        times = math.log(max(until_s, self.end_s) / self.end_s) / math.log(self.end_s / self.begin_s)
+        growing = round(DRAWS * grows)
+        growth = np.abs(random.normal(slope, error, size=growing)) * max(until_s - self.end_s, 0.0)
+        seen = [by for _, by in self.steps]
+        records = [self._records(random, growing, times, []), self._records(random, DRAWS - growing, times, seen)]
+        return np.sort(np.concatenate([growth + records[0], records[1]]))
+
+    def _records(self, random: np.random.Generator, draws: int, times: float, seen: list[float]) -> Floats:
+        """Draw the records over `times` of what was seen: their number (Poisson), and their sizes (exponential)."""
+        rate = random.gamma(BEFORE + len(seen), size=draws) / (BEFORE_SHARE + 1.0)
+        count = random.poisson(times * rate)
+        swing_mib = self.now_mib - min(self.floors, default=0.0)
+        usual_mib = min(RECORD * self.now_mib, OF_SWING * swing_mib) if swing_mib > 0.0 else RECORD * self.now_mib
+        size = (usual_mib * (RECORDS - 1.0) + sum(seen)) / random.gamma(RECORDS + len(seen), size=draws)
+        return np.where(count > 0, random.gamma(np.maximum(count, 1)) * size, 0.0)
+
+
+def _misfit(floors: Floats, clock: Floats) -> float:
+    """Return the mean square of what a straight line over a clock leaves."""
+    return float(np.square(floors - np.polyval(np.polyfit(clock, floors, 1), clock)).mean())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lasts:
+    """Whether a config's memory lasts for a training, on the device where it is the shortest."""
+
+    chance: float
+    """The probability that it lasts."""
+    now_mib: float
+    most_mib: float
+    """Memory stays below this with the probability `SURE`."""
+    total_mib: float
+    kind: Kind
+    grows: float
+    """The probability that memory grows all the time."""
+
+    @property
+    def share(self) -> float:
+        """`most_mib` as a share of the device's memory."""
+        return self.most_mib / self.total_mib
+
+
+SPARE = 0.995
+"""The share of a device's memory that a trainer can get."""
+
+
+def lasts(devices: tuple[DeviceSummary, ...], hours: float, *, sure: float = SURE) -> Lasts | None:
+    """Return whether memory lasts for a training of so many hours; None where no device's memory is known.
+
+    The chance is that of all devices together; the other numbers are those of the device with the least room.
+    """
+    known = [(rising, device.mem_total_mib) for device in devices if (rising := Rising.of(device))]
+    found: list[Lasts] = []
+    for rising, total_mib in known:
+        if total_mib:
+            rise = rising.rise_mib(hours * HOUR_S)
+            found.append(
+                Lasts(
+                    chance=float(np.searchsorted(rise, SPARE * total_mib - rising.now_mib, side="right")) / len(rise),
+                    now_mib=rising.now_mib,
+                    most_mib=rising.now_mib + float(np.quantile(rise, sure)),
+                    total_mib=total_mib,
+                    kind=rising.kind,
+                    grows=rising.grows,
+                )
+            )
+    return min(found, key=_chance, default=None)
+
+
+def _chance(one: Lasts) -> float:
+    return one.chance

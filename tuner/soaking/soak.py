@@ -1,0 +1,245 @@
+"""Soaks: run the best config until it is known whether its memory lasts, then a smaller one where it does not."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from tuner.errors import StudyError
+from tuner.export.case_view import CaseView
+from tuner.export.wording import in_words, with_error
+from tuner.kept.trial import COMPLETE, MEMORY_SHARE, KeptTrial
+from tuner.probe.protocols import Answer, Enough, More
+from tuner.probe.result import ProbeResult
+from tuner.probe.units import MIB_PER_GIB
+from tuner.running.job import Purpose
+from tuner.running.workbench import Workbench
+from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why
+from tuner.search.lasting import SPARE, SURE, Lasts, lasts
+from tuner.search.needs import inherited
+from tuner.search.observed import Observed
+from tuner.search.standing import leader
+from tuner.search.trials import all_kept
+from tuner.study.space import Config, Space, Value, ladder_of, launch_digest
+from tuner.study.spec import ProbeSpec
+from tuner.trainers.base import Trainer
+from tuner.trainers.registry import open_trainer
+
+MINUTE_S = 60.0
+USUAL_MINUTES = 15.0
+MANY = 10_000_000
+"""The iterations that no soak reaches."""
+LEAST = 0.2
+"""A soak takes at least this share of its time."""
+CLEAR = 0.97
+"""A soak ends early once its answer has this probability."""
+SPEED_KNOWN = 0.02
+"""Samples/s are known well enough at this standard error, as a share."""
+APART = 1.04
+"""Two rungs are worth a soak of their own from this ratio on."""
+MOST = 6
+"""The most soaks along one ladder."""
+BELOW = 0.75
+"""After a rung that ran out of memory, the next one is at most this share of it while no soak has told more."""
+
+
+def soaking(bench: Workbench, minutes: float, hours: float | None = None) -> Purpose:
+    """Return the purpose: one config after another runs for up to so many minutes, until the memory of one lasts.
+
+    `hours`: the training; None for the study's `search.training_hours`.
+    Raises StudyError where the study names flags for a soak, and its trainer takes none.
+    """
+    hours = hours or bench.spec.search.training_hours
+    return Purpose(
+        strategy=lambda space, *_: Strategy(choosers=(Soaks(space, hours).choose,)),
+        limited=False,
+        competing=False,
+        keeps_end=False,
+        ineligible=partial(_why_not, hours=hours),
+        settled=Following(minutes * MINUTE_S, hours),
+        limits=partial(_limits, seconds=minutes * MINUTE_S),
+        trainer=_provoking(bench),
+    )
+
+
+def _provoking(bench: Workbench) -> Trainer | None:
+    """Return the trainer with the command that provokes the worst batch; None where the study names none."""
+    soak, options = bench.spec.soak, bench.spec.trainer.options
+    if not (soak.command or soak.flags):
+        return None
+    if "command" not in options:
+        raise StudyError(f"soak: the trainer {bench.trainer.name} takes no flags; leave `soak` out of the study")
+    usual = options["command"]
+    more = soak.flags if isinstance(usual, str) else soak.flags.split()
+    longer = f"{usual} {more}" if isinstance(usual, str) else [*usual, *more]
+    changed = {**options, "command": soak.command or longer}
+    return open_trainer(bench.spec.trainer.model_copy(update={"options": changed}))
+
+
+def _limits(probe: ProbeSpec, *, seconds: float) -> ProbeSpec:
+    """Return the limits of a soak: only its time ends it, and no iteration is shortened."""
+    changes = {"iterations": MANY, "max_seconds": probe.max_seconds + 2.0 * seconds, "thin": False, "warm": False}
+    return probe.model_copy(update=changes)
+
+
+def _why_not(result: ProbeResult, *, hours: float) -> str | None:
+    found = lasts(result.devices, hours)
+    return None if found is None or found.chance >= SURE else in_short(found, hours)
+
+
+class Following:
+    """Follows soaks: ends each once it is known whether memory lasts, and how fast the training is."""
+
+    def __init__(self, seconds: float, hours: float) -> None:
+        """`seconds`: the longest soak, from its first mark on; `hours`: the training."""
+        self._seconds, self._hours = seconds, hours
+        self._looked = "", 0.0
+
+    def __call__(self, so_far: ProbeResult) -> Answer:
+        """Return whether the soak goes on. It looks again each time the soak has become a fiftieth longer."""
+        trained_s = so_far.total_s - (so_far.start_up_s or so_far.total_s)
+        if trained_s >= self._seconds:
+            return Enough()
+        which, looked_s = self._looked
+        if trained_s < max(LEAST * self._seconds, 1.02 * looked_s if which == so_far.started_at else 0.0):
+            return More()
+        self._looked = so_far.started_at, trained_s
+        found, error = lasts(so_far.devices, self._hours), so_far.samples_per_s_se
+        is_clear = found is not None and not 1.0 - CLEAR < found.chance < CLEAR
+        known = so_far.samples_per_s is None or (error is not None and error <= SPEED_KNOWN * so_far.samples_per_s)
+        return Enough() if is_clear and known else More()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Soaked:
+    """What the newest soak of a config showed."""
+
+    trial: KeptTrial
+    found: Lasts | None
+    """None where the config failed, or its memory is unknown."""
+
+    @property
+    def config(self) -> Config:
+        """The config."""
+        return self.trial.config
+
+    @property
+    def held(self) -> bool:
+        """Whether memory lasts."""
+        known = self.found is None or self.found.chance >= SURE
+        return self.trial.state == COMPLETE and self.trial.may_be_best and known
+
+    @property
+    def share(self) -> float:
+        """The share of the memory that a training will need; 1 where that is not known."""
+        return 1.0 if self.found is None else self.found.share / SPARE
+
+
+def soaks(trials: Sequence[KeptTrial], hours: float) -> Mapping[str, Soaked]:
+    """Return the newest soak of each config that says something about it: launch key → soak, in their order."""
+    told = [one for one in trials if one.soaks and one.counts]
+    return {
+        one.launch: Soaked(trial=one, found=lasts(one.devices, hours) if one.state == COMPLETE else None)
+        for one in told
+    }
+
+
+class Soaks:
+    """Chooses the config to soak: the best, then along the ladder towards the largest rung whose memory lasts."""
+
+    def __init__(self, space: Space, hours: float) -> None:
+        self._space, self._hours, self._ladder = space, hours, ladder_of(space)
+
+    def choose(self, history: History, price: Price) -> Choice | Done:
+        """Choose the next soak; done once the best config has lasted, or none is left that may."""
+        trials = all_kept(history.trials)
+        known = soaks(trials, self._hours)
+        refused = [one for one in known.values() if not one.held]
+        config = self._on_line(refused[-1].config, known, history) if refused else None
+        if config is None and not any(one.held for one in known.values()):
+            config = next(self._measured(trials, known), None)
+        if config is None and not refused and (found := leader(trials)):
+            config = None if found.best.launch in known else dict(found.best.trials[-1].config)
+        return Choice(config=config, why=Why.SOAK, cold=True) if config else Done(reason="each config is soaked")
+
+    def _measured(self, trials: Sequence[KeptTrial], known: Mapping[str, Soaked]) -> Iterator[Config]:
+        """Yield the best of the configs that were not soaked."""
+        searched = [one for one in trials if not one.soaks and one.launch not in known]
+        if found := leader(searched):
+            yield dict(found.best.trials[-1].config)
+
+    def _on_line(self, config: Config, known: Mapping[str, Soaked], history: History) -> Config | None:
+        """Return the largest rung between what lasted and what did not that is expected to last; None without one."""
+        if (ladder := self._ladder) is None:
+            return None
+        line = {
+            float(one.config[ladder]): one
+            for one in known.values()
+            if {**one.config, ladder: 0} == {**config, ladder: 0}
+        }
+        low = max((rung for rung, one in line.items() if one.held), default=0.0)
+        high = min((rung for rung, one in line.items() if not one.held), default=float("inf"))
+        between = {float(rung): rung for rung in self._rungs(high) if low * APART < float(rung) < high}
+        if not between or len(line) >= MOST:
+            return None
+        shares = {rung: one.share for rung, one in line.items() if one.found}
+        if shares:
+            needs = self._needs(config, shares, sorted(between), history)
+            fits = [rung for rung, need in zip(sorted(between), needs, strict=True) if need <= 1.0]
+        else:
+            fits = [rung for rung in between if rung <= BELOW * high]
+        if not fits and low:
+            return None
+        return {**config, ladder: between[max(fits, default=min(between))]}
+
+    def _rungs(self, below: float) -> Sequence[Value]:
+        """Return the rungs; on an `auto` ladder all that are worth a soak."""
+        bounds = next((one.bounds for one in self._space.parameters if one.name == self._ladder), None)
+        if bounds is None or below == float("inf"):
+            return self._space.rungs or self._space.values(str(self._ladder))
+        steps = (round(below / APART**count) for count in range(1, 80))
+        return [rung for rung in dict.fromkeys(steps) if bounds[0] <= rung <= bounds[1]]
+
+    def _needs(
+        self, config: Config, line: Mapping[float, float], rungs: Sequence[float], history: History
+    ) -> Sequence[float]:
+        """Return the share of the memory that a training of each rung is expected to need.
+
+        With two soaks, memory is a straight line over the rungs. With one, a probe's expected memory is scaled.
+        """
+        near = sorted(line, key=lambda rung: abs(line[rung] - 1.0))[:2]
+        if len(near) == 2 and line[max(near)] > line[min(near)]:
+            return list(np.polyval(np.polyfit(near, [line[rung] for rung in near], 1), rungs))
+        costs = Observed(history.trials, ladder=self._ladder).known_amounts(MEMORY_SHARE, self._space)
+        growth = inherited(self._space, costs, error=0.02, choices=0.25)
+        ladder, (rung, *_) = str(self._ladder), near
+        whole = [rung, *rungs]
+        means = growth.expect([{**config, ladder: one} for one in whole])[0] if growth else np.array(whole)
+        return list(line[rung] * means[1:] / means[0])
+
+
+def in_short(found: Lasts, hours: float) -> str:
+    """Return whether memory lasts, in one sentence part."""
+    unit, by = ("GiB", MIB_PER_GIB) if found.total_mib >= 10 * MIB_PER_GIB else ("MiB", 1.0)
+    digits = 1 if by > 1.0 else 0
+    now, most, total = (f"{mib / by:.{digits}f}" for mib in (found.now_mib, found.most_mib, found.total_mib))
+    shape = {"flat": "flat", "steps": "in steps that become rarer", "slope": "growing all the time"}[found.kind]
+    chance = "less than 1" if found.chance < 0.01 else f"{min(found.chance, 0.999) * 100:.0f}"
+    return f"memory lasts {hours:g} h with {chance} % probability: {now} {unit} now, {shape}, at most {most} of {total}"
+
+
+def verdicts(view: CaseView, hours: float) -> Iterator[str]:
+    """Yield a sentence about each config that was soaked, in their order, and what to use."""
+    known = list(soaks(view.trials, hours).values())
+    for one in known:
+        failure = one.trial.probe.failure
+        said = in_short(one.found, hours) if one.found else failure.detail if failure else "its memory is unknown"
+        speed = one.trial.samples_per_s
+        fast = f"; {with_error(speed, one.trial.probe.samples_per_s_se)} samples/s" if speed else ""
+        yield f"{view.name}: #{one.trial.number} {in_words(one.config)}: {said}{fast}"
+    best = view.best
+    if best and any(one.held and one.trial.launch == launch_digest(best.config) for one in known):
+        yield f"{view.name}: train with {in_words(best.config)}"
+    elif known:
+        yield f"{view.name}: no config's memory is known to last; add smaller values to the ladder"
