@@ -15,9 +15,9 @@ from tuner.export.harmless import markdown
 from tuner.export.reader import StudyReader, connect
 from tuner.kept.case_record import KeptRun, KeptStudy, encode_run
 from tuner.report.charts import pictures
-from tuner.report.facts import CaseFacts, StudyFacts, gather
+from tuner.report.facts import CaseFacts, MemoryLine, StudyFacts, gather
 from tuner.report.page import render
-from tuner.report.words import explained, headline, verdict, when_found
+from tuner.report.words import explained, headline, memory_end, verdict, when_found
 
 
 def test_a_stranger_reads_what_is_best_and_what_else_there_is(cases: dict[str, CaseFacts]) -> None:
@@ -61,6 +61,13 @@ def test_a_default_that_was_measured_in_another_way_than_the_best_is_not_subtrac
     said = verdict(replace(case, summary=replace(case.summary, default=warm)))
     assert "97.0 ± 1.0 in sessions" in said
     assert "points" not in said
+
+
+def test_an_end_of_memory_far_beyond_all_rungs_is_no_number(cases: dict[str, CaseFacts]) -> None:
+    line = MemoryLine(rungs=(2.0, 32.0), shares=(1.0, 1.1), end=389_965.0)
+    said = memory_end(replace(cases["amp_pi_plus"], memory=line))
+    assert ("389,965" in said, "above 128" in said) == (False, True)
+    assert "near 30" in memory_end(replace(cases["amp_pi_plus"], memory=replace(line, end=30.0)))
 
 
 def test_a_replayed_study_says_so(study: StudyFacts) -> None:

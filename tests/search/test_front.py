@@ -98,3 +98,13 @@ def test_one_config_alone_shows_half_of_what_sessions_measure_too_high() -> None
     one = reading(0, 80.0, 100.0, launch=1, warm=True), reading(1, 60.0, 100.0, launch=1)
     known = counting([*one, reading(2, 80.0, 0.0, warm=True)])
     assert [values for values, _ in known] == [(60.0, 100.0), (70.0, 0.0)]
+
+
+def test_a_config_that_beats_a_member_in_sessions_stays_beside_it_until_it_is_confirmed() -> None:
+    both = [
+        *(reading(0, 90.0, 100.0, launch=10, warm=True), reading(1, 88.0, 98.0, launch=10)),
+        *(reading(2, 50.0, 200.0, launch=20, warm=True), reading(3, 25.0, 100.0, launch=20)),
+    ]
+    assert numbers(*both, reading(4, 91.0, 101.0, warm=True)) == [1, 4, 3]
+    refuted = reading(5, 95.0, 105.0, launch=30, warm=True), reading(6, 20.0, 20.0, launch=30)
+    assert numbers(*both, *refuted, reading(7, 91.0, 101.0, warm=True)) == [1, 3]

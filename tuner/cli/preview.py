@@ -60,4 +60,5 @@ def _table(known: Sequence[Case], chosen: Collection[str], files: Sequence[str])
 
 def schema(form: Form = "json") -> None:
     """Print what a study file may contain: its JSON schema, or a page of all keys."""
-    typer.echo(reference() if form == "md" else json.dumps(StudySpec.model_json_schema(), indent=2), nl=form == "json")
+    text = reference() if form == "md" else f"{json.dumps(StudySpec.model_json_schema(), indent=2)}\n"
+    open_console().print(text, end="")

@@ -105,11 +105,17 @@ def when_found(case: CaseFacts) -> str:
     return said + (f" {sentences([at_its_end(why_ended)])}" if why_ended else "")
 
 
+FAR_RUNGS = 4.0
+"""An end of memory above so many times the largest rung of the line is too far away to be told as a number."""
+
+
 def memory_end(case: CaseFacts) -> str:
     """Return where memory ends along the ladder, as measured and as predicted."""
     said = []
     if case.out_of_memory:
         said.append(f"{case.summary.ladder} {case.out_of_memory[0]:,} ran out of memory.")
-    if case.memory and case.memory.end:
-        said.append(f"By the straight line through the peaks, memory ends near {case.memory.end:,.0f}.")
+    if (line := case.memory) and line.end:
+        far = FAR_RUNGS * line.rungs[-1]
+        ends = f"above {far:,.0f}" if line.end > far else f"near {line.end:,.0f}"
+        said.append(f"By the straight line through the peaks, memory ends {ends}.")
     return " ".join(said)

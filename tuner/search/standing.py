@@ -238,16 +238,25 @@ def counting(trials: Iterable[KeptTrial]) -> list[tuple[Values, Standing]]:
     """Return each config that may be the best, with the values to compare.
 
     Warm values count only until the config is measured cold. They are lowered by the share by which warm values exceed
-    cold ones, on average over the configs that were measured in both ways.
+    cold ones, on average over the configs that were measured in both ways. But a config that beats one of those in
+    sessions counts as at least as good as that one is cold, unless another one of those beats it in sessions.
     """
     cold, warm = ways(trials)
     pairs = [(one.values, cold[launch].values) for launch, one in warm.items() if launch in cold]
+
+    def counted(values: Values) -> Values:
+        lowered = _less(values, flattery)
+        if any(dominates(read, values) for read, _ in pairs):
+            return lowered
+        beaten = [truth for read, truth in pairs if dominates(values, read)]
+        return tuple(map(max, lowered, *beaten)) if beaten else lowered
+
     shares = [[1 - truth / read if read else 0.0 for read, truth in zip(*pair, strict=True)] for pair in pairs]
     flattery = [_shrunk(each) for each in zip(*shares, strict=True)]
     waiting = [one for launch, one in warm.items() if launch not in cold]
     return [
         *((one.values, one) for one in cold.values()),
-        *((_less(one.values, flattery), one) for one in waiting),
+        *((counted(one.values), one) for one in waiting),
     ]
 
 
