@@ -9,7 +9,7 @@ from tests_cli import study_file
 from tests_loop import bounded
 
 from tuner.errors import DeviceError, StudyError, TrainerError
-from tuner.running.workbench import Workbench, open_workbench
+from tuner.running.workbench import Workbench, launch_variables, open_workbench
 from tuner.study.cases import Case
 from tuner.study.space import described
 from tuner.study.spec import StudySpec
@@ -52,6 +52,12 @@ def test_the_study_s_own_variables_reach_the_trainer(tmp_path: Path) -> None:
     variables = opened(tmp_path, environment={"nccl_p2p": "off", "variables": own}).variables
     assert variables.items() >= {"NCCL_P2P_DISABLE": "1", **own}.items()
     assert "NCCL_P2P_DISABLE" not in opened(tmp_path).variables
+
+
+def test_exported_threads_stay_as_in_the_person_s_own_run(tmp_path: Path) -> None:
+    bench = opened(tmp_path)
+    assert launch_variables(bench.spec, bench.source, {"OMP_NUM_THREADS": "9"})["OMP_NUM_THREADS"] == "9"
+    assert launch_variables(bench.spec, bench.source, {})["OMP_NUM_THREADS"] != "9"
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,9 @@ def part_of(source: DeviceSource, positions: Sequence[int], connect: Connect = N
     return NvmlSource(connect(), uuids) if uuids else CpuSource(len(chosen))
 
 
+THREADS = "OMP_NUM_THREADS"
+
+
 def device_variables(devices: Sequence[Device]) -> dict[str, str]:
     """Return the environment variables that restrict a trainer to these devices.
 
@@ -156,7 +159,7 @@ def device_variables(devices: Sequence[Device]) -> dict[str, str]:
     """
     if uuids := [device.uuid for device in devices if device.is_gpu and device.uuid is not None]:
         return {VISIBLE_CARDS: ",".join(uuids)}
-    return {"OMP_NUM_THREADS": str(max(1, usable_cores() // len(devices)))}
+    return {THREADS: str(max(1, usable_cores() // len(devices)))}
 
 
 def memory_variables(memory_mib: float | None, devices: Sequence[Device]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """A study with everything that it works with: its file, its trainer, its devices, its folder."""
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
@@ -7,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.devices.found import device_variables, links, memory_variables, nccl_variables, open_devices
+from tuner.devices.found import THREADS, device_variables, links, memory_variables, nccl_variables, open_devices
 from tuner.errors import StudyError
 from tuner.probe.metrics import check_metrics
 from tuner.probe.probe_plan import Device, Slot
@@ -195,10 +196,17 @@ def open_workbench(
     )
 
 
-def launch_variables(spec: StudySpec, source: DeviceSource) -> dict[str, str]:
-    """Return the environment variables of the trainer's processes, for its devices, for NCCL and from the study."""
+def launch_variables(
+    spec: StudySpec, source: DeviceSource, inherited: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the environment variables of the trainer's processes, for its devices, for NCCL and from the study.
+
+    A number of threads that the person has exported stays; `inherited` is the environment of this process.
+    """
+    threads = (os.environ if inherited is None else inherited).get(THREADS)
     return {
         **device_variables(source.devices),
+        **({THREADS: threads} if threads and not source.devices[0].is_gpu else {}),
         **nccl_variables(spec.environment.nccl_p2p, links(source.devices)),
         **memory_variables(spec.environment.memory_mib, source.devices),
         **spec.environment.variables,
