@@ -17,12 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import mkdtemp
 
-from tuner.testing.fake_devices import load_recording
-
 from tuner.devices.cpu import data_mib
 from tuner.probe.result import DeviceSample, DeviceSummary
 from tuner.probe.summaries import floors, rises
 from tuner.search.lasting import Rising
+from tuner.testing.fake_devices import load_recording
 
 HERE = Path(__file__).parent
 SERIES = HERE / "series.json"
