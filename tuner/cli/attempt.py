@@ -29,11 +29,7 @@ from tuner.probe.summaries import NO_RATE
 from tuner.probe.units import duration
 from tuner.running.prober import open_prober, run_in
 from tuner.running.workbench import Workbench, open_workbench
-from tuner.study.cases import Case
-from tuner.study.load import find
-from tuner.study.space import Config
-from tuner.study.spec import StudySpec
-from tuner.study.variables import shell_join, shell_split
+from tuner.study import Case, Config, StudySpec, find, shell_join, shell_split
 
 SHOWN = 3
 _WIDTH = 140

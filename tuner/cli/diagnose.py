@@ -17,7 +17,7 @@ from tuner.diagnosis.study_times import KnownFact, Setup
 from tuner.errors import StudyError
 from tuner.export.reader import connect
 from tuner.kept.urls import checked_url, shown
-from tuner.study.spec import StudySpec
+from tuner.study import StudySpec
 
 
 def _finite(value: float | None) -> float | None:

@@ -16,13 +16,22 @@ from tuner.export.wording import in_use, remarks, remedy, shared
 from tuner.kept.urls import shown
 from tuner.probe.units import duration
 from tuner.running.events import CaseOutcome, Ending
-from tuner.study.cases import Case
-from tuner.study.load import load, stands_in, unmatched, without_effect
-from tuner.study.parameter import RETIRED
-from tuner.study.secrets import literal_keys
-from tuner.study.space import LADDER, PATIENCE, Config, Parameter, Value
-from tuner.study.spec import StudySpec
-from tuner.study.variables import shell_split
+from tuner.study import (
+    LADDER,
+    PATIENCE,
+    RETIRED,
+    Case,
+    Config,
+    Parameter,
+    StudySpec,
+    Value,
+    literal_keys,
+    shell_split,
+    stands_in,
+    unmatched,
+    without_effect,
+)
+from tuner.study.load import load
 from tuner.trainers.registry import not_searched
 
 if TYPE_CHECKING:

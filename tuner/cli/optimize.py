@@ -29,7 +29,7 @@ from tuner.running.events import CaseOutcome, StudyEnded
 from tuner.running.job import Budget, Job
 from tuner.running.workbench import Workbench
 from tuner.soaking.soak import USUAL_MINUTES, soaking
-from tuner.study.cases import Case
+from tuner.study import Case
 from tuner.study.load import load
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the final table.")]

@@ -16,7 +16,7 @@ from sqlalchemy import URL
 
 from tuner.errors import StoreError
 from tuner.export.harmless import printable
-from tuner.study.load import names
+from tuner.study import names
 
 Text = TypeVar("Text", str, list[str])
 

@@ -28,9 +28,7 @@ from tuner.running.workbench import Workbench, open_workbench
 from tuner.search.calibration import calibrated_at, calibration_configs
 from tuner.search.foreseen import foresee
 from tuner.search.standing import Standing
-from tuner.study.cases import Case
-from tuner.study.space import Config, Parameter, Space, Value, written
-from tuner.study.variables import shell_join, shell_word
+from tuner.study import Case, Config, Parameter, Space, Value, shell_join, shell_word, written
 
 
 def script(plan: ProbePlan, *, left_to_slurm: bool = False) -> str:

@@ -10,9 +10,8 @@ from rich.table import Table
 from tuner.cli.case_tables import fits, print_tables
 from tuner.cli.hints import load_shown
 from tuner.cli.options import Json, Study, open_console, print_document
-from tuner.study.cases import Case, select
+from tuner.study import Case, StudySpec, select
 from tuner.study.reference import reference
-from tuner.study.spec import StudySpec
 from tuner.trainers.registry import open_trainer
 
 Form = Annotated[Literal["json", "md"], typer.Option("--format", help="json: the JSON schema; md: Markdown.")]

@@ -20,8 +20,7 @@ from tuner.export.write import write_files
 from tuner.report.facts import gather
 from tuner.report.words import note
 from tuner.running.workbench import Workbench
-from tuner.study.cases import select
-from tuner.study.spec import StudySpec
+from tuner.study import StudySpec, select
 from tuner.trainers.registry import open_trainer
 
 Format = Annotated[Literal["html", "md"], typer.Option("--format", help="html: one file with pictures; md: Markdown.")]

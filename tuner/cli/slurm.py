@@ -25,8 +25,7 @@ from tuner.probe.result import DeviceSample
 from tuner.probe.units import MINUTE_S
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.store.database import Database
-from tuner.study.slurm_job import SlurmSpec
-from tuner.study.spec import StudySpec
+from tuner.study import SlurmSpec, StudySpec
 
 WARNING_S = 90
 """The seconds before a job's time limit at which its worker ends the running probe and reports the trial.

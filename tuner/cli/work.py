@@ -27,7 +27,7 @@ from tuner.running.job import Job, Pulse
 from tuner.running.workbench import Workbench
 from tuner.search.siblings import lending_order
 from tuner.store.database import Database
-from tuner.study.cases import Case, select
+from tuner.study import Case, select
 from tuner.study.load import load
 from tuner.trainers.registry import open_trainer
 

@@ -34,7 +34,7 @@ from tuner.running.prober import open_prober
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.running.workers import Exit, Line, WorkerPlan, WorkerTeam, device_groups
 from tuner.store.database import Database
-from tuner.study.cases import Case
+from tuner.study import Case
 from tuner.study.load import load
 
 LOOK_S = 1.0

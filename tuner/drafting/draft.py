@@ -49,8 +49,7 @@ from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import DeviceSample
 from tuner.running.prober import run_in
 from tuner.running.workbench import launch_variables
-from tuner.study.space import Config, Value
-from tuner.study.spec import ProbeSpec, StudySpec, TrainerSpec
+from tuner.study import Config, ProbeSpec, StudySpec, TrainerSpec, Value
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.presets import INTERACTIVE, PRESETS, Preset
 

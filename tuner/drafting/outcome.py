@@ -10,9 +10,7 @@ from tuner.export.wording import figure, with_error
 from tuner.probe.metrics import SAMPLES_PER_S
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
-from tuner.study.cases import Case
-from tuner.study.space import launch_digest
-from tuner.study.variables import shell_split
+from tuner.study import Case, launch_digest, shell_split
 from tuner.trainers.command import CommandTrainer
 
 LARGE = 1000.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from tuner.drafting.command_lines import Flag, Setting, as_parameter, settings
 from tuner.errors import StudyError
-from tuner.study.space import LADDER, Value
+from tuner.study import LADDER, Value
 
 ENVIRONMENTS = ("num_envs", "n_envs", "num_environments")
 BATCHES = (

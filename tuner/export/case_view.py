@@ -13,7 +13,7 @@ from tuner.kept.stored import INELIGIBLE
 from tuner.kept.trial import INTERRUPTED, OK, PRUNED, RUNNING, KeptTrial, pooled
 from tuner.probe.metrics import SAMPLES_PER_S
 from tuner.search.standing import Leader, Standing, Standings, all_measured, ended, fastest, front, leader, rival, ways
-from tuner.study.space import LADDER, Config, launch_digest, launched, rung_of
+from tuner.study import LADDER, Config, launch_digest, launched, rung_of
 
 NO_TRIALS = "no_trials"
 

@@ -23,7 +23,7 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.out_dir import folder_of, make_private
 from tuner.probe.series import FILE, DeviceSeries, read_series
 from tuner.search.standing import Standing
-from tuner.study.space import PATIENCE
+from tuner.study import PATIENCE
 
 WIDTH, HEIGHT = 720, 300
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 30, 40

@@ -19,8 +19,7 @@ from tuner.kept.trial import FINISHED, INTERRUPTED, NO_READING, OK, KeptTrial
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import METRICS
 from tuner.probe.probe_plan import Device
-from tuner.study.parameter import ParameterSpec, Strict
-from tuner.study.spec import ProbeSpec
+from tuner.study import ParameterSpec, ProbeSpec, Strict
 
 
 class Circumstances(Strict):

@@ -20,8 +20,7 @@ from tuner.probe.metrics import METRICS
 from tuner.probe.result import DeviceSummary
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
-from tuner.study.cases import FILES
-from tuner.study.space import LADDER, VARIANT, launch_digest
+from tuner.study import FILES, LADDER, VARIANT, launch_digest
 
 SIGNIFICANT_DIGITS = 6
 """The significant digits of a number whose unit is unknown."""

@@ -7,7 +7,7 @@ from tuner.export.case_view import CaseSummary, ConfigRow
 from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.metrics import SAMPLES_PER_S
 from tuner.probe.units import duration
-from tuner.study.space import Value, rung_of, written
+from tuner.study import Value, rung_of, written
 
 EXHAUSTED = "nothing left that is worth a probe"
 

@@ -8,11 +8,7 @@ from pydantic import Field, TypeAdapter
 
 from tuner.kept.stored import BATCH, CASE, ENDED, IDENTITY, MENDED, RACE, RUNGS, record_of, storable
 from tuner.probe.counting import MOST
-from tuner.study.batch import BatchFit
-from tuner.study.cases import FILES, Case
-from tuner.study.parameter import retired_keys
-from tuner.study.secrets import masked_trainer
-from tuner.study.space import LADDER, Config
+from tuner.study import FILES, LADDER, BatchFit, Case, Config, masked_trainer, retired_keys
 
 RECORDED = "recorded"
 """Key in a replayed trainer's fingerprint: when the table of the case was recorded. Each case has its own table."""

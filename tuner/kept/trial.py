@@ -16,7 +16,7 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import METRICS
 from tuner.probe.result import DeviceSummary, Failure
 from tuner.probe.steady import error_of_mean
-from tuner.study.space import VARIANT, Config, Value, launch_digest
+from tuner.study import VARIANT, Config, Value, launch_digest
 
 OK, PRUNED, NO_READING, INTERRUPTED = "ok", "pruned", "no_reading", "interrupted"
 """The status of a probe that gave a number, that the pruner stopped, that ran and gave no number, and that something

@@ -10,7 +10,7 @@ from tuner.errors import StudyError
 from tuner.probe.result import DeviceSummary, ProbeResult
 from tuner.probe.steady import FULL_PCT
 from tuner.probe.summaries import NO_RATE
-from tuner.study.spec import StudySpec
+from tuner.study import StudySpec
 
 
 @dataclass(frozen=True, slots=True)

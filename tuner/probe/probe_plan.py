@@ -9,10 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from tuner.study.secrets import literal_keys
-from tuner.study.space import Config
-from tuner.study.spec import ProbeSpec
-from tuner.study.variables import expanded, looked_up
+from tuner.study import Config, ProbeSpec, expanded, literal_keys, looked_up
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

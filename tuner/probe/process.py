@@ -20,7 +20,7 @@ from tuner.probe.output import USUAL_BOUNDS, Bounds, Console, Tail
 from tuner.probe.probe_plan import ProbePlan, search_path
 from tuner.probe.progress_file import UNREAD, ProgressFileReader
 from tuner.probe.protocols import Clock, OutputLine
-from tuner.study.variables import shell_join
+from tuner.study import shell_join
 
 POLL_S = 0.02
 """Seconds between two searches for processes that have not ended yet."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from tuner.probe.kinds import FailureKind
-from tuner.study.space import Config
+from tuner.study import Config
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,7 @@ from tuner.probe.progress_reader import ProgressReader, Unmatched, record
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Progress, Score
 from tuner.probe.window import Mark, counted, first_mark, marks
-from tuner.study.spec import ProbeSpec
+from tuner.study import ProbeSpec
 
 STALL_FACTOR = 20
 """A trainer stalls when it completes no iteration for this many median iterations.

@@ -19,9 +19,7 @@ from tuner.racing.entrants import Entrant, Round, better_half, rounds
 from tuner.running.job import Job
 from tuner.running.prober import run_in
 from tuner.search.scores import Mean, constant, means, standings, thinned
-from tuner.study.cases import Case
-from tuner.study.space import Config, same_launch
-from tuner.study.spec import ProbeSpec
+from tuner.study import Case, Config, ProbeSpec, same_launch
 
 SAMPLE_S = 1.0
 """A run's devices are read so often, in seconds: a long run would otherwise keep very many readings."""

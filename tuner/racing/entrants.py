@@ -8,7 +8,7 @@ from tuner.export.case_view import CaseView
 from tuner.export.wording import in_words
 from tuner.probe.metrics import SAMPLES_PER_S
 from tuner.search.standing import Standing, of_both
-from tuner.study.space import Config, launch_digest, launched
+from tuner.study import Config, launch_digest, launched
 
 FEWEST = 2
 """The configs of the last round."""

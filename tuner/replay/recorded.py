@@ -19,9 +19,7 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import OBJECTIVES
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.search.needs import Frontier, out_of_memory
-from tuner.study.parameter import ParameterSpec
-from tuner.study.space import Config, Space, Value, config_digest, launched
-from tuner.study.spec import StudySpec
+from tuner.study import Config, ParameterSpec, Space, StudySpec, Value, config_digest, launched
 
 _AMOUNTS = (
     *("total_s", "start_up_s", "window_s", "trained_s", "ready_s"),

@@ -17,10 +17,8 @@ from tuner.probe.steady import Block, standard_error
 from tuner.probe.window import LEAST_SPAN_S
 from tuner.replay.recorded import Recorded, Table
 from tuner.running.workbench import Workbench
-from tuner.study.cases import Case
-from tuner.study.load import load, narrowed
-from tuner.study.space import PATIENCE, Config, config_digest
-from tuner.study.spec import ProbeSpec
+from tuner.study import PATIENCE, Case, Config, ProbeSpec, config_digest, narrowed
+from tuner.study.load import load
 from tuner.trainers.base import STANDARD, Trainer
 
 _OF_DEVICE = {"min_avg_util": ("util_mean_pct", "util_se_pct"), "min_avg_sm": ("sm_mean_pct", "sm_se_pct")}

@@ -13,7 +13,7 @@ from tuner.report.figures import BEST, FRONT, OTHER, THIRD, Picture, Trace, axis
 from tuner.report.words import memory_end, when_found
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
-from tuner.study.space import rung_of, written
+from tuner.study import rung_of, written
 
 _COLOURS = (BEST, FRONT, THIRD, OTHER)
 

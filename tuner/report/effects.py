@@ -8,7 +8,7 @@ from statistics import fmean
 
 from tuner.probe.steady import error_of_mean
 from tuner.search.standing import Standing
-from tuner.study.space import Value
+from tuner.study import Value
 
 _ABSENT = object()
 

@@ -14,7 +14,7 @@ from tuner.probe.series import DeviceSeries, read_series
 from tuner.report.effects import Effect, effects
 from tuner.search.needs import Growth
 from tuner.search.standing import Standing, of_both
-from tuner.study.space import LADDER, VARIANT, Config, Parameter, Space, launched, rung_of
+from tuner.study import LADDER, VARIANT, Config, Parameter, Space, launched, rung_of
 
 BEFORE, AFTER = 4, 7
 """The lines of an excerpt before and after the line that shows the failure."""

@@ -5,7 +5,7 @@ from tuner.export.wording import at_its_end, in_use, in_words, reached, remarks,
 from tuner.probe.metrics import SAMPLES_PER_S
 from tuner.probe.units import MIB_PER_GIB
 from tuner.report.facts import CaseFacts, StudyFacts
-from tuner.study.space import rung_of
+from tuner.study import rung_of
 
 OBJECTIVES = {
     "min_avg_util": "the mean utilisation of the least busy device, in percent",

@@ -15,8 +15,7 @@ from tuner.export.wording import EXHAUSTED
 from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.result import Failure, ProbeResult
 from tuner.search.standing import BROKEN_AFTER, Standing
-from tuner.study.cases import Case
-from tuner.study.space import Value
+from tuner.study import Case, Value
 
 if TYPE_CHECKING:
     from tuner.search.verdict import Verdict

@@ -17,10 +17,7 @@ from tuner.search.choosing import Strategy
 from tuner.search.strategies import Siblings, calibrating, in_order, recovery, searching
 from tuner.store.database import Database
 from tuner.store.opening import check_study
-from tuner.study.batch import REASON
-from tuner.study.cases import Case
-from tuner.study.space import Config, Space
-from tuner.study.spec import ProbeSpec, StudySpec
+from tuner.study import REASON, Case, Config, ProbeSpec, Space, StudySpec
 from tuner.trainers.base import Trainer
 
 StrategyOf = Callable[[Space, StudySpec, int, Siblings], Strategy]

@@ -25,9 +25,7 @@ from tuner.search.choosing import Strategy
 from tuner.search.strategies import build_pruner, defaults_first
 from tuner.store.case_study import Asked, CaseStudy
 from tuner.store.opening import siblings
-from tuner.study.batch import BatchFit
-from tuner.study.cases import Case
-from tuner.study.goals import compare_with_default
+from tuner.study import BatchFit, Case, compare_with_default
 
 
 class CaseWork:

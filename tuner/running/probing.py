@@ -17,10 +17,7 @@ from tuner.search.choosing import Price
 from tuner.search.verdict import Verdict, foregone, judge, settled
 from tuner.store.case_study import Asked, CaseStudy
 from tuner.store.ending import kept_probe, set_aside
-from tuner.study.cases import Case
-from tuner.study.goals import compare_with_default
-from tuner.study.space import Config, Space, same_launch
-from tuner.study.spec import StudySpec
+from tuner.study import Case, Config, Space, StudySpec, compare_with_default, same_launch
 
 MOST_FAILURES = 2
 """After this many failed sessions in a row, none of them a config's fault, a case is measured without sessions."""

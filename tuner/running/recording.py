@@ -13,9 +13,7 @@ from tuner.running.loop import optimise, prepared
 from tuner.running.workbench import Workbench
 from tuner.search.design import in_sessions, spread
 from tuner.store.opening import check_study
-from tuner.study.cases import Case
-from tuner.study.space import Config
-from tuner.study.spec import PrunerSpec
+from tuner.study import Case, Config, PrunerSpec
 
 MOST_CONFIGS = 100_000
 """A space to record has at most this many configs.

@@ -14,11 +14,20 @@ from tuner.probe.metrics import check_metrics
 from tuner.probe.probe_plan import Device, Slot
 from tuner.probe.protocols import DeviceSource
 from tuner.search.calibration import BatchToFit, usual
-from tuner.study.batch import BatchFit, first_size
-from tuner.study.cases import Case
-from tuner.study.load import DeviceKind, load, narrowed
-from tuner.study.space import LADDER, Config, Space, described, every
-from tuner.study.spec import StudySpec
+from tuner.study import (
+    LADDER,
+    BatchFit,
+    Case,
+    Config,
+    DeviceKind,
+    Space,
+    StudySpec,
+    described,
+    every,
+    first_size,
+    narrowed,
+)
+from tuner.study.load import load
 from tuner.trainers.base import LadderEnd, Trainer
 from tuner.trainers.registry import check_values, not_searched, open_trainer
 

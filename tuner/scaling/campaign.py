@@ -15,9 +15,7 @@ from tuner.probe.protocols import Answer, DeviceSource, Go, Interrupted, More, P
 from tuner.probe.result import ProbeResult
 from tuner.running.prober import run_in
 from tuner.scaling.results import Measurement, Mode, Results, Route, Subject, read, write
-from tuner.study.cases import Case
-from tuner.study.space import Config
-from tuner.study.spec import ProbeSpec
+from tuner.study import Case, Config, ProbeSpec
 from tuner.trainers.base import Trainer
 
 COUNTS = (1, 2, 4, 8)

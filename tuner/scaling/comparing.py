@@ -14,8 +14,7 @@ from tuner.scaling.laws import LOSSES, Quantity, difference
 from tuner.scaling.results import Results
 from tuner.scaling.scaling_table import ScalingRow, mean_pct, table
 from tuner.scaling.sentences import CERTAIN, CPU_NOTE, ROUTES, busy_with_others, ceiling_sentences, number, sized
-from tuner.study.load import complaints, read_mapping
-from tuner.study.parameter import Number, Strict
+from tuner.study import Number, Strict, complaints, read_mapping
 
 EXAMPLE = "currency: USD\nper_hour:\n  NVIDIA H200: 3.50\n"
 """What a file of prices looks like."""

@@ -13,7 +13,7 @@ from tuner.errors import TunerError
 from tuner.export.write import write_files
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import DeviceSummary
-from tuner.study.load import regular_content
+from tuner.study import regular_content
 
 FORMAT = "tuner_scale"
 VERSION = 1

@@ -9,9 +9,7 @@ from tuner.scaling.campaign import Scaled, SubjectPlan
 from tuner.scaling.results import Subject
 from tuner.scaling.workloads.adapter import WorkloadTrainer
 from tuner.scaling.workloads.catalogue import CATALOGUE, EXCHANGE, MICRO_BATCHES, SIZE, Entry
-from tuner.study.cases import Case
-from tuner.study.space import LADDER, Config
-from tuner.study.spec import ProbeSpec, TrainerSpec
+from tuner.study import LADDER, Case, Config, ProbeSpec, TrainerSpec
 from tuner.trainers.reference.reference_trainer import ReferenceTrainer
 
 PPO = "ppo"

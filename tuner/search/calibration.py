@@ -13,9 +13,7 @@ from tuner.search.choosing import ALL_PROBED, Choice, Done, History, Price, Why
 from tuner.search.needs import inherited
 from tuner.search.observed import Observed
 from tuner.search.trials import kept
-from tuner.study.batch import BatchFit, Tried, fit, next_size
-from tuner.study.space import Config, Space, same_launch
-from tuner.study.spec import ProbeSpec
+from tuner.study import BatchFit, Config, ProbeSpec, Space, Tried, fit, next_size, same_launch
 
 NEAR, FAR = 1, 4
 """Which two doublings calibration probes first, counted from 0: both small, and so cheap, but far apart."""

@@ -12,7 +12,7 @@ from tuner.kept.trial import KeptTrial
 from tuner.search.needs import Frontier
 from tuner.search.standing import ended, front, is_failure, leader, ways
 from tuner.search.trials import frontier, kept, meaningful, since_mended
-from tuner.study.space import Config, Space, launch_digest, same_launch
+from tuner.study import Config, Space, launch_digest, same_launch
 
 
 class History:

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain
 
 from tuner.search.needs import DEVICE_MEMORY
-from tuner.study.space import LADDER, Config, Parameter, Space, Value
+from tuner.study import LADDER, Config, Parameter, Space, Value
 
 
 def spread(space: Space, count: int, seed: int = 0) -> list[Config]:

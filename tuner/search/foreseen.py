@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tuner.kept.trial import COMPLETE, KeptTrial
 from tuner.search.needs import MEMORYLESS, Growth
-from tuner.study.space import Config, Space, ladder_of, launched
+from tuner.study import Config, Space, ladder_of, launched
 
 MEMORY, SECONDS = {"error": 0.02, "choices": 0.25}, {"error": 0.15, "choices": 0.5, "grown": 0.25}
 """How exactly memory and the seconds of an iteration are measured, and how far a choice changes them, as logarithms."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tuner.probe.result import Failure
 from tuner.probe.units import MIB_PER_GIB
-from tuner.study.space import LADDER, PATIENCE, Config, Parameter, Space, Value, ladder_of
+from tuner.study import LADDER, PATIENCE, Config, Parameter, Space, Value, ladder_of
 
 GROWING = (LADDER, "batch_size")
 """Larger values of these parameters need more device memory: environments, and environments per minibatch.

@@ -12,7 +12,7 @@ from tuner.search.siblings import Cost, Sibling, amounts
 from tuner.search.standing import eligible, is_failure
 from tuner.search.trials import all_kept, kept
 from tuner.search.verdict import SAYS_NOTHING
-from tuner.study.space import LADDER, Config, Space, launch_digest, launched
+from tuner.study import LADDER, Config, Space, launch_digest, launched
 
 _RUN = Need(growing=(LADDER, "update_epochs"), ignored=frozenset(), grows_by_rung=False)
 """The time of the iterations: more environments or more epochs never take less time.

@@ -17,8 +17,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from tuner.errors import StudyError
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, free
 from tuner.search.trials import distribution
-from tuner.study.space import Config, Parameter, Space, Value
-from tuner.study.spec import SearchSpec
+from tuner.study import Config, Parameter, SearchSpec, Space, Value
 
 
 class StrategySampler(BaseSampler):

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.search.needs import Amounts
-from tuner.study.cases import Case
-from tuner.study.space import VARIANT, Config, Space
+from tuner.study import VARIANT, Case, Config, Space
 
 NEAREST = 3
 """A case learns from this many siblings, the most similar ones. Each may supply one of the first configs."""

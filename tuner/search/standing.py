@@ -12,7 +12,7 @@ from statistics import fmean
 from tuner.kept.trial import COMPLETE, FAIL, FINISHED, KeptTrial, over
 from tuner.probe.kinds import FailureKind
 from tuner.probe.steady import error_of_mean
-from tuner.study.space import LADDER, Config, launched
+from tuner.study import LADDER, Config, launched
 
 Values = tuple[float, ...]
 """The value of each objective. Larger values are better."""

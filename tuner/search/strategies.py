@@ -17,8 +17,7 @@ from tuner.search.samplers import Drawn, Seeds
 from tuner.search.siblings import Sibling
 from tuner.search.standing import eligible, incumbent
 from tuner.search.trials import all_kept, kept, since_mended
-from tuner.study.space import LADDER, PATIENCE, VARIANT, Config, Space
-from tuner.study.spec import PrunerSpec, SearchSpec, StudySpec
+from tuner.study import LADDER, PATIENCE, VARIANT, Config, PrunerSpec, SearchSpec, Space, StudySpec
 
 
 class SiblingsFirst:

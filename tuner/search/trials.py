@@ -14,7 +14,7 @@ from tuner.kept.trial import KeptTrial, read
 from tuner.search.needs import Frontier, OutOfMemory
 from tuner.search.standing import broken, is_failure
 from tuner.search.verdict import SAYS_NOTHING, State, Verdict
-from tuner.study.space import LADDER, Config, Parameter, Space, Value, same_launch
+from tuner.study import LADDER, Config, Parameter, Space, Value, same_launch
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:

@@ -14,9 +14,7 @@ from tuner.probe.result import Failure, ProbeResult
 from tuner.probe.steady import known_well_enough
 from tuner.search.lasting import Rising
 from tuner.search.needs import Frontier, out_of_memory
-from tuner.study.goals import Constraint
-from tuner.study.space import Config, written
-from tuner.study.spec import ProbeSpec
+from tuner.study import Config, Constraint, ProbeSpec, written
 
 _NOTHING_KNOWN: Mapping[str, float | None] = MappingProxyType({})
 HOST_ATTEMPTS = 2

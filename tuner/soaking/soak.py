@@ -21,8 +21,7 @@ from tuner.search.needs import inherited
 from tuner.search.observed import Observed
 from tuner.search.standing import leader
 from tuner.search.trials import all_kept
-from tuner.study.space import Config, Space, Value, ladder_of, launch_digest
-from tuner.study.spec import ProbeSpec
+from tuner.study import Config, ProbeSpec, Space, Value, ladder_of, launch_digest
 from tuner.trainers.base import Trainer
 from tuner.trainers.registry import open_trainer
 

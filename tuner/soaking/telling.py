@@ -11,7 +11,7 @@ from tuner.probe.protocols import Stop
 from tuner.probe.result import Failure, ProbeResult, unlaunched
 from tuner.running.job import Job, Purpose
 from tuner.search.choosing import Choice, Done, History, Price, Strategy
-from tuner.study.space import Config
+from tuner.study import Config
 
 
 def reported(lines: Sequence[str], *, oom: bool, gpu: bool) -> Failure:

@@ -36,8 +36,7 @@ from tuner.store.ending import TakenBack, take_back, tell_probe, usual_s
 from tuner.store.leases import BEAT_S, Lease, Neighbour
 from tuner.store.leases import running as running_now
 from tuner.store.opening import check_unchanged, fixed, open_study
-from tuner.study.batch import BatchFit
-from tuner.study.space import LADDER, Config, Space, same_launch
+from tuner.study import LADDER, BatchFit, Config, Space, same_launch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,7 +21,7 @@ from tuner.search.trials import kept, tell
 from tuner.search.verdict import State, Verdict
 from tuner.store.leases import Lease, is_held
 from tuner.store.storage import TrialStorage
-from tuner.study.space import launch_digest
+from tuner.study import launch_digest
 
 _NOT_KEPT = {"score"}
 """The fields of a result that its record leaves out: the score after so short a training means nothing."""

@@ -20,8 +20,7 @@ from tuner.search.standing import best
 from tuner.search.trials import all_kept, kept
 from tuner.store.database import Database
 from tuner.store.leases import is_held
-from tuner.study.cases import Case
-from tuner.study.variables import REFERENCE, is_expansion
+from tuner.study import REFERENCE, Case, is_expansion
 
 
 def check_study(database: Database, name: str, identity: dict[str, Any]) -> None:

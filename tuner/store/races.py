@@ -8,7 +8,7 @@ from tuner.kept.case_record import Claim, KeptRun, KeptStudy, decode_claim, enco
 from tuner.kept.stored import RACE
 from tuner.store.database import Database
 from tuner.store.leases import BEAT_S, Lease
-from tuner.study.space import Config, same_launch
+from tuner.study import Config, same_launch
 
 
 class RaceRuns:

@@ -1,1 +1,60 @@
 """Reads and checks study files: their space, their cases and their limits."""
+
+from tuner.study.batch import REASON, BatchFit, Tried, first_size, fit, next_size
+from tuner.study.cases import FILES, Case, select
+from tuner.study.goals import Constraint, compare_with_default
+from tuner.study.load import (
+    DeviceKind,
+    complaints,
+    find,
+    names,
+    narrowed,
+    read_mapping,
+    regular_content,
+    stands_in,
+    unmatched,
+    without_effect,
+)
+from tuner.study.parameter import MOST_CASES, RETIRED, Number, ParameterSpec, PositiveInt, Strict, retired_keys
+from tuner.study.secrets import literal_keys, masked_trainer
+from tuner.study.slurm_job import SlurmSpec
+from tuner.study.space import (
+    LADDER,
+    PATIENCE,
+    VARIANT,
+    Config,
+    Parameter,
+    Space,
+    Value,
+    config_digest,
+    described,
+    every,
+    ladder_of,
+    launch_digest,
+    launched,
+    rung_of,
+    same_launch,
+    written,
+)
+from tuner.study.spec import (
+    TRAINING_HOURS,
+    EnvironmentSpec,
+    Name,
+    ProbeSpec,
+    PrunerSpec,
+    SearchSpec,
+    Seconds,
+    StudySpec,
+    TrainerSpec,
+    Variables,
+)
+from tuner.study.variables import (
+    REFERENCE,
+    expanded,
+    is_expansion,
+    looked_up,
+    quoted,
+    shell_join,
+    shell_split,
+    shell_word,
+)

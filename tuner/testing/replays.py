@@ -14,7 +14,7 @@ from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import DeviceSource, OutputLine, never
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.probe.run import run
-from tuner.study.spec import ProbeSpec
+from tuner.study import ProbeSpec
 from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
 
 

@@ -5,9 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.probe.probe_plan import Device, ProbePlan, Slot
-from tuner.study.cases import Case
-from tuner.study.space import Config
-from tuner.study.spec import ProbeSpec
+from tuner.study import Case, Config, ProbeSpec
 from tuner.trainers.base import STANDARD, Trainer
 
 

@@ -16,11 +16,7 @@ from pydantic import ValidationError
 from tuner.errors import TrainerError, installs
 from tuner.probe.probe_plan import Device, ProbePlan, Slot
 from tuner.probe.progress_reader import record
-from tuner.study.cases import Case
-from tuner.study.load import complaints
-from tuner.study.parameter import Strict
-from tuner.study.space import LADDER, VARIANT, Config, Value
-from tuner.study.spec import TrainerSpec
+from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value, complaints
 
 _SCRIPT = Path(__file__).with_name("imports.py")
 _TIMEOUT_S = 300

@@ -28,11 +28,7 @@ from pathlib import Path
 
 from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe.probe_plan import SCORE_GROUP, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
-from tuner.study.cases import Case
-from tuner.study.secrets import masked_trainer
-from tuner.study.space import Config, Value, config_digest, written
-from tuner.study.spec import TrainerSpec
-from tuner.study.variables import expanded, quoted
+from tuner.study import Case, Config, TrainerSpec, Value, config_digest, expanded, masked_trainer, quoted, written
 from tuner.trainers.base import STANDARD, Trainer, checked, device_names, interpreter, programs
 from tuner.trainers.command_options import COUNTS, CommandOptions, Labels
 from tuner.trainers.template import Expression, fill, placeholders

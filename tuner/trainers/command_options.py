@@ -7,9 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from tuner.probe.probe_plan import SCORE_GROUP
-from tuner.study.parameter import MOST_CASES, Strict
-from tuner.study.spec import Name, Seconds, Variables
-from tuner.study.variables import shell_split
+from tuner.study import MOST_CASES, Name, Seconds, Strict, Variables, shell_split
 from tuner.trainers.presets import with_preset
 from tuner.trainers.template import Expression, flags, placeholders
 

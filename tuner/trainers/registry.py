@@ -7,8 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 from tuner.errors import TrainerError
-from tuner.study.space import PATIENCE, Parameter
-from tuner.study.spec import StudySpec, TrainerSpec
+from tuner.study import PATIENCE, Parameter, StudySpec, TrainerSpec
 from tuner.trainers.base import STANDARD, Trainer
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.command_options import LAUNCH_FACTS

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from string import Formatter
 
-from tuner.study.space import written
-from tuner.study.variables import REFERENCE
+from tuner.study import REFERENCE, written
 
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
 _NAMES_ITSELF = re.compile(r"-|[+~@\w.-]+=")

@@ -6,9 +6,7 @@ from dataclasses import replace
 from tuner.errors import TrainerError
 from tuner.probe.probe_plan import ProbePlan, Slot
 from tuner.scaling.workloads.catalogue import CATALOGUE, EXCHANGE, SIZE, run_settings
-from tuner.study.cases import Case
-from tuner.study.space import Config
-from tuner.study.spec import TrainerSpec
+from tuner.study import Case, Config, TrainerSpec
 from tuner.trainers.base import Dependencies, Trainer, device_names, interpreter, iterations, with_torch
 
 

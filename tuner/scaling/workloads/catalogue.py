@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuner.errors import TrainerError
-from tuner.study.space import Value
+from tuner.study import Value
 
 SIZE, EXCHANGE = "size", "exchange"
 

@@ -11,8 +11,7 @@ from tuner.search.gain.readings import sibling_readings
 from tuner.search.gain.surrogate import Surrogate
 from tuner.search.observed import Observed
 from tuner.search.siblings import Sibling
-from tuner.study.space import PATIENCE, Config, Space, config_digest, launched
-from tuner.study.spec import ProbeSpec
+from tuner.study import PATIENCE, Config, ProbeSpec, Space, config_digest, launched
 
 
 class Gain:

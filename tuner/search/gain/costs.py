@@ -14,8 +14,7 @@ from tuner.search.gain.pool import Codes, Pool
 from tuner.search.gain.prospects import below
 from tuner.search.needs import GROWN, MEMORYLESS, Floats, Growth, inherited
 from tuner.search.observed import Observed
-from tuner.study.space import Config
-from tuner.study.spec import ProbeSpec
+from tuner.study import Config, ProbeSpec
 
 USUAL_START_S, USUAL_RUN_S = 60.0, 20.0
 """The seconds of a start and of a run that are expected before the first measurement."""

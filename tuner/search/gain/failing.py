@@ -8,7 +8,7 @@ import numpy as np
 from tuner.search.gain.pool import Codes, Levels, Near, jointly, singly
 from tuner.search.gain.prospects import below
 from tuner.search.needs import Floats
-from tuner.study.space import Config, Value, written
+from tuner.study import Config, Value, written
 
 USUAL = 0.7
 """How far above the threshold a config lies of which nothing is known: about nine in ten such configs run."""

@@ -28,8 +28,7 @@ from tuner.search.gain.readings import Readings, apart, in_logarithms, logarithm
 from tuner.search.gain.surrogate import Surrogate
 from tuner.search.needs import Floats
 from tuner.search.observed import Observed
-from tuner.study.space import Config, config_digest
-from tuner.study.spec import ProbeSpec
+from tuner.study import Config, ProbeSpec, config_digest
 
 BEGIN = 0.5
 """The height on the ladder, from 0 to 1, of the first probe."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tuner.errors import StudyError
 from tuner.search.needs import Floats
-from tuner.study.space import Config, Parameter, Space, Value, config_digest, ladder_of
+from tuner.study import Config, Parameter, Space, Value, config_digest, ladder_of
 
 Codes = NDArray[np.intp]
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tuner.probe.units import HOUR_S, duration
 from tuner.search.needs import Floats
-from tuner.study.spec import TRAINING_HOURS
+from tuner.study import TRAINING_HOURS
 
 Rows = NDArray[np.intp]
 """Rows of configs."""

@@ -11,7 +11,7 @@ from tuner.search.gain.pool import Codes, Levels
 from tuner.search.needs import Floats
 from tuner.search.observed import Measured
 from tuner.search.siblings import Sibling
-from tuner.study.space import Space, launch_digest, launched
+from tuner.study import Space, launch_digest, launched
 
 USUAL_ERROR = 0.01
 """The standard error of a measurement, as a share of its value, where no error is reported."""

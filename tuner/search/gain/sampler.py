@@ -10,8 +10,7 @@ from tuner.search.gain.prospects import Goal
 from tuner.search.samplers import StrategySampler
 from tuner.search.siblings import Sibling
 from tuner.search.strategies import by_gain
-from tuner.study.space import Config, Space
-from tuner.study.spec import TRAINING_HOURS, ProbeSpec
+from tuner.study import TRAINING_HOURS, Config, ProbeSpec, Space
 
 
 class GainSampler(StrategySampler):

@@ -12,8 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.study.cases import Case
-from tuner.study.space import VARIANT, Value
+from tuner.study import VARIANT, Case, Value
 from tuner.trainers.base import Dependencies, LadderEnd, Limit
 
 

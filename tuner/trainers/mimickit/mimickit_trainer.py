@@ -7,10 +7,7 @@ from pathlib import Path
 
 from tuner.errors import TrainerError
 from tuner.probe.probe_plan import LinePatterns, ProbePlan, Slot
-from tuner.study.cases import Case
-from tuner.study.parameter import Strict
-from tuner.study.space import LADDER, VARIANT, Config, Value
-from tuner.study.spec import TrainerSpec
+from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value
 from tuner.trainers.base import (
     Dependencies,
     LadderEnd,

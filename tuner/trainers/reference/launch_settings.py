@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar, get_args
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.study.space import VARIANT, Value, written
+from tuner.study import VARIANT, Value, written
 
 Method = Literal["add", "amp", "deepmimic"]
 

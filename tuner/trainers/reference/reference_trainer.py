@@ -7,10 +7,7 @@ from dataclasses import replace
 
 from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe.probe_plan import ProbePlan, Slot
-from tuner.study.cases import Case
-from tuner.study.parameter import PositiveInt, Strict
-from tuner.study.space import LADDER, VARIANT, Config, Value, written
-from tuner.study.spec import TrainerSpec
+from tuner.study import LADDER, VARIANT, Case, Config, PositiveInt, Strict, TrainerSpec, Value, written
 from tuner.trainers.base import (
     LEARNING,
     Dependencies,
