@@ -102,7 +102,7 @@ def command(python: str, pair: Pair, size: int, seed: int, told: Path, more: str
     return [python, str(TRAIN), *shlex.split(words), "--told", str(told)]
 
 
-def whole(python: str, pair: Pair, size: int, seed: int, folder: Path, more: str = "") -> dict[str, object]:
+def whole(python: str, pair: Pair, size: int, seed: int, folder: Path, more: str = "") -> dict[str, Any]:
     """Run a whole training; return what it says of itself."""
     told = folder / f"{seed}-{size}.json"
     told.unlink(missing_ok=True)
@@ -272,7 +272,7 @@ def measured(python: str, pairs: Sequence[Pair], aside: int) -> list[dict[str, A
     ]
 
 
-def row(of: Sequence[dict[str, object]], most: int) -> str:
+def row(of: Sequence[dict[str, Any]], most: int) -> str:
     """Return the cell of one method: the runs that ran out of memory, and the shares of the largest size."""
     ran_out = sum(one.get("survived") is False for one in of)
     shares = ", ".join(f"{100 * int(one['size']) / most:.0f}" if one.get("size") else "none" for one in of)
