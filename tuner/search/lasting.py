@@ -9,7 +9,7 @@ in each minute, and it also raises the floors, the least memory of each part of 
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
