@@ -26,6 +26,8 @@ MOST_BATCHES = 64
 """More batches in an iteration are no accumulation of gradients, but tokens or steps of environments."""
 
 _MADE = "# Made by `tuner init` from: "
+_LENGTH = re.compile(r"(?i)block|length|len$|seq|context|ctx|window")
+"""Names of flags that say how many tokens a sample has."""
 _ANSWER = re.compile(r"\s*# samples_per_iteration: ")
 _EXAMPLE = 50_000
 """The samples of an epoch where a person has to write another number."""
@@ -94,9 +96,11 @@ def against(draft: Draft, found: Found, samples: str, ranks: int) -> str:
 
 def _checked(draft: Draft, found: Found, samples: str, ranks: int) -> Checked:
     each = _value(draft, samples, ranks) if samples else None
-    typed = [int(one.value) for one in settings(draft.words, draft.flags) if one.value.isdecimal()]
-    typed += [int(flag.default) for flag in draft.flags if flag.default and flag.default.isdecimal()]
-    return check(found, each, batch=_batch(draft), ranks=ranks, typed=typed) if each else Checked(holds=None)
+    typed = {flag.parameter: flag.default or "" for flag in draft.flags}
+    typed |= {one.parameter: one.value for one in settings(draft.words, draft.flags)}
+    whole = {name: int(value) for name, value in typed.items() if value.isdecimal()}
+    lengths = [value for name, value in whole.items() if _LENGTH.search(name)] or whole.values()
+    return check(found, each, batch=_batch(draft), ranks=ranks, typed=lengths) if each else Checked(holds=None)
 
 
 def _value(draft: Draft, samples: str, ranks: int) -> float | None:
