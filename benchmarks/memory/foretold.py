@@ -51,14 +51,14 @@ def main() -> None:
         if ladder is None:
             continue
 
-        def line(one: KeptTrial, ladder: str = ladder) -> str:
+        def line(one: KeptTrial, ladder: str | None = ladder) -> str:
             return str(sorted((name, str(value)) for name, value in one.config.items() if name != ladder))
 
         errors: dict[str, list[float]] = {"memory": [], "speed": []}
         inside: dict[str, list[bool]] = {"memory": [], "speed": []}
         lines = 0
         for _, own in groupby(sorted(ran, key=line), key=line):
-            rungs = sorted(own, key=lambda one: float(one.config[ladder]))
+            rungs = sorted(own, key=lambda one, ladder=ladder: float(one.config[ladder]))
             if len(rungs) < 4:
                 continue
             lines += 1

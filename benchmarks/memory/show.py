@@ -1,7 +1,7 @@
 """Does the config that a soak recommends survive ten times as long, and how much of the memory does it use?
 
     python -m benchmarks.memory.show cpu --python TRAINERS/bin/python     (six pairs on the CPU)
-    python -m benchmarks.memory.show gpu --pairs 0,1                      (two of four pairs on one GPU, 8 minutes)
+    python -m benchmarks.memory.show gpu --side-by-side 4                 (four pairs on one GPU, about 13 minutes)
 
 TRAINERS is an environment with torch, lightning and accelerate; on a GPU, torch is enough. For each pair of a trainer
 and a condition: a search, then soaks, then a whole run with the recommended batch size and a seed of its own; beside
@@ -102,7 +102,7 @@ def command(python: str, pair: Pair, size: int, seed: int, told: Path, more: str
     return [python, str(TRAIN), *shlex.split(words), "--told", str(told)]
 
 
-def whole(python: str, pair: Pair, size: int, seed: int, folder: Path, more: str = "") -> dict[str, object]:
+def whole(python: str, pair: Pair, size: int, seed: int, folder: Path, more: str = "") -> dict[str, Any]:
     """Run a whole training; return what it says of itself."""
     told = folder / f"{seed}-{size}.json"
     told.unlink(missing_ok=True)
@@ -253,8 +253,9 @@ def kept(pair: Pair, place: int, what: str, measure: Callable[[Path], object]) -
 def measured(python: str, pairs: Sequence[Pair], aside: int) -> list[dict[str, Any]]:
     """Return everything about the pairs: our runs, then the largest size that survives, then the rivals."""
     every = list(enumerate(pairs))
-    with ThreadPoolExecutor(aside) as pool:
+    with ThreadPoolExecutor(aside if pairs[0] in CPU else 1) as pool:  # a probe reads the memory of the whole card
         mine = list(pool.map(lambda one: kept(one[1], one[0], "tuner", lambda at: ours(python, one[1], at)), every))
+    with ThreadPoolExecutor(aside) as pool:
 
         def most(one: tuple[int, Pair]) -> int:
             near = next((int(run["size"] or run["searched"]) for run in mine[one[0]] if "searched" in run), 0)
@@ -272,7 +273,7 @@ def measured(python: str, pairs: Sequence[Pair], aside: int) -> list[dict[str, A
     ]
 
 
-def row(of: Sequence[dict[str, object]], most: int) -> str:
+def row(of: Sequence[dict[str, Any]], most: int) -> str:
     """Return the cell of one method: the runs that ran out of memory, and the shares of the largest size."""
     ran_out = sum(one.get("survived") is False for one in of)
     shares = ", ".join(f"{100 * int(one['size']) / most:.0f}" if one.get("size") else "none" for one in of)
@@ -289,8 +290,7 @@ def main() -> None:
     asked = parser.parse_args()
     pairs = CPU if asked.where == "cpu" else GPU
     pairs = [pairs[int(place)] for place in asked.pairs.split(",")] if asked.pairs else pairs
-    aside = asked.side_by_side if asked.where == "cpu" else 1
-    found = measured(asked.python, pairs, aside)
+    found = measured(asked.python, pairs, asked.side_by_side)
     methods = ["tuner", *pairs[0].rivals]
     print(f"| pair | largest | {' | '.join(f'{one}: ran out | share, %' for one in methods)} |")
     print("|---" * (2 + 2 * len(methods)) + "|")

@@ -70,6 +70,7 @@ PARSED = {
     "tuner status --study train",
     "tuner report --study train",
     "tuner plan --study train --best",
+    "tuner plan --study S --set batch_size=64 --predict",  # tests/cli/test_soak_command.py runs it
     "tuner scale --study pi_plus --gpus 1,2",
 }
 SHELL = {

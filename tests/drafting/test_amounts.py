@@ -6,6 +6,7 @@ from tuner.drafting.amounts import Checked, check
 from tuner.drafting.progress_found import find_progress
 from tuner.probe.protocols import OutputLine
 
+PRINTED = "tokens per iteration will be: 2,048"
 STEPS = [f"step {n} loss 2.{n}" for n in range(9)]
 BAR = [f"{n:3d}%|#   | {n}/200 [00:0{n}<03:20, 1.0it/s]" for n in range(9)]
 
@@ -20,7 +21,7 @@ def checked(lines: Sequence[str], each: float, *, ranks: int = 1) -> Checked:
 @pytest.mark.parametrize(
     ("lines", "ranks", "holds"),
     [
-        (["tokens per iteration will be: 2,048", *STEPS], 1, {32: True, 8: None, 3: False}),
+        ([PRINTED, *STEPS], 1, {32: True, 8: None, 3: False}),
         (["  Total train batch size = 32", "  Total optimization steps = 200", *BAR], 1, {32: True, 8: None, 3: False}),
         (["  Total train batch size = 32", "  Total optimization steps = 50", *BAR], 1, {32: None, 8: None, 64: False}),
         (["Effective batch size: 8 x 1 = 8", *STEPS], 1, {8: True, 1: None, 16: False}),
@@ -55,7 +56,7 @@ def test_an_answer_is_compared_with_what_the_command_prints(
 
 
 def test_a_fact_names_the_printed_words_and_number() -> None:
-    because = checked(["tokens per iteration will be: 2,048", *STEPS], 32).because
+    because = checked([PRINTED, *STEPS], 32).because
     assert "tokens per iteration" in because
     assert "2048" in because
 
@@ -63,3 +64,10 @@ def test_a_fact_names_the_printed_words_and_number() -> None:
 def test_facts_that_disagree_decide_nothing() -> None:
     lines = ["samples per step: 32", "images per step: 16", *STEPS]
     assert checked(lines, 32).holds is None
+
+
+def test_a_number_that_only_comes_near_is_no_length() -> None:
+    found = find_progress([OutputLine(t_s=n / 2, text=text) for n, text in enumerate([PRINTED, *STEPS])])
+    assert found is not None
+    assert check(found, 8, batch=8, ranks=1, typed=[250]).holds is None
+    assert check(found, 8, batch=8, ranks=1, typed=[250, 256]).holds

@@ -9,7 +9,17 @@ from pydantic import BaseModel
 from tuner.study.parameter import AtLeast, ParameterSpec
 from tuner.study.reference import reference
 from tuner.study.slurm_job import SlurmSpec
-from tuner.study.spec import EnvironmentSpec, Match, Override, ProbeSpec, PrunerSpec, SearchSpec, StudySpec, TrainerSpec
+from tuner.study.spec import (
+    EnvironmentSpec,
+    Match,
+    Override,
+    ProbeSpec,
+    PrunerSpec,
+    SearchSpec,
+    SoakSpec,
+    StudySpec,
+    TrainerSpec,
+)
 
 PAGE = Path(__file__).parents[2] / "docs/study_file.md"
 
@@ -20,6 +30,7 @@ PARTS: dict[str, type[BaseModel]] = {
     "space.NAME.when.NAME": AtLeast,
     "probe": ProbeSpec,
     "search": SearchSpec,
+    "soak": SoakSpec,
     "pruner": PrunerSpec,
     "environment": EnvironmentSpec,
     "slurm": SlurmSpec,

@@ -119,6 +119,8 @@ def optimize(
     rows = show()
     for line in _at_the_end(found, url, outcomes, rows, command):
         tables.print(line)
+    if found.simulated_cost:
+        console.print(found.simulated_cost())
     if not command and not found.simulated and any(row.best for row in rows):
         console.print(script_of_best(study, devices=own_devices, storage=storage, runs=runs))
     conclude(outcomes, rows, interrupted=interrupted)
@@ -143,11 +145,9 @@ def _at_the_end(
     rows: Sequence[CaseSummary],
     command: list[str] | None,
 ) -> Iterator[str]:
-    """Yield what a search has come to: what it would cost, or how the typed command becomes faster."""
+    """Yield what a search has come to: what all its cases take, and how the typed command becomes faster."""
     if line := of_all(found.cases, outcomes, rows, len(found.bench.devices)):
         yield line
-    if found.simulated_cost:
-        yield found.simulated_cost()
     if command:
         yield from to_copy(found.bench, open_reader(url, found.bench.spec.name).cases[0], command)
 

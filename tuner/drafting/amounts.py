@@ -58,8 +58,8 @@ def _said(found: Found, each: float, typed: Collection[int]) -> Iterator[Checked
         because = f"the command printed {words} {amount:.0f}"
         same = _is_same(each, amount, SAME)
         if "token" in what.lower():
-            lengths = [one for one in typed if one > 1 and _is_same(each * one, amount, SAME)]
-            yield Checked(holds=True if same or lengths else _whole(amount, each), because=because)
+            holds = same or amount in {each * length for length in typed if length > 1}
+            yield Checked(holds=holds or _whole(amount, each), because=because)
         else:
             yield Checked(holds=same, because=because)
 

@@ -124,10 +124,26 @@ class Draft:
 
     @property
     def batch(self) -> str:
-        """The parameter that says how many samples a rank takes at once."""
-        names = [search.parameter for search in self.searched]
+        """The parameter that says how many samples a rank takes at once, searched or typed."""
+        names = [*(search.parameter for search in self.searched), *self._typed]
         usual = (name for name in names if name in {*BATCHES, *ENVIRONMENTS})
         return next(chain(usual, (name for name in names if "batch" in name)), BATCHES[0])
+
+    @property
+    def batch_size(self) -> int:
+        """The batch of the command's first run; 0 where it is not known."""
+        own = self.config.get(self.batch, self._typed.get(self.batch, ""))
+        return int(own) if str(own).isdecimal() else 0
+
+    @property
+    def batch_term(self) -> str:
+        """The batch in arithmetic: the placeholder of a parameter, or the number that the command always has."""
+        searched = {search.parameter: search.placeholder for search in self.searched}
+        return searched.get(self.batch) or str(self.batch_size or f"{{{self.batch}}}")
+
+    @property
+    def _typed(self) -> dict[str, str]:
+        return {one.parameter: one.value for one in settings(self.words, self.flags)}
 
     def space(self) -> dict[str, dict[str, Any]]:
         """Return the study's space."""
@@ -161,7 +177,7 @@ class Draft:
     @property
     def accumulated(self) -> str:
         """The steps over which the command accumulates gradients, as arithmetic; empty where it has no such flag."""
-        known = {**self._defaults, **{one.parameter: one.value for one in settings(self.words, self.flags)}}
+        known = {**self._defaults, **self._typed}
         names = [name for name, value in known.items() if ACCUMULATES.match(name) and value.isdecimal()]
         placed = {search.parameter: search.placeholder for search in self.searches}
         return next((placed.get(name, known[name]) for name in names if known[name] != "1" or name in placed), "")
@@ -172,9 +188,8 @@ class Draft:
 
     def _arithmetic(self, expression: str) -> str | None:
         """Fill an expression with what the command sets; None where it lacks a flag that has no neutral value."""
-        typed: dict[str, Value] = {one.parameter: one.value for one in settings(self.words, self.flags)}
         searched = {search.parameter for search in self.searches}
-        known = {"gradient_accumulation_steps": 1, **self._defaults, **typed}
+        known: dict[str, Value] = {"gradient_accumulation_steps": 1, **self._defaults, **self._typed}
         names = re.findall(r"\{(\w+)\}", expression)
         if not expression or any(
             name not in {*searched, "ranks"} and not _is_number(known.get(name)) for name in names

@@ -26,6 +26,8 @@ MOST_BATCHES = 64
 """More batches in an iteration are no accumulation of gradients, but tokens or steps of environments."""
 
 _MADE = "# Made by `tuner init` from: "
+_LENGTH = re.compile(r"(?i)block|length|len$|seq|context|ctx|window")
+"""Names of flags that say how many tokens a sample has."""
 _ANSWER = re.compile(r"\s*# samples_per_iteration: ")
 _EXAMPLE = 50_000
 """The samples of an epoch where a person has to write another number."""
@@ -94,9 +96,11 @@ def against(draft: Draft, found: Found, samples: str, ranks: int) -> str:
 
 def _checked(draft: Draft, found: Found, samples: str, ranks: int) -> Checked:
     each = _value(draft, samples, ranks) if samples else None
-    typed = [int(one.value) for one in settings(draft.words, draft.flags) if one.value.isdecimal()]
-    typed += [int(flag.default) for flag in draft.flags if flag.default and flag.default.isdecimal()]
-    return check(found, each, batch=_batch(draft), ranks=ranks, typed=typed) if each else Checked(holds=None)
+    typed = {flag.parameter: flag.default or "" for flag in draft.flags}
+    typed |= {one.parameter: one.value for one in settings(draft.words, draft.flags)}
+    whole = {name: int(value) for name, value in typed.items() if value.isdecimal()}
+    lengths = [value for name, value in whole.items() if _LENGTH.search(name)] or whole.values()
+    return check(found, each, batch=draft.batch_size, ranks=ranks, typed=lengths) if each else Checked(holds=None)
 
 
 def _value(draft: Draft, samples: str, ranks: int) -> float | None:
@@ -105,16 +109,16 @@ def _value(draft: Draft, samples: str, ranks: int) -> float | None:
 
 
 def _choices(draft: Draft, found: Found, ranks: int) -> list[tuple[str, str]]:
-    each, own = _samples_of_an_iteration(found), f"{{{draft.batch}}}"
+    each, own = _samples_of_an_iteration(found), draft.batch_term
     if each is not None and of_one_rank(draft, found, ranks) is not None:
-        batches = max(1, round(each / _batch(draft)))
+        batches = max(1, round(each / draft.batch_size))
         own = own if batches == 1 else f"{own} * {batches}"
         return [("of one rank", f"{own} * {{ranks}}"), ("of all ranks", own)]
     if found.counts_samples or found.prints_speeds or draft.samples_per_iteration(found.preset):
         return []
     if found.counts_epochs:
         return [(f"an epoch, where it has {_EXAMPLE} samples", "")]
-    if not (_batch(draft) and found.counts_numbers):  # a line may stand for any number of steps
+    if not (draft.batch_size and found.counts_numbers):  # a line may stand for any number of steps
         return []
     sample = "a sample, or a step of one environment"
     if batch := _counted_in_batches(draft, found):
@@ -137,7 +141,7 @@ def of_one_rank(draft: Draft, found: Found, ranks: int) -> float | None:
     One batch is that of one rank, and so is one batch for each step over which the command accumulates gradients.
     As many of all ranks need no question. Any other small number may be accumulated by one rank or by all.
     """
-    batch, each = _batch(draft), _samples_of_an_iteration(found)
+    batch, each = draft.batch_size, _samples_of_an_iteration(found)
     if ranks < 2 or each is None or not batch:
         return None
     steps = {1, *(int(one.value) for one in settings(draft.words) if _accumulates(one))}
@@ -147,12 +151,6 @@ def of_one_rank(draft: Draft, found: Found, ranks: int) -> float | None:
     may_accumulate = counts_steps and draft.batch not in ENVIRONMENTS and 1 < each / batch < MOST_BATCHES
     of_all = any(_is_close(each / batch, own * ranks) for own in steps)
     return each if may_accumulate and not of_all else None
-
-
-def _batch(draft: Draft) -> int:
-    """Return the batch of the command's first run; 0 where it is not known."""
-    batch = draft.config.get(draft.batch)
-    return batch if isinstance(batch, int) else 0
 
 
 def _accumulates(setting: Setting) -> bool:
@@ -175,7 +173,7 @@ def _samples_of_an_iteration(found: Found) -> float | None:
 def _counted_in_batches(draft: Draft, found: Found) -> int | None:
     """Return the typed batch if all steps of the count are multiples of it, as in `[640/60000]`."""
     counts = [report.iteration for report in found.reports]
-    batch, step = _batch(draft), gcd(*(later - count for count, later in pairwise(counts)))
+    batch, step = draft.batch_size, gcd(*(later - count for count, later in pairwise(counts)))
     return batch if batch > 1 and step > 0 and step % batch == 0 else None
 
 

@@ -169,10 +169,16 @@ def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Rec
         plan_digest="",
         busy_spread_pct=row["busy_spread"],
         alloc_retries=None if row["alloc_retries"] is None else int(row["alloc_retries"]),
-        devices=tuple(DeviceSummary(**device) for device in storable(json.loads(row["devices"]))),
+        devices=tuple(map(_device, storable(json.loads(row["devices"])))),
         failure=failure,
     )
     return Recorded(result=result, series=tuple(row["series"] or ()), session_key=row["session_key"])
+
+
+def _device(fields: Mapping[str, Any]) -> DeviceSummary:
+    """Read a device; JSON has lists for its rises and floors."""
+    rises, floors = fields.get("mem_rises", ()), fields.get("mem_floors", ())
+    return DeviceSummary(**dict(fields) | {"mem_rises": tuple(map(tuple, rises)), "mem_floors": tuple(floors)})
 
 
 def _own(value: Value, spec: ParameterSpec) -> Value:

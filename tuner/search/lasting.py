@@ -9,7 +9,7 @@ in each minute, and it also raises the floors, the least memory of each part of 
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
@@ -87,7 +87,7 @@ class Rising:
         at_s = (np.arange(count) + 0.5)[1:] * part_s
         floors = np.array(self.floors[1:])
         (slope, _), coarse = np.polyfit(at_s, floors, 1), self.told_apart_mib**2 / 12
-        straight, bent = (_misfit(floors, clock) + coarse for clock in (at_s, np.log(at_s)))
+        straight, bent = (_misfit(floors, clock) + coarse for clock in (at_s, cast("Floats", np.log(at_s))))
         apart = len(floors) / 2
         no_growth = max(
             -apart * math.log(float(floors.var()) + coarse) + math.log(len(floors)) / 2, -apart * math.log(bent)
