@@ -32,7 +32,7 @@ from tuner.soaking.soak import USUAL_MINUTES, soaking
 from tuner.study import Case
 from tuner.study.load import load
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the final table.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, the final table and the line to copy.")]
 JsonLines = Annotated[
     bool, typer.Option("--json", help="Print each event as a line of JSON for scripts; other text goes to stderr.")
 ]
