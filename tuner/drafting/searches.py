@@ -283,9 +283,8 @@ def _asked(text: str, known: Known) -> SearchedFlag:
             )
         return _size(Flag(names=(setting.full or setting.name,), default=setting.value), free=True)
     if setting is None and {value.strip().lower() for value in values.split(",")} <= _SWITCHED:
-        if listed and not listed.is_switch and (switched := _switched(listed, known)):
-            return switched  # spelt as the script spells its own value
-        return SearchedFlag(flag=flag, values=(False, True), typed=f"--{flag}" in known.words, is_switch=True)
+        plain = SearchedFlag(flag=flag, values=(False, True), typed=f"--{flag}" in known.words, is_switch=True)
+        return (_switched(listed, known) if listed else None) or plain  # spelt as the script spells its own value
     own = _value(setting.value) if setting and setting.value != f"{{{setting.parameter}}}" else None
     if listed and not setting and listed.default:
         own = _value(listed.default)
