@@ -84,8 +84,11 @@ SAFE = 0.9
 """The second probe's rung must fit into memory and time with at least this probability."""
 PRIOR_FREEDOM = 1.0
 """What the model assumes of its sizes beforehand counts as a measurement: `SIZE_SPREAD` is as large as after one."""
-FAR_ABOVE, FEW = 2.5, 4
-"""A measurement is surprising that is so many standard deviations above what at least so many others foretell."""
+FAR_ABOVE, FEW, ENOUGH = 2.5, 4, 4
+"""A best is surprising that is so many standard deviations above what at least so many configs foretell.
+
+It is measured again until it has so many measurements.
+"""
 
 _ALL_PROBED = "every config has been probed"
 _RIVALS = 60
@@ -297,23 +300,22 @@ class Outlook:
 
     @property
     def _doubted(self) -> bool:
-        """Whether the best has been measured once and must be measured again before the search may end.
+        """Whether the best must be measured again before the search may end.
 
-        So it is where no session serves the probes, because nothing else measures the best again, and where the
-        measurement is far above what the others foretell.
+        So it is after one measurement where no session serves the probes, because nothing else measures the best again.
+        So it is also while its measurements are far above what the others foretell, until there are enough.
         """
         if self.best is None or not self._open[self.best]:
             return False
-        once = len(self._measured[self._seen.index(self.best)].values) == 1
-        return once and (not self._observed.warm or self._surprising)
+        times = len(self._measured[self._seen.index(self.best)].values)
+        return (times == 1 and not self._observed.warm) or (times < ENOUGH and self._surprising)
 
     @property
     def _surprising(self) -> bool:
-        """Whether the only measurement of the best is far above what all others foretell."""
+        """Whether the mean measurement of the best is far above what all others foretell."""
         if self.best is None or len(self._seen) < FEW:
             return False
-        rows = (self._readings.codes == self._pool.codes[self.best]).all(axis=1)
-        return rows.sum() == 1 and bool(self._surrogate.surprises[rows] > FAR_ABOVE)
+        return self._surrogate.alone.surprise(self._pool.codes[self.best]) > FAR_ABOVE
 
     @property
     def _freedom(self) -> float:
