@@ -1,16 +1,14 @@
-"""Predicts which config may still gain how much, what it takes, and which configs come first."""
+"""Predicts which config may still gain how much, and what it takes."""
 
 import math
-from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tuner.search.choosing import Price
 from tuner.search.gain.costs import Costs
 from tuner.search.gain.mixture import Mixture
-from tuner.search.gain.pool import Codes, Pool
+from tuner.search.gain.pool import Codes, Pool, first, upward
 from tuner.search.gain.prospects import (
     LEAST,
     Goal,
@@ -30,36 +28,6 @@ from tuner.search.needs import Floats
 from tuner.search.observed import Observed
 from tuner.study.space import Config, config_digest
 from tuner.study.spec import ProbeSpec
-
-BEGIN = 0.5
-"""The height on the ladder, from 0 to 1, of the first probe."""
-UP_FROM = 0.6
-"""The second probe is the same config on a higher rung, unless the first is above this height."""
-
-
-def first(pool: Pool, may_run: NDArray[np.bool_], failed: Sequence[int]) -> int:
-    """Begin with the user's own config, or else in the middle of the ladder; after each failure, half-way down."""
-    if not failed and pool.space.own and may_run[own := pool.places([config_digest(pool.space.own)])[0]]:
-        return own
-    height = min([BEGIN, *(pool.heights[place] / 2.0 for place in failed)])
-    return int(min(np.flatnonzero(may_run), key=lambda place: abs(pool.heights[place] - height)))
-
-
-def upward(pool: Pool, seen: Sequence[int], safe: NDArray[np.bool_]) -> int | None:
-    """Choose the first config again on the highest rung that is safe; None where no higher rung is safe.
-
-    A config on two rungs far apart shows how value, memory and seconds grow, and most configs are best on high rungs.
-    None also once another config has been measured, or if the search is high enough. `seen` are the places of the
-    configs that have been measured.
-    """
-    heights, codes = pool.heights, pool.codes
-    others = [at for at in range(codes.shape[1]) if at != pool.levels.ladder]
-    highest = max(seen, key=lambda at: heights[at])
-    if heights[highest] > UP_FROM or len(np.unique(codes[list(seen)][:, others], axis=0)) > 1:
-        return None
-    above = np.flatnonzero(safe & (heights > heights[highest]))
-    return max(above.tolist(), key=lambda at: (heights[at], (codes[at] == codes[highest]).sum()), default=None)
-
 
 WITHIN = 0.01
 """Configs whose values differ by no more than this share are equally good."""
