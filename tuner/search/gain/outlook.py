@@ -38,7 +38,7 @@ ROUGH, UNSURE_UNTIL = 0.1, 60
 LEAST_BELIEVED, LEAST_BOUND = 0.3, 0.025
 """The bound is at least this share of what the model says, and at least this share of the best.
 
-Both were chosen on the tables to develop on, so that 95 of 100 bounds hold (`benchmarks/results/search_promises.md`).
+Both were chosen on the tables to develop on, so that 95 of 100 bounds hold (`benchmarks/results/search.md`).
 """
 BRIEF = 0.01
 """A probe that takes at most this share of the training is made where a rule of thumb asks for it."""
