@@ -38,7 +38,7 @@ from tuner.probe.window import Mark, Window
 from tuner.replay.recorded import Table
 from tuner.search.trials import distribution
 from tuner.search.verdict import judge
-from tuner.store.ending import kept_probe
+from tuner.store.case_study import kept_probe
 from tuner.testing.fake_devices import load_recording
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from tests_loop import best as best_of
 from tests_table import KINDS, KINDS_TRAINER, TRAINER, readings
 
 from tuner.errors import StudyError
-from tuner.export.read import read_tables
+from tuner.export.reader import read_tables
 from tuner.export.write import export_study
 from tuner.replay.recorded import Table
 from tuner.replay.replaying import ReplayedProber, TableSource, TableTrainer, replay_bench
