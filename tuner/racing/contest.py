@@ -45,7 +45,7 @@ def run_limits(probe: ProbeSpec, seconds: float) -> ProbeSpec:
     )
 
 
-class Following:
+class FollowedRun:
     """Follows a run: keeps its scores, and ends it once it has trained long enough."""
 
     def __init__(self, seconds: float, interrupted: Callable[[], bool]) -> None:
@@ -282,7 +282,7 @@ class Race:
     def _train(self, entrant: Entrant, seed: int, seconds: float) -> KeptRun | None:
         """Train a config from scratch; None where the user stopped the run."""
         bench = self._job.bench
-        following = Following(seconds, self._is_interrupted)
+        following = FollowedRun(seconds, self._is_interrupted)
         slot = bench.slot(self._case, f"races/{self._case.name}/{len(self._runs.read()):04d}")
         try:
             result = run_in(
