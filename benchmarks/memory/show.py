@@ -1,10 +1,9 @@
 """Does the config that a soak recommends survive ten times as long, and how much of the memory does it use?
 
-    python -m benchmarks.memory.show cpu --python TRAINERS/bin/python     (six pairs on the CPU)
-    python -m benchmarks.memory.show gpu --side-by-side 4                 (four pairs on one GPU, about 13 minutes)
+    python -m benchmarks.memory.show --python TRAINERS/bin/python     (six pairs on the CPU)
 
-TRAINERS is an environment with torch, lightning and accelerate; on a GPU, torch is enough. For each pair of a trainer
-and a condition: a search, then soaks, then a whole run with the recommended batch size and a seed of its own; beside
+TRAINERS is an environment with torch, lightning and accelerate. `card.py` does the same on one GPU. For each pair of a
+trainer and a condition: a search, then soaks, then a whole run with the recommended batch size and a seed of its own; beside
 them the sizes that Lightning's `scale_batch_size` and accelerate's `find_executable_batch_size` find with the same
 script.
 """
@@ -56,6 +55,7 @@ class Pair:
     """The steps of a whole run; a soak takes at most a tenth of its time."""
     repeats: int = 3
     rivals: Sequence[str] = ("lightning", "accelerate")
+    device: str = "cpu:1"
 
     @property
     def name(self) -> str:
@@ -77,22 +77,6 @@ CPU = [
     Pair(trainer="accelerate", condition="lengths", cap_mib=430),
     Pair(trainer="accelerate", condition="checkpoints", cap_mib=430, flags=f"{RARELY} --state-mib 8", soak=OFTEN),
     Pair(trainer="lightning", condition="evaluation", cap_mib=580, flags=RARELY, soak=OFTEN),
-]
-_CARD = Pair(
-    trainer="loop",
-    condition="",
-    cap_mib=6000,
-    rungs=tuple(rung * 100 for rung in RUNGS),
-    steps=2000,
-    wait_s=0.01,
-    repeats=1,
-    rivals=(),
-)
-GPU = [
-    replace(_CARD, condition="lengths", soak="--longest-first"),
-    replace(_CARD, condition="buffer", flags="--grow-kib 2000"),
-    replace(_CARD, condition="compiled", soak="--longest-first"),
-    replace(_CARD, condition="fragments"),
 ]
 
 
@@ -149,14 +133,14 @@ def study(python: str, pair: Pair, folder: Path) -> Path:
             "python": python,
             "options": {"command": f"{{python}} {TRAIN} {pair.words} --batch-size {{batch_size}} --seed 1"},
         },
-        "devices": "cpu:1" if pair in CPU else "0",
+        "devices": pair.device,
         "space": {"batch_size": {"ladder": list(pair.rungs)}},
         "objective": "samples_per_s",
         "environment": {"memory_mib": pair.cap_mib},
         "probe": {"iterations": 8, "window_seconds": 0.5, "headroom_pct": 1, "sample_seconds": 0.05, "max_seconds": 40},
         "soak": {"flags": pair.soak},
     }
-    if pair not in CPU:
+    if pair.device != "cpu:1":
         content["trainer"]["options"]["command"] += f" --cap-mib {pair.cap_mib}"
     with file.open("w") as text:
         YAML(typ="safe").dump(content, text)
@@ -199,9 +183,9 @@ def searched(file: Path, runs: Path, pair: Pair) -> None:
                 return
 
 
-def ours(python: str, pair: Pair, folder: Path) -> list[dict[str, object]]:
-    """Search once, then soak and run to the end with each seed."""
-    file, found = study(python, pair, folder), list[dict[str, object]]()
+def ours(python: str, pair: Pair, folder: Path) -> list[dict[str, Any]]:
+    """Search once, then soak as often as the pair says."""
+    file, found = study(python, pair, folder), list[dict[str, Any]]()
     shutil.rmtree(folder / "runs", ignore_errors=True)
     searched(file, folder / "runs", pair)
     best = max(view(folder / "runs").configs, key=lambda one: one.config["batch_size"])
@@ -219,9 +203,16 @@ def ours(python: str, pair: Pair, folder: Path) -> list[dict[str, object]]:
         held = [int(one.config["batch_size"]) for one in soaked if one.may_be_best]
         told = {"searched": size, "whole_s": whole_s, "said": list(verdicts(after, whole_s / 3600))}
         told["soaks"] = [[one.config["batch_size"], one.probe.status, one.probe.iterations] for one in soaked]
-        lived = survives(python, pair, max(held), 100 + repeat, folder) if held else None
-        found.append({**told, "size": max(held, default=None), "survived": lived})
+        found.append({**told, "size": max(held, default=None)})
     return found
+
+
+def lived(python: str, pair: Pair, folder: Path) -> list[dict[str, object]]:
+    """Do the same as `ours`; then run to the end with what it recommends, each time with a seed of its own."""
+    return [
+        {**one, "survived": survives(python, pair, one["size"], 100 + repeat, folder) if one["size"] else None}
+        for repeat, one in enumerate(ours(python, pair, folder))
+    ]
 
 
 def rivals(python: str, pair: Pair, folder: Path, most: int) -> dict[str, list[dict[str, object]]]:
@@ -240,9 +231,9 @@ def rivals(python: str, pair: Pair, folder: Path, most: int) -> dict[str, list[d
     return found
 
 
-def kept(pair: Pair, place: int, what: str, measure: Callable[[Path], object]) -> Any:
+def kept(pair: Pair, what: str, measure: Callable[[Path], object]) -> Any:
     """Return what was measured of a pair; a second call reads it from a file."""
-    folder = (RESULTS / pair.name.replace(", ", "-").replace(" ", "-") / ("cpu" if pair in CPU else "gpu")).resolve()
+    folder = (RESULTS / pair.device[:3] / pair.name.replace(", ", "-").replace(" ", "-")).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{what}.json"
     if not file.exists():
@@ -252,24 +243,21 @@ def kept(pair: Pair, place: int, what: str, measure: Callable[[Path], object]) -
 
 def measured(python: str, pairs: Sequence[Pair], aside: int) -> list[dict[str, Any]]:
     """Return everything about the pairs: our runs, then the largest size that survives, then the rivals."""
-    every = list(enumerate(pairs))
-    with ThreadPoolExecutor(aside if pairs[0] in CPU else 1) as pool:  # a probe reads the memory of the whole card
-        mine = list(pool.map(lambda one: kept(one[1], one[0], "tuner", lambda at: ours(python, one[1], at)), every))
     with ThreadPoolExecutor(aside) as pool:
+        mine = list(pool.map(lambda pair: kept(pair, "tuner", lambda at: lived(python, pair, at)), pairs))
 
-        def most(one: tuple[int, Pair]) -> int:
-            near = next((int(run["size"] or run["searched"]) for run in mine[one[0]] if "searched" in run), 0)
-            return kept(one[1], one[0], "largest", lambda at: largest(python, one[1], near or one[1].rungs[30], at))
+        def most(pair: Pair, own: list[dict[str, Any]]) -> int:
+            near = int(own[0]["size"] or own[0]["searched"])
+            return kept(pair, "largest", lambda at: largest(python, pair, near, at))
 
-        tops = list(pool.map(most, every))
-        others = list(
-            pool.map(
-                lambda one: kept(one[1], one[0], "rivals", lambda at: rivals(python, one[1], at, tops[one[0]])), every
-            )
-        )
+        def others(pair: Pair, top: int) -> Any:
+            return kept(pair, "rivals", lambda at: rivals(python, pair, at, top))
+
+        tops = list(pool.map(most, pairs, mine))
+        beside = list(pool.map(others, pairs, tops))
     return [
-        {"pair": pair.name, "largest": top, "tuner": own, **beside}
-        for pair, top, own, beside in zip(pairs, tops, mine, others, strict=True)
+        {"pair": pair.name, "largest": top, "tuner": own, **more}
+        for pair, top, own, more in zip(pairs, tops, mine, beside, strict=True)
     ]
 
 
@@ -280,24 +268,23 @@ def row(of: Sequence[dict[str, Any]], most: int) -> str:
     return f"{ran_out} of {len(of)} | {shares}"
 
 
-def main() -> None:
-    """Measure the pairs and print the table."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("where", choices=["cpu", "gpu"])
-    parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--side-by-side", type=int, default=2)
-    parser.add_argument("--pairs", help="the places of the pairs, such as 0,1; default: all")
-    asked = parser.parse_args()
-    pairs = CPU if asked.where == "cpu" else GPU
-    pairs = [pairs[int(place)] for place in asked.pairs.split(",")] if asked.pairs else pairs
-    found = measured(asked.python, pairs, asked.side_by_side)
-    methods = ["tuner", *pairs[0].rivals]
+def shown(found: Sequence[dict[str, Any]], methods: Sequence[str]) -> None:
+    """Print the table."""
     print(f"| pair | largest | {' | '.join(f'{one}: ran out | share, %' for one in methods)} |")
     print("|---" * (2 + 2 * len(methods)) + "|")
     for one in found:
         print(
             f"| {one['pair']} | {one['largest']} | {' | '.join(row(one[name], one['largest']) for name in methods)} |"
         )
+
+
+def main() -> None:
+    """Measure the pairs and print the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--side-by-side", type=int, default=2)
+    asked = parser.parse_args()
+    shown(measured(asked.python, CPU, asked.side_by_side), ["tuner", *CPU[0].rivals])
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ class Work:
             self.buffer.append(torch.ones(round(self.asked.grow_kib * 256), device=self.device))
         elif condition == "fragments":
             kept = [one for one in self.fragments if self.random.random() > 0.1]
-            self.fragments = [*kept, torch.empty(self.random.randint(1, 64) << 18, device=self.device)]
+            self.fragments = [*kept, torch.empty(self.random.randint(1, self.asked.block_mib) << 18, device=self.device)]
         self.tell(size)
 
     def tell(self, size: int) -> None:
@@ -189,17 +189,34 @@ def train_by_accelerate(asked: argparse.Namespace, size: int) -> dict[str, objec
     return {"tried": tried}
 
 
-def cap(asked: argparse.Namespace) -> None:
-    """Limit the memory: of a GPU by torch's own fraction, less the context; the CPU by the kernel, where asked."""
-    if asked.cap_mib and torch.cuda.is_available():
-        torch.zeros(1, device="cuda")
-        free, total = torch.cuda.mem_get_info()
-        context = total - free - torch.cuda.memory_reserved()
-        torch.cuda.set_per_process_memory_fraction(((asked.cap_mib << 20) - context) / total)
-    elif asked.cap_mib:
+def cap(asked: argparse.Namespace) -> float | None:
+    """Limit the memory: of a GPU by torch's own fraction, of the CPU by the kernel.
+
+    Returns what NVML counts on the card beside torch's own memory: the context, the kernels and the driver's share.
+    """
+    if torch.cuda.is_available() and asked.cap_mib:
+        beside_mib = asked.beside_mib or measure_beside_mib()
+        total_mib = torch.cuda.get_device_properties(0).total_memory / 2**20
+        torch.cuda.set_per_process_memory_fraction((asked.cap_mib - beside_mib) / total_mib)
+        return beside_mib
+    if asked.cap_mib:
         import resource
 
         resource.setrlimit(resource.RLIMIT_DATA, (asked.cap_mib << 20,) * 2)
+    return None
+
+
+def measure_beside_mib() -> float:
+    """Return what NVML counts on a card that no other process uses, less what torch's allocator holds."""
+    import pynvml
+
+    Net().cuda()(torch.ones(64, LENGTH, WIDTH, device="cuda")).backward()
+    torch.cuda.synchronize()
+    pynvml.nvmlInit()
+    used = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).used
+    beside_mib = (used - torch.cuda.memory_reserved()) / 2**20
+    torch.cuda.empty_cache()
+    return beside_mib
 
 
 def main() -> None:
@@ -215,13 +232,15 @@ def main() -> None:
     parser.add_argument("--grow-kib", type=float, default=64.0)
     parser.add_argument("--state-mib", type=int, default=24)
     parser.add_argument("--cap-mib", type=int, default=0)
+    parser.add_argument("--beside-mib", type=float, help="what the card holds beside torch's memory; 0: measure it")
+    parser.add_argument("--block-mib", type=int, default=64)
     parser.add_argument("--longest-first", action="store_true")
     parser.add_argument("--find", choices=["lightning", "accelerate"])
     parser.add_argument("--told", type=Path)
     asked = parser.parse_args()
     torch.set_num_threads(1)
     ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 1 << 16)  # a block that is freed goes back to the system, as it should
-    cap(asked)
+    beside_mib = cap(asked)
     work, told = Work(asked), {}
     try:
         if asked.find == "lightning":
@@ -235,14 +254,18 @@ def main() -> None:
         raise
     finally:
         if asked.told:
-            peak = torch.cuda.max_memory_reserved() / 2**20 if work.device.type == "cuda" else None
+            card = {}
+            if work.device.type == "cuda":
+                retries = torch.cuda.memory_stats()["num_alloc_retries"]
+                peak_mib = torch.cuda.max_memory_reserved() / 2**20
+                card = {"peak_mib": peak_mib, "alloc_retries": retries, "beside_mib": beside_mib}
             with contextlib.suppress(OSError):
                 rows = dict(
                     line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line
                 )
                 host = {name: int(rows[name].split()[0]) / 1024 for name in ("VmHWM", "VmRSS", "VmData")}
             asked.told.write_text(
-                json.dumps({"steps": work.step, "peak_mib": peak, "host": host, "pid": os.getpid(), **told})
+                json.dumps({"steps": work.step, **card, "host": host, "pid": os.getpid(), **told})
             )
 
 

@@ -3,20 +3,24 @@
     python -m benchmarks.scripts.alternatives --python PYTHON > benchmarks/results/alternatives.md
 
 `--python` is a Python with torch, tqdm, lightning and accelerate. The records of the script come from a store that
-answers after 5 ms: `train_sleeping_loader.py`. The speed of each way is that of its command in
-a plain run of 20 s, by the side file of the script.
+answers after 5 ms: `train_sleeping_loader.py`. First each way finds its command. Then plain runs of 20 s measure these
+commands in turn, by the side file of the script, because the load of a machine changes. `--work` keeps what was found;
+the same command goes on with the ways that are missing.
 """
 
 import argparse
 import ast
 import inspect
+import json
+import os
 import shlex
 import shutil
+import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import dedent
@@ -91,6 +95,7 @@ WAYS: dict[str, Callable[[Place], list[str]]] = {
     "Optuna alone, 12 trials": by_optuna,
     "`tuner optimize -- …`": by_tuner,
 }
+KEPT = "outcomes.json"
 WRITTEN: dict[object, str] = {by_lightning: "by_lightning", by_accelerate: "by_accelerate"}
 """The ways that are written in `finders.py` → the function there."""
 
@@ -125,44 +130,64 @@ class Outcome:
     lines: int
     spent_s: float
     command: str
-    samples_per_s: float
+    """The training command that was found, as a shell runs it."""
+    speeds: list[float] = field(default_factory=list)
+    """The samples per second of its plain runs."""
+    loads: list[float] = field(default_factory=list)
+    """The load average of the machine at the end of each plain run."""
 
 
-def tried(name: str, place: Place) -> Outcome:
-    """Go one way, then run the command that it has found."""
+def explored(name: str, place: Place) -> Outcome:
+    """Go one way to a command."""
     began_s, way = time.monotonic(), WAYS[name]
     words = way(place)
     spent_s = time.monotonic() - began_s
-    shown = " ".join(words)
-    if words[0] == "bash":
-        shown = (place.folder / words[1]).read_text().splitlines()[-1]
-    rate = plain_rate(words, place, place.folder / "plain.tsv")
-    return Outcome(way=name, lines=lines(way), spent_s=spent_s, command=shown, samples_per_s=rate or 0.0)
+    shown = (place.folder / words[1]).read_text() if words[0] == "bash" else shlex.join(words)
+    return Outcome(way=name, lines=lines(way), spent_s=spent_s, command=shown)
+
+
+def measured(outcomes: list[Outcome], place: Place, rounds: int) -> None:
+    """Run all commands in turn, so that each meets the same changes of load."""
+    for number in range(rounds):
+        for one in outcomes:
+            if len(one.speeds) == number:
+                rate = plain_rate(["bash", "-c", one.command], place, place.folder / "plain.tsv")
+                one.speeds.append(rate or 0.0)
+                one.loads.append(os.getloadavg()[0])
+                print(one, file=sys.stderr, flush=True)
+                keep(outcomes, place)
+
+
+def keep(outcomes: list[Outcome], place: Place) -> None:
+    """Write what is known so far."""
+    (place.folder / KEPT).write_text(json.dumps([asdict(one) for one in outcomes], indent=1))
 
 
 def flags_of(shown: str) -> str:
     """Return what a command sets: batch size, workers, prefetch factor."""
-    words = shlex.split(shown)
+    words = shlex.split(shown.splitlines()[-1])
     return ", ".join(words[words.index(f"--{name}") + 1] for name in FLAGS)
 
 
 def page(outcomes: list[Outcome], machine: dict[str, str]) -> str:
     """Return the page of results."""
-    own = outcomes[0].samples_per_s
+    own = statistics.mean(outcomes[0].speeds)
     rows = (
         f"| {one.way} | {one.lines} | {one.spent_s:.0f} s | {flags_of(one.command)} "
-        f"| {one.samples_per_s:.0f} | {one.samples_per_s / own:.1f} |"
+        f"| {', '.join(f'{speed:.0f}' for speed in one.speeds)} | {statistics.mean(one.speeds) / own:.1f} |"
         for one in outcomes
     )
+    loads = [load for one in outcomes for load in one.loads]
     return "\n".join(
         [
             "# What else makes a script faster?",
             "",
             f"{datetime.now(UTC):%Y-%m-%d}, {machine['cpu']}, {machine['cores']} cores that others used too, no GPU. "
+            f"The load average was {min(loads):.0f} to {max(loads):.0f} in the plain runs. "
             "`python -m benchmarks.scripts.alternatives` makes this page.",
             "",
             "The script trains a small network on records that a store sends after 5 ms, so it waits for its data.",
-            "Lines are those of code that a user writes. The speed is that of a plain run of 20 s, by a side file.",
+            "Lines are those of code that a user writes. The speeds are those of plain runs of 20 s, all ways in turn.",
             "",
             "| way | lines | time | batch size, workers, prefetch factor | samples/s | times |",
             "|---|---|---|---|---|---|",
@@ -183,17 +208,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="a Python with the libraries")
     parser.add_argument("--only", action="append", choices=WAYS, help="one way; repeat for more; the first is the base")
-    parser.add_argument("--work", type=Path, default=Path("runs/alternatives"), help="a folder, which is emptied")
+    parser.add_argument("--rounds", type=int, default=2, help="plain runs of each command")
+    parser.add_argument("--work", type=Path, default=Path("runs/alternatives"), help="a folder; its results are kept")
     args = parser.parse_args()
-    shutil.rmtree(args.work, ignore_errors=True)
-    args.work.mkdir(parents=True)
+    args.work.mkdir(parents=True, exist_ok=True)
     for name in ("truth_file.py", "finders.py", f"{STUDY}.py"):
         shutil.copy(HERE / name, args.work)
     place = Place(folder=args.work.absolute(), python=args.python.absolute())
-    outcomes: list[Outcome] = []
+    kept = place.folder / KEPT
+    outcomes = [Outcome(**one) for one in json.loads(kept.read_text())] if kept.exists() else []
     for name in args.only or WAYS:
-        outcomes.append(tried(name, place))
-        print(outcomes[-1], file=sys.stderr, flush=True)
+        if name not in {one.way for one in outcomes}:
+            outcomes.append(explored(name, place))
+            keep(outcomes, place)
+            print(outcomes[-1], file=sys.stderr, flush=True)
+    measured(outcomes, place, args.rounds)
     print(page(outcomes, describe_machine(open_devices("cpu:1"))))
 
 

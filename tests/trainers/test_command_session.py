@@ -1,6 +1,5 @@
-"""The example in docs/sessions.md, unchanged: a session of two ranks through the command trainer."""
+"""The example `examples/session`, unchanged: a session of two ranks through the command trainer."""
 
-import re
 import shutil
 from pathlib import Path
 
@@ -15,19 +14,14 @@ from tuner.trainers.command import CommandTrainer
 
 pytestmark = pytest.mark.early
 
-PAGE = Path(__file__).parents[2] / "docs" / "sessions.md"
-
-
-def example(language: str) -> str:
-    (block,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    return block
+EXAMPLE = Path(__file__).parents[2] / "examples/session"
 
 
 @pytest.fixture
 def study(tmp_path: Path) -> StudySpec:
-    (tmp_path / "train.py").write_text(example("python"))
+    shutil.copy(EXAMPLE / "train.py", tmp_path)
     shutil.copy(tuner.progress.__file__, tmp_path)
-    spec = StudySpec.model_validate(YAML(typ="safe").load(example("yaml")))
+    spec = StudySpec.model_validate(YAML(typ="safe").load(EXAMPLE / "widths.yaml"))
     return spec.model_copy(update={"trainer": spec.trainer.model_copy(update={"root": str(tmp_path)})})
 
 
