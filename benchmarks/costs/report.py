@@ -11,6 +11,7 @@ import argparse
 import json
 import random
 import shutil
+import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping
@@ -38,8 +39,10 @@ from tuner.probe.window import Mark, Window
 from tuner.replay.recorded import Table
 from tuner.search.trials import distribution
 from tuner.search.verdict import judge
-from tuner.store.ending import kept_probe
-from tuner.testing.fake_devices import load_recording
+from tuner.store.case_study import kept_probe
+
+sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))
+from tests_devices import load_recording
 
 ROOT = Path(__file__).parents[2]
 TABLES = sorted((ROOT / "benchmarks/tables/pi_plus_two_h200").glob("*.parquet"))

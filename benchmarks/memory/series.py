@@ -21,7 +21,9 @@ from tuner.devices.cpu import data_mib
 from tuner.probe.result import DeviceSample, DeviceSummary
 from tuner.probe.summaries import floors, rises
 from tuner.search.lasting import Rising
-from tuner.testing.fake_devices import load_recording
+
+sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))
+from tests_devices import load_recording
 
 HERE = Path(__file__).parent
 SERIES = HERE / "series.json"

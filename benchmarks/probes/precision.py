@@ -26,8 +26,7 @@ import torch
 import typer
 
 from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, Kernels, agent_settings, default_hidden_units
-from tuner.trainers.reference.learner import Learner, numerics, prepare_process
-from tuner.trainers.reference.methods import Networks, PolicyLoss
+from tuner.trainers.reference.methods import Learner, Networks, PolicyLoss, numerics, prepare_process
 from tuner.trainers.reference.rollout import PlainPlayer
 from tuner.trainers.reference.world import ClipStream, MotionClips, frames_needed
 

@@ -15,11 +15,21 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.scaling.picture import draw
-from tuner.scaling.comparing import Machine, comparison_tsv, lines, recommendation
+from tuner.scaling.comparing import (
+    Machine,
+    comparison_tsv,
+    lines,
+    number,
+    recommendation,
+    scaling_sentences,
+    short,
+    sized,
+    split_sentences,
+    topology,
+)
 from tuner.scaling.laws import LOSSES
 from tuner.scaling.results import Results, read
 from tuner.scaling.scaling_table import LinkRow, ScalingRow, divisions, fits, link_table, mean_pct, table
-from tuner.scaling.sentences import number, scaling_sentences, short, sized, split_sentences, topology
 from tuner.scaling.subjects import LINKS
 
 SPLIT = "_split"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import matplotlib as mpl
 
+from tuner.scaling.comparing import sized
 from tuner.scaling.laws import LOSSES
 from tuner.scaling.scaling_table import ScalingRow
-from tuner.scaling.sentences import sized
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tuner.cli.board import BARS, POINTS, Board, sparkline
+from tuner.cli.screen import BARS, POINTS, Board, sparkline
 from tuner.running.events import (
     BestSoFar,
     CaseEnded,

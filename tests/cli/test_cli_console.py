@@ -9,8 +9,8 @@ from rich.text import Text
 
 from tuner.cli.case_tables import print_tables
 from tuner.cli.options import open_console, say
-from tuner.cli.preview import schema
 from tuner.cli.report import announcement
+from tuner.cli.status import schema
 
 
 def test_an_output_that_cannot_spell_a_letter_gets_another(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,15 @@ def test_a_study_in_which_nothing_runs_ends_in_exit_code_1(tuner: Tuner, tmp_pat
     assert tuner("status", "--study", full)[0] == 0
 
 
+def test_what_several_cases_took_is_no_part_of_the_quiet_output(tuner: Tuner, tmp_path: Path) -> None:
+    options = {"command": "sh -c 'echo torch.OutOfMemoryError: CUDA out of memory. {num_envs}; exit 1'"}
+    trainer = {"name": "command", "options": {**options, "cases": ["run", "walk"]}}
+    study = study_file(tmp_path, trainer=trainer, cases=["run", "walk"], space={"num_envs": {"ladder": [8]}})
+    assert "the probes of 2 of 2 cases took" in tuner("optimize", "--study", study)[1]
+    code, out, err = tuner("optimize", "--study", study, "--quiet")
+    assert (code, err, "walk" in out, "cases took" in out) == (1, "", True, False)
+
+
 def test_a_best_at_the_end_of_the_ladder_is_pointed_out(tuner: Tuner, tmp_path: Path) -> None:
     _, out, _ = tuner("optimize", "--study", study_file(tmp_path), "--n-trials", 2)
     assert "walk: the best is at the largest rung, 16" in out

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.cli.profiling import profiled
+from tuner.cli.plan import profiled
 from tuner.probe.probe_plan import ProbePlan, Slot
 from tuner.study.spec import ProbeSpec
 

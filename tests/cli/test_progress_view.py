@@ -5,17 +5,16 @@ from pathlib import Path
 
 import pytest
 from tests_loop import CASE, DEVICES, failed, measured
+from tests_replays import scripted_plan
 
-from tuner.cli.board import line
+from tuner.cli.screen import line
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.result import ProbeResult
 from tuner.running.events import ProbeEnded
 from tuner.search.verdict import judge
 from tuner.store.case_study import Asked
-from tuner.study.goals import read_constraint
-from tuner.study.spec import ProbeSpec
-from tuner.testing.replays import scripted_plan
+from tuner.study.spec import ProbeSpec, read_constraint
 
 
 @pytest.fixture

@@ -9,11 +9,10 @@ from tests_cli import Tuner
 from tests_docs import ROOT
 from tests_scaling import point, results
 
-from tuner.cli.scale_tables import show_comparison, show_scaling
-from tuner.scaling.comparing import Machine, lines
+from tuner.cli.scale import show_comparison, show_scaling
+from tuner.scaling.comparing import Machine, lines, short
 from tuner.scaling.results import read, write
 from tuner.scaling.scaling_table import table
-from tuner.scaling.sentences import short
 
 
 @pytest.mark.parametrize(

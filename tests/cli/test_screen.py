@@ -11,8 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from test_board import begun, ended, probe, running, study
 from tests_docs import of
 
-from tuner.cli.board import Board
-from tuner.cli.screen import JsonScreen, LineScreen, LiveScreen, open_screen
+from tuner.cli.screen import Board, JsonScreen, LineScreen, LiveScreen, open_screen
 from tuner.running.events import (
     KINDS,
     BatchFitStarted,

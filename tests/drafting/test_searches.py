@@ -83,6 +83,23 @@ FLAGS = (
 )
 
 
+def test_named_sizes_keep_the_total_where_all_of_them_divide_it() -> None:
+    command = "train.py --batch_size 8 --gradient_accumulation_steps 4"
+    kept = found(command, "batch_size=8,16,32")
+    assert kept["gradient_accumulation_steps"].computed == "32 / {batch_size}"
+    assert not kept["batch_size"].changes_learning
+    for freed in (found(command, "batch_size=8,64"), found(command, "batch_size=8,16", free=True)):
+        assert freed.keys() == {"batch_size"}
+        assert freed["batch_size"].changes_learning
+
+
+def test_a_switch_that_takes_a_value_is_spelt_as_the_script_spells_its_own() -> None:
+    takes = (Flag(names=("compile",), default="False"),)
+    assert found("train.py --batch_size=8", "compile=false,true", flags=takes)["compile"].values == ("False", "True")
+    alone = (Flag(names=("compile",), is_switch=True),)
+    assert found("train.py --batch_size=8", "compile=false,true", flags=alone)["compile"].is_switch
+
+
 def test_the_flags_of_a_script_are_proposed_by_their_spelling() -> None:
     assert {name: one.ordered for name, one in found("train.py -b 16 --amp", flags=FLAGS).items()} == {
         "batch_size": (16,),

@@ -12,7 +12,7 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import measured
 from tuner.probe.result import DeviceSummary, Failure, unlaunched
 from tuner.search.verdict import judge
-from tuner.store.ending import kept_probe
+from tuner.store.case_study import kept_probe
 from tuner.study.cases import Case
 
 if TYPE_CHECKING:

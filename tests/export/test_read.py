@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import StoreError
-from tuner.export.read import read_tables
+from tuner.export.reader import read_tables
 
 
 def test_tables_are_known_by_their_names(tmp_path: Path) -> None:

@@ -129,6 +129,13 @@ def test_a_record_is_a_mark_at_its_own_time() -> None:
     assert (mark.iteration, mark.rank, mark.samples, mark.busy_s, mark.t_s) == (2, 1, 7, 0.5, 4.0)
 
 
+@pytest.mark.parametrize("value", ["why?", 5, None])
+def test_a_record_may_have_any_other_key(value: object) -> None:
+    mark = ProgressReader(LinePatterns(), 100.0).feed(record(iteration=0, after=value, name=value))
+    assert mark is not None
+    assert mark.iteration == 0
+
+
 @pytest.mark.parametrize("stamp_s", [99.0, 1e9, None], ids=["before", "after", "none"])
 def test_a_time_stamp_outside_the_probe_is_replaced_by_the_time_of_reading(stamp_s: float | None) -> None:
     mark = ProgressReader(LinePatterns(), 100.0).feed(record(iteration=2, t_s=stamp_s))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.probe.mask import Mask
+from tuner.probe.output import Mask
 
 KEY, OTHER = "wk-0a1b2c3d4e5f", 'wk-0a"quoted"\\9'
 MASK = {"WANDB_API_KEY": KEY, "OTHER_KEY": OTHER}

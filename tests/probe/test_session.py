@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import psutil
 import pytest
+from tests_replays import FakeClock, scripted_plan
 from tests_session_peer import PEER
 
 from tuner.devices.cpu import CpuSource
@@ -35,7 +36,6 @@ from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
 from tuner.probe.session import STOP_S, Sessions
 from tuner.study.spec import ProbeSpec
-from tuner.testing.replays import FakeClock, scripted_plan
 
 
 class Patient(ProbeSpec):

@@ -12,9 +12,8 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Enough, Interrupted, Stop
 from tuner.probe.result import Failure, ProbeResult, Score
-from tuner.racing.contest import Place, Race
+from tuner.racing.contest import Place, Race, verdict
 from tuner.racing.entrants import Entrant
-from tuner.racing.race_verdict import verdict
 from tuner.running.job import Job
 from tuner.store.leases import Lease
 from tuner.store.races import RaceRuns

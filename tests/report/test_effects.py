@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.kept.trial import KeptProbe, KeptTrial
-from tuner.report.effects import Effect
-from tuner.report.effects import effects as effects_of
+from tuner.report.facts import Effect
+from tuner.report.facts import effects as effects_of
 from tuner.search.standing import Standing
 from tuner.study.space import Config
 

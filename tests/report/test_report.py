@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 import pytest
 
 from tuner.errors import EmptyStoreError
-from tuner.export.harmless import markdown
 from tuner.export.reader import StudyReader, connect
+from tuner.export.wording import markdown
 from tuner.kept.case_record import KeptRun, KeptStudy, encode_run
 from tuner.report.charts import pictures
 from tuner.report.facts import CaseFacts, MemoryLine, StudyFacts, gather

@@ -9,10 +9,9 @@ import pytest
 from tests_scaling import point, results
 
 from tuner.errors import TunerError
-from tuner.scaling.comparing import Machine, Prices, comparison_tsv, lines, read_prices, recommendation
+from tuner.scaling.comparing import Machine, Prices, comparison_tsv, lines, number, read_prices, recommendation
 from tuner.scaling.laws import Quantity
 from tuner.scaling.scaling_pictures import pictures
-from tuner.scaling.sentences import number
 
 BOTH = (0, 1)
 PAIR = results(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import TrainerError
+from tuner.scaling.subjects import WorkloadTrainer
 from tuner.scaling.workloads.__main__ import settings_from
-from tuner.scaling.workloads.adapter import WorkloadTrainer
 from tuner.scaling.workloads.catalogue import CATALOGUE
 from tuner.study.cases import Case
 from tuner.study.space import Config

@@ -10,7 +10,7 @@ from tests_sessions import Message, follow
 from tuner.probe.process import reserved_port
 from tuner.probe.protocols import MonotonicClock
 from tuner.probe.session import Sessions
-from tuner.scaling.workloads.adapter import WorkloadTrainer
+from tuner.scaling.subjects import WorkloadTrainer
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import TrainerSpec

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure
-from tuner.search.needs import Frontier, OutOfMemory, out_of_memory
+from tuner.search.needs import Frontier, Need, OutOfMemory, out_of_memory
 from tuner.study.space import Config
 
 VARIANTS = ("hiutil", "default")
@@ -98,3 +98,11 @@ def test_a_larger_rung_of_any_ladder_needs_more() -> None:
     assert beyond.violation == 4.0
     assert Frontier([known], ladder="n").beyond({"n": 32, "width": 8}) is None
     assert Frontier([known]).beyond({"n": 128, "width": 8}) is None
+
+
+def test_host_memory_grows_with_every_number_and_with_no_choice() -> None:
+    need = Need(ignored=frozenset({"update_epochs"}), sizes_only=True)
+    frontier = Frontier([OutOfMemory({"batch_size": 32, "workers": 4, "update_epochs": 20, "tf32": True}, 1.0, need)])
+    assert frontier.beyond({"batch_size": 64, "workers": 4, "update_epochs": 10, "tf32": False}) is not None
+    assert frontier.beyond({"batch_size": 64, "workers": 2, "update_epochs": 20, "tf32": True}) is None
+    assert frontier.beyond({"batch_size": 16, "workers": 8, "update_epochs": 20, "tf32": True}) is None

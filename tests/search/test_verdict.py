@@ -9,8 +9,7 @@ from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.probe.steady import FULL_PCT, Block, standard_error
 from tuner.search.needs import Frontier, OutOfMemory
 from tuner.search.verdict import State, Verdict, foregone, judge, settled
-from tuner.study.goals import read_constraint
-from tuner.study.spec import ProbeSpec
+from tuner.study.spec import ProbeSpec, read_constraint
 
 TABLE = {
     FailureKind.GPU_OOM: (State.PRUNED, False, False),

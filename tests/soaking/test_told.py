@@ -9,7 +9,7 @@ from tuner.errors import StudyError
 from tuner.probe.kinds import FailureKind
 from tuner.running.job import Job
 from tuner.running.loop import optimise
-from tuner.soaking.telling import reported, telling
+from tuner.soaking.soak import reported, telling
 
 LOG = [
     "step 900 loss 0.1",

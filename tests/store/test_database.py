@@ -10,8 +10,7 @@ from tests_store import NAME, ask, case_study, ok, opened, workers
 
 from tuner.errors import StoreError
 from tuner.kept.trial import KeptProbe
-from tuner.store.connections import PatientConnection
-from tuner.store.database import Database
+from tuner.store.database import Database, PatientConnection
 
 
 def refusal(url: str) -> str:

@@ -10,7 +10,7 @@ from threading import Timer
 
 import pytest
 
-from tuner.store.connections import SLICE_S, PatientConnection
+from tuner.store.database import SLICE_S, PatientConnection
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from tests_store import RETRY, ask, case_study, ok, states, tell
 
 from tuner.errors import StoreError
 from tuner.store.case_study import Asked, CaseStudy
-from tuner.store.connections import PAUSE_S, wait_while_away
-from tuner.store.database import Database
+from tuner.store.database import PAUSE_S, Database, wait_while_away
 
 
 def test_each_new_connection_is_tried_until_the_database_answers_and_says_so_once(

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.study.goals import Constraint, read_constraint
+from tuner.study.spec import Constraint, read_constraint
 
 POSITIVE = st.floats(0.01, 1e6)
 CONSTRAINTS = st.builds(

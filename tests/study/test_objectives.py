@@ -4,8 +4,8 @@ import pytest
 from tests_loop import spec
 
 from tuner.errors import StudyError
-from tuner.study.goals import read_objectives
 from tuner.study.load import load, narrowed
+from tuner.study.spec import read_objectives
 
 STUDY = """
 name: demo

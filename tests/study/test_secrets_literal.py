@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner.study.secrets import literal_keys, masked_trainer
+from tuner.study.variables import literal_keys, masked_trainer
 
 KEY = "wk-0a1b2c3d4e5f67"
 

@@ -154,6 +154,8 @@ def _after(blank: ProbeResult, mean_pct: float, values: list[float]) -> ProbeRes
                 util_se_pct=error_pct,
                 mem_peak_mib=40_000.0,
                 mem_total_mib=100_000.0,
+                mem_rises=((0.0, 40_000.0), (window_s, 40_000.0)),
+                mem_floors=(40_000.0,) * 12,
                 power_mean_w=300.0,
                 energy_j=300.0 * window_s,
             )

@@ -26,7 +26,10 @@ RECORDED = {
     "tqdm": ("progress/skrl.log", None, None),
     "mimickit": ("healthy/ok_cpu2.log", [0, 1, 2], [256, 512, 768]),
 }
-"""Preset → what the trainer really printed, and the iterations and samples in it."""
+"""Preset → what the trainer really printed, and the iterations and samples in it.
+
+A bar of tqdm that shows 0 is drawn before its first step, so it reports no iteration.
+"""
 
 
 @pytest.mark.parametrize("name", RECORDED)

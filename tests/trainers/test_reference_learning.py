@@ -9,8 +9,19 @@ from torch import Tensor, nn
 
 from tuner.trainers.reference import world
 from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, AgentSettings, Method, Precision
-from tuner.trainers.reference.learner import Learner, NetworkLoss, Samples, Transfer, brought, numerics
-from tuner.trainers.reference.methods import DifferenceDiscriminator, Discriminator, Networks, PolicyLoss, clipped_loss
+from tuner.trainers.reference.methods import (
+    DifferenceDiscriminator,
+    Discriminator,
+    Learner,
+    NetworkLoss,
+    Networks,
+    PolicyLoss,
+    Samples,
+    Transfer,
+    brought,
+    clipped_loss,
+    numerics,
+)
 from tuner.trainers.reference.rollout import (
     DISCOUNT,
     TD_LAMBDA,

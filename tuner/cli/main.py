@@ -45,8 +45,8 @@ _HOMES = {
     "recover": "tuner.cli.record:recover",
     "compare": "tuner.cli.scale:compare",
     "dashboard": "tuner.cli.report:dashboard",
-    "cases": "tuner.cli.preview:cases",
-    "schema": "tuner.cli.preview:schema",
+    "cases": "tuner.cli.status:cases",
+    "schema": "tuner.cli.status:schema",
 }
 """The homes of commands that are not `tuner.cli.NAME:NAME`."""
 

@@ -1,7 +1,7 @@
 """`tuner optimize`: run or resume a study, by itself or with several workers."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated
@@ -32,7 +32,7 @@ from tuner.soaking.soak import USUAL_MINUTES, soaking
 from tuner.study import Case
 from tuner.study.load import load
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the final table.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, the final table and the line to copy.")]
 JsonLines = Annotated[
     bool, typer.Option("--json", help="Print each event as a line of JSON for scripts; other text goes to stderr.")
 ]
@@ -117,10 +117,13 @@ def optimize(
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
     rows = show()
-    for line in _at_the_end(found, url, outcomes, rows, command):
-        tables.print(line)
+    if line := of_all(found.cases, outcomes, rows, len(found.bench.devices)):
+        console.print(line)
     if found.simulated_cost:
         console.print(found.simulated_cost())
+    if command:
+        for line in to_copy(found.bench, open_reader(url, found.bench.spec.name).cases[0], command):
+            tables.print(line)
     if not command and not found.simulated and any(row.best for row in rows):
         console.print(script_of_best(study, devices=own_devices, storage=storage, runs=runs))
     conclude(outcomes, rows, interrupted=interrupted)
@@ -136,20 +139,6 @@ def _study(console: Console, command: list[str] | None, study: str | None, wante
     if command and load(study).objective != SAMPLES_PER_S:
         console.print(NOT_COMPARED)
     return study
-
-
-def _at_the_end(
-    found: ReadySearch,
-    url: str,
-    outcomes: Sequence[CaseOutcome],
-    rows: Sequence[CaseSummary],
-    command: list[str] | None,
-) -> Iterator[str]:
-    """Yield what a search has come to: what all its cases take, and how the typed command becomes faster."""
-    if line := of_all(found.cases, outcomes, rows, len(found.bench.devices)):
-        yield line
-    if command:
-        yield from to_copy(found.bench, open_reader(url, found.bench.spec.name).cases[0], command)
 
 
 def _run(found: ReadySearch, job: Job, budget: Budget, trials: int | None, *, soak: bool) -> list[CaseOutcome]:

@@ -15,7 +15,7 @@ from rich.segment import Segment
 from sqlalchemy import URL
 
 from tuner.errors import StoreError
-from tuner.export.harmless import printable
+from tuner.export.wording import printable
 from tuner.study import names
 
 Text = TypeVar("Text", str, list[str])

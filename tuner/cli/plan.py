@@ -1,6 +1,10 @@
-"""`tuner plan`, which prints a shell script with the files, environment and command of a config for each case."""
+"""`tuner plan`, which prints a shell script with the files, environment and command of a config for each case.
+
+The command may run under a profiler: Nsight Systems, or torch's.
+"""
 
 import json
+import os
 import shlex
 import shutil
 from collections.abc import Iterator, Sequence
@@ -13,7 +17,6 @@ import typer
 
 from tuner.cli.hints import cut_ladders, stand_in, to_be_fitted, to_be_made
 from tuner.cli.options import DATABASE, RUNS, Devices, Launcher, Runs, Storage, Study, database_url, say
-from tuner.cli.profiling import profiled
 from tuner.cli.slurm import JobDevices, batch_lines, job_bench
 from tuner.cli.work import Cases, chosen_cases, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS
@@ -29,6 +32,45 @@ from tuner.search.calibration import calibrated_at, calibration_configs
 from tuner.search.foreseen import foresee
 from tuner.search.standing import Standing
 from tuner.study import Case, Config, Parameter, Space, Value, shell_join, shell_word, written
+
+DELAY_S, LENGTH_S = 60, 30
+"""What is left out first, such as imports and compilation; how long the profile is."""
+
+_STARTED_BY_PYTHON = """\
+# Python itself imports this file at its start. In a process that trains, torch's profiler then sees some seconds.
+import os, sys, threading, time
+
+def record(delay_s={delay}, length_s={length}, folder={folder!r}):
+    while "torch" not in sys.modules:
+        time.sleep(0.1)
+    from torch import profiler
+    time.sleep(delay_s)
+    everywhere = profiler._ExperimentalConfig(profile_all_threads=True)
+    with profiler.profile(experimental_config=everywhere) as seen:
+        time.sleep(length_s)
+    trace = os.path.join(folder, "trace_rank%s_%d.json" % (os.environ.get("RANK", "0"), os.getpid()))
+    seen.export_chrome_trace(trace + ".part")
+    os.replace(trace + ".part", trace)
+
+threading.Thread(target=record, daemon=True).start()
+"""
+
+
+def profiled(plan: ProbePlan, *, nsys: str | None, delay_s: float = DELAY_S, length_s: float = LENGTH_S) -> ProbePlan:
+    """Return the plan with a profiler around or inside its command; the training goes on after the profile.
+
+    With Nsight Systems, the program `nsys`, `profile.nsys-rep` appears in the plan's folder. Otherwise each process
+    that imports torch writes a `trace_….json` there, for Perfetto or Chrome's tracing.
+    """
+    folder = plan.slot.out_dir
+    if nsys:
+        options = ("--trace=cuda,nvtx,osrt", f"--delay={delay_s}", f"--duration={length_s}", "--kill=none")
+        return replace(plan, argv=(nsys, "profile", *options, f"--output={folder / 'profile'}", *plan.argv))
+    start = folder / "profiler" / "sitecustomize.py"
+    text = _STARTED_BY_PYTHON.format(delay=delay_s, length=length_s, folder=str(folder))
+    known = plan.env.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([str(start.parent), *([known] if known else [])])
+    return replace(plan, files={**plan.files, start: text}, env={**plan.env, "PYTHONPATH": path})
 
 
 def script(plan: ProbePlan, *, left_to_slurm: bool = False) -> str:

@@ -20,9 +20,8 @@ from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import figure, in_words
 from tuner.probe.protocols import MonotonicClock
 from tuner.probe.units import HOUR_S
-from tuner.racing.contest import Place, Race
+from tuner.racing.contest import Place, Race, forecasts, verdict
 from tuner.racing.entrants import Entrant, Round, entrants, rounds
-from tuner.racing.race_verdict import forecasts, verdict
 from tuner.running.job import Budget, within
 from tuner.running.prober import open_prober
 from tuner.running.workbench import open_workbench

@@ -17,8 +17,7 @@ from tuner.export.write import export_study
 from tuner.running.loop import optimise
 from tuner.running.prober import open_prober
 from tuner.running.workbench import open_workbench
-from tuner.soaking.soak import USUAL_MINUTES, soaking, verdicts
-from tuner.soaking.telling import reported, telling
+from tuner.soaking.soak import USUAL_MINUTES, reported, soaking, telling, verdicts
 
 Minutes = Annotated[float, typer.Option(min=0.01, help="The longest run of a config; it ends once enough is known.")]
 

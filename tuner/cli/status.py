@@ -1,19 +1,73 @@
-"""`tuner status` and `tuner export`: what a study has come to, shown or written."""
+"""`tuner status`, `export`, `cases`, `schema`: what a study has come to and what it may contain, shown or written."""
 
-from typing import Annotated
+import json
+from collections.abc import Collection, Sequence
+from typing import Annotated, Literal
 
 import typer
+from rich.table import Table
 
 from tuner.cli import options
-from tuner.cli.case_tables import front_rows, front_tables, print_tables, summary_table
+from tuner.cli.case_tables import fits, front_rows, front_tables, print_tables, summary_table
 from tuner.cli.hints import fitted, ladder, load_shown, notes, written
-from tuner.cli.options import RUNS, Json, Runs, Storage, Study, database_url, open_console
+from tuner.cli.options import RUNS, Json, Runs, Storage, Study, database_url, open_console, print_document
 from tuner.errors import StoreError
 from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import at_its_end
 from tuner.export.write import export_study
 from tuner.kept.urls import shown
 from tuner.store.leases import is_held
+from tuner.study import Case, StudySpec, select
+from tuner.study.reference import reference
+from tuner.trainers.registry import open_trainer
+
+Form = Annotated[Literal["json", "md"], typer.Option("--format", help="json: the JSON schema; md: Markdown.")]
+
+FILES_SHOWN = 2
+"""The files of a case that `tuner cases` shows, where the terminal is wide enough."""
+
+
+def cases(study: Study, as_json: Json = False) -> None:
+    """List the cases that the study's trainer knows. The cases of the study that can run are marked with `*`."""
+    console = open_console(stderr=as_json)
+    spec = load_shown(console, study)
+    known = open_trainer(spec.trainer).cases()
+    chosen = {case.name for case in select(known, spec.cases) if not case.fault}
+    if as_json:
+        listed = [
+            {
+                "case": case.name,
+                "method": case.method,
+                "mode": case.mode,
+                "trainable": case.trainable,
+                "in_study": case.name in chosen,
+                "fault": case.fault or None,
+                "options": case.options,
+            }
+            for case in known
+        ]
+        print_document({"study": spec.name, "trainer": spec.trainer.name, "cases": listed})
+        return
+    files = list(dict.fromkeys(name for case in known for name in case.files))[:FILES_SHOWN]
+    tables = (_table(known, chosen, shown) for shown in (files, []))
+    print_tables(console, next((table for table in tables if fits(console, table)), _table(known, chosen, [])))
+    for case in known:
+        if case.fault:
+            console.print(f"{case.name} cannot run: {case.fault}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _table(known: Sequence[Case], chosen: Collection[str], files: Sequence[str]) -> Table:
+    table = Table("", "case", "method", "mode", *files)
+    for case in known:
+        mark = "*" if case.name in chosen else "broken" if case.fault else "" if case.trainable else "not trainable"
+        table.add_row(mark, case.name, case.method, case.mode, *map(case.options.get, files))
+    return table
+
+
+def schema(form: Form = "json") -> None:
+    """Print what a study file may contain: its JSON schema, or a page of all keys."""
+    text = reference() if form == "md" else f"{json.dumps(StudySpec.model_json_schema(), indent=2)}\n"
+    open_console().print(text, end="")
 
 
 def open_reader(url: str, study: str) -> StudyReader:

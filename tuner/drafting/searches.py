@@ -218,17 +218,19 @@ def _opposites() -> dict[str, str]:
 def _balanced(known: Known, found: Sequence[SearchedFlag]) -> tuple[SearchedFlag, ...]:
     """Return flags of which a batch may grow as far as a flag of accumulation shrinks, so that the total batch stays.
 
-    Sizes that a person frees or names stay as they are.
+    Sizes that a person frees stay as they are, and so do named sizes that do not all divide the total batch.
     """
     flag = next((one for one in known.all if ACCUMULATES.match(one.parameter)), None)
-    batch = next((one for one in found if one.parameter in BATCHES and not one.varies), None)
+    batch = next((one for one in found if one.parameter in BATCHES), None)
     steps = (flag.number or 1) if flag else 1
     if known.free_batch or flag is None or batch is None or not isinstance(batch.typed, int) or steps < 2:
         return tuple(found)
-    sizes = balanced_sizes(batch.typed, steps)
-    if any(one.parameter == flag.parameter for one in found):
+    total = batch.typed * steps
+    sizes = batch.values if batch.varies else balanced_sizes(batch.typed, steps)
+    divide = all(isinstance(size, int) and size > 0 and total % size == 0 for size in sizes)
+    if batch.grows or not divide or any(one.parameter == flag.parameter for one in found):
         return tuple(found)
-    computed = f"{batch.typed * steps} / {{{batch.parameter}}}"
+    computed = f"{total} / {{{batch.parameter}}}"
     follows = SearchedFlag(flag=flag.names[0], values=(steps,), typed=steps, computed=computed)
     grown = replace(batch, values=sizes, is_balanced=True)
     return (*(grown if one is batch else one for one in found), follows)
@@ -281,7 +283,8 @@ def _asked(text: str, known: Known) -> SearchedFlag:
             )
         return _size(Flag(names=(setting.full or setting.name,), default=setting.value), free=True)
     if setting is None and {value.strip().lower() for value in values.split(",")} <= _SWITCHED:
-        return SearchedFlag(flag=flag, values=(False, True), typed=f"--{flag}" in known.words, is_switch=True)
+        plain = SearchedFlag(flag=flag, values=(False, True), typed=f"--{flag}" in known.words, is_switch=True)
+        return (_switched(listed, known) if listed else None) or plain  # spelt as the script spells its own value
     own = _value(setting.value) if setting and setting.value != f"{{{setting.parameter}}}" else None
     if listed and not setting and listed.default:
         own = _value(listed.default)

@@ -14,8 +14,8 @@ from sqlalchemy import Connection, MetaData, NullPool, Table, create_engine, ins
 
 from tuner.errors import OutputError
 from tuner.export.case_view import CaseView
-from tuner.export.harmless import markdown
 from tuner.export.reader import StudyReader, reading
+from tuner.export.wording import markdown
 from tuner.kept.case_record import masked
 from tuner.kept.stored import CASE, IDENTITY, STUDIES, TRIALS, of_study, read_json
 from tuner.kept.trial import KeptTrial

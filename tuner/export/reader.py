@@ -1,4 +1,4 @@
-"""Reads one study from the study database with SQL, once, on SQLite and PostgreSQL."""
+"""Reads one study from the study database with SQL, once, on SQLite and PostgreSQL; and its exported tables."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, NullPool, Row, create_engine, inspect, select
 from sqlalchemy.exc import DBAPIError
@@ -18,6 +18,19 @@ from tuner.kept.case_record import KeptCase, KeptStudy
 from tuner.kept.stored import STEPS, STUDIES, TRIALS, Rows, of_study, read_json
 from tuner.kept.trial import COMPLETE, FAIL, FINISHED, RUNNING, KeptTrial, decode_json, is_kept, read
 from tuner.kept.urls import checked_url, remedy, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_tables(folder: Path | str) -> "dict[str, pd.DataFrame]":
+    """Return the tables in a run's folder: name without `.tsv` → table. Raises StoreError if the folder has none."""
+    import pandas as pd  # noqa: PLC0415 - takes half a second, which most commands do not need
+
+    tables = {path.stem: pd.read_csv(path, sep="\t") for path in sorted(Path(folder).glob("*.tsv"))}
+    if not tables:
+        raise StoreError(f"{folder} holds no tables; `tuner export` writes them into a study's folder under runs/")
+    return tables
 
 
 def connect(url: str, *, filled_by: str = "tuner optimize") -> Engine:

@@ -118,7 +118,7 @@ class ProgressReader:
             fields["iteration"] = self._count_line(rank, _count(fields.get("samples")))
         before = self._highest.get((rank, "iteration"), -1)
         iteration = self._grown(rank, "iteration", _count(fields.get("iteration"), MOST_ITERATIONS))
-        is_drawn = iteration == 0 and "?" in fields.get(_AFTER, "")  # a bar of tqdm before its first step
+        is_drawn = told is None and iteration == 0 and "?" in fields.get(_AFTER, "")  # tqdm's bar before a step
         if iteration is None or iteration == before or is_drawn:
             return None
         pause, self._pause = self._pause, None

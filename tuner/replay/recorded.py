@@ -169,16 +169,17 @@ def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Rec
         plan_digest="",
         busy_spread_pct=row["busy_spread"],
         alloc_retries=None if row["alloc_retries"] is None else int(row["alloc_retries"]),
-        devices=tuple(map(_device, storable(json.loads(row["devices"])))),
+        devices=tuple(DeviceSummary(**_tuples(device)) for device in storable(json.loads(row["devices"]))),
         failure=failure,
     )
     return Recorded(result=result, series=tuple(row["series"] or ()), session_key=row["session_key"])
 
 
-def _device(fields: Mapping[str, Any]) -> DeviceSummary:
-    """Read a device; JSON has lists for its rises and floors."""
-    rises, floors = fields.get("mem_rises", ()), fields.get("mem_floors", ())
-    return DeviceSummary(**dict(fields) | {"mem_rises": tuple(map(tuple, rises)), "mem_floors": tuple(floors)})
+def _tuples(value: Any) -> Any:
+    """Return a value of JSON with tuples for its lists, as the dataclasses have them."""
+    if isinstance(value, dict):
+        return {name: _tuples(part) for name, part in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _own(value: Value, spec: ParameterSpec) -> Value:

@@ -1,19 +1,91 @@
 """The pictures of a case: its configs, its search, its best's probe, its ladder and its race, in their order."""
 
-from collections.abc import Callable, Collection, Sequence
+import html
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 from tuner.export.tables import race_row, runs_by_config
 from tuner.export.wording import figure, in_words, with_error
 from tuner.probe.steady import FULL_PCT
-from tuner.report import figures
 from tuner.report.facts import CaseFacts
-from tuner.report.figures import BEST, FRONT, OTHER, THIRD, Picture, Trace, axis, dots, errors, text, trace
 from tuner.report.words import memory_end, when_found
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
 from tuner.study import rung_of, written
+
+BEST, FRONT, OTHER, THIRD = "#cf4358", "#2584ad", "#76839a", "#b0731a"
+"""Each has a contrast of at least 3 to 1 against the light and the dark background (WCAG 2.2, 1.4.11)."""
+
+Trace = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Picture:
+    """A picture and the text around it."""
+
+    name: str
+    title: str
+    caption: str
+    data: list[Trace]
+    layout: dict[str, Any]
+    height: int = 360
+
+
+def text(words: str) -> str:
+    """Return words as plotly's labels show them: plotly reads a few HTML tags there."""
+    return html.escape(words, quote=False)
+
+
+def short(value: float | None) -> float | None:
+    """Return a number with five significant digits; None where it is unknown."""
+    return None if value is None else float(f"{value:.5g}")
+
+
+def trace(x: Iterable[Any], y: Iterable[Any], name: str, *, hover: str | None = None, **more: Any) -> Trace:
+    """Return a series of dots, or what `more` says, with short numbers; `hover` is what the pointer shows of a dot."""
+    numbers = ([short(one) if isinstance(one, float) else one for one in values] for values in (x, y))
+    shown = {} if hover is None else {"hovertemplate": f"{hover}<extra></extra>"}
+    return {**dict(zip("xy", numbers, strict=True)), "name": name, "mode": "markers", **shown, **more}
+
+
+def bars(x: Iterable[float], y: list[str], name: str, colour: str, *, hover: str) -> Trace:
+    """Return lying bars, one for each of the names `y`."""
+    bar = {"type": "bar", "orientation": "h", "name": name, "marker": {"color": colour}}
+    return {**bar, "x": [short(one) for one in x], "y": y, "hovertemplate": f"{hover}<extra>%{{fullData.name}}</extra>"}
+
+
+def dots(colour: str | list[str], *, size: int = 7, symbol: str = "circle") -> Trace:
+    """Return how the dots of a series look."""
+    return {"color": colour, "size": size, "symbol": symbol}
+
+
+def errors(known: Iterable[float | None]) -> dict[str, Any]:
+    """Return the error bars of some values; an unknown error has no bar."""
+    return {"type": "data", "array": [short(error) or 0.0 for error in known], "thickness": 1, "width": 3}
+
+
+def axis(title: str, **more: Any) -> dict[str, Any]:
+    """Return an axis with a title."""
+    return {"title": {"text": title}, "zeroline": False, **more}
+
+
+NAMES = {**axis(""), "autorange": "reversed", "automargin": True}
+"""The axis of names, the first at the top."""
+
+
+def upright(at: float, colour: str, *, width: float = 2, dash: str = "dash") -> dict[str, Any]:
+    """Return an upright line over the whole picture."""
+    line = {"color": colour, "width": width, "dash": dash}
+    return {"type": "line", "xref": "x", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 1, "line": line}
+
+
+def note(at: float, words: str, *, left: bool) -> dict[str, Any]:
+    """Return words beside an upright line, to its left or right."""
+    place = {"x": at, "y": 0.02, "yref": "paper", "xanchor": "right" if left else "left", "yanchor": "bottom"}
+    return {**place, "text": words, "showarrow": False}
+
 
 _COLOURS = (BEST, FRONT, THIRD, OTHER)
 
@@ -118,8 +190,8 @@ def history(case: CaseFacts) -> Picture | None:
     }
     if case.found:
         found_s, left = round(case.found.ended_s, 1), case.found.ended_s > case.whole_s / 2
-        layout["shapes"] = [figures.upright(found_s, BEST)]
-        layout["annotations"] = [figures.note(found_s, f"best found, #{case.found.trial}", left=left)]
+        layout["shapes"] = [upright(found_s, BEST)]
+        layout["annotations"] = [note(found_s, f"best found, #{case.found.trial}", left=left)]
     return Picture(name="history", title="The search", caption=when_found(case), data=[each, highest], layout=layout)
 
 
@@ -143,7 +215,7 @@ def parameters(case: CaseFacts) -> Picture | None:
         caption="The mean difference between configs that differ in this parameter alone, with two standard errors "
         "(matched pairs). Grey: the difference is within its doubt.",
         data=[data],
-        layout={"xaxis": change, "yaxis": figures.NAMES, "showlegend": False},
+        layout={"xaxis": change, "yaxis": NAMES, "showlegend": False},
         height=130 + 26 * len(names),
     )
 
@@ -160,14 +232,14 @@ def spending(case: CaseFacts) -> Picture | None:
         ("afterwards, to be certain", OTHER, [round(one.after_s) for one in shown]),
     ]
     hover = "%{y}: %{x} device-seconds"
-    data = [figures.bars(values, names, name, colour, hover=hover) for name, colour, values in parts if any(values)]
+    data = [bars(values, names, name, colour, hover=hover) for name, colour, values in parts if any(values)]
     waiting = " Waiting lies between the probes and is not part of their sum." if waits else ""
     return Picture(
         name="spending",
         title="Where the device-seconds went",
         caption=f"The probes took {case.whole_s:,.0f} device-seconds.{waiting}",
         data=data,
-        layout={"barmode": "stack", "xaxis": axis("device-seconds"), "yaxis": figures.NAMES},
+        layout={"barmode": "stack", "xaxis": axis("device-seconds"), "yaxis": NAMES},
         height=150 + 34 * len(names),
     )
 
@@ -256,7 +328,7 @@ def over_time(case: CaseFacts) -> Picture | None:
         data.append({"x": times, "y": shares, "name": device, "mode": "lines", "line": line})
     if not any(one["x"] for one in data):
         return None
-    shapes = [figures.upright(t_s, OTHER, width=1, dash="dot") for t_s in series.marks_s[-MOST_MARKS:]]
+    shapes = [upright(t_s, OTHER, width=1, dash="dot") for t_s in series.marks_s[-MOST_MARKS:]]
     if window := series.window_s:
         box = {"type": "rect", "xref": "x", "yref": "paper", "x0": window[0], "x1": window[1], "y0": 0, "y1": 1}
         shapes.insert(0, {**box, "fillcolor": SHADE, "line": {"width": 0}, "layer": "below"})

@@ -10,12 +10,10 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from tuner.export.harmless import code, fenced, markdown
-from tuner.export.wording import in_words, trials, with_error
+from tuner.export.wording import code, fenced, in_words, markdown, trials, with_error
 from tuner.report import words
-from tuner.report.charts import pictures, winner
+from tuner.report.charts import Picture, pictures, winner
 from tuner.report.facts import CaseFacts, StudyFacts
-from tuner.report.figures import Picture
 
 _BEST_FIRST = 5
 """The number of best configs, and of worst configs, that are listed for each case."""

@@ -1,7 +1,6 @@
 """The sentences of a report."""
 
-from tuner.export.harmless import code, markdown
-from tuner.export.wording import at_its_end, in_use, in_words, reached, remarks, sentences, trials
+from tuner.export.wording import at_its_end, code, in_use, in_words, markdown, reached, remarks, sentences, trials
 from tuner.probe.metrics import SAMPLES_PER_S
 from tuner.probe.units import MIB_PER_GIB
 from tuner.report.facts import CaseFacts, StudyFacts

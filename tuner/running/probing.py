@@ -15,8 +15,7 @@ from tuner.running.job import Job
 from tuner.running.prober import run_in
 from tuner.search.choosing import Price
 from tuner.search.verdict import Verdict, foregone, judge, settled
-from tuner.store.case_study import Asked, CaseStudy
-from tuner.store.ending import kept_probe, set_aside
+from tuner.store.case_study import Asked, CaseStudy, kept_probe, set_aside
 from tuner.study import Case, Config, Space, StudySpec, compare_with_default, same_launch
 
 MOST_FAILURES = 2

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tuner.report.figures import BEST, FRONT, OTHER, THIRD, Picture, Trace, axis, bars, errors, text, trace
+from tuner.report.charts import BEST, FRONT, OTHER, THIRD, Picture, Trace, axis, bars, errors, text, trace
 from tuner.report.page import filled
-from tuner.scaling.comparing import Machine, PricedRow
+from tuner.scaling.comparing import ROUTES, Machine, PricedRow, number, sized, topology
 from tuner.scaling.laws import LOSSES, Quantity
 from tuner.scaling.scaling_table import link_table
-from tuner.scaling.sentences import ROUTES, number, sized, topology
 from tuner.scaling.subjects import LINKS
 
 COLOURS = (FRONT, BEST, THIRD, OTHER)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,9 +39,13 @@ class Need:
     """These parameters do not change the need."""
     grows_by_rung: bool = True
     """Whether a larger rung never lowers the need, whichever parameter has the ladder."""
+    sizes_only: bool = False
+    """Whether every number is growing, and no choice changes the need."""
 
-    def on(self, ladder: str | None) -> tuple[str, ...]:
-        """Return the parameters of which a larger value never lowers the need, for configs with this ladder."""
+    def on(self, ladder: str | None, config: Config | None = None) -> tuple[str, ...]:
+        """Return the parameters of which a larger value never lowers the need of a config with this ladder."""
+        if self.sizes_only and config:
+            return tuple(name for name, value in config.items() if _is_number(value) and name not in self.ignored)
         more = (ladder,) if ladder is not None and self.grows_by_rung else ()
         return tuple(dict.fromkeys((*more, *self.growing)))
 
@@ -84,7 +89,7 @@ class Frontier:
             OutOfMemory(one.config, one.violation * self._times(config, one.config))
             for need, alike in self._known.items()
             for one in alike.get(self._others(config, need), ())
-            if all(_ratio(config.get(name), one.config.get(name)) >= 1.0 for name in need.on(self._ladder))
+            if all(_ratio(config.get(name), one.config.get(name)) >= 1.0 for name in need.on(self._ladder, one.config))
         )
         return max(scaled, key=lambda one: one.violation, default=None)
 
@@ -93,6 +98,8 @@ class Frontier:
 
     def _others(self, config: Mapping[str, Value], need: Need) -> frozenset[object]:
         """Return what must be the same in two configs, so that their needs can be compared."""
+        if need.sizes_only:
+            return frozenset()
         incomparable = need.ignored.union(need.on(self._ladder))
         return frozenset(one for one in config.items() if one[0] not in incomparable)
 
@@ -101,9 +108,13 @@ def _ratio(value: Value | None, other: Value | None) -> float:
     """Return value / other; 1 where both are equal or missing, 0 where they cannot be compared."""
     if value == other:
         return 1.0
-    if not isinstance(value, int | float) or not isinstance(other, int | float) or other <= 0:
+    if not _is_number(value) or not _is_number(other) or other <= 0:
         return 0.0
     return value / other
+
+
+def _is_number(value: Value | None) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 Floats = NDArray[np.float64]
@@ -306,7 +317,7 @@ def inherited(
 
 
 def _is_size(parameter: Parameter) -> bool:
-    numbers = [value for value in parameter.values if isinstance(value, int | float) and not isinstance(value, bool)]
+    numbers = list(filter(_is_number, parameter.values))
     is_positive = len(numbers) == len(parameter.values) and all(number > 0 for number in numbers)
     return is_positive and (parameter.is_ladder or len(numbers) > FEW)
 

@@ -22,7 +22,7 @@ of no other ladder.
 """
 _NEEDS: Mapping[Any, Need] = {
     FailureKind.GPU_OOM: DEVICE_MEMORY,
-    FailureKind.HOST_OOM: Need(ignored=frozenset({"update_epochs"})),
+    FailureKind.HOST_OOM: Need(ignored=frozenset({"update_epochs"}), sizes_only=True),
     FailureKind.TOO_SLOW: Need(
         growing=(LADDER,), ignored=MEMORYLESS | {"batch_size"}
     ),  # mostly, the start takes too long
@@ -75,7 +75,7 @@ class Observed:
         self.ran_out: list[Config] = []
         """The configs that ran out of device memory."""
         self.failed: list[Config] = []
-        """The configs that failed for another reason than device memory or time."""
+        """The configs that failed for another reason than memory or time."""
         self._costs: list[Cost] = []
         self._failures: list[OutOfMemory] = []
         all_trials = list(trials)
@@ -119,14 +119,10 @@ class Observed:
         need = _RUN if facts.failure == FailureKind.TOO_SLOW and facts.ran else _NEEDS.get(facts.failure)
         if facts.failure == FailureKind.GPU_OOM:
             self.ran_out.append(config)
-        elif (need is None or facts.failure == FailureKind.HOST_OOM) and _says_something(facts.failure):
+        elif need is None and is_failure(facts.failure) and facts.failure not in SAYS_NOTHING:
             self.failed.append(config)
         if need is not None:
             self._failures.append(OutOfMemory(config, facts.missing_gib or 1.0, need))
-
-
-def _says_something(kind: str | None) -> bool:
-    return is_failure(kind) and kind not in SAYS_NOTHING
 
 
 def _number(trial: FrozenTrial) -> float | None:

@@ -2,7 +2,6 @@
 
 from tuner.study.batch import REASON, BatchFit, Tried, first_size, fit, next_size
 from tuner.study.cases import FILES, Case, select
-from tuner.study.goals import Constraint, compare_with_default
 from tuner.study.load import (
     DeviceKind,
     complaints,
@@ -16,7 +15,6 @@ from tuner.study.load import (
     without_effect,
 )
 from tuner.study.parameter import MOST_CASES, RETIRED, Number, ParameterSpec, PositiveInt, Strict, retired_keys
-from tuner.study.secrets import literal_keys, masked_trainer
 from tuner.study.slurm_job import SlurmSpec
 from tuner.study.space import (
     LADDER,
@@ -38,6 +36,7 @@ from tuner.study.space import (
 )
 from tuner.study.spec import (
     TRAINING_HOURS,
+    Constraint,
     EnvironmentSpec,
     Name,
     ProbeSpec,
@@ -47,12 +46,15 @@ from tuner.study.spec import (
     StudySpec,
     TrainerSpec,
     Variables,
+    compare_with_default,
 )
 from tuner.study.variables import (
     REFERENCE,
     expanded,
     is_expansion,
+    literal_keys,
     looked_up,
+    masked_trainer,
     quoted,
     shell_join,
     shell_split,

@@ -1,1 +1,1 @@
-"""Fakes and contract tests, for the tuner's own tests and for third-party trainers and devices."""
+"""The contract of trainers as a check, for those that come with the tuner and for those of others."""

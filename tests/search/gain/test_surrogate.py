@@ -1,5 +1,7 @@
 """Predictions for configs that have been measured, and for configs that have not."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
@@ -14,13 +16,14 @@ LEVELS = Levels(SPACE)
 ALL = LEVELS.codes(CONFIGS)
 
 
-def after(read: dict[tuple[int, str], float], error: float = 0.5) -> Surrogate:
-    configs: list[Config] = [{"num_envs": rung, "agent_variant": variant} for rung, variant in read]
+def after(read: Mapping[tuple[int, str], float], error: float = 0.5, times: int = 1) -> Surrogate:
+    """Return the surrogate after `times` equal measurements of each config."""
+    configs: list[Config] = [{"num_envs": rung, "agent_variant": variant} for rung, variant in read] * times
     readings = Readings(
         codes=LEVELS.codes(configs),
-        values=np.array([*read.values()]),
-        errors=np.full(len(read), error),
-        shared=np.zeros((len(read), len(read))),
+        values=np.array([*read.values()] * times),
+        errors=np.full(len(configs), error),
+        shared=np.zeros((len(configs), len(configs))),
         error=error,
         whole=float(np.mean([*read.values()])),
     )
@@ -119,3 +122,12 @@ def test_a_measurement_above_what_the_others_foretell_is_a_surprise() -> None:
     smooth = {(rung, "hiutil"): 40.0 + 3.0 * step for step, rung in enumerate(RUNGS)}
     surprises = after({**smooth, (512, "hiutil"): 65.0}).surprises
     assert surprises.argmax() == RUNGS.index(512)
+
+
+def test_two_high_measurements_of_a_config_do_not_explain_each_other() -> None:
+    smooth = {(rung, "hiutil"): 40.0 + 3.0 * step for step, rung in enumerate(RUNGS)}
+    twice = after({**smooth, (512, "hiutil"): 65.0}, times=2)
+    config = ALL[place(512, "hiutil")]
+    assert twice.surprise(config) > 2.5
+    assert twice.surprise(config) > twice.surprises.max()
+    assert twice.surprise(ALL[place(64, "default")]) == 0.0

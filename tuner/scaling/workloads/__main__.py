@@ -29,6 +29,6 @@ def settings_from(argv: list[str] | None = None) -> tuple[RankTeam, WorkloadRun 
 if __name__ == "__main__":
     given = settings_from()  # before torch is loaded, which takes seconds: a wrong argument is named at once
 
-    from tuner.scaling.workloads.serving import begin
+    from tuner.scaling.workloads.programs import begin
 
     begin(*given)

@@ -39,11 +39,6 @@ class Mixture:
         """See `Surrogate`; that of the model without the similar cases."""
         return self._alone.chance
 
-    @property
-    def surprises(self) -> Floats:
-        """See `Surrogate`; those of the model without the similar cases."""
-        return self._alone.surprises
-
     def believe(self, codes: Codes) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the true value of each config."""
         (alone, its_doubt), (lent, doubt) = self._alone.believe(codes), self._lent.believe(codes)

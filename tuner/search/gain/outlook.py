@@ -1,16 +1,14 @@
-"""Predicts which config may still gain how much, what it takes, and which configs come first."""
+"""Predicts which config may still gain how much, and what it takes."""
 
 import math
-from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tuner.search.choosing import Price
 from tuner.search.gain.costs import Costs
 from tuner.search.gain.mixture import Mixture
-from tuner.search.gain.pool import Codes, Pool
+from tuner.search.gain.pool import Codes, Pool, first, upward
 from tuner.search.gain.prospects import (
     LEAST,
     Goal,
@@ -30,36 +28,6 @@ from tuner.search.needs import Floats
 from tuner.search.observed import Observed
 from tuner.study import Config, ProbeSpec, config_digest
 
-BEGIN = 0.5
-"""The height on the ladder, from 0 to 1, of the first probe."""
-UP_FROM = 0.6
-"""The second probe is the same config on a higher rung, unless the first is above this height."""
-
-
-def first(pool: Pool, may_run: NDArray[np.bool_], failed: Sequence[int]) -> int:
-    """Begin with the user's own config, or else in the middle of the ladder; after each failure, half-way down."""
-    if not failed and pool.space.own and may_run[own := pool.places([config_digest(pool.space.own)])[0]]:
-        return own
-    height = min([BEGIN, *(pool.heights[place] / 2.0 for place in failed)])
-    return int(min(np.flatnonzero(may_run), key=lambda place: abs(pool.heights[place] - height)))
-
-
-def upward(pool: Pool, seen: Sequence[int], safe: NDArray[np.bool_]) -> int | None:
-    """Choose the first config again on the highest rung that is safe; None where no higher rung is safe.
-
-    A config on two rungs far apart shows how value, memory and seconds grow, and most configs are best on high rungs.
-    None also once another config has been measured, or if the search is high enough. `seen` are the places of the
-    configs that have been measured.
-    """
-    heights, codes = pool.heights, pool.codes
-    others = [at for at in range(codes.shape[1]) if at != pool.levels.ladder]
-    highest = max(seen, key=lambda at: heights[at])
-    if heights[highest] > UP_FROM or len(np.unique(codes[list(seen)][:, others], axis=0)) > 1:
-        return None
-    above = np.flatnonzero(safe & (heights > heights[highest]))
-    return max(above.tolist(), key=lambda at: (heights[at], (codes[at] == codes[highest]).sum()), default=None)
-
-
 WITHIN = 0.01
 """Configs whose values differ by no more than this share are equally good."""
 TRIFLE = 1e-5
@@ -69,7 +37,7 @@ ROUGH, UNSURE_UNTIL = 0.1, 60
 LEAST_BELIEVED, LEAST_BOUND = 0.3, 0.025
 """The bound is at least this share of what the model says, and at least this share of the best.
 
-Both were chosen on the tables to develop on, so that 95 of 100 bounds hold (`benchmarks/results/search_promises.md`).
+Both were chosen on the tables to develop on, so that 95 of 100 bounds hold (`benchmarks/results/search.md`).
 """
 BRIEF = 0.01
 """A probe that takes at most this share of the training is made where a rule of thumb asks for it."""
@@ -83,8 +51,11 @@ SAFE = 0.9
 """The second probe's rung must fit into memory and time with at least this probability."""
 PRIOR_FREEDOM = 1.0
 """What the model assumes of its sizes beforehand counts as a measurement: `SIZE_SPREAD` is as large as after one."""
-FAR_ABOVE, FEW = 2.5, 4
-"""A measurement is surprising that is so many standard deviations above what at least so many others foretell."""
+FAR_ABOVE, FEW, ENOUGH = 2.5, 4, 4
+"""A best is surprising that is so many standard deviations above what at least so many configs foretell.
+
+It is measured again until it has so many measurements.
+"""
 
 _ALL_PROBED = "every config has been probed"
 _RIVALS = 60
@@ -296,23 +267,22 @@ class Outlook:
 
     @property
     def _doubted(self) -> bool:
-        """Whether the best has been measured once and must be measured again before the search may end.
+        """Whether the best must be measured again before the search may end.
 
-        So it is where no session serves the probes, because nothing else measures the best again, and where the
-        measurement is far above what the others foretell.
+        So it is after one measurement where no session serves the probes, because nothing else measures the best again.
+        So it is also while its measurements are far above what the others foretell, until there are enough.
         """
         if self.best is None or not self._open[self.best]:
             return False
-        once = len(self._measured[self._seen.index(self.best)].values) == 1
-        return once and (not self._observed.warm or self._surprising)
+        times = len(self._measured[self._seen.index(self.best)].values)
+        return (times == 1 and not self._observed.warm) or (times < ENOUGH and self._surprising)
 
     @property
     def _surprising(self) -> bool:
-        """Whether the only measurement of the best is far above what all others foretell."""
+        """Whether the mean measurement of the best is far above what all others foretell."""
         if self.best is None or len(self._seen) < FEW:
             return False
-        rows = (self._readings.codes == self._pool.codes[self.best]).all(axis=1)
-        return rows.sum() == 1 and bool(self._surrogate.surprises[rows] > FAR_ABOVE)
+        return self._surrogate.alone.surprise(self._pool.codes[self.best]) > FAR_ABOVE
 
     @property
     def _freedom(self) -> float:

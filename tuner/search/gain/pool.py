@@ -15,6 +15,10 @@ from tuner.study import Config, Parameter, Space, Value, config_digest, ladder_o
 Codes = NDArray[np.intp]
 
 _MIDDLE = 0.5
+BEGIN = 0.5
+"""The height on the ladder, from 0 to 1, of the first probe."""
+UP_FROM = 0.6
+"""The second probe is the same config on a higher rung, unless the first is above this height."""
 
 
 class Levels:
@@ -120,6 +124,30 @@ class Pool:
             for value in _next_to(parameter, config[parameter.name]) if parameter.name in config else ():
                 wanted = {**config, parameter.name: value}
                 yield self.space.draw(lambda one, wanted=wanted: wanted.get(one.name, one.values[0]))
+
+
+def first(pool: Pool, may_run: NDArray[np.bool_], failed: Sequence[int]) -> int:
+    """Begin with the user's own config, or else in the middle of the ladder; after each failure, half-way down."""
+    if not failed and pool.space.own and may_run[own := pool.places([config_digest(pool.space.own)])[0]]:
+        return own
+    height = min([BEGIN, *(pool.heights[place] / 2.0 for place in failed)])
+    return int(min(np.flatnonzero(may_run), key=lambda place: abs(pool.heights[place] - height)))
+
+
+def upward(pool: Pool, seen: Sequence[int], safe: NDArray[np.bool_]) -> int | None:
+    """Choose the first config again on the highest rung that is safe; None where no higher rung is safe.
+
+    A config on two rungs far apart shows how value, memory and seconds grow, and most configs are best on high rungs.
+    None also once another config has been measured, or if the search is high enough. `seen` are the places of the
+    configs that have been measured.
+    """
+    heights, codes = pool.heights, pool.codes
+    others = [at for at in range(codes.shape[1]) if at != pool.levels.ladder]
+    highest = max(seen, key=lambda at: heights[at])
+    if heights[highest] > UP_FROM or len(np.unique(codes[list(seen)][:, others], axis=0)) > 1:
+        return None
+    above = np.flatnonzero(safe & (heights > heights[highest]))
+    return max(above.tolist(), key=lambda at: (heights[at], (codes[at] == codes[highest]).sum()), default=None)
 
 
 def _next_to(parameter: Parameter, value: Value) -> list[Value]:

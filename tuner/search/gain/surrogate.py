@@ -199,6 +199,12 @@ class Surrogate:
         """
         return self._weights / np.sqrt(np.square(self._whitening).sum(axis=0))
 
+    def surprise(self, config: Codes) -> float:
+        """How far the mean measurement of a config is above what all other configs foretell: see `surprises`."""
+        rows = (self._known.codes == config).all(axis=1)
+        together = np.linalg.inv(self._whitening[:, rows].T @ self._whitening[:, rows])
+        return float((together @ self._weights[rows]).mean() / np.sqrt(together.mean())) if rows.any() else 0.0
+
     def foretold(self) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the true value behind each measurement, by all other measurements."""
         certain = 1.0 / np.square(self._whitening).sum(axis=0)

@@ -7,8 +7,16 @@ import torch
 from torch import Tensor
 
 from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, Kernels
-from tuner.trainers.reference.learner import Numerics, Samples, Transfer, copy_over, numerics
-from tuner.trainers.reference.methods import ActorCritic, Discriminator, Networks
+from tuner.trainers.reference.methods import (
+    ActorCritic,
+    Discriminator,
+    Networks,
+    Numerics,
+    Samples,
+    Transfer,
+    copy_over,
+    numerics,
+)
 from tuner.trainers.reference.world import TrackingEnv
 
 DISCOUNT = 0.9

@@ -11,8 +11,15 @@ import torch
 
 from tuner.progress import report
 from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, TeamSettings, TrainingSettings
-from tuner.trainers.reference.learner import CardMemory, Transfer, brought, card_memory, numerics, prepare_process
-from tuner.trainers.reference.methods import Networks
+from tuner.trainers.reference.methods import (
+    CardMemory,
+    Networks,
+    Transfer,
+    brought,
+    card_memory,
+    numerics,
+    prepare_process,
+)
 from tuner.trainers.reference.rollout import player, rollout_device
 from tuner.trainers.reference.team_ranks import TeamRank, busy_meter, prepare, process_group, start
 from tuner.trainers.reference.world import ClipStream, MotionClips, frames_needed
