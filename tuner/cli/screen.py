@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TextIO
 
@@ -12,7 +13,8 @@ from rich.console import Console
 from rich.live import Live
 
 from tuner.cli.board import Board, line
-from tuner.running.events import Event, to_json
+from tuner.probe.summaries import LOADED
+from tuner.running.events import Event, ProbeEnded, to_json
 
 FRAME_S = 0.5
 """The seconds between two pictures of the live view."""
@@ -44,9 +46,15 @@ class LineScreen(Screen):
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._load_told = False
 
     def show(self, event: Event, worker: str = "") -> None:
-        """Print the line of an event, behind the name of its worker."""
+        """Print the line of an event, behind the name of its worker. The note about other processes is said once."""
+        if isinstance(event, ProbeEnded):
+            others = tuple(note for note in event.notes if not note.startswith(LOADED))
+            is_loaded = others != event.notes
+            event = replace(event, notes=others) if self._load_told else event
+            self._load_told = self._load_told or is_loaded
         if told := line(event):
             text, style = told
             self.say(f"{worker}: {text.strip()}" if worker else text, style)
