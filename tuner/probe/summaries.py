@@ -376,8 +376,12 @@ def _pauses(window: Window) -> Iterator[str]:
         yield f"{what} costs {cost_s:.1f} s{share}; the numbers are those without it"
 
 
+LOADED = "other processes used"
+"""The beginning of the note about a processor that others used, too."""
+
+
 def _busy_with_others(devices: Sequence[DeviceSummary]) -> Iterator[str]:
     others_pct = max((one.others_mean_pct or 0.0 for one in devices), default=0.0)
     if others_pct >= BUSY_PCT:
         used = f"{min(others_pct, 100):.0f} % of the processors"
-        yield f"other processes used {used}, so another run may give another value"
+        yield f"{LOADED} {used}, so another run may give another value"
