@@ -13,6 +13,7 @@ import ast
 import inspect
 import json
 import os
+import pty
 import shlex
 import shutil
 import statistics
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,11 +29,11 @@ from textwrap import dedent
 
 import optuna
 
-from benchmarks.scripts.trial import HERE, Place, plain_rate
+from benchmarks.scripts.trial import HERE, ROOT, Place, plain_rate
 from tuner.devices.found import describe_machine, open_devices
 
 FLAGS = {"batch-size": 32, "workers": 0, "prefetch-factor": 2}
-STUDY = "train_sleeping_loader"
+STUDY, TRIALS = "train_sleeping_loader", 12
 
 
 def command(**flags: int) -> list[str]:
@@ -62,7 +64,7 @@ def by_accelerate(place: Place) -> list[str]:
 
 
 def by_optuna(place: Place) -> list[str]:
-    """Optuna alone: an objective around the script, 12 trials of TPE."""
+    """Optuna alone: an objective around the script, and TPE."""
 
     def objective(trial: optuna.Trial) -> float:
         workers = trial.suggest_categorical("workers", [0, 2, 4, 8, 16])
@@ -71,16 +73,31 @@ def by_optuna(place: Place) -> list[str]:
         return plain_rate(flags, place, place.folder / "optuna.tsv") or 0.0
 
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
-    study.optimize(objective, n_trials=12)
+    study.optimize(objective, n_trials=TRIALS)
     return command(**study.best_params)
 
 
 def by_tuner(place: Place) -> list[str]:
-    """One command of `tuner`, before the script's own."""
+    """One command of `tuner`, before the script's own, at a terminal, and the answer to its one question."""
     searched = ("--search", "workers=0,2,4,8,16", "--search", "prefetch_factor=2,4,8")
-    _, code, shown = place.tuner(place.folder / "tuner.tsv", "optimize", *searched, "--", *command())
-    if code == 0:
-        _, code, shown = place.tuner(place.folder / "plan.tsv", "plan", "--study", STUDY, "--best")
+    words = ("optimize", "--n-trials", str(TRIALS), *searched, "--", *command())
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tuner", *words],
+        cwd=place.folder,
+        env=place.environ(place.folder / "tuner.tsv") | {"PYTHONPATH": str(ROOT)},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    )
+    os.close(slave)
+    os.write(master, b"1\n")  # "What is a counted iteration?" "a batch of each rank"
+    with (place.folder / "tuner.log").open("wb") as log, suppress(OSError):  # the end of a terminal is an error
+        while piece := os.read(master, 1 << 16):
+            log.write(piece)
+    if process.wait():
+        raise SystemExit((place.folder / "tuner.log").read_text(errors="replace"))
+    _, code, shown = place.tuner(place.folder / "plan.tsv", "plan", "--study", STUDY, "--best")
     if code:
         raise SystemExit(shown)
     (place.folder / "best.sh").write_text(shown)
@@ -93,7 +110,7 @@ WAYS: dict[str, Callable[[Place], list[str]]] = {
     "Lightning's `scale_batch_size`": by_lightning,
     "accelerate's `find_executable_batch_size`": by_accelerate,
     "Optuna alone, 12 trials": by_optuna,
-    "`tuner optimize -- …`": by_tuner,
+    "`tuner optimize -- …`, 12 trials": by_tuner,
 }
 KEPT = "outcomes.json"
 WRITTEN: dict[object, str] = {by_lightning: "by_lightning", by_accelerate: "by_accelerate"}
@@ -165,7 +182,7 @@ def keep(outcomes: list[Outcome], place: Place) -> None:
 
 def flags_of(shown: str) -> str:
     """Return what a command sets: batch size, workers, prefetch factor."""
-    words = shlex.split(shown.splitlines()[-1])
+    words = shlex.split(shown.strip().splitlines()[-1])
     return ", ".join(words[words.index(f"--{name}") + 1] for name in FLAGS)
 
 
@@ -198,6 +215,8 @@ def page(outcomes: list[Outcome], machine: dict[str, str]) -> str:
             "  holds an epoch, and accelerate's keeps the one with which it begins. A GPU would be full.",
             "- **Optuna alone** finds what its trials measure. A user writes how to start, measure and end the script,",
             "  and says how long a trial is and how many there are. Failures, memory and noise are the user's, too.",
+            "- **`tuner`** asks what a printed iteration is; the answer was a batch. Without a terminal it searches",
+            "  for utilisation instead of speed, because nobody answers.",
             "- **W&B sweeps** were not run: they need an account. They choose values as Optuna does.",
             "- One script on a CPU shows the way, and no more. A script that does not wait gains less.",
         ]

@@ -77,7 +77,6 @@ SHELL = {
     "pip install .",
     "pip install '.[reference,report,dashboard]'",
     "export MIMICKIT_ROOT=~/MimicKit MIMICKIT_PYTHON=~/mimickit-env/bin/python",
-    "source .venv/bin/activate",
 }
 TUNER = commands("tuner")
 
