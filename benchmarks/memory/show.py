@@ -3,9 +3,9 @@
     python -m benchmarks.memory.show --python TRAINERS/bin/python     (six pairs on the CPU)
 
 TRAINERS is an environment with torch, lightning and accelerate. `card.py` does the same on one GPU. For each pair of a
-trainer and a condition: a search, then soaks, then a whole run with the recommended batch size and a seed of its own; beside
-them the sizes that Lightning's `scale_batch_size` and accelerate's `find_executable_batch_size` find with the same
-script.
+trainer and a condition: a search, then soaks, then a whole run with the recommended batch size and a seed of its own.
+Beside them: the sizes that Lightning's `scale_batch_size` and accelerate's `find_executable_batch_size` find with the
+same script.
 """
 
 import argparse
@@ -86,7 +86,9 @@ def command(python: str, pair: Pair, size: int, seed: int, told: Path, more: str
     return [python, str(TRAIN), *shlex.split(words), "--told", str(told)]
 
 
-def whole(python: str, pair: Pair, size: int, seed: int, folder: Path, more: str = "") -> dict[str, Any]:
+def whole(
+    python: str, pair: Pair, size: int, seed: int, folder: Path, more: str = "", limit_s: float = 900.0
+) -> dict[str, Any]:
     """Run a whole training; return what it says of itself."""
     told = folder / f"{seed}-{size}.json"
     told.unlink(missing_ok=True)
@@ -97,7 +99,7 @@ def whole(python: str, pair: Pair, size: int, seed: int, folder: Path, more: str
             stdout=output,
             stderr=subprocess.STDOUT,
             check=False,
-            timeout=900,
+            timeout=limit_s,
         )
     return json.loads(told.read_text()) if told.exists() else {"error": log.read_text()[-300:], "steps": 0}
 
@@ -137,7 +139,7 @@ def study(python: str, pair: Pair, folder: Path) -> Path:
         "space": {"batch_size": {"ladder": list(pair.rungs)}},
         "objective": "samples_per_s",
         "environment": {"memory_mib": pair.cap_mib},
-        "probe": {"iterations": 8, "window_seconds": 0.5, "headroom_pct": 1, "sample_seconds": 0.05, "max_seconds": 40},
+        "probe": {"iterations": 8, "window_seconds": 0.5, "headroom_pct": 1, "sample_seconds": 0.05, "max_seconds": 90},
         "soak": {"flags": pair.soak},
     }
     if pair.device != "cpu:1":

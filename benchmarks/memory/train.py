@@ -80,7 +80,10 @@ class Work:
             self.buffer.append(torch.ones(round(self.asked.grow_kib * 256), device=self.device))
         elif condition == "fragments":
             kept = [one for one in self.fragments if self.random.random() > 0.1]
-            self.fragments = [*kept, torch.empty(self.random.randint(1, self.asked.block_mib) << 18, device=self.device)]
+            self.fragments = [
+                *kept,
+                torch.empty(self.random.randint(1, self.asked.block_mib) << 18, device=self.device),
+            ]
         self.tell(size)
 
     def tell(self, size: int) -> None:
@@ -100,7 +103,7 @@ class Work:
 def loop(work: Work, size: int) -> None:
     """Train in a plain loop."""
     net = work.net.to(work.device)
-    run = torch.compile(net) if work.asked.condition == "compiled" else net
+    run = torch.compile(net, dynamic=True) if work.asked.condition == "compiled" else net
     optimizer = torch.optim.Adam(net.parameters())
     while work.step < work.asked.steps:
         optimizer.zero_grad()
@@ -264,9 +267,7 @@ def main() -> None:
                     line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line
                 )
                 host = {name: int(rows[name].split()[0]) / 1024 for name in ("VmHWM", "VmRSS", "VmData")}
-            asked.told.write_text(
-                json.dumps({"steps": work.step, **card, "host": host, "pid": os.getpid(), **told})
-            )
+            asked.told.write_text(json.dumps({"steps": work.step, **card, "host": host, "pid": os.getpid(), **told}))
 
 
 if __name__ == "__main__":
