@@ -55,7 +55,9 @@ class Prober:
         if is_soak and envs in self.runs_out:
             return replace(result, failure=Failure(kind=FailureKind.GPU_OOM, rule="test", detail="out of memory"))
         growth = self.grows.get(envs, 0.0) if is_soak else 0.0
-        util = replace(device(self.needs_mib[0] + self.needs_mib[1] * envs, growth_mib=growth), util_mean_pct=float(envs))
+        util = replace(
+            device(self.needs_mib[0] + self.needs_mib[1] * envs, growth_mib=growth), util_mean_pct=float(envs)
+        )
         return replace(result, devices=(util, util), samples_per_s=10.0 * envs, samples_per_s_se=1.0)
 
 

@@ -16,6 +16,7 @@ from tuner.probe.units import MIB_PER_GIB
 from tuner.running.job import Purpose
 from tuner.running.workbench import Workbench
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why
+from tuner.search.foreseen import MEMORY
 from tuner.search.lasting import SPARE, SURE, Lasts, lasts
 from tuner.search.needs import inherited
 from tuner.search.observed import Observed
@@ -212,7 +213,7 @@ class Soaks:
         if len(near) == 2 and line[max(near)] > line[min(near)]:
             return list(np.polyval(np.polyfit(near, [line[rung] for rung in near], 1), rungs))
         costs = Observed(history.trials, ladder=self._ladder).known_amounts(MEMORY_SHARE, self._space)
-        growth = inherited(self._space, costs, error=0.02, choices=0.25)
+        growth = inherited(self._space, costs, **MEMORY)
         ladder, (rung, *_) = str(self._ladder), near
         whole = np.array([rung, *rungs])
         probed = growth.expect([{**config, ladder: one} for one in whole])[0] if growth else np.zeros(len(whole))
