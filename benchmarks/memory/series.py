@@ -117,7 +117,7 @@ def summary(series: list[tuple[float, float, float]], until_s: float, total_mib:
         util_mean_pct=None,
         mem_total_mib=total_mib,
         mem_rises=rises(samples, 0.0),
-        mem_floors=floors(samples, 0.0),
+        mem_floors=floors(samples, 0.0, until_s),
     )
 
 

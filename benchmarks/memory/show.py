@@ -69,7 +69,7 @@ class Pair:
         return f"--trainer {self.trainer} --condition {self.condition} --wait-s {self.wait_s} {self.flags}"
 
 
-RARELY, OFTEN = "--every 100", "--every 8"
+RARELY, OFTEN = "--every 100", "--every 2"
 CPU = [
     Pair(trainer="loop", condition="evaluation", cap_mib=350, flags=RARELY, soak=OFTEN),
     Pair(trainer="loop", condition="buffer", cap_mib=410, flags="--grow-kib 200"),

@@ -52,6 +52,7 @@ parser.add_argument(
     action="store_true",
     help="Use multi-processing distributed training to launch N processes per node, which has N GPUs",
 )
+parser.add_argument("--seed", default=None, type=int, help="seed for initializing training")
 parser.add_argument("--amp", action="store_true", help="use bfloat16 where it is safe")
 parser.add_argument("--channels-last", action="store_true", help="use the memory format channels last")
 parser.add_argument("--dummy", action="store_true", help="use fake data to benchmark")
@@ -123,6 +124,8 @@ def main_worker(gpu, devices, args):
         print(f"Use GPU: {gpu} for training")
     else:
         torch.set_num_threads(1)
+    if args.seed is not None:
+        torch.manual_seed(args.seed)
     backend = args.dist_backend or ("nccl" if on_gpu else "gloo")
     dist.init_process_group(backend, init_method=args.dist_url, world_size=args.world_size, rank=args.rank)
     print(f"=> creating model '{args.arch}'")

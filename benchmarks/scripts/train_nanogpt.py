@@ -39,6 +39,7 @@ max_iters = 700
 weight_decay = 1e-1
 grad_clip = 1.0
 # system
+seed = 1337  # a number in nanoGPT
 device = "cuda" if torch.cuda.is_available() else "cpu"
 dtype = "float32"
 tf32 = False
@@ -106,7 +107,7 @@ tokens_per_iter = gradient_accumulation_steps * world_size * batch_size * block_
 print(f"tokens per iteration will be: {tokens_per_iter:,}")
 if master_process:
     os.makedirs(out_dir, exist_ok=True)
-torch.manual_seed(1337 + rank)
+torch.manual_seed(seed + rank)
 torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
 device_type = "cuda" if "cuda" in device else "cpu"
 ctx = nullcontext() if dtype == "float32" else torch.autocast(device_type, getattr(torch, dtype))

@@ -1,9 +1,10 @@
 "use strict";
-// The keyboard scrolls a table that is wider than the screen, and a screen reader tells the buttons of code blocks apart.
+// The keyboard scrolls a table or code that is wider than the screen, and a screen reader tells the buttons of code blocks apart.
 // The theme adds both to the page when it opens.
 (() => {
   const mend = () => {
     document.querySelectorAll(".md-code__nav").forEach((bar, place) => { bar.ariaLabel = `Code ${place + 1}`; });
+    document.querySelectorAll("pre > code").forEach((code) => { code.tabIndex = 0; });
     document.querySelectorAll(".md-typeset__scrollwrap").forEach((wide, place) => {
       const label = `Table ${place + 1}`;
       if (wide.scrollWidth > wide.clientWidth) Object.assign(wide, {tabIndex: 0, role: "region", ariaLabel: label});

@@ -3,7 +3,7 @@
 import io
 import json
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -144,3 +144,13 @@ def test_a_terminal_that_is_gone_ends_nothing() -> None:
 )
 def test_elsewhere_nothing_is_live(console: Console) -> None:
     assert isinstance(open_screen(console), LineScreen)
+
+
+def test_lines_say_once_that_other_processes_are_busy() -> None:
+    file = io.StringIO()
+    screen = LineScreen(Console(file=file, width=300))
+    for share in (74, 87, 91):
+        notes = (f"other processes used {share} % of the processors, so another run may give another value", "a seed")
+        screen.show(replace(ended(), notes=notes))
+    told = file.getvalue().splitlines()
+    assert [("other processes" in one, "a seed" in one) for one in told] == [(True, True), (False, True), (False, True)]

@@ -51,9 +51,8 @@ def test_best_by_case_starts_with_the_fixed_columns(database: "FilledDatabase") 
     assert list(table.columns) == [
         *FIRST_COLUMNS,
         *("num_workers", "update_epochs", "samples_per_s_vs_default", "changes_learning"),
-        *("objective", "value", "start_up_s", "window_s"),
-        *("min_avg_sm", "util_spread", "energy_j", "source", "measured", "measured_on"),
-        *("readings", "trials", "trial", "digest"),
+        *("objective", "value", "source", "measured", "readings", "trials", "trial", "digest"),
+        *("measured_on", "min_avg_sm", "util_spread", "energy_j", "start_up_s", "window_s"),
     ]
     assert cells(table) == {
         "case": "add_pi_plus",
@@ -96,6 +95,16 @@ def test_best_by_case_starts_with_the_fixed_columns(database: "FilledDatabase") 
         "measured_on": "GPU-a, GPU-b",
         "readings": "1",
     }
+
+
+def test_a_row_of_the_best_has_at_most_20_columns_more_than_the_predecessors(database: "FilledDatabase") -> None:
+    metrics = {f"metric{number}": float(number) for number in range(30)} | {"headroom_pct": 9.0}
+    case = database.case("add_pi_plus", defaults=[HIUTIL])
+    database.add(case, HIUTIL, utils=(61.0, 63.0), metrics={"min_avg_util": 61.0, **metrics})
+    columns = list(best_by_case(reader(database)).columns)
+    assert len(columns) == len(FIRST_COLUMNS) + 20
+    assert "headroom_pct" in columns
+    assert set(metrics) <= set(all_trials(reader(database)).columns)
 
 
 def test_the_best_measured_cold_several_times_shows_the_means(database: "FilledDatabase") -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from tuner.errors import OutputError, StoreError
-from tuner.export.write import EXPORTERS, export_study, prepare_folder, write_files
+from tuner.export.write import TABLES, export_study, prepare_folder, write_files
 
 if TYPE_CHECKING:
     from conftest import FilledDatabase
@@ -96,7 +96,7 @@ def test_nothing_is_replaced_before_everything_is_written(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     (tmp_path / "best_by_case.tsv").write_text("old", encoding="utf-8")
-    monkeypatch.setitem(EXPORTERS, "trials.tsv", full)
+    monkeypatch.setitem(TABLES, "trials.tsv", full)
     with pytest.raises(OSError, match="No space left"):
         export_study(filled.url, "pi_plus", tmp_path)
     assert (tmp_path / "best_by_case.tsv").read_text(encoding="utf-8") == "old"

@@ -348,3 +348,14 @@ def test_a_trainer_that_ends_without_a_match_has_no_progress() -> None:
 def test_lines_of_a_start_are_no_progress() -> None:
     building = [(1.0 + number, f"Building {number}/1024 environments") for number in range(300)]
     assert probe([*building, *iterations(20, start_s=310.0)])[0].ok
+
+
+def test_memory_that_an_ending_trainer_gives_back_says_nothing_about_its_growth() -> None:
+    readings = tuple(
+        replace(one, mem_used_mib=500.0 + one.t_s if one.t_s <= 42.0 else 4.0, mem_total_mib=1000.0) for one in READINGS
+    )
+    result, _ = probe(iterations(5), exit_at_s=60.0, readings=readings)
+    for device in result.devices:
+        assert len(device.mem_floors) == 12
+        assert list(device.mem_floors) == sorted(device.mem_floors)
+        assert device.mem_floors[0] > 500.0

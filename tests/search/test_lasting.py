@@ -27,7 +27,7 @@ def device(mib: list[float]) -> DeviceSummary:
         util_mean_pct=None,
         mem_total_mib=TOTAL_MIB,
         mem_rises=rises(samples(mib), 0.0),
-        mem_floors=floors(samples(mib), 0.0),
+        mem_floors=floors(samples(mib), 0.0, len(mib)),
     )
 
 

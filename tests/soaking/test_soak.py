@@ -39,8 +39,11 @@ def device(mib: float, *, growth_mib: float = 0.0, seconds: float = 600.0) -> De
 class Prober:
     """Probes of a trainer whose memory grows with `num_envs`; a soak also shows what grows later."""
 
-    def __init__(self, grows: Mapping[int, float], runs_out: tuple[int, ...] = ()) -> None:
-        self.grows, self.runs_out = grows, runs_out
+    def __init__(
+        self, grows: Mapping[int, float], runs_out: tuple[int, ...] = (), needs_mib: tuple[float, float] = (0.0, 12.0)
+    ) -> None:
+        """`needs_mib`: what any config needs, and what an environment adds."""
+        self.grows, self.runs_out, self.needs_mib = grows, runs_out, needs_mib
         self.soaked: list[int] = []
 
     def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
@@ -52,7 +55,9 @@ class Prober:
         if is_soak and envs in self.runs_out:
             return replace(result, failure=Failure(kind=FailureKind.GPU_OOM, rule="test", detail="out of memory"))
         growth = self.grows.get(envs, 0.0) if is_soak else 0.0
-        util = replace(device(12.0 * envs, growth_mib=growth), util_mean_pct=float(envs))
+        util = replace(
+            device(self.needs_mib[0] + self.needs_mib[1] * envs, growth_mib=growth), util_mean_pct=float(envs)
+        )
         return replace(result, devices=(util, util), samples_per_s=10.0 * envs, samples_per_s_se=1.0)
 
 
@@ -94,6 +99,14 @@ def test_growth_moves_the_best_to_the_largest_rung_whose_memory_lasts(tmp_path: 
     first, *_, last = verdicts(view(tmp_path / "demo"), HOURS)
     assert "growing all the time" in first
     assert last == f"walk: train with num_envs={best(tmp_path / 'demo').config['num_envs']}"
+
+
+def test_what_grows_with_the_rung_is_less_at_the_next_one_and_what_any_config_needs_is_not(tmp_path: Path) -> None:
+    grows = {envs: 70.0 * envs / 64 for envs in (64, 60, 56, 52, 48, 40, 32)}  # 420 MiB an hour with 64
+    prober = Prober(grows, needs_mib=(600.0, 2.0))
+    soaked(tmp_path, prober)
+    assert prober.soaked == [64, 40]
+    assert best(tmp_path / "demo").config["num_envs"] == 40
 
 
 def test_a_soak_that_runs_out_of_memory_moves_the_best_down_and_the_study_learns_it(tmp_path: Path) -> None:

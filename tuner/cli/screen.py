@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TextIO
 
@@ -16,6 +16,7 @@ from rich.text import Text
 
 from tuner.cli.hints import fitted, ladder, to_be_fitted, to_be_made
 from tuner.export.wording import in_words, with_error
+from tuner.probe.summaries import LOADED
 from tuner.probe.units import duration
 from tuner.running import events
 from tuner.running.events import Event, to_json
@@ -295,9 +296,15 @@ class LineScreen(Screen):
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._load_told = False
 
     def show(self, event: Event, worker: str = "") -> None:
-        """Print the line of an event, behind the name of its worker."""
+        """Print the line of an event, behind the name of its worker. The note about other processes is said once."""
+        if isinstance(event, events.ProbeEnded):
+            others = tuple(note for note in event.notes if not note.startswith(LOADED))
+            is_loaded = others != event.notes
+            event = replace(event, notes=others) if self._load_told else event
+            self._load_told = self._load_told or is_loaded
         if told := line(event):
             text, style = told
             self.say(f"{worker}: {text.strip()}" if worker else text, style)

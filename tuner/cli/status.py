@@ -13,6 +13,7 @@ from tuner.cli.hints import fitted, ladder, load_shown, notes, written
 from tuner.cli.options import RUNS, Json, Runs, Storage, Study, database_url, open_console, print_document
 from tuner.errors import StoreError
 from tuner.export.reader import StudyReader, connect
+from tuner.export.tracking import send
 from tuner.export.wording import at_its_end
 from tuner.export.write import export_study
 from tuner.kept.urls import shown
@@ -103,13 +104,26 @@ Recorded = Annotated[
 ]
 
 
+def _tracker(name: str, shown: str) -> typer.models.OptionInfo:
+    return typer.Option(f"--{name}", help=f"Send each finished trial to {shown}, too; the extra {name} installs it.")
+
+
 def export(
-    study: Study, recorded: Recorded = False, storage: Storage = None, runs: Runs = RUNS, as_json: Json = False
+    study: Study,
+    recorded: Recorded = False,
+    mlflow: Annotated[bool, _tracker("mlflow", "MLflow")] = False,
+    wandb: Annotated[bool, _tracker("wandb", "Weights & Biases")] = False,
+    tensorboard: Annotated[bool, _tracker("tensorboard", "TensorBoard's HParams")] = False,
+    storage: Storage = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
 ) -> None:
     """Write a study's tables: best_by_case, case_manifest, method_summary, trials; pareto for several objectives."""
     console = open_console(stderr=as_json)
     spec = load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
+    wanted = [name for name, asked in (("mlflow", mlflow), ("wandb", wandb), ("tensorboard", tensorboard)) if asked]
+    sent: dict[str, str] = {}
     if recorded:
         from tuner.export.recorded_table import export_tables  # noqa: PLC0415 - pyarrow, which only recorded tables need
 
@@ -119,8 +133,11 @@ def export(
         if not paths:
             raise StoreError(f"{shown(url)} contains no probes of `tuner record`; run `tuner record` first")
     else:
-        paths = export_study(database_url(storage, folder), spec.name, folder)
+        paths = export_study(url := database_url(storage, folder), spec.name, folder)
+        sent = send(open_reader(url, spec.name), wanted, folder) if wanted else {}
     if as_json:
-        options.print_document({"study": spec.name, "files": paths})
+        options.print_document({"study": spec.name, "files": paths, "sent": sent})
     else:
         written(console, paths)
+        for name, where in sent.items():
+            console.print(f"sent to {name}: {where}")

@@ -10,7 +10,8 @@ from datetime import datetime
 from statistics import fmean
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, TableClause, and_, func, select
+import sqlalchemy
+from sqlalchemy import ColumnElement, Connection, Engine, TableClause, and_, func, select
 
 from tuner.diagnosis.study_times import (
     AtOnce,
@@ -126,7 +127,7 @@ def loader_workers(connection: Connection, studies: Sequence[int]) -> KnownFact[
     return KnownFact(value=fmean(values), source=DATABASE) if values else None
 
 
-def _value(row: Row[Any]) -> float | None:
+def _value(row: sqlalchemy.Row[Any]) -> float | None:
     """Return the number that a parameter has. Of a choice, Optuna stores its place among the choices."""
     try:
         distribution = json.loads(row.distribution_json)

@@ -98,20 +98,33 @@ _BEFORE_DEVICES = ("case", "method", "status", "variant", LADDER, "elapsed_s", "
 _FILES = ("agent_config", "base_agent", "out_dir")
 
 
-def best_columns(devices: int, parameters: Sequence[str], metrics: Sequence[str]) -> list[str]:
-    """Return the columns of `best_by_case.tsv`: a fixed part, then the searched parameters, then other measurements."""
+MOST_ADDED = 20
+"""The columns of `best_by_case.tsv` beside the predecessor's; `trials.tsv` has the others, too."""
+_FIRST_ADDED = ("measured_on", "min_avg_util_se", "samples_per_s_se", "total_batch", "headroom_pct", "mem_peak_mib")
+
+
+def best_columns(
+    devices: int, parameters: Sequence[str], metrics: Sequence[str], more: Sequence[str] = ()
+) -> list[str]:
+    """Return the columns of `best_by_case.tsv`: a fixed part, the searched parameters, `more`, then measurements.
+
+    Measurements are left out where the columns after the fixed part would be more than `MOST_ADDED`.
+    """
     average, *maxima = _OF_DEVICE
     averages = [f"{average}{rank}" for rank in range(devices)]
     extremes = [f"{maximum}{rank}" for maximum in maxima for rank in range(devices)]
-    searched = [name for name in parameters if name != VARIANT]  # it is the column `variant`
-    columns = [*_BEFORE_DEVICES, *averages, "min_avg_util", *extremes, *_FILES, *searched]
-    columns += ["samples_per_s_vs_default", "changes_learning", "objective", "value", "start_up_s", "window_s"]
-    columns += [*metrics, "source", "measured", "measured_on", "readings"]
-    return list(dict.fromkeys([*columns, "trials", "trial", "digest"]))
+    fixed = [*_BEFORE_DEVICES, *averages, "min_avg_util", *extremes, *_FILES]
+    added = [name for name in parameters if name not in {VARIANT, *fixed}]  # the variant is the column `variant`
+    added += ["samples_per_s_vs_default", "changes_learning", "objective", "value", "source", "measured"]
+    added += ["readings", "trials", "trial", "digest", *more]
+    known = {"measured_on", "start_up_s", "window_s", *metrics} - {*fixed, *added}
+    ordered = [*_FIRST_ADDED, *metrics, "start_up_s", "window_s"]
+    filled = [name for name in dict.fromkeys(ordered) if name in known]
+    return [*fixed, *added, *filled[: max(0, MOST_ADDED - len(added))]]
 
 
 RACE_COLUMNS = ("race_winner", "race_score", "race_score_se", "race_s", "race_runs")
-"""The columns about a race, at the end of `best_by_case.tsv` if a case had a race."""
+"""The columns about a race, in `best_by_case.tsv` if a case had a race."""
 
 
 def runs_by_config(runs: Iterable[KeptRun]) -> dict[str, list[KeptRun]]:
@@ -251,7 +264,7 @@ def best_by_case(study: StudyReader) -> Sheet:
     raced = RACE_COLUMNS if any(case.race for case in study.cases) else ()
     replayed = (REPLAY_OF,) if any(case.replay_of for case in study.cases) else ()
     devices = max(2, *(len(case.kept.devices) for case in study.cases))
-    return Sheet([*best_columns(devices, *study.fields), *replayed, *raced], rows)
+    return Sheet(best_columns(devices, *study.fields, [*replayed, *raced]), rows)
 
 
 def pareto(study: StudyReader) -> Sheet:

@@ -13,10 +13,7 @@ from uuid import uuid4
 
 from tuner.errors import OutputError
 from tuner.export.reader import StudyReader, connect
-from tuner.export.tables import all_trials, best_by_case, case_manifest, method_summary, pareto, tsv
-
-Exporter = Callable[[StudyReader], Iterable[str]]
-"""Returns a file's text, in pieces."""
+from tuner.export.tables import Sheet, all_trials, best_by_case, case_manifest, method_summary, pareto, tsv
 
 _REMEDIES = {
     errno.ENOSPC: "free some disk space",
@@ -35,8 +32,8 @@ def export_study(url: str, study: str, folder: Path) -> list[Path]:
     """
     reader = StudyReader(connect(url), study)
     several = any(len(case.objectives) > 1 for case in reader.cases)
-    exporters = EXPORTERS | (OF_SEVERAL_OBJECTIVES if several else {})
-    return write_files(folder, {name: map(str.encode, exporter(reader)) for name, exporter in exporters.items()})
+    tables = TABLES | ({"pareto.tsv": pareto} if several else {})
+    return write_files(folder, {name: map(str.encode, tsv(table(reader))) for name, table in tables.items()})
 
 
 def prepare_folder(folder: Path) -> None:
@@ -106,12 +103,10 @@ def _explained(path: Path) -> Iterator[None]:
         ) from error
 
 
-EXPORTERS: dict[str, Exporter] = {
-    "best_by_case.tsv": lambda study: tsv(best_by_case(study)),
-    "case_manifest.tsv": lambda study: tsv(case_manifest(study)),
-    "method_summary.tsv": lambda study: tsv(method_summary(study)),
-    "trials.tsv": lambda study: tsv(all_trials(study)),
+TABLES: dict[str, Callable[[StudyReader], Sheet]] = {
+    "best_by_case.tsv": best_by_case,
+    "case_manifest.tsv": case_manifest,
+    "method_summary.tsv": method_summary,
+    "trials.tsv": all_trials,
 }
-"""File name → the function that writes the file."""
-OF_SEVERAL_OBJECTIVES: dict[str, Exporter] = {"pareto.tsv": lambda study: tsv(pareto(study))}
-"""The additional files of a study with several objectives."""
+"""File name → the table in it. A study of several objectives has `pareto.tsv`, too."""

@@ -182,10 +182,10 @@ class _Probe:
         unknown where the reported busy times do not cover the window, because the two numbers cannot be mixed.
         """
         source, samples = self._recorder.source, self._recorder.samples()
-        begin_s = self._watch.marks[0].t_s
+        begin_s, end_s = self._watch.marks[0].t_s, self._watch.marks[-1].t_s
         each = [[sample for sample in samples if sample.device == place] for place in range(len(source.devices))]
         summaries = tuple(
-            replace(one, mem_rises=rises(own, begin_s), mem_floors=floors(own, begin_s))
+            replace(one, mem_rises=rises(own, begin_s), mem_floors=floors(own, begin_s, end_s))
             for one, own in zip(summarise(samples, window, source.devices, source.label), each, strict=True)
         )
         reported = any(one.busy_s is not None for one in self._watch.progress)

@@ -84,11 +84,6 @@ def student_tail(t: float, freedom: int) -> float:
     return max(0.0, 1.0 - inside)
 
 
-def durations(times_s: Sequence[float]) -> list[float]:
-    """Return the seconds between neighbouring times."""
-    return [later - earlier for earlier, later in pairwise(times_s)]
-
-
 CLEARLY_WORSE = 4.0
 """A probe clearly loses when it is this many of its standard errors below the best so far."""
 CORRELATION_WEIGHT = 10

@@ -168,12 +168,14 @@ def rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[float, 
     return (*found[:1], *found[1::every], (last_s - from_s, largest)) if found else ()
 
 
-def floors(samples: Iterable[DeviceSample], from_s: float) -> tuple[float, ...]:
-    """Return the least memory of one device in each of `FLOORS` parts of the time since the first mark, in MiB.
+def floors(samples: Iterable[DeviceSample], from_s: float, until_s: float) -> tuple[float, ...]:
+    """Return the least memory of one device in each of `FLOORS` parts of the time between two marks, in MiB.
 
-    What leaks or grows raises these floors, and a longer batch or an evaluation does not. Empty where a part is.
+    What leaks or grows raises these floors, and a longer batch or an evaluation does not. Empty where a part is. A card
+    is read until its trainer has ended, and an ending trainer has given back its memory; so the last mark ends them.
     """
-    known = [(one.t_s, one.mem_used_mib) for one in samples if one.t_s > from_s and one.mem_used_mib is not None]
+    own = [one for one in samples if from_s < one.t_s <= until_s]
+    known = [(one.t_s, one.mem_used_mib) for one in own if one.mem_used_mib is not None]
     if len(known) < FLOORS:
         return ()
     part_s = (known[-1][0] - from_s) / FLOORS
@@ -376,8 +378,12 @@ def _pauses(window: Window) -> Iterator[str]:
         yield f"{what} costs {cost_s:.1f} s{share}; the numbers are those without it"
 
 
+LOADED = "other processes used"
+"""The beginning of the note about a processor that others used, too."""
+
+
 def _busy_with_others(devices: Sequence[DeviceSummary]) -> Iterator[str]:
     others_pct = max((one.others_mean_pct or 0.0 for one in devices), default=0.0)
     if others_pct >= BUSY_PCT:
         used = f"{min(others_pct, 100):.0f} % of the processors"
-        yield f"other processes used {used}, so another run may give another value"
+        yield f"{LOADED} {used}, so another run may give another value"

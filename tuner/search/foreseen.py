@@ -8,7 +8,7 @@ from tuner.kept.trial import COMPLETE, KeptTrial
 from tuner.search.needs import MEMORYLESS, Growth
 from tuner.study import Config, Space, ladder_of, launched
 
-MEMORY, SECONDS = {"error": 0.02, "choices": 0.25}, {"error": 0.15, "choices": 0.5, "grown": 0.25}
+MEMORY, SECONDS = {"error": 0.004, "choices": 0.25}, {"error": 0.15, "choices": 0.5, "grown": 0.25}
 """How exactly memory and the seconds of an iteration are measured, and how far a choice changes them, as logarithms."""
 WIDE = 1.645
 """The standard deviations of an interval that holds 90 % of the values."""

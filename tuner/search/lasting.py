@@ -9,9 +9,10 @@ in each minute, and it also raises the floors, the least memory of each part of 
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, cast
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tuner.probe.result import DeviceSummary
 from tuner.probe.summaries import RISE
@@ -87,7 +88,7 @@ class Rising:
         at_s = (np.arange(count) + 0.5)[1:] * part_s
         floors = np.array(self.floors[1:])
         (slope, _), coarse = np.polyfit(at_s, floors, 1), self.told_apart_mib**2 / 12
-        straight, bent = (_misfit(floors, clock) + coarse for clock in (at_s, cast("Floats", np.log(at_s))))
+        straight, bent = (_misfit(floors, clock) + coarse for clock in (at_s, np.log(at_s)))
         apart = len(floors) / 2
         no_growth = max(
             -apart * math.log(float(floors.var()) + coarse) + math.log(len(floors)) / 2, -apart * math.log(bent)
@@ -136,7 +137,7 @@ class Rising:
         return np.where(count > 0, random.gamma(np.maximum(count, 1)) * size, 0.0)
 
 
-def _misfit(floors: Floats, clock: Floats) -> float:
+def _misfit(floors: Floats, clock: NDArray[np.floating[Any]]) -> float:
     """Return the mean square of what a straight line over a clock leaves."""
     return float(np.square(floors - np.polyval(np.polyfit(clock, floors, 1), clock)).mean())
 

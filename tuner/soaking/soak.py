@@ -22,6 +22,7 @@ from tuner.probe.units import MIB_PER_GIB
 from tuner.running.job import Job, Purpose
 from tuner.running.workbench import Workbench
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why
+from tuner.search.foreseen import MEMORY
 from tuner.search.lasting import SPARE, SURE, Lasts, lasts
 from tuner.search.needs import inherited
 from tuner.search.observed import Observed
@@ -244,17 +245,18 @@ class Soaks:
     ) -> Sequence[float]:
         """Return the share of the memory that a training of each rung is expected to need.
 
-        With two soaks, memory is a straight line over the rungs. With one, a probe's expected memory is scaled.
+        With two soaks, memory is a straight line over the rungs. With one, it is that of a probe, and what the soak
+        needs beyond that is proportional to the rung.
         """
         near = sorted(line, key=lambda rung: abs(line[rung] - 1.0))[:2]
         if len(near) == 2 and line[max(near)] > line[min(near)]:
             return list(np.polyval(np.polyfit(near, [line[rung] for rung in near], 1), rungs))
         costs = Observed(history.trials, ladder=self._ladder).known_amounts(MEMORY_SHARE, self._space)
-        growth = inherited(self._space, costs, error=0.02, choices=0.25)
+        growth = inherited(self._space, costs, **MEMORY)
         ladder, (rung, *_) = str(self._ladder), near
-        whole = [rung, *rungs]
-        means = growth.expect([{**config, ladder: one} for one in whole])[0] if growth else np.array(whole)
-        return list(line[rung] * means[1:] / means[0])
+        whole = np.array([rung, *rungs])
+        probed = growth.expect([{**config, ladder: one} for one in whole])[0] if growth else np.zeros(len(whole))
+        return list(probed[1:] + (line[rung] - probed[0]) * whole[1:] / rung)
 
 
 def in_short(found: Lasts, hours: float) -> str:

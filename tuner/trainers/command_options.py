@@ -143,9 +143,7 @@ class CommandOptions(Strict):
     @field_validator("computed")
     @classmethod
     def _is_used(cls, computed: dict[str, str], info: ValidationInfo) -> dict[str, str]:
-        known = parameters((*info.data.get("command", computed), *info.data.get("env", {}).values()))
-        if "command" in info.data and (unused := sorted(computed.keys() - known)):
-            raise ValueError(f"{', '.join(unused)}: in neither command nor env; known: {', '.join(sorted(known))}")
+        _check_known(computed, info)
         for name, text in computed.items():
             if stray := sorted(Expression(text).names & computed.keys()):
                 raise ValueError(f"{name}: {stray[0]} is computed itself; write what it is computed from")
@@ -164,9 +162,8 @@ class CommandOptions(Strict):
     @field_validator("samples_per_iteration", "total_batch")
     @classmethod
     def _is_arithmetic(cls, text: str, info: ValidationInfo) -> str:
-        known = parameters((*info.data.get("command", ()), *info.data.get("env", {}).values())) | COUNTS
-        if text and "command" in info.data and (unknown := sorted(Expression(text).names - known)):
-            raise ValueError(f"{', '.join(unknown)}: in neither command nor env; known: {', '.join(sorted(known))}")
+        if text:
+            _check_known(Expression(text).names, info, COUNTS)
         return text
 
     @field_validator("samples_per_iteration")
@@ -183,9 +180,7 @@ class CommandOptions(Strict):
     @field_validator("learning")
     @classmethod
     def _is_varied(cls, learning: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
-        known = parameters((*info.data.get("command", ()), *info.data.get("env", {}).values()))
-        if "command" in info.data and (unknown := sorted(set(learning or ()) - known)):
-            raise ValueError(f"{', '.join(unknown)}: in neither command nor env; known: {', '.join(sorted(known))}")
+        _check_known(learning or (), info)
         return learning
 
     @field_validator("labels")
@@ -224,6 +219,13 @@ class CommandOptions(Strict):
 def parameters(words: Iterable[str]) -> frozenset[str]:
     """Return the parameters among the placeholders in `words`."""
     return placeholders(words) - LAUNCH_FACTS
+
+
+def _check_known(names: Iterable[str], info: ValidationInfo, more: frozenset[str] = frozenset()) -> None:
+    """Refuse names that neither the command nor its environment has; none where the command itself is refused."""
+    known = parameters((*info.data.get("command", ()), *info.data.get("env", {}).values())) | more
+    if "command" in info.data and (unknown := sorted(set(names) - known)):
+        raise ValueError(f"{', '.join(unknown)}: in neither command nor env; known: {', '.join(sorted(known))}")
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
