@@ -1,14 +1,16 @@
 """What configs that were never probed will need and make: memory and samples/s, each with an interval. Pure."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tuner.kept.trial import COMPLETE, KeptTrial
 from tuner.search.needs import MEMORYLESS, Growth
 from tuner.study import Config, Space, ladder_of, launched
 
-MEMORY, SECONDS = {"error": 0.004, "choices": 0.25}, {"error": 0.15, "choices": 0.5, "grown": 0.25}
+MEMORY: Mapping[str, Any] = {"error": 0.004, "choices": 0.25}
+SECONDS: Mapping[str, Any] = {"error": 0.15, "choices": 0.5, "grown": 0.25}
 """How exactly memory and the seconds of an iteration are measured, and how far a choice changes them, as logarithms."""
 WIDE = 1.645
 """The standard deviations of an interval that holds 90 % of the values."""
