@@ -42,7 +42,7 @@ from tuner.search.verdict import judge
 from tuner.store.case_study import kept_probe
 
 sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))
-from tests_devices import load_recording
+from tuner.testing.fake_devices import load_recording
 
 ROOT = Path(__file__).parents[2]
 TABLES = sorted((ROOT / "benchmarks/tables/pi_plus_two_h200").glob("*.parquet"))

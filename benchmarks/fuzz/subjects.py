@@ -31,8 +31,8 @@ from tuner.study.spec import ProbeSpec
 from tuner.trainers.registry import open_trainer
 
 sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))
-from tests_devices import RecordedProbe, ReplayedSource
-from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
+from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
+from tuner.testing.replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
 Subject = Callable[[Path], Callable[[Any], object]]
 """Prepares a folder and returns what one try does."""

@@ -23,7 +23,7 @@ from tuner.probe.summaries import floors, rises
 from tuner.search.lasting import Rising
 
 sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))
-from tests_devices import load_recording
+from tuner.testing.fake_devices import load_recording
 
 HERE = Path(__file__).parent
 SERIES = HERE / "series.json"

@@ -11,14 +11,14 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from tests_cli import study_file
-from tests_devices import load_recording
-from tests_replays import replay
 
 from benchmarks.probes.old_rule import LIMIT_S, Attempt, limited, procedure, reading, winner
 from benchmarks.probes.predecessor import main, rungs_from
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.study.space import DEFAULT, LADDER, VARIANT, Config, Parameter, Space
 from tuner.study.spec import ProbeSpec
+from tuner.testing.fake_devices import load_recording
+from tuner.testing.replays import replay
 from tuner.trainers.mimickit.mimickit_trainer import PROGRESS
 
 DATA = Path(__file__).parents[1] / "data"

@@ -9,10 +9,10 @@ import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests_devices import check_device_source
 
 from tuner.devices.cpu import CpuSource, CpuTime, Others, ProcessUsage, find_owners, find_ranks, spent_s
 from tuner.probe.units import BYTES_PER_MIB
+from tuner.testing.fake_devices import check_device_source
 
 
 class FakeProcess:

@@ -5,9 +5,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tests_replays import FakeClock
 
 from tuner.drafting.progress_found import WrittenProgress, elsewhere
+from tuner.testing.replays import FakeClock
 
 CSV = "epoch,step,loss\n" + "".join(f"{n // 3},{n * 50},0.{n}\n" for n in range(6))
 JSONL = "".join(f'{{"timestamp": {n}.5, "step": {n}, "samples_seen": {64 * n}, "lr": 0.1}}\n' for n in range(1, 5))

@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests_devices import RecordedProbe, ReplayedSource
-from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
 from tuner.probe.evidence import Evidence
 from tuner.probe.failing import ProbeEnd, classify
@@ -17,6 +15,8 @@ from tuner.probe.protocols import OutputLine, never
 from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
 from tuner.study.spec import ProbeSpec
+from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
+from tuner.testing.replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
 DEVICES = tuple(Device(name=f"cuda:{index}", model="x") for index in range(2))
 PATTERN = LinePatterns(patterns=(r"it (?P<iteration>\S+)",))

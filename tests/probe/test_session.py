@@ -11,7 +11,6 @@ from typing import ClassVar
 
 import psutil
 import pytest
-from tests_replays import FakeClock, scripted_plan
 from tests_session_peer import PEER
 
 from tuner.devices.cpu import CpuSource
@@ -36,6 +35,7 @@ from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
 from tuner.probe.session import STOP_S, Sessions
 from tuner.study.spec import ProbeSpec
+from tuner.testing.replays import FakeClock, scripted_plan
 
 
 class Patient(ProbeSpec):

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ruamel.yaml import YAML
-from tests_devices import check_device_source
 from tests_loop import CASE, Quiet, opened, reader, view
 from tests_loop import best as best_of
 from tests_table import KINDS, KINDS_TRAINER, TRAINER, readings
@@ -20,6 +19,7 @@ from tuner.running.events import CaseOutcome, Ending, ProbeEnded
 from tuner.running.job import RECOVER, Job
 from tuner.running.loop import optimise
 from tuner.running.workbench import Workbench
+from tuner.testing.fake_devices import check_device_source
 from tuner.testing.trainers import check_trainer
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""The contract of trainers as a check, for those that come with the tuner and for those of others."""
+"""Fakes and contract tests, for the tuner's own tests and for third-party trainers and devices."""

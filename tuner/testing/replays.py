@@ -7,8 +7,6 @@ from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests_devices import RecordedProbe, ReplayedSource
-
 from tuner.probe.evidence import Evidence
 from tuner.probe.output import LineSplitter
 from tuner.probe.probe_plan import Device, LinePatterns, ProbePlan, Slot
@@ -17,6 +15,7 @@ from tuner.probe.protocols import DeviceSource, OutputLine, never
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.probe.run import run
 from tuner.study import ProbeSpec
+from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
 
 
 class FakeClock:
