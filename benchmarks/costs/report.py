@@ -11,7 +11,6 @@ import argparse
 import json
 import random
 import shutil
-import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping
@@ -40,8 +39,6 @@ from tuner.replay.recorded import Table
 from tuner.search.trials import distribution
 from tuner.search.verdict import judge
 from tuner.store.case_study import kept_probe
-
-sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))
 from tuner.testing.fake_devices import load_recording
 
 ROOT = Path(__file__).parents[2]

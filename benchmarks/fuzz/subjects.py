@@ -1,7 +1,6 @@
 """What a try does with a drawn value: as much of the tuner as the value can reach."""
 
 import json
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -28,11 +27,9 @@ from tuner.store.database import Database
 from tuner.study.load import load
 from tuner.study.space import launch_digest
 from tuner.study.spec import ProbeSpec
-from tuner.trainers.registry import open_trainer
-
-sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))
 from tuner.testing.fake_devices import RecordedProbe, ReplayedSource
 from tuner.testing.replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
+from tuner.trainers.registry import open_trainer
 
 Subject = Callable[[Path], Callable[[Any], object]]
 """Prepares a folder and returns what one try does."""

@@ -21,8 +21,6 @@ from tuner.devices.cpu import data_mib
 from tuner.probe.result import DeviceSample, DeviceSummary
 from tuner.probe.summaries import floors, rises
 from tuner.search.lasting import Rising
-
-sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))
 from tuner.testing.fake_devices import load_recording
 
 HERE = Path(__file__).parent
