@@ -102,7 +102,7 @@ def main() -> None:
         place = Place(folder=folder, python=args.python.absolute())
         typed = (SMALL if args.small else COMMANDS)[name]
         searched = [word for one in SEARCHES[name] for word in ("--search", one)]
-        limits = ("--yes", "--name", "s", "--seconds", "30", "--python", str(place.python))
+        limits = ("--yes", "--name", "s", "--seconds", "60", "--python", str(place.python))
         hours = str(0.45 * share_s / 3600)
         _, _, shown = place.tuner(
             folder / "optimize.tsv", "optimize", *limits, "--hours", hours, *searched, "--", *shlex.split(typed)

@@ -60,6 +60,25 @@ class Truth:
             raise ValueError(f"no step was written down between {begin_s:.1f} s and {end_s:.1f} s")
         return total
 
+    def training_rate(self, begin_s: float, end_s: float) -> float:
+        """Return the samples per second of all processes, without the steps in which something else was done.
+
+        Raises ValueError if no process has trained between the two moments.
+        """
+        total = 0.0
+        for rows in self.samples.values():
+            inside = [one for one in pairwise(rows) if begin_s - NEAR_S <= one[0][0] and one[1][0] <= end_s + NEAR_S]
+            steps = [
+                (later[1] - before[1], later[0] - before[0])
+                for before, later in inside
+                if not any(begun_s < later[0] and ended_s > before[0] for begun_s, ended_s, _ in self.other)
+            ]
+            if steps:
+                total += sum(samples for samples, _ in steps) / sum(seconds for _, seconds in steps)
+        if not total:
+            raise ValueError(f"no step was written down between {begin_s:.1f} s and {end_s:.1f} s")
+        return total
+
     def share_of_other(self, begin_s: float, end_s: float) -> float:
         """Return the share of the time that went to evaluation, checkpoints and preparation, of one process."""
         inside = (min(end_s, end) - max(begin_s, begin) for begin, end, _ in self.other)
@@ -115,13 +134,15 @@ class Told:
     error: float | None
     why: str
     """The line that says why they are unknown; empty where they are known."""
+    is_apart: bool = False
+    """Whether it said that the ends of epochs are left out."""
 
 
 def read_told(shown: str) -> Told:
     """Read what `tuner try` printed."""
     if found := _SPEED.search(shown):
         value, error = (float((found[name] or "0").replace(",", "")) for name in ("value", "error"))
-        return Told(value=value, error=error or None, why="")
+        return Told(value=value, error=error or None, why="", is_apart="the numbers are those without it" in shown)
     return Told(value=None, error=None, why=reason(shown))
 
 

@@ -166,7 +166,8 @@ def probed(name: str, place: Place, study: str, began_s: float) -> Row:
     if truth and window and (origin_s := truth.start_below(pid)) is not None:
         begin_s, end_s = (origin_s + t_s for t_s in window)
         with suppress(ValueError):
-            true, share = truth.rate(begin_s, end_s), truth.share_of_other(begin_s, end_s)
+            rate = truth.training_rate if told.is_apart else truth.rate
+            true, share = rate(begin_s, end_s), truth.share_of_other(begin_s, end_s)
     return _row(
         name,
         began_s,

@@ -68,3 +68,11 @@ def test_of_several_hints_the_one_that_fits_is_followed() -> None:
     assert hints(study, "an epoch") == []
     only = "    # samples_per_iteration: '2'\n"
     assert hints(only, "a step") == ["    samples_per_iteration: '2'\n"]
+
+
+def test_the_speed_of_training_leaves_out_the_steps_with_an_evaluation() -> None:
+    steps = "".join(f"{5 + t_s}\t100\tsamples\t{10 * min(t_s, 10) + 10 * max(0, t_s - 15)}\n" for t_s in range(11))
+    later = "".join(f"{20 + t_s}\t100\tsamples\t{110 + 10 * t_s}\n" for t_s in range(6))
+    truth = read_truth(f"{steps}15.5\t100\tbegin\tevaluation\n19.0\t100\tend\tevaluation\n{later}")
+    assert truth.training_rate(5.0, 25.0) == pytest.approx(10.0)
+    assert read_told("samples_per_s: 10.0 ± 1.0\nnote: the numbers are those without it\n").is_apart

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -218,7 +219,7 @@ def block(*forms: str, steps: int = 12, **more: int) -> list[str]:
         ),
         (
             block("| RUNNING | 10.0.0.1:1234 | {n} | {n}.5 | {big} |"),
-            (r"\|\s+RUNNING\s+\|\s*[-+\w.,:]+\W*(?P<iteration>\d+)",),
+            (r"\|\s+RUNNING\s+\|\s*[-+\w.,:]++\W*+(?P<iteration>\d+)",),
         ),
         (
             block("Epoch[1] Iteration[{n}0/500] Loss: 2.{x}"),
@@ -238,7 +239,7 @@ def block(*forms: str, steps: int = 12, **more: int) -> list[str]:
             block("iteration {n} | env steps {big}"),
             (r"iteration\s*(?P<iteration>\d+).*?\|\s+env\s+steps\s*(?P<samples>",),
         ),
-        (block("uptime={n} [{n}0] loss={x}"), (r"uptime=\s*[-+\w.,:]+\W*(?P<iteration>\d+)\]",)),
+        (block("uptime={n} [{n}0] loss={x}"), (r"uptime=\s*[-+\w.,:]++\W*+(?P<iteration>\d+)\]",)),
     ],
     ids=[
         "largest total",
@@ -262,6 +263,16 @@ def test_the_number_is_read_that_was_chosen(texts: list[str], patterns: tuple[st
     assert len(found) == len(patterns)
     for one, expected in zip(found, patterns, strict=True):
         assert one.startswith(expected) if expected.endswith(">") else one == expected
+
+
+def test_a_long_line_with_many_numbers_is_read_at_once() -> None:
+    trained = [f"\x1b[K 1/3 0G 1.{n} 0.6899 0.1276 64 64: 0% ──── {n}/400 4.9it/s 0.{n}s" for n in range(10, 40)]
+    checked = [
+        f"\x1b[K Class Images Box(P R mAP50 mAP50-95): 75% ━━━━ {n}/40 1.1it/s 1.9s<0.{n}s" for n in range(10, 40)
+    ]
+    (pattern,) = find_patterns([*trained, *checked])  # takes minutes where the pattern can split a number in many ways
+    assert not any(re.search(pattern, line) for line in checked)
+    assert [match["iteration"] for line in trained[:2] if (match := re.search(pattern, line))] == ["10", "11"]
 
 
 def test_lines_without_a_count_are_iterations() -> None:

@@ -41,8 +41,8 @@ MOST_MARKS = 3
 """A longer word of marks alone is a bar."""
 OWN_DIGITS = 3
 """The fewest digits of a word that may belong to one run alone."""
-_SKIPPED = r"[-+\w.,:]+\W*"
-"""A number that counts nothing, and the marks after it."""
+_SKIPPED = r"[-+\w.,:]++\W*+"
+"""A number that counts nothing, and the marks after it. It gives nothing back, or a long line takes minutes."""
 _JOINED = re.compile(r"[-+.,:\d]*")
 """What joins two numbers to one, as in `10.0.0.1:8080`."""
 _TIME = re.compile(
