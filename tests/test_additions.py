@@ -41,14 +41,17 @@ FAILURE = Line(
 )
 EXPORT = """
 from tuner.export.reader import StudyReader
+from tuner.export.tables import Sheet
 
-def device_seconds(study: StudyReader) -> list[str]:
+def device_seconds(study: StudyReader) -> Sheet:
     trials = [trial for trial in study.trials() if trial.probe.total_s]
-    return [f"{trial.number} {len(trial.devices) * trial.probe.total_s:.0f}\\n" for trial in trials]
+    seconds = [len(trial.devices) * trial.probe.total_s for trial in trials]
+    rows = [{"trial": trial.number, "device_s": one} for trial, one in zip(trials, seconds, strict=True)]
+    return Sheet(("trial", "device_s"), rows)
 """
 EXPORT_LINES = (
     Line("export/write.py", "from tuner.export.reader", "from tuner.export.device_seconds import device_seconds"),
-    Line("export/write.py", '    "best_by_case.tsv"', '    "device_seconds.txt": device_seconds,'),
+    Line("export/write.py", '    "best_by_case.tsv"', '    "device_seconds.tsv": device_seconds,'),
 )
 
 
@@ -105,10 +108,9 @@ def test_a_metric_is_a_column_and_a_constraint(ran: Ran) -> None:
 
 
 def test_an_export_is_written_with_the_others(ran: Ran) -> None:
-    lines = (ran.folder / "runs/replayed-replay/device_seconds.txt").read_text(encoding="utf-8").splitlines()
-    trials = ran.table("replayed-replay/trials.tsv")
-    assert [int(line.split()[0]) for line in lines] == [*trials["trial"]]
-    assert [float(line.split()[1]) for line in lines] == pytest.approx([*trials["total_s"] * 2], abs=0.6)
+    written, trials = ran.table("replayed-replay/device_seconds.tsv"), ran.table("replayed-replay/trials.tsv")
+    assert [*written["trial"]] == [*trials["trial"]]
+    assert [*written["device_s"]] == pytest.approx([*trials["total_s"] * 2], abs=0.6)
 
 
 def test_a_failure_is_recognised_ends_the_case_and_says_what_to_do(ran: Ran) -> None:

@@ -103,6 +103,7 @@ def _wandb(client: Any, study: str, sent: Sequence[Run], folder: Path) -> str:
                 begun.summary.update({**run.tags, **run.metrics})
         except client.errors.Error as error:
             raise OutputError(f"W&B refuses: {error}; with WANDB_MODE=offline it needs no account") from error
+    client.teardown()  # else its service goes on until this process ends
     kept = folder / "wandb"
     return f"{kept}; `wandb sync {kept}/offline-run-*` sends them" if True in modes else f"project {study}"
 
