@@ -69,7 +69,7 @@ def _expected(
     space: Space,
     known: Sequence[tuple[Config, float]],
     configs: Sequence[Config],
-    usual: dict[str, float],
+    usual: Mapping[str, Any],
     ignored: frozenset[str],
 ) -> Sequence[tuple[float, float] | None]:
     """Return the expected amount of each config, and the factor by which the interval reaches up and down."""
