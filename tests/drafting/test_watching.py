@@ -146,12 +146,13 @@ def test_a_failure_after_some_iterations_is_a_failure(tmp_path: Path) -> None:
 
 
 def test_the_ranks_that_a_command_spawns_are_counted() -> None:
+    rank = "import time; print('up', flush=True); time.sleep(60)"
     script = (
-        "import multiprocessing, time\nspawning = multiprocessing.get_context('spawn')\n"
-        "for _ in range(2): spawning.Process(target=time.sleep, args=(60,)).start()\nprint('started', flush=True)"
+        "import multiprocessing\nspawning = multiprocessing.get_context('spawn')\n"
+        f"for _ in range(2): spawning.Process(target=exec, args=({rank!r},)).start()"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, start_new_session=True) as command:
         assert command.stdout is not None
-        command.stdout.readline()
+        assert [command.stdout.readline() for _ in range(2)] == [b"up\n"] * 2
         assert spawned(command.pid) == 2
         os.killpg(command.pid, signal.SIGKILL)
