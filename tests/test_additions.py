@@ -104,6 +104,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 def test_a_metric_is_a_column_and_a_constraint(ran: Ran) -> None:
     assert "not eligible as best, power_max_w" in ran.printed
     assert min(ran.table("replayed-replay/trials.tsv")["power_max_w"]) > 100.0
+    assert "power_max_w" in ran.table("replayed-replay/best_by_case.tsv").columns
 
 
 def test_an_export_is_written_with_the_others(ran: Ran) -> None:

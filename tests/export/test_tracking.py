@@ -8,7 +8,7 @@ import pytest
 
 from tuner.errors import OutputError, TunerError
 from tuner.export.reader import StudyReader, connect
-from tuner.export.tracking import Run, runs, send
+from tuner.export.tracking import SentRun, runs, send
 
 if TYPE_CHECKING:
     from conftest import FilledDatabase
@@ -25,7 +25,7 @@ def study(database: "FilledDatabase") -> StudyReader:
 
 
 def test_a_run_says_what_its_trial_came_to(study: StudyReader) -> None:
-    found: list[Run] = list(runs(study))
+    found: list[SentRun] = list(runs(study))
     assert [run.name for run in found] == ["add_pi_plus/0", "add_pi_plus/1", "add_pi_plus/2"]  # none for a running one
     assert [run.tags["best"] for run in found] == ["false", "true", "false"]
     assert [run.metrics.get("min_avg_util") for run in found] == [61.0, 81.0, None]

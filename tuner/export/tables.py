@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -104,11 +105,16 @@ _FIRST_ADDED = ("measured_on", "min_avg_util_se", "samples_per_s_se", "total_bat
 
 
 def best_columns(
-    devices: int, parameters: Sequence[str], metrics: Sequence[str], more: Sequence[str] = ()
+    devices: int,
+    parameters: Sequence[str],
+    metrics: Sequence[str],
+    more: Sequence[str] = (),
+    decisive: Sequence[str] = (),
 ) -> list[str]:
     """Return the columns of `best_by_case.tsv`: a fixed part, the searched parameters, `more`, then measurements.
 
-    Measurements are left out where the columns after the fixed part would be more than `MOST_ADDED`.
+    Measurements are left out where the columns after the fixed part would be more than `MOST_ADDED`; `decisive` ones
+    stay longest.
     """
     average, *maxima = _OF_DEVICE
     averages = [f"{average}{rank}" for rank in range(devices)]
@@ -118,7 +124,7 @@ def best_columns(
     added += ["samples_per_s_vs_default", "changes_learning", "objective", "value", "source", "measured"]
     added += ["readings", "trials", "trial", "digest", *more]
     known = {"measured_on", "start_up_s", "window_s", *metrics} - {*fixed, *added}
-    ordered = [*_FIRST_ADDED, *metrics, "start_up_s", "window_s"]
+    ordered = [*decisive, *_FIRST_ADDED, *metrics, "start_up_s", "window_s"]
     filled = [name for name in dict.fromkeys(ordered) if name in known]
     return [*fixed, *added, *filled[: max(0, MOST_ADDED - len(added))]]
 
@@ -264,7 +270,10 @@ def best_by_case(study: StudyReader) -> Sheet:
     raced = RACE_COLUMNS if any(case.race for case in study.cases) else ()
     replayed = (REPLAY_OF,) if any(case.replay_of for case in study.cases) else ()
     devices = max(2, *(len(case.kept.devices) for case in study.cases))
-    return Sheet(best_columns(devices, *study.fields, [*replayed, *raced]), rows)
+    parameters, metrics = study.fields
+    missed = {word for trial in study.trials() for word in re.findall(r"\w+", trial.probe.ineligible or "")}
+    decisive = [name for name in metrics if name in missed]  # their constraints bar a config
+    return Sheet(best_columns(devices, parameters, metrics, [*replayed, *raced], decisive), rows)
 
 
 def pareto(study: StudyReader) -> Sheet:

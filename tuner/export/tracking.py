@@ -17,7 +17,7 @@ from tuner.kept.trial import FINISHED, OK, PRUNED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
+class SentRun:
     """A finished trial; its facts are those of its row in `trials.tsv`."""
 
     name: str
@@ -30,7 +30,7 @@ class Run:
     ended_s: float
 
 
-def runs(study: StudyReader) -> Iterator[Run]:
+def runs(study: StudyReader) -> Iterator[SentRun]:
     """Return the finished trials of all cases, in their order."""
     for case in study.cases:
         for trial in (one for one in case.trials if one.state in FINISHED):
@@ -40,7 +40,7 @@ def runs(study: StudyReader) -> Iterator[Run]:
             texts = {name: fact for name, fact in facts.items() if isinstance(fact, str) and fact}
             is_best = case.best is not None and trial.launch == case.best.launch
             ended_s = _seconds(trial.completed or trial.started)
-            yield Run(
+            yield SentRun(
                 name=f"{case.name}/{trial.number}",
                 config=trial.config,
                 metrics={name: number for name, number in numbers.items() if math.isfinite(number)},
@@ -66,7 +66,7 @@ def _client(name: str) -> Any:
         raise TunerError(f"--{name} needs the package {name}: {installs(name)} installs it") from error
 
 
-def _mlflow(client: Any, study: str, sent: Sequence[Run], folder: Path) -> str:
+def _mlflow(client: Any, study: str, sent: Sequence[SentRun], folder: Path) -> str:
     where = client.get_tracking_uri() if "MLFLOW_TRACKING_URI" in os.environ else f"sqlite:///{folder / 'mlflow.db'}"
     entities = import_module("mlflow.entities")
     try:
@@ -91,24 +91,25 @@ def _mlflow(client: Any, study: str, sent: Sequence[Run], folder: Path) -> str:
     return f"experiment {study} at {where}"
 
 
-def _wandb(client: Any, study: str, sent: Sequence[Run], folder: Path) -> str:
+def _wandb(client: Any, study: str, sent: Sequence[SentRun], folder: Path) -> str:
     settings = client.Settings(silent=True, console="off", disable_git=True, save_code=False, x_disable_stats=True)
     modes = set[bool]()
-    for run in sent:
-        identity = f"{study}-{run.name}".replace("/", "-")
-        named = {"project": study, "name": run.name, "id": identity, "group": run.tags["case"], "config": run.config}
-        try:
-            with client.init(**named, dir=folder, resume="allow", settings=settings) as begun:
+    try:
+        for run in sent:
+            identity = f"{study}-{run.name}".replace("/", "-")
+            named = {"project": study, "name": run.name, "id": identity, "group": run.tags["case"]}
+            with client.init(**named, config=run.config, dir=folder, resume="allow", settings=settings) as begun:
                 modes.add(begun.offline)
                 begun.summary.update({**run.tags, **run.metrics})
-        except client.errors.Error as error:
-            raise OutputError(f"W&B refuses: {error}; with WANDB_MODE=offline it needs no account") from error
-    client.teardown()  # else its service goes on until this process ends
+    except client.errors.Error as error:
+        raise OutputError(f"W&B refuses: {error}; with WANDB_MODE=offline it needs no account") from error
+    finally:
+        client.teardown()  # else its service goes on until this process ends
     kept = folder / "wandb"
     return f"{kept}; `wandb sync {kept}/offline-run-*` sends them" if True in modes else f"project {study}"
 
 
-def _tensorboard(_: Any, study: str, sent: Sequence[Run], folder: Path) -> str:
+def _tensorboard(_: Any, study: str, sent: Sequence[SentRun], folder: Path) -> str:
     hparams = import_module("tensorboard.plugins.hparams.summary_v2")
     writers = import_module("tensorboard.summary.writer.event_file_writer")
     event, summary = (import_module(f"tensorboard.compat.proto.{name}_pb2") for name in ("event", "summary"))
