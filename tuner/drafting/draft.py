@@ -177,19 +177,20 @@ class Draft:
     @property
     def accumulated(self) -> str:
         """The steps over which the command accumulates gradients, as arithmetic; empty where it has no such flag."""
-        known = {**self._defaults, **self._typed}
+        known = self.known
         names = [name for name, value in known.items() if ACCUMULATES.match(name) and value.isdecimal()]
         placed = {search.parameter: search.placeholder for search in self.searches}
         return next((placed.get(name, known[name]) for name in names if known[name] != "1" or name in placed), "")
 
     @property
-    def _defaults(self) -> dict[str, str]:
-        return {flag.parameter: flag.default for flag in self.flags if flag.default}
+    def known(self) -> dict[str, str]:
+        """Flag → the value that the command uses for it: the typed one, or else the script's own."""
+        return {flag.parameter: flag.default for flag in self.flags if flag.default} | self._typed
 
     def _arithmetic(self, expression: str) -> str | None:
         """Fill an expression with what the command sets; None where it lacks a flag that has no neutral value."""
         searched = {search.parameter for search in self.searches}
-        known: dict[str, Value] = {"gradient_accumulation_steps": 1, **self._defaults, **self._typed}
+        known: dict[str, Value] = {"gradient_accumulation_steps": 1, **self.known}
         names = re.findall(r"\{(\w+)\}", expression)
         if not expression or any(
             name not in {*searched, "ranks"} and not _is_number(known.get(name)) for name in names

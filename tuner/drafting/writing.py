@@ -96,9 +96,7 @@ def against(draft: Draft, found: Found, samples: str, ranks: int) -> str:
 
 def _checked(draft: Draft, found: Found, samples: str, ranks: int) -> Checked:
     each = _value(draft, samples, ranks) if samples else None
-    typed = {flag.parameter: flag.default or "" for flag in draft.flags}
-    typed |= {one.parameter: one.value for one in settings(draft.words, draft.flags)}
-    whole = {name: int(value) for name, value in typed.items() if value.isdecimal()}
+    whole = {name: int(value) for name, value in draft.known.items() if value.isdecimal()}
     lengths = [value for name, value in whole.items() if _LENGTH.search(name)] or whole.values()
     return check(found, each, batch=draft.batch_size, ranks=ranks, typed=lengths) if each else Checked(holds=None)
 
