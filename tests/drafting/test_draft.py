@@ -2,6 +2,7 @@
 
 import math
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,9 +91,9 @@ def test_lines_of_an_unknown_form_give_patterns() -> None:
     assert options["learning"] == "keep"
 
 
-def text_of(command: str, *lines: str, ranks: int = 1) -> str:
+def text_of(command: str, *lines: str, ranks: int = 1, asked: Sequence[str] = ()) -> str:
     """Return the study file for a command that prints these lines, one a second."""
-    drafted = draft(shlex.split(command), devices=f"cpu:{ranks}")
+    drafted = draft(shlex.split(command), asked, devices=f"cpu:{ranks}")
     found = find_progress([OutputLine(t_s=float(place), text=text) for place, text in enumerate(lines)])
     assert found is not None
     devices = [Device(name=f"cpu:{rank}", model="a CPU") for rank in range(ranks)]
@@ -176,6 +177,19 @@ def test_lines_that_stand_for_any_number_of_steps_offer_no_answer() -> None:
     written = text_of("python train.py --batch-size 10", *(f"loss 2.3{number}" for number in range(9)))
     assert "samples_per_iteration" not in written
     assert "objective: min_avg_util" in written
+
+
+@pytest.mark.parametrize(
+    ("asked", "objective"),
+    [
+        (("workers=0,2", "compile=True,False", "opt=adam,sgd"), "iterations_per_s"),
+        (("workers=0,2", "batch-size=10,20"), "min_avg_util"),
+        (("width=64,128",), "min_avg_util"),
+    ],
+)
+def test_iterations_compare_configs_where_no_value_changes_an_iteration(asked: tuple[str, ...], objective: str) -> None:
+    lines = [f"step {n}" for n in range(9)]
+    assert f"objective: {objective}" in text_of("python train.py --batch-size 10", *lines, asked=asked)
 
 
 def test_a_script_of_several_lines_stays_whole() -> None:

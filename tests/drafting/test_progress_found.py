@@ -348,8 +348,10 @@ def test_steps_of_environments_over_a_lifetime_are_samples() -> None:
         for text in (
             f" 'num_env_steps_sampled_lifetime': {1000 * n},",
             f"      'weights_seq_no': {n - 1}.0}},",
-            f" 'training_iteration': {n},",
+            f" 'iterations_since_restore': {n},",
             f"      'weights_seq_no': {n}.0}},",
+            f" 'timers': {{'training_iteration': 3.7{n}}},",
+            f" 'training_iteration': {n},",
         )
     ]
     assert [(one.iteration, one.samples) for one in found_in(*texts).reports] == [(n, 1000 * n) for n in range(1, 5)]

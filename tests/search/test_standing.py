@@ -183,9 +183,9 @@ def test_a_config_that_may_not_be_the_best_is_measured_and_no_rival() -> None:
 
 
 def test_a_config_leads_only_alone() -> None:
-    first, equal, better = (reading(trial, *one) for trial, one in enumerate([("a", 5.0), ("b", 5.005), ("c", 5.1)]))
+    first, equal, better = (reading(trial, *one) for trial, one in enumerate([("a", 5.0), ("b", 5.0004), ("c", 5.1)]))
     assert leads([first], 5.0)
-    assert not leads([first, equal], 5.005)
+    assert not leads([first, equal], 5.0004)
     assert leads([first, equal, better], 5.1)
     assert not leads([first, equal, better], 5.0)
     assert not leads([], None)

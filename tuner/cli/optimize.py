@@ -23,7 +23,7 @@ from tuner.drafting.outcome import to_copy
 from tuner.errors import StudyError
 from tuner.export.case_view import CaseSummary
 from tuner.export.write import export_study
-from tuner.probe.metrics import SAMPLES_PER_S
+from tuner.probe.metrics import ITERATIONS_PER_S, SAMPLES_PER_S
 from tuner.probe.protocols import MonotonicClock
 from tuner.running.events import CaseOutcome, StudyEnded
 from tuner.running.job import Budget, Job
@@ -47,6 +47,9 @@ Soak = Annotated[bool, typer.Option("--soak", help="At the end, see whether the 
 NOT_COMPARED = (
     "samples are not counted, so speeds cannot be compared: the search looks for busy devices, and a smaller batch may "
     "only look busier; the study file shows the line to uncomment"
+)
+BY_ITERATIONS = (
+    "samples are not counted; the search compares iterations/s, because no searched value changes what an iteration has"
 )
 
 
@@ -136,8 +139,8 @@ def _study(console: Console, command: list[str] | None, study: str | None, wante
     if study and wanted != Wanted(devices=wanted.devices, runs=wanted.runs):
         raise StudyError("a --study has its own space; options such as --search and --python belong to a command")
     study = study or made_study(console, command or [], wanted, to_search=True)
-    if command and load(study).objective != SAMPLES_PER_S:
-        console.print(NOT_COMPARED)
+    if command and (objective := load(study).objective) != SAMPLES_PER_S:
+        console.print(BY_ITERATIONS if objective == ITERATIONS_PER_S else NOT_COMPARED)
     return study
 
 

@@ -19,7 +19,7 @@ LEAST_LINES = 4
 """The fewest lines of an epoch in whose output a count with an end starts again, such as `[10/40]`."""
 
 _ITERATION = re.compile(
-    r"(?i)(?:\b|_)(?:it|iter|iters|iterations?|steps?|updates?|batch|epochs?|episodes?|rounds?)\W*$"
+    r"(?i)(?:\b|_)(?:it|iter|iters|iterations?(?:_since_restore)?|steps?|updates?|batch|epochs?|episodes?|rounds?)\W*$"
 )
 _OVERALL = re.compile(r"(?i)(?:\b|_)(?:global|total|num)[ _]?(?:iterations?|steps?|updates?)\W*$")
 """A count over all epochs: of iterations, or, in reinforcement learning, of the steps of the environments."""

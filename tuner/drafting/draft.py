@@ -123,6 +123,11 @@ class Draft:
         return any(search.varies for search in self.searches)
 
     @property
+    def keeps_iterations(self) -> bool:
+        """Whether an iteration has the same samples with all values, so that iterations/s compare configs."""
+        return all(search.keeps_iterations for search in self.searches)
+
+    @property
     def batch(self) -> str:
         """The parameter that says how many samples a rank takes at once, searched or typed."""
         names = [*(search.parameter for search in self.searched), *self._typed]

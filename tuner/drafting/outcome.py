@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from tuner.drafting.command_lines import retyped
 from tuner.drafting.draft import typed_words
 from tuner.export.case_view import CaseView
-from tuner.export.wording import figure, with_error
-from tuner.probe.metrics import SAMPLES_PER_S
+from tuner.export.wording import SPEEDS, figure, with_error
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.study import Case, launch_digest, shell_split
@@ -28,7 +27,7 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
     if mine and mine.launch == best.launch:
         yield "no other config is better; your command stays as it is"
         return
-    times = best.samples_per_s / mine.samples_per_s if mine and mine.samples_per_s and best.samples_per_s else None
+    times = _times(best, mine, view)
     yield f"the best:     {_speed(best, view)}{f', {times:.3g} times as many' if times else ''}"
     ranks = len(bench.devices)
     before, after = trainer.with_computed(own, ranks), trainer.with_computed(best.config, ranks)
@@ -46,11 +45,17 @@ def to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Iterato
         yield shlex.join([*(f"{name}={value}" for name, value in env.items()), *line])
 
 
+def _times(best: Standing, mine: Standing | None, view: CaseView) -> float | None:
+    """Return how many times as fast the best is as the person's own command; None where that is unknown."""
+    if mine is None or view.objective in SPEEDS:
+        return best.value / mine.value if mine and mine.value else None
+    return best.samples_per_s / mine.samples_per_s if mine.samples_per_s and best.samples_per_s else None
+
+
 def _speed(one: Standing | None, view: CaseView) -> str:
     if one is None:
         return "not measured"
-    if view.objective == SAMPLES_PER_S:
-        decimals = 0 if one.value >= LARGE else 1
-        return f"{with_error(one.value, one.error, decimals)} samples/s"
+    if view.objective in SPEEDS:
+        return f"{with_error(one.value, one.error, 0 if one.value >= LARGE else None)} {SPEEDS[view.objective]}"
     speed = "" if one.samples_per_s is None else f", {figure(one.samples_per_s)} samples/s"
     return f"{one.value:.1f} {view.objective}{speed}"

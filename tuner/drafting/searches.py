@@ -97,6 +97,14 @@ class SearchedFlag:
         return self.varies and named and not self.is_balanced
 
     @property
+    def keeps_iterations(self) -> bool:
+        """Whether an iteration has the same samples with each value. A number of an unknown flag may be a size."""
+        if not self.varies or self.is_precision or self.is_switch:
+            return not self.computed
+        speeds = self.parameter in {*WORKERS, *NEEDS_WORKERS} or bool(_SPEED.search(self.flag.replace("-", "_")))
+        return speeds or not any(isinstance(one, int | float) and not isinstance(one, bool) for one in self.values)
+
+    @property
     def is_precision(self) -> bool:
         """Whether the flag changes how numbers are rounded, which a person has to allow."""
         return bool(_PRECISION.search(as_parameter(self.flag)))

@@ -16,6 +16,7 @@ from tuner.drafting.draft import Draft, Used, working_ranks
 from tuner.drafting.progress_found import Found
 from tuner.drafting.searches import ENVIRONMENTS
 from tuner.drafting.watching import Watched
+from tuner.probe.metrics import ITERATIONS_PER_S, SAMPLES_PER_S
 from tuner.trainers.command_options import COUNTS
 from tuner.trainers.presets import ACCUMULATED, PRESETS
 from tuner.trainers.template import Expression
@@ -225,9 +226,7 @@ def study_text(
             *_env(draft.env, found.preset),
             *_learning(draft),
             f"devices: {text(devices)}  # {_seen(uses)}",
-            "objective: samples_per_s"
-            if is_counted
-            else "objective: min_avg_util  # samples_per_s, if they are counted",
+            *_objective(draft, found, is_counted=is_counted),
             "space:",
             *(f"  {parameter}: {_flow(values)}{_kept(values)}" for parameter, values in draft.space().items()),
             f"# The first iteration came after {found.reports[0].t_s:.0f} s{_each(found.iteration_s)}.",
@@ -236,6 +235,18 @@ def study_text(
             "",
         ]
     )
+
+
+def _objective(draft: Draft, found: Found, *, is_counted: bool) -> list[str]:
+    if is_counted:
+        return [f"objective: {SAMPLES_PER_S}"]
+    counted = f"{SAMPLES_PER_S}, if they are counted"
+    if draft.keeps_iterations and found.counts_numbers:
+        return [
+            "# No value below changes how many samples an iteration has, so iterations/s compare the configs.",
+            f"objective: {ITERATIONS_PER_S}  # or {counted}",
+        ]
+    return [f"objective: min_avg_util  # {counted}"]
 
 
 def made_from(typed: Sequence[str]) -> str:

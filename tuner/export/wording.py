@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from tuner.export.bound import advice
 from tuner.export.case_view import CaseSummary, ConfigRow
 from tuner.probe.kinds import Blame, FailureKind
-from tuner.probe.metrics import SAMPLES_PER_S
+from tuner.probe.metrics import ITERATIONS_PER_S, SAMPLES_PER_S
 from tuner.probe.units import duration
 from tuner.study import Value, rung_of, written
 
@@ -59,13 +59,20 @@ def in_words(config: Mapping[str, Value], total_batch: float | None = None) -> s
     return " ".join(words if total_batch is None else [*words, f"(total batch {total_batch:,.10g})"])
 
 
+SPEEDS = {SAMPLES_PER_S: "samples/s", ITERATIONS_PER_S: "iterations/s"}
+"""The objectives that are speeds → how a person says them."""
+
+
 def figure(value: float) -> str:
     """Return a number of any size as text: four significant digits, or all digits before the decimal point."""
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
 
 
-def with_error(value: float, error: float | None, decimals: int = 1) -> str:
-    """Return a value as text, with its standard error if that is known."""
+def with_error(value: float, error: float | None, decimals: int | None = None) -> str:
+    """Return a value as text, with its standard error if that is known. A small one has digits as far as its error."""
+    if decimals is None:
+        small = abs(value) < 10 and error is not None
+        decimals = next((digits for digits in (1, 2) if not small or (error or 0.0) >= 0.5 * 0.1**digits), 3)
     return f"{value:.{decimals}f}" if error is None else f"{value:.{decimals}f} ± {error:.{decimals}f}"
 
 
@@ -126,9 +133,9 @@ def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
     name += f", #{default.trial}"
     if default.beside_best is None:
         return f"; {name}, has {with_error(default.value, default.error)} {_there(row, default)}"
-    if row.objective == SAMPLES_PER_S:
-        return f", {1 / default.times:.2f} times {name}{_where(row, default)}" if default.times else ""
     other, own = default.beside_best
+    if row.objective in SPEEDS:
+        return f", {own / other:.2f} times {name}{_where(row, default)}" if other else ""
     points = own - other
     said = f", {abs(points):.1f} points {'above' if points >= 0 else 'below'} {name}{_where(row, default)}"
     ratio = (best.vs_default if at_its else None) or (1.0 / default.times if default.times else None)

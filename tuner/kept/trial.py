@@ -44,6 +44,8 @@ class KeptProbe:
     total_batch: float | None = None
     samples_per_s: float | None = None
     samples_per_s_se: float | None = None
+    iterations_per_s: float | None = None
+    iterations_per_s_se: float | None = None
     busy_spread_pct: float | None = None
     alloc_retries: int | None = None
     devices: tuple[DeviceSummary, ...] = ()

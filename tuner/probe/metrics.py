@@ -77,6 +77,8 @@ def _headroom_pct(device: DeviceSummary) -> float | None:
 
 
 SAMPLES_PER_S = "samples_per_s"
+ITERATIONS_PER_S = "iterations_per_s"
+"""Compares configs only where each iteration has the same samples in all of them."""
 LARGEST_ERROR = 0.1
 """Samples/s beside another objective are told up to this standard error, as a share of their value."""
 
@@ -84,6 +86,7 @@ METRICS: tuple[Metric, ...] = (
     _of_idlest("min_avg_util", lambda d: d.util_mean_pct, lambda d: d.util_se_pct, lambda d: d.util_edge_pct),
     _of_idlest("min_avg_sm", lambda d: d.sm_mean_pct, lambda d: d.sm_se_pct, lambda d: d.sm_edge_pct),
     Metric(SAMPLES_PER_S, "1/s", lambda r: r.samples_per_s, lambda r: r.samples_per_s_se),
+    Metric(ITERATIONS_PER_S, "1/s", lambda r: r.iterations_per_s, lambda r: r.iterations_per_s_se),
     Metric("util_spread", "%", lambda r: _spread(_each(r, lambda d: d.util_mean_pct))),
     Metric("busy_spread", "%", lambda r: r.busy_spread_pct),
     Metric("min_avg_occupancy", "%", lambda r: _least(_each(r, lambda d: d.occupancy_mean_pct))),

@@ -176,6 +176,10 @@ class ProbeResult:
     """The samples per second of all ranks together, over the window."""
     samples_per_s_se: float | None = None
     """The standard error of `samples_per_s`."""
+    iterations_per_s: float | None = None
+    """The iterations per second of training, over the window, as the trainer numbers them."""
+    iterations_per_s_se: float | None = None
+    """The standard error of `iterations_per_s`."""
     score: Score | None = None
     """The newest score that the trainer has printed or reported."""
     busy_spread_pct: float | None = None

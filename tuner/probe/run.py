@@ -24,7 +24,18 @@ from tuner.probe.protocols import (
 )
 from tuner.probe.result import DeviceSummary, ProbeResult
 from tuner.probe.series import write_series
-from tuner.probe.summaries import Estimate, busy_shares, doubtful, floors, fragmentation, notes, rate, rises, summarise
+from tuner.probe.summaries import (
+    Estimate,
+    busy_shares,
+    doubtful,
+    floors,
+    fragmentation,
+    notes,
+    pace,
+    rate,
+    rises,
+    summarise,
+)
 from tuner.probe.watch import Watch
 from tuner.probe.window import Window, find_window
 
@@ -150,6 +161,7 @@ class _Probe:
         shares = busy_shares(self._watch.progress, window, len(self._plan.slot.devices))
         doubt = self._watch.doubt or doubtful(window)
         speed, devices = Estimate() if doubt else rate(window), self._summaries(window, shares)
+        steps = Estimate() if self._watch.doubt or window.is_queued else pace(window)
         return replace(
             known,
             window_s=window.seconds,
@@ -157,6 +169,8 @@ class _Probe:
             iterations=window.iterations,
             samples_per_s=speed.mean,
             samples_per_s_se=speed.error,
+            iterations_per_s=steps.mean,
+            iterations_per_s_se=steps.error,
             busy_spread_pct=_spread(shares) if shares else None,
             alloc_retries=self._alloc_retries(),
             level_changed=window.last_level is not None,
@@ -254,6 +268,8 @@ def _without_number(result: ProbeResult, marks: int) -> ProbeResult:
         trained_s=None,
         samples_per_s=None,
         samples_per_s_se=None,
+        iterations_per_s=None,
+        iterations_per_s_se=None,
         iterations=marks,
         devices=peaks,
     )

@@ -265,9 +265,21 @@ def _with_change(
 
 def rate(window: Window) -> Estimate:
     """Return the samples of all ranks per second of training."""
-    mean = window.samples_per_s
-    error = standard_error(window.rates(), varies=OF_BURSTS if window.round > 1 else OF_UTILISATION)
-    return Estimate(mean, _with_change(error, mean, window, lambda level: level.samples_per_s))
+    return _rate(window, window.rates(), lambda level: level.samples_per_s)
+
+
+def pace(window: Window) -> Estimate:
+    """Return the iterations per second of training; unknown where they jump as lines of an earlier run do."""
+    if window.has_jumps or window.trained_s <= 0:
+        return Estimate()
+    blocks = [Block(one.trained_s, one.iterations_per_s) for one in window.spans() if one.trained_s > 0]
+    return _rate(window, blocks, lambda level: level.iterations_per_s if level.trained_s > 0 else None)
+
+
+def _rate(window: Window, blocks: Sequence[Block], mean_of: Callable[[Window], float | None]) -> Estimate:
+    mean = mean_of(window)
+    error = standard_error(blocks, varies=OF_BURSTS if window.round > 1 else OF_UTILISATION)
+    return Estimate(mean, _with_change(error, mean, window, mean_of))
 
 
 def _measure(

@@ -178,6 +178,11 @@ class Window:
         return len(self.marks) - 1
 
     @property
+    def iterations_per_s(self) -> float:
+        """The iterations per second of training, as the trainer numbers them."""
+        return (self.last.iteration - self.first.iteration) / self.trained_s
+
+    @property
     def samples_per_s(self) -> float | None:
         """The samples of all ranks per second of training.
 
@@ -210,7 +215,7 @@ class Window:
     def has_jumps(self) -> bool:
         """Whether iterations came ten times as fast for a while, as lines of an earlier run do."""
         spans = self.spans()
-        speeds = [(one.last.iteration - one.first.iteration) / one.trained_s for one in spans if one.trained_s > 0]
+        speeds = [one.iterations_per_s for one in spans if one.trained_s > 0]
         return len(speeds) >= LEAST_SPEEDS and max(speeds) >= JUMP * median(speeds)
 
     @property

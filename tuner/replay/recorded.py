@@ -23,7 +23,7 @@ from tuner.study import Config, ParameterSpec, Space, StudySpec, Value, config_d
 
 _AMOUNTS = (
     *("total_s", "start_up_s", "window_s", "trained_s", "ready_s"),
-    *("iterations", "samples", "samples_per_s", "samples_per_s_se"),
+    *("iterations", "samples", "samples_per_s", "samples_per_s_se", "iterations_per_s", "iterations_per_s_se"),
 )
 """The columns that hold no negative number; the result has fields of the same names."""
 _NEVER_UNKNOWN = ("started_at", "total_s", "iterations", "warm", "devices")

@@ -1,7 +1,7 @@
 """The sentences of a report."""
 
 from tuner.export.wording import at_its_end, code, in_use, in_words, markdown, reached, remarks, sentences, trials
-from tuner.probe.metrics import SAMPLES_PER_S
+from tuner.probe.metrics import ITERATIONS_PER_S, SAMPLES_PER_S
 from tuner.probe.units import MIB_PER_GIB
 from tuner.report.facts import CaseFacts, StudyFacts
 from tuner.study import rung_of
@@ -10,6 +10,7 @@ OBJECTIVES = {
     "min_avg_util": "the mean utilisation of the least busy device, in percent",
     "min_avg_sm": "the mean share of active multiprocessors on the least busy device, in percent",
     SAMPLES_PER_S: "the number of samples that all devices together train in a second",
+    ITERATIONS_PER_S: "the number of iterations in a second, of which each has the same samples in all configs",
 }
 ENDS = 3
 """The number of highest and of lowest cases that the head of a report names."""

@@ -17,8 +17,8 @@ from tuner.study import LADDER, Config, launched
 Values = tuple[float, ...]
 """The value of each objective. Larger values are better."""
 
-TIE = 0.01
-"""Configs whose means of the first objective differ by no more than this, in its unit, count as equal."""
+TIE = 1e-4
+"""Configs whose means of the first objective differ by no more than this share of the larger one count as equal."""
 BROKEN_AFTER = 3
 """If this many trials fail before the first one completes, the trainer was broken: its configs are not at fault."""
 FAR = 1.5
@@ -196,7 +196,8 @@ def leads(trials: Iterable[KeptTrial], value: float | None) -> bool:
     means = sorted((one.value for one in eligible(trials).values()), reverse=True)
     if value is None or not means:
         return False
-    return abs(means[0] - value) <= TIE and (len(means) == 1 or means[0] - means[1] > TIE)
+    tie = TIE * means[0]
+    return abs(means[0] - value) <= tie and (len(means) == 1 or means[0] - means[1] > tie)
 
 
 def incumbent(trials: Iterable[KeptTrial]) -> float | None:
@@ -287,15 +288,16 @@ def _led(rivals: Sequence[Standing], defaults: Sequence[Config], *, unconfirmed:
     """
     left = _unbeaten(rivals)
     top = max(left, key=_value)
-    equal = [one for one in left if top.value - one.value <= _noise(one.error, top.error)]
+    tie = TIE * top.value
+    equal = [one for one in left if top.value - one.value <= _noise(one.error, top.error, least=tie)]
     first = max(equal, key=_speed)
-    fast = [one for one in equal if _speed(first) - _speed(one) <= _noise(one.speed_error, first.speed_error, least=0)]
+    fast = [one for one in equal if _speed(first) - _speed(one) <= _noise(one.speed_error, first.speed_error)]
     chosen = min(
         fast, key=lambda one: (round(one.memory_share_pct or 0.0), _distance(one.config, defaults), -one.value)
     )
     return Leader(
         best=chosen,
-        instead_of=top if top.value > chosen.value + TIE else None,
+        instead_of=top if top.value > chosen.value + tie else None,
         unconfirmed=chosen if unconfirmed else None,
     )
 
@@ -350,8 +352,8 @@ def _distance(config: Config, defaults: Sequence[Config]) -> int:
     return sum(default.get(name) != value for name, value in config.items())
 
 
-def _noise(one: float | None, other: float | None, *, least: float = TIE) -> float:
-    """Return the standard error of the difference of two values."""
+def _noise(one: float | None, other: float | None, *, least: float = 0.0) -> float:
+    """Return the standard error of the difference of two values, and at least `least`."""
     return max(least, math.hypot(one or 0.0, other or 0.0))
 
 
