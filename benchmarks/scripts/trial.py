@@ -118,7 +118,8 @@ class Place:
         process = subprocess.Popen(
             [sys.executable, "-m", "tuner", *words],
             cwd=self.folder,
-            env=self.environ(truth) | {"PYTHONPATH": str(ROOT)},
+            env=self.environ(truth)
+            | {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
