@@ -287,7 +287,8 @@ def printed_help(folder: Path, limit_s: float = HELP_S) -> Callable[[Sequence[st
 def widened(drafted: Draft, uses: Sequence["Used"]) -> Draft:
     """Return a draft with values that are worth a probe by what was watched.
 
-    Sizes that may grow do so until memory is used up. More workers than cores help where devices and cores wait.
+    Sizes that may grow do so until memory is used up. More workers than cores help where devices and cores wait. There
+    the flags of the loader come first, because a search tries the first flags first.
     """
     waits = all(use.util_pct is not None and use.util_pct < WAITS_PCT for use in uses)
     totals = [(use.device.mem_total_mib, use.mem_peak_mib) for use in uses if use.device.is_gpu]
@@ -304,7 +305,8 @@ def widened(drafted: Draft, uses: Sequence["Used"]) -> Draft:
             sizes += [size for size in doubled if max(sizes) < size <= 2 * room * typed]
         return replace(search, values=tuple(dict.fromkeys(sizes)))
 
-    return replace(drafted, searches=tuple(map(grown, drafted.searches)))
+    first = sorted(drafted.searches, key=lambda search: waits and not search.is_of_loader)
+    return replace(drafted, searches=tuple(map(grown, first)))
 
 
 def _check_added(words: Sequence[str], filled: Template) -> None:

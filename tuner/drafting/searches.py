@@ -101,8 +101,13 @@ class SearchedFlag:
         """Whether an iteration has the same samples with each value. A number of an unknown flag may be a size."""
         if not self.varies or self.is_precision or self.is_switch:
             return not self.computed
-        speeds = self.parameter in {*WORKERS, *NEEDS_WORKERS} or bool(_SPEED.search(self.flag.replace("-", "_")))
-        return speeds or not any(isinstance(one, int | float) and not isinstance(one, bool) for one in self.values)
+        speeds = bool(_SPEED.search(self.flag.replace("-", "_")))
+        return speeds or self.is_of_loader or not any(isinstance(one, int | float) and not isinstance(one, bool) for one in self.values)
+
+    @property
+    def is_of_loader(self) -> bool:
+        """Whether the flag says how batches are loaded, and not what is in them."""
+        return self.parameter in {*WORKERS, *NEEDS_WORKERS}
 
     @property
     def is_precision(self) -> bool:
