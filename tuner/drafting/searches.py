@@ -102,7 +102,8 @@ class SearchedFlag:
         if not self.varies or self.is_precision or self.is_switch:
             return not self.computed
         speeds = bool(_SPEED.search(self.flag.replace("-", "_")))
-        return speeds or self.is_of_loader or not any(isinstance(one, int | float) and not isinstance(one, bool) for one in self.values)
+        sizes = (isinstance(one, int | float) and not isinstance(one, bool) for one in self.values)
+        return speeds or self.is_of_loader or not any(sizes)
 
     @property
     def is_of_loader(self) -> bool:

@@ -322,7 +322,7 @@ class StudySpec(Strict):
     )
     objective: Objective = Field(
         default="min_avg_util",
-        description="what to maximise: `min_avg_util`, `min_avg_sm`, `samples_per_s`, `iterations_per_s`, or several, with commas",
+        description="what to maximise: `min_avg_util`, `min_avg_sm`, `samples_per_s`, `iterations_per_s`, or several",
     )
     constraints: dict[str, Bound] = Field(
         default_factory=dict,
