@@ -9,10 +9,10 @@ from statistics import median
 from typing import Any
 
 from tuner.probe.evidence import Evidence
-from tuner.probe.failing import Laggard, ProbeEnd, laggard
+from tuner.probe.failing import ProbeEnd, laggard
 from tuner.probe.progress_reader import ProgressReader, Unmatched, record
 from tuner.probe.protocols import OutputLine
-from tuner.probe.result import Progress, Score
+from tuner.probe.result import Failure, Progress, Score
 from tuner.probe.window import Mark, counted, first_mark, marks
 from tuner.study import ProbeSpec
 
@@ -179,8 +179,8 @@ class Watch:
         """Whether no line and no report has come."""
         return self._first_line_s is None
 
-    def behind(self) -> Laggard | None:
-        """Return the rank that the others wait for, if there is one."""
+    def behind(self) -> Failure | None:
+        """Return the failure of the rank that the others wait for, if there is one."""
         return laggard(self.progress, self._ranks)
 
     def _time_for(self, more: int) -> bool:
