@@ -54,22 +54,18 @@ def agent_settings(config: Mapping[str, Value], *, hidden_units: int) -> AgentSe
     if minibatch and ("batch_size" in config or variant == "hiutil"):
         other = "batch_size" if "batch_size" in config else f"{VARIANT} hiutil"
         raise ConfigRefusedError(f"minibatch {minibatch}: {other} sets the minibatch, too; leave one of them out")
-    if variant == "default":
-        return AgentSettings(
-            hidden_layers=2,
-            hidden_units=hidden_units,
-            update_epochs=whole(config, "update_epochs", default=5),
-            batch_size=whole(config, "batch_size", default=4),
-            minibatch=minibatch,
-        )
-    if variant == "hiutil":
-        return AgentSettings(
-            hidden_layers=3,
-            hidden_units=hidden_units,
-            update_epochs=max(HIUTIL_MIN_EPOCHS, whole(config, "update_epochs", default=HIUTIL_MIN_EPOCHS)),
-            batch_size=min(HIUTIL_MAX_BATCH_SIZE, whole(config, "batch_size", default=HIUTIL_MAX_BATCH_SIZE)),
-        )
-    raise TrainerError(f"{VARIANT} {variant!r} is unknown to the reference trainer; it knows default and hiutil")
+    if variant not in {"default", "hiutil"}:
+        raise TrainerError(f"{VARIANT} {variant!r} is unknown to the reference trainer; it knows default and hiutil")
+    is_high = variant == "hiutil"
+    epochs = whole(config, "update_epochs", default=HIUTIL_MIN_EPOCHS if is_high else 5)
+    batch_size = whole(config, "batch_size", default=HIUTIL_MAX_BATCH_SIZE if is_high else 4)
+    return AgentSettings(
+        hidden_layers=3 if is_high else 2,
+        hidden_units=hidden_units,
+        update_epochs=max(HIUTIL_MIN_EPOCHS, epochs) if is_high else epochs,
+        batch_size=min(HIUTIL_MAX_BATCH_SIZE, batch_size) if is_high else batch_size,
+        minibatch=minibatch,
+    )
 
 
 def whole(values: Mapping[str, object], name: str, *, default: int, least: int = 1) -> int:

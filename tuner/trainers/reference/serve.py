@@ -4,7 +4,6 @@
 """
 
 import gc
-import sys
 from collections.abc import Callable
 
 import torch
@@ -19,7 +18,7 @@ from tuner.trainers.reference.launch_settings import (
 )
 from tuner.trainers.reference.methods import Networks
 from tuner.trainers.reference.team_ranks import Orders, TeamRank, prepare, process_group, start
-from tuner.trainers.reference.training import fresh_clips, iterations
+from tuner.trainers.reference.training import fresh_clips, iterations, show
 
 
 def serve(team: TeamSettings, width: int) -> None:
@@ -43,10 +42,9 @@ def _serve(number: int, team: TeamSettings, width: int) -> None:
 def _train(rank: TeamRank[TeamSettings], settings: TrainingSettings, stopped: Callable[[], bool]) -> None:
     with fresh_clips(rank, settings) as clips:
         networks = Networks(rank.team.method, settings.agent).to(rank.device)
-        for mark in iterations(rank, networks, clips, settings):
+        for line in iterations(rank, networks, clips, settings):
             if rank.leads:
-                sys.stdout.write(mark.line(len(rank.team.devices)))
-                sys.stdout.flush()
+                show(line)
             if stopped():
                 break
 
