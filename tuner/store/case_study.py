@@ -193,19 +193,18 @@ class Asked:
     """The trials after which the search probably ends, this trial included; None where nothing tells."""
 
 
+_MARKS = {Why.CONFIRM: CONFIRMS, Why.CALIBRATE: CALIBRATES, Why.SOAK: SOAKS}
+"""Why a config was chosen → the attribute of the trial that says so."""
+
+
 def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[FrozenTrial]) -> Asked:
     """Read the config of a trial that has just begun, and store in the trial why it was chosen.
 
     `before` are the study's trials without this one.
     """
     config = suggest(trial, space)
-    confirms = choice.why is Why.CONFIRM
-    if confirms:
-        trial.set_user_attr(CONFIRMS, True)
-    if choice.why is Why.CALIBRATE:
-        trial.set_user_attr(CALIBRATES, True)
-    if choice.why is Why.SOAK:
-        trial.set_user_attr(SOAKS, True)
+    if choice.why in _MARKS:
+        trial.set_user_attr(_MARKS[choice.why], True)
     if choice.origin:
         trial.set_user_attr(ORIGIN, choice.origin)
     return Asked(
@@ -213,7 +212,7 @@ def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[Froze
         config=config,
         attempt=1 + failures_in_a_row(before, config),
         cold=choice.cold,
-        confirms=confirms,
+        confirms=choice.why is Why.CONFIRM,
         origin=choice.origin,
         left=choice.left,
     )

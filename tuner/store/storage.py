@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Integer, Row, TableClause, bindparam, func
 
 from tuner.kept import stored
 from tuner.kept.case_record import KeptStudy
-from tuner.kept.stored import STUDIES, TRIALS, Rows, of_study, read_json, storable
+from tuner.kept.stored import STUDIES, TRIALS, of_study, read_json, storable
 from tuner.kept.trial import decode_json, is_kept
 
 NO_RECORD = "Record does not exist."
@@ -203,9 +203,9 @@ def _trial(row: Row[Any], others: Sequence[Sequence[Row[Any]]], objectives: int 
         }
         numbers = {one.param_name: float(one.param_value) for one in parameters}
         told = [_finite(one.value) for one in sorted(values, key=lambda one: one.objective)]
-        facts, is_whole = _facts(state, attributes)
+        facts = {one.key: (decode_json if one.key == stored.PROBE else read_json)(one.value_json) for one in attributes}
         is_told = state != TrialState.COMPLETE or len(told) == objectives
-        if objectives is not None and not (is_whole and is_told):
+        if objectives is not None and not (is_told and is_kept(facts, finished=state.is_finished())):
             return None
         return FrozenTrial(
             number=_whole(row.number),
@@ -223,12 +223,6 @@ def _trial(row: Row[Any], others: Sequence[Sequence[Row[Any]]], objectives: int 
         )
     except (KeyError, ValueError, TypeError, IndexError, OverflowError):
         return None
-
-
-def _facts(state: TrialState, attributes: Rows) -> tuple[dict[str, Any], bool]:
-    """Return the attributes of a trial, and whether the tuner kept the trial."""
-    facts = {one.key: (decode_json if one.key == stored.PROBE else read_json)(one.value_json) for one in attributes}
-    return facts, is_kept(facts, finished=state.is_finished())
 
 
 @lru_cache(maxsize=10_000)

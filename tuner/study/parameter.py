@@ -1,6 +1,5 @@
 """The parameters of a study file: ladders, choices and ranges, their forms, and what several decide together."""
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -76,7 +75,7 @@ MOST = 1 << 53
 
 def doublings(first: int, last: int) -> tuple[int, ...]:
     """Return `first`, twice `first`, and so on below `last`, and `last` itself."""
-    return (*itertools.takewhile(lambda rung: rung < last, (first << power for power in itertools.count())), last)
+    return (*takewhile(lambda rung: rung < last, (first << power for power in counting())), last)
 
 
 def _not_bool(given: object) -> object:

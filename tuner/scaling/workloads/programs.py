@@ -53,17 +53,6 @@ def pinned(batch: torch.Tensor, device: torch.device) -> torch.Tensor:
     return batch.pin_memory() if device.type == "cuda" else batch
 
 
-class Meeting:
-    """The ranks wait for each other after each step, without exchanging anything of use."""
-
-    def __init__(self, rank: TeamRank[RankTeam]) -> None:
-        self._word = torch.zeros(1, device=rank.device)
-
-    def wait(self) -> None:
-        """Wait until all ranks are here. On a GPU, the stream of the device waits, not the host."""
-        distributed.all_reduce(self._word)
-
-
 FLOAT_BYTES = 4
 
 
@@ -322,14 +311,17 @@ def _iterations(rank: TeamRank[RankTeam], settings: WorkloadRun) -> Iterator[int
 
 
 def _with_meeting(workload: Workload, rank: TeamRank[RankTeam], settings: WorkloadRun) -> Callable[[], None]:
-    """Return the step to repeat. Ranks that exchange nothing still wait for each other after each step."""
+    """Return the step to repeat. Ranks that exchange nothing of use still wait for each other after each step.
+
+    On a GPU, the stream of the device waits, not the host.
+    """
     if settings.exchange or len(rank.team.devices) == 1:
         return workload.step
-    meeting = Meeting(rank)
+    word = torch.zeros(1, device=rank.device)
 
     def step() -> None:
         workload.step()
-        meeting.wait()
+        distributed.all_reduce(word)
 
     return step
 
