@@ -19,8 +19,8 @@ from tuner.running.events import (
     LadderFixed,
     given_up,
 )
-from tuner.running.job import CALIBRATE, Job, Purpose, check, fit_batch
 from tuner.running.probing import Probing
+from tuner.running.workbench import CALIBRATE, Job, Purpose, check, fit_batch
 from tuner.search.calibration import BatchToFit, calibrated_at, rungs_after
 from tuner.search.choosing import Strategy
 from tuner.search.strategies import build_pruner, defaults_first

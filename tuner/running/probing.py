@@ -11,8 +11,8 @@ from tuner.probe.probe_plan import ProbePlan, Slot
 from tuner.probe.protocols import Answer, Go, Interrupted, Pruned, Stop
 from tuner.probe.result import Failure, ProbeResult, unlaunched
 from tuner.running.events import ProbeEnded, ProbeRunning, ProbeStarted
-from tuner.running.job import Job, Pulse
 from tuner.running.prober import run_in
+from tuner.running.workbench import Job, Pulse
 from tuner.search.choosing import Price
 from tuner.search.verdict import Verdict, foregone, judge, settled
 from tuner.store.case_study import Asked, CaseStudy, kept_probe, set_aside
