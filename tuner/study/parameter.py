@@ -301,8 +301,8 @@ def ladder_of(space: Mapping[str, ParameterSpec]) -> str | None:
     return named[0] if named else LADDER if LADDER in space else None
 
 
-def check_together(space: Mapping[str, ParameterSpec]) -> None:
-    """Check what several parameters decide together. Raises ValueError for the first parameter that does not fit."""
+def check_together(space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
+    """Return a space whose parameters fit together. Raises ValueError for the first parameter that does not fit."""
     if (ladder := ladder_of(space)) is not None:
         _check_rungs(ladder, space[ladder])
     for name, spec in space.items():
@@ -317,6 +317,7 @@ def check_together(space: Mapping[str, ParameterSpec]) -> None:
             f"{' and '.join(autos)} are auto: each needs the memory that the other leaves; write all but one"
         )
     in_order(space)
+    return space
 
 
 def _check_rungs(name: str, spec: ParameterSpec) -> None:

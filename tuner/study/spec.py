@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from tuner.study.parameter import (
     DEVICES,
@@ -296,7 +296,9 @@ class StudySpec(Strict):
     """globs over the trainer's cases"""
     devices: Annotated[str, StringConstraints(pattern=DEVICES)] = "auto"
     """`auto` for every GPU, `cpu:RANKS`, or CUDA indices such as `0,1`"""
-    space: dict[str, ParameterSpec] = Field(min_length=1, max_length=MOST_PARAMETERS)
+    space: Annotated[dict[str, ParameterSpec], AfterValidator(check_together)] = Field(
+        min_length=1, max_length=MOST_PARAMETERS
+    )
     """the parameters that are searched, by name"""
     objective: Objective = "min_avg_util"
     """what to maximise: `min_avg_util`, `min_avg_sm`, `samples_per_s`, or several with commas between"""
@@ -310,12 +312,6 @@ class StudySpec(Strict):
     slurm: SlurmSpec = SlurmSpec()
     overrides: tuple[Override, ...] = Field(default=(), max_length=MOST_OVERRIDES)
     """changes for some cases or devices, in this order"""
-
-    @field_validator("space")
-    @classmethod
-    def _fits_together(cls, space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
-        check_together(space)
-        return space
 
     @model_validator(mode="after")
     def _default_is_searched(self) -> "StudySpec":

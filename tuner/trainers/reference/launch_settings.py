@@ -131,11 +131,6 @@ class Kernels:
     rollout_device: RolloutDevice | None = None
     """Where the rollout runs; None for the rank's own device."""
 
-    def check(self) -> None:
-        """Raise ConfigRefusedError for settings that contradict each other."""
-        if self.cuda_graphs and self.rollout_device == "cpu":
-            raise ConfigRefusedError("cuda_graphs true needs rollout_device cuda: a graph holds only the GPU's work")
-
     def check_on(self, device: str) -> None:
         """Raise ConfigRefusedError for a setting that cannot work on ranks with this device, such as `cpu`."""
         if device.startswith("cuda"):
@@ -159,7 +154,8 @@ def kernels(config: Mapping[str, Value]) -> Kernels:
         rollout_device=_one_of(config, "rollout_device", ROLLOUT_DEVICES),
         **{name: _switch(config, name) for name in SWITCHES},
     )
-    asked.check()
+    if asked.cuda_graphs and asked.rollout_device == "cpu":
+        raise ConfigRefusedError("cuda_graphs true needs rollout_device cuda: a graph holds only the GPU's work")
     return asked
 
 
