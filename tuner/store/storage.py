@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from optuna.distributions import BaseDistribution, json_to_distribution
+from optuna.distributions import json_to_distribution
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import ColumnElement, Integer, Row, TableClause, bindparam, func, or_, select
@@ -225,10 +225,8 @@ def _trial(row: Row[Any], others: Sequence[Sequence[Row[Any]]], objectives: int 
         return None
 
 
-@lru_cache(maxsize=10_000)
-def _distribution(document: str) -> BaseDistribution:
-    """Trials share the distributions, which take most of the time and the memory of reading."""
-    return json_to_distribution(document)
+_distribution = lru_cache(maxsize=10_000)(json_to_distribution)
+"""Trials share the distributions, which take most of the time and the memory of reading."""
 
 
 def _constraint(key: str, document: str) -> Any:

@@ -4,6 +4,7 @@ import argparse
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, TypeVar, get_args
 
 from tuner.errors import ConfigRefusedError, TrainerError
@@ -231,10 +232,10 @@ def team_parser(module: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"python -m {module}", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--case", choices=CASES, required=True)
     parser.add_argument("--devices", type=device_name, nargs="+", default=["cpu"], help="cuda:N or cpu, one rank each")
-    parser.add_argument("--master-port", type=above_0, required=True, help="where the ranks meet")
-    parser.add_argument("--num-envs", type=above_0, default=1024, help="environments per device")
-    parser.add_argument("--hidden-units", type=above_0, help="per hidden layer; 1024 on GPUs, 64 on CPUs")
-    parser.add_argument("--seed", type=at_least_0, default=0)
+    parser.add_argument("--master-port", type=read_whole, required=True, help="where the ranks meet")
+    parser.add_argument("--num-envs", type=read_whole, default=1024, help="environments per device")
+    parser.add_argument("--hidden-units", type=read_whole, help="per hidden layer; 1024 on GPUs, 64 on CPUs")
+    parser.add_argument("--seed", type=partial(read_whole, least=0), default=0)
     return parser
 
 
@@ -260,17 +261,8 @@ def hidden_units(given: argparse.Namespace) -> int:
     return given.hidden_units or default_hidden_units(given.devices[0])
 
 
-def above_0(text: str) -> int:
-    """Read a whole number of at least 1."""
-    return _whole(text, least=1)
-
-
-def at_least_0(text: str) -> int:
-    """Read a whole number of at least 0."""
-    return _whole(text, least=0)
-
-
-def _whole(text: str, *, least: int) -> int:
+def read_whole(text: str, *, least: int = 1) -> int:
+    """Read an argument that is a whole number of at least `least`."""
     if not text.isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least {least}")
     return int(text)
