@@ -7,18 +7,7 @@ from functools import partial
 from tuner.kept.case_record import KeptStudy, kept_case
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure
-from tuner.running.events import (
-    BatchFitStarted,
-    BatchFitted,
-    BestSoFar,
-    CalibrationStarted,
-    CaseOutcome,
-    CaseStarted,
-    Ending,
-    Event,
-    LadderFixed,
-    given_up,
-)
+from tuner.running import events
 from tuner.running.probing import Probing
 from tuner.running.workbench import CALIBRATE, Job, Purpose, check, fit_batch
 from tuner.search.calibration import BatchToFit, calibrated_at, rungs_after
@@ -65,18 +54,18 @@ class CaseWork:
         compares = compare_with_default(self._spec.build_constraints())
         return defaults_first(strategy, self._space) if compares else strategy
 
-    def run(self, probed: int = 0) -> CaseOutcome:
+    def run(self, probed: int = 0) -> events.CaseOutcome:
         """Work until the target is reached; `probed` counts the trials that this command has made before."""
         target = self._job.target(self._spec)
         taken_back = self.study.take_back(self._probing.folder)
         with self.study.read_once():
             finished, best = self.study.finished, self.study.best
         self._job.watcher(
-            CaseStarted(
+            events.CaseStarted(
                 case=self._case.name,
                 finished=finished,
                 target=target,
-                best=BestSoFar.of(best),
+                best=events.BestSoFar.of(best),
                 saved=taken_back.stored,
                 to_repeat=taken_back.to_repeat,
             )
@@ -85,13 +74,13 @@ class CaseWork:
             result = self._probing.probe(asked)
             probed += 1
             has_run = result.failure is None or self.study.has_run
-            if ending := given_up(result, self.study.failing_streak, has_run=has_run):
+            if ending := events.given_up(result, self.study.failing_streak, has_run=has_run):
                 return self._outcome(ending, probed, result.failure)
         if self._job.interrupted():
-            return self._outcome(Ending.INTERRUPTED, probed)
+            return self._outcome(events.Ending.INTERRUPTED, probed)
         is_reached = target is not None and self.study.finished >= target
-        rest = (Ending.TARGET if is_reached else Ending.EXHAUSTED) if probed else Ending.ALREADY
-        outcome = self._outcome(Ending.ELSEWHERE if self.study.awaited else rest, probed)
+        rest = (events.Ending.TARGET if is_reached else events.Ending.EXHAUSTED) if probed else events.Ending.ALREADY
+        outcome = self._outcome(events.Ending.ELSEWHERE if self.study.awaited else rest, probed)
         return outcome if is_reached else replace(outcome, why=self.study.end(keep=self._job.purpose.keeps_end))
 
     def _ask(self, target: int | None) -> Asked | None:
@@ -114,13 +103,13 @@ class CaseWork:
         """Return whether a probe of so many seconds may begin; the user may have interrupted the wait for the lock."""
         return not self._job.interrupted() and self._job.has_time(probe_s)
 
-    def _outcome(self, ending: Ending, probed: int, failure: Failure | None = None) -> CaseOutcome:
-        unread = ending is Ending.UNREAD and failure is None
+    def _outcome(self, ending: events.Ending, probed: int, failure: Failure | None = None) -> events.CaseOutcome:
+        unread = ending is events.Ending.UNREAD and failure is None
         why = f"this trainer on these devices reports no {self._spec.objective}" if unread else None
-        return CaseOutcome(case=self._case, ending=ending, probed=probed, failure=failure, why=why)
+        return events.CaseOutcome(case=self._case, ending=ending, probed=probed, failure=failure, why=why)
 
 
-def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
+def optimise(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
     """Work on each case until its target number of finished trials is reached; resume the trials in the database.
 
     A case whose set-up is at fault ends early, and the next case begins. If other workers run the last trials of a
@@ -131,7 +120,7 @@ def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
     """
     for case in cases:
         check(job, case)
-    outcomes: list[CaseOutcome] = []
+    outcomes: list[events.CaseOutcome] = []
     for case in cases:
         if job.interrupted():
             break
@@ -142,23 +131,23 @@ def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
     return [_waited_for(job, outcome) for outcome in outcomes]
 
 
-def _waited_for(job: Job, outcome: CaseOutcome) -> CaseOutcome:
+def _waited_for(job: Job, outcome: events.CaseOutcome) -> events.CaseOutcome:
     """Return how a case ended, after the probes of other workers if its rest ran there."""
-    if outcome.ending is not Ending.ELSEWHERE or job.interrupted():
+    if outcome.ending is not events.Ending.ELSEWHERE or job.interrupted():
         return outcome
     later = _optimised(job, outcome.case)
     job.watcher(later.event)
     return replace(later, probed=outcome.probed + later.probed)
 
 
-def _optimised(job: Job, case: Case) -> CaseOutcome:
+def _optimised(job: Job, case: Case) -> events.CaseOutcome:
     job, calibration = prepared(job, case)
     if calibration is None:
         return CaseWork(job, case).run()
     return calibration if calibration.stopped else CaseWork(job, case).run(calibration.probed)
 
 
-def prepared(job: Job, case: Case) -> tuple[Job, CaseOutcome | None]:
+def prepared(job: Job, case: Case) -> tuple[Job, events.CaseOutcome | None]:
     """Return the job with all values of the case that are `auto`, and the outcome of the small probes if any ran.
 
     The values come from the case's study. Where the study has none, they follow from small probes that run now, and the
@@ -169,9 +158,9 @@ def prepared(job: Job, case: Case) -> tuple[Job, CaseOutcome | None]:
     return _calibrated(job, case) if job.bench.calibrates(case) else (job, None)
 
 
-def _batch_fitted(job: Job, case: Case, batch: BatchToFit) -> tuple[Job, CaseOutcome | None]:
+def _batch_fitted(job: Job, case: Case, batch: BatchToFit) -> tuple[Job, events.CaseOutcome | None]:
     """Return the job with the case's batch size."""
-    started = BatchFitStarted(case=case.name, parameter=batch.parameter)
+    started = events.BatchFitStarted(case=case.name, parameter=batch.parameter)
     work, outcome = _small_probes(job, case, fit_batch(batch), started, lambda kept: kept.batch)
     if outcome and outcome.stopped:
         return job, outcome
@@ -180,26 +169,26 @@ def _batch_fitted(job: Job, case: Case, batch: BatchToFit) -> tuple[Job, CaseOut
         why = f"{batch.parameter} is auto, and fewer than two batch sizes ran; write `choices` of sizes that run"
         failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="batch", detail=why)
         probed = outcome.probed if outcome else 0
-        return job, CaseOutcome(case=case, ending=Ending.SETUP, probed=probed, failure=failure)
-    job.watcher(BatchFitted(case=case.name, parameter=batch.parameter, size=fitted.size, why=str(fitted)))
+        return job, events.CaseOutcome(case=case, ending=events.Ending.SETUP, probed=probed, failure=failure)
+    job.watcher(events.BatchFitted(case=case.name, parameter=batch.parameter, size=fitted.size, why=str(fitted)))
     return replace(job, bench=job.bench.with_batch(case, fitted)), outcome
 
 
-def _calibrated(job: Job, case: Case) -> tuple[Job, CaseOutcome | None]:
+def _calibrated(job: Job, case: Case) -> tuple[Job, events.CaseOutcome | None]:
     """Return the job with the rungs of a case's `auto` ladder."""
     space, limits = job.bench.space_for(case), job.bench.spec_for(case).probe
-    started = CalibrationStarted(case=case.name, rungs=calibrated_at(space))
+    started = events.CalibrationStarted(case=case.name, rungs=calibrated_at(space))
     work, outcome = _small_probes(job, case, CALIBRATE, started, lambda kept: kept.rungs)
     if outcome and outcome.stopped:
         return job, outcome
     rungs = work.study.fix_rungs(lambda trials: rungs_after(trials, space, limits))
-    job.watcher(LadderFixed(case=case.name, rungs=rungs))
+    job.watcher(events.LadderFixed(case=case.name, rungs=rungs))
     return replace(job, bench=job.bench.with_rungs(case, rungs)), outcome
 
 
 def _small_probes(
-    job: Job, case: Case, purpose: Purpose, started: Event, known: Callable[[KeptStudy], object]
-) -> tuple[CaseWork, CaseOutcome | None]:
+    job: Job, case: Case, purpose: Purpose, started: events.Event, known: Callable[[KeptStudy], object]
+) -> tuple[CaseWork, events.CaseOutcome | None]:
     """Return the work on small probes, and how it ended; None where the study knows already what follows from them."""
     work = CaseWork(replace(job, purpose=purpose), case)
     if known(work.study.kept) is not None:
