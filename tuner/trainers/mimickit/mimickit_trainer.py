@@ -8,16 +8,7 @@ from pathlib import Path
 from tuner.errors import TrainerError
 from tuner.probe.probe_plan import LinePatterns, ProbePlan, Slot
 from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value
-from tuner.trainers.base import (
-    Dependencies,
-    LadderEnd,
-    Trainer,
-    checked,
-    device_names,
-    interpreter,
-    iterations,
-    programs,
-)
+from tuner.trainers import base
 from tuner.trainers.mimickit import checkout
 from tuner.trainers.presets import PRESETS
 
@@ -37,7 +28,7 @@ class MimicKitOptions(Strict):
     """The row of the printed table that holds the score of a race; empty for `Test_Return` or `Mean_Return`."""
 
 
-class MimicKitTrainer(Trainer):
+class MimicKitTrainer(base.Trainer):
     """Launches the cases of a MimicKit checkout; it starts its own ranks, one per device."""
 
     name = "mimickit"
@@ -46,8 +37,8 @@ class MimicKitTrainer(Trainer):
     def __init__(self, spec: TrainerSpec) -> None:
         """Take the study's `trainer` part. Raises TrainerError for an option that is unknown or cannot be used."""
         super().__init__(spec)
-        self._options = checked(MimicKitOptions, spec)
-        self._python = interpreter(spec.python or "python3")
+        self._options = base.checked(MimicKitOptions, spec)
+        self._python = base.interpreter(spec.python or "python3")
         self._progress = _with_score(self._options.score_row)
 
     @property
@@ -61,7 +52,7 @@ class MimicKitTrainer(Trainer):
         return self._options.score_row
 
     @property
-    def dependencies(self) -> Dependencies:
+    def dependencies(self) -> base.Dependencies:
         """What MimicKit imports, with the simulator that the study sets."""
         return checkout.dependencies(self._python, self._options.engine_config)
 
@@ -108,7 +99,7 @@ class MimicKitTrainer(Trainer):
         samples_per_iter = _num_envs(config) * len(slot.devices) * checkout.steps_per_iter(shipped, base_agent)
         of_a_probe = (
             *("--logger", "txt"),  # a probe is not reported to the experiment tracker that a case may name
-            *("--max_samples", str(samples_per_iter * iterations(slot))),
+            *("--max_samples", str(samples_per_iter * base.iterations(slot))),
         )
         return ProbePlan(
             config=config,
@@ -123,7 +114,7 @@ class MimicKitTrainer(Trainer):
             ),
             cwd=there.root,
             env={"PYTHONUNBUFFERED": "1", **slot.variables},
-            programs=programs(self._spec.python),
+            programs=base.programs(self._spec.python),
             files={agent_file: checkout.adapted(shipped, config, base_agent)},
             slot=slot,
             progress=self._progress,
@@ -147,14 +138,14 @@ class MimicKitTrainer(Trainer):
             expected=(),
             request={
                 "config": {name: choice for name, choice in config.items() if name in self.accepts},
-                "iterations": iterations(slot),
+                "iterations": base.iterations(slot),
                 "thin": slot.limits.thin,
                 "agent_config": cold.agent_config,
                 "out_dir": str(slot.out_dir / "train"),
             },
         )
 
-    def ladder_end(self, case: Case) -> LadderEnd | None:
+    def ladder_end(self, case: Case) -> base.LadderEnd | None:
         """Return how many environments fit into the replay buffer of the case's agent; None if its file is unusable."""
         base_agent = case.options["agent_config"]
         try:
@@ -172,7 +163,7 @@ class MimicKitTrainer(Trainer):
             *("--arg_file", case.options["arg_file"]),
             *("--engine_config", self._engine(case)),
             *("--visualize", "false"),
-            *("--devices", *device_names(slot.devices)),
+            *("--devices", *base.device_names(slot.devices)),
             *("--master_port", str(slot.port)),
             *("--num_envs", str(_num_envs(config))),
         )
