@@ -13,9 +13,8 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
 from tuner.running.events import CaseOutcome, Ending
-from tuner.running.job import Job
 from tuner.running.loop import optimise
-from tuner.running.workbench import Workbench
+from tuner.running.workbench import Job, Workbench
 from tuner.search.strategies import build_pruner, by_drawing
 from tuner.store.case_study import CaseStudy
 from tuner.store.database import Database

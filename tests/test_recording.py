@@ -15,8 +15,8 @@ from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
 from tuner.replay.recorded import Table
 from tuner.running.events import Ending, ProbeEnded
-from tuner.running.job import Budget
 from tuner.running.recording import plan_recording, recording_bench
+from tuner.running.workbench import Budget
 from tuner.study.space import PATIENCE, Config, config_digest
 from tuner.testing.replays import FakeClock
 

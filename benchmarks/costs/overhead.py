@@ -40,9 +40,8 @@ from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.probe.run import run
 from tuner.probe.window import Mark, marks
-from tuner.running.job import Job
 from tuner.running.loop import optimise
-from tuner.running.workbench import Workbench, open_workbench
+from tuner.running.workbench import Job, Workbench, open_workbench
 from tuner.store.database import Database
 from tuner.study.cases import select
 from tuner.study.spec import StudySpec

@@ -25,10 +25,9 @@ from ruamel.yaml import YAML
 
 from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader, connect
-from tuner.running.job import Job, record
 from tuner.running.loop import optimise
 from tuner.running.prober import open_prober
-from tuner.running.workbench import open_workbench
+from tuner.running.workbench import Job, open_workbench, record
 from tuner.search.foreseen import foresee
 from tuner.soaking.soak import soaking, verdicts
 from tuner.store.database import Database

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, AgentSettings
 from tuner.trainers.reference.methods import Learner, Networks, PolicyLoss
-from tuner.trainers.reference.rollout import collect
+from tuner.trainers.reference.training import collect
 from tuner.trainers.reference.world import JOINTS, OBSERVATION, MotionClips, TrackingEnv, frames_needed
 
 FLOAT_BYTES = 4

@@ -27,7 +27,7 @@ import typer
 
 from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, Kernels, agent_settings, default_hidden_units
 from tuner.trainers.reference.methods import Learner, Networks, PolicyLoss, numerics, prepare_process
-from tuner.trainers.reference.rollout import PlainPlayer
+from tuner.trainers.reference.training import PlainPlayer
 from tuner.trainers.reference.world import ClipStream, MotionClips, frames_needed
 
 FORMATS = {

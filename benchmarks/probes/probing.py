@@ -13,8 +13,7 @@ from tuner.probe.process import reserved_port
 from tuner.probe.protocols import Answer, DeviceSource, Enough, Go, Stop
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.probe.steady import error_of_mean
-from tuner.running.job import Probe
-from tuner.running.workbench import Workbench
+from tuner.running.workbench import Probe, Workbench
 from tuner.search.verdict import settled
 from tuner.study.cases import Case
 from tuner.study.space import Config, Space

@@ -30,8 +30,8 @@ from tuner.probe.result import ProbeResult
 from tuner.replay.recorded import Table
 from tuner.replay.replaying import ReplayedProber, replay_bench
 from tuner.running.events import Event, ProbeEnded
-from tuner.running.job import Job, record
 from tuner.running.loop import optimise
+from tuner.running.workbench import Job, record
 from tuner.store.database import Database
 from tuner.study.space import PATIENCE, Config, config_digest
 from tuner.study.spec import PrunerSpec

@@ -21,8 +21,8 @@ import typer
 from benchmarks.search import surfaces, twists
 from tuner.replay.recorded import Table
 from tuner.replay.replaying import ReplayedProber, replay_bench
-from tuner.running.job import Job
 from tuner.running.loop import optimise
+from tuner.running.workbench import Job
 from tuner.store.database import Database
 
 RECORDED = [

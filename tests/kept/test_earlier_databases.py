@@ -26,9 +26,8 @@ from tuner.probe.result import ProbeResult
 from tuner.replay.recorded import Table
 from tuner.replay.replaying import TableSource
 from tuner.running.events import Ending
-from tuner.running.job import Job
 from tuner.running.loop import optimise
-from tuner.running.workbench import Workbench
+from tuner.running.workbench import Job, Workbench
 from tuner.store.database import Database
 from tuner.study.cases import select
 from tuner.study.load import load

@@ -14,7 +14,7 @@ from tuner.probe.protocols import Enough, Interrupted, Stop
 from tuner.probe.result import Failure, ProbeResult, Score
 from tuner.racing.contest import Place, Race, verdict
 from tuner.racing.entrants import Entrant
-from tuner.running.job import Job
+from tuner.running.workbench import Job
 from tuner.store.leases import Lease
 from tuner.store.races import RaceRuns
 from tuner.study.cases import Case

@@ -16,9 +16,8 @@ from tuner.export.write import export_study
 from tuner.replay.recorded import Table
 from tuner.replay.replaying import ReplayedProber, TableSource, TableTrainer, replay_bench
 from tuner.running.events import CaseOutcome, Ending, ProbeEnded
-from tuner.running.job import RECOVER, Job
 from tuner.running.loop import optimise
-from tuner.running.workbench import Workbench
+from tuner.running.workbench import RECOVER, Job, Workbench
 from tuner.testing.fake_devices import check_device_source
 from tuner.testing.trainers import check_trainer
 

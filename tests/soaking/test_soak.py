@@ -12,8 +12,8 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Enough, More, Stop
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
-from tuner.running.job import Job
 from tuner.running.loop import optimise
+from tuner.running.workbench import Job
 from tuner.soaking.soak import Following, soaking, verdicts
 from tuner.study.spec import StudySpec
 

@@ -7,8 +7,8 @@ from tests_loop import CASE, Quiet, bench, best, busy, opened, spec, view
 
 from tuner.errors import StudyError
 from tuner.probe.kinds import FailureKind
-from tuner.running.job import Job
 from tuner.running.loop import optimise
+from tuner.running.workbench import Job
 from tuner.soaking.soak import reported, telling
 
 LOG = [

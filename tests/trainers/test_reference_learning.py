@@ -22,7 +22,8 @@ from tuner.trainers.reference.methods import (
     clipped_loss,
     numerics,
 )
-from tuner.trainers.reference.rollout import (
+from tuner.trainers.reference.team_ranks import CpuBusyMeter, busy_meter
+from tuner.trainers.reference.training import (
     DISCOUNT,
     TD_LAMBDA,
     BesidePlayer,
@@ -31,7 +32,6 @@ from tuner.trainers.reference.rollout import (
     collect,
     lambda_returns,
 )
-from tuner.trainers.reference.team_ranks import CpuBusyMeter, busy_meter
 from tuner.trainers.reference.world import (
     OBSERVATION,
     ClipStream,

@@ -36,8 +36,7 @@ from tuner.trainers.registry import not_searched
 
 if TYPE_CHECKING:
     from tuner.replay.recorded import Table as RecordedTable
-    from tuner.running.job import Budget
-    from tuner.running.workbench import Workbench
+    from tuner.running.workbench import Budget, Workbench
 
 
 def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudySpec:

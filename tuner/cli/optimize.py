@@ -26,8 +26,7 @@ from tuner.export.write import export_study
 from tuner.probe.metrics import ITERATIONS_PER_S, SAMPLES_PER_S
 from tuner.probe.protocols import MonotonicClock
 from tuner.running.events import CaseOutcome, StudyEnded
-from tuner.running.job import Budget, Job
-from tuner.running.workbench import Workbench
+from tuner.running.workbench import Budget, Job, Workbench
 from tuner.soaking.soak import USUAL_MINUTES, soaking
 from tuner.study import Case
 from tuner.study.load import load

@@ -22,9 +22,8 @@ from tuner.probe.protocols import MonotonicClock
 from tuner.probe.units import HOUR_S
 from tuner.racing.contest import Place, Race, forecasts, verdict
 from tuner.racing.entrants import Entrant, Round, entrants, rounds
-from tuner.running.job import Budget, within
 from tuner.running.prober import open_prober
-from tuner.running.workbench import open_workbench
+from tuner.running.workbench import Budget, open_workbench, within
 from tuner.store.races import RaceRuns
 
 OneCase = Annotated[

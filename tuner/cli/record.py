@@ -22,11 +22,10 @@ from tuner.export.recorded_table import TABLE_SUFFIX, export_tables
 from tuner.export.write import export_study, prepare_folder
 from tuner.probe.protocols import MonotonicClock
 from tuner.replay.recorded import Table
-from tuner.running.job import RECOVER, Budget, within
 from tuner.running.loop import optimise
 from tuner.running.prober import open_prober
 from tuner.running.recording import plan_recording, record_cases, recording_bench
-from tuner.running.workbench import Workbench, open_workbench
+from tuner.running.workbench import RECOVER, Budget, Workbench, open_workbench, within
 
 Grid = Annotated[bool, typer.Option("--grid", help="Record every config of the space; the default.")]
 Count = Annotated[

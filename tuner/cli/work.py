@@ -23,8 +23,7 @@ from tuner.export.reader import StudyReader
 from tuner.export.write import prepare_folder
 from tuner.probe.protocols import MonotonicClock, Prober
 from tuner.running.events import CaseOutcome, Event, ProbeEnded, StudyStarted
-from tuner.running.job import Job, Pulse
-from tuner.running.workbench import Workbench
+from tuner.running.workbench import Job, Pulse, Workbench
 from tuner.search.siblings import lending_order
 from tuner.store.database import Database
 from tuner.study import Case, select

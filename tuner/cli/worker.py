@@ -28,10 +28,9 @@ from tuner.probe.protocols import MonotonicClock, Prober
 from tuner.replay.recorded import Table
 from tuner.replay.replaying import ReplayedProber, replay_bench
 from tuner.running.events import CaseOutcome, from_json
-from tuner.running.job import Budget, Job, within
 from tuner.running.loop import optimise
 from tuner.running.prober import open_prober
-from tuner.running.workbench import Workbench, open_workbench
+from tuner.running.workbench import Budget, Job, Workbench, open_workbench, within
 from tuner.running.workers import Exit, Line, WorkerPlan, WorkerTeam, device_groups
 from tuner.store.database import Database
 from tuner.study import Case

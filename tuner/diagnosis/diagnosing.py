@@ -266,16 +266,10 @@ def _read(engine: Engine, study: str) -> StudyRecord:
 def studies_in(engine: Engine) -> str:
     """Return the names of a database's studies, and how to diagnose one of them."""
     with reading(engine) as connection:
-        names = connection.scalars(_ALL).all()
-    return f"its studies are {_names(names)}" + ("; name one with --study-name" if names else "")
-
-
-_ALL = select(STUDIES.c.study_name).order_by(STUDIES.c.study_name)
-
-
-def _names(names: Sequence[str]) -> str:
+        names = connection.scalars(select(STUDIES.c.study_name).order_by(STUDIES.c.study_name)).all()
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return f"{', '.join(names[:NAMES_SHOWN])}{more}" if names else "none"
+    shown_names = f"{', '.join(names[:NAMES_SHOWN])}{more}; name one with --study-name" if names else "none"
+    return f"its studies are {shown_names}"
 
 
 Row = tuple[str, str, str]

@@ -55,29 +55,20 @@ INELIGIBLE_BEFORE = "eligible"
 """The misleading name that version 0.1.0 wrote for `INELIGIBLE`, with the same value 1."""
 
 
+def _table(name: str, columns: str) -> TableClause:
+    return table(name, *map(column, columns.split()))
+
+
 STUDIES = table("studies", column("study_id"), column("study_name", String))
-DIRECTIONS = table("study_directions", column("study_id"))
-FACTS = table("study_user_attributes", column("study_id"), column("key"), column("value_json"))
-TRIALS = table(
-    "trials",
-    column("trial_id"),
-    column("number"),
-    column("study_id"),
-    column("state", String),
-    column("datetime_start"),
-    column("datetime_complete"),
-)
-PARAMETERS = table(
-    "trial_params",
-    column("trial_id"),
-    column("param_id"),
-    *map(column, ("param_name", "param_value", "distribution_json")),
-)
-VALUES = table("trial_values", column("trial_id"), column("objective"), column("value"))
-STEPS = table("trial_intermediate_values", column("trial_id"), column("step"), column("intermediate_value"))
-ATTRIBUTES = table("trial_user_attributes", column("trial_id"), column("key"), column("value_json"))
-CONSTRAINTS = table("trial_system_attributes", column("trial_id"), column("key"), column("value_json"))
-SYSTEM_FACTS = table("study_system_attributes", column("study_id"), column("key"), column("value_json"))
+DIRECTIONS = _table("study_directions", "study_id")
+FACTS = _table("study_user_attributes", "study_id key value_json")
+SYSTEM_FACTS = _table("study_system_attributes", "study_id key value_json")
+TRIALS = _table("trials", "trial_id number study_id state datetime_start datetime_complete")
+PARAMETERS = _table("trial_params", "trial_id param_id param_name param_value distribution_json")
+VALUES = _table("trial_values", "trial_id objective value")
+STEPS = _table("trial_intermediate_values", "trial_id step intermediate_value")
+ATTRIBUTES = _table("trial_user_attributes", "trial_id key value_json")
+CONSTRAINTS = _table("trial_system_attributes", "trial_id key value_json")
 STATE = cast(TRIALS.c.state, String)
 """Of a trial; the column has an enum type of its own on PostgreSQL."""
 

@@ -1,7 +1,7 @@
 """Whether a probe failed and why, from how it ended, which rank lagged and what its output says. Pure."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from enum import StrEnum
 
 from tuner.probe.evidence import NO_OUTPUT, OUT_OF_MEMORY, Evidence
@@ -10,33 +10,24 @@ from tuner.probe.probe_plan import Device
 from tuner.probe.result import STOPPED, Failure, ProbeResult, Progress, unreadable
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Laggard:
-    """A rank that all others wait for."""
+def laggard(progress: Iterable[Progress], ranks: int) -> Failure | None:
+    """Return the failure of a rank that is more than one iteration behind another; None where the ranks are in step.
 
-    rank: int
-    text: str
-    """What is wrong with this rank."""
-    is_stray: bool = False
-    """Whether the plan has no rank of this number, so that one of the plan's ranks can never report."""
-
-
-def laggard(progress: Iterable[Progress], ranks: int) -> Laggard | None:
-    """Return the rank that is more than one iteration behind another rank; None where the ranks are in step.
-
-    Where a rank of the plan is silent and a rank that the plan does not have reports, the latter is returned.
+    Where a rank of the plan is silent and a rank that the plan does not have reports, the failure is that of the
+    latter: one of the plan's ranks can never report.
     """
     reached = dict.fromkeys(range(ranks), -1)
     reported = {one.rank: one.iteration for one in progress if one.rank is not None}
     reached |= {rank: iteration for rank, iteration in reported.items() if rank in reached}
     slowest = min(reached, key=reached.__getitem__)
     if stray := sorted(reported.keys() - reached.keys()) if reached[slowest] < 0 else []:
-        text = f"rank {stray[-1]} reports iterations, but the ranks of {ranks} device(s) are counted from 0"
-        return Laggard(rank=stray[-1], text=text, is_stray=True)
+        wrong = f"rank {stray[-1]} reports iterations, but the ranks of {ranks} device(s) are counted from 0"
+        return Failure(kind=FailureKind.CRASH, rule="ranks", detail=wrong, rank=stray[-1])
     if reached[slowest] >= max(reached.values()) - 1:
         return None
     silent = "has reported no iteration; leave `rank` out if one rank reports for all ranks"
-    return Laggard(rank=slowest, text=f"rank {slowest} {'fell behind' if reached[slowest] >= 0 else silent}")
+    behind = f"rank {slowest} {'fell behind' if reached[slowest] >= 0 else silent}"
+    return Failure(kind=FailureKind.HANG, rule="silence", detail=behind, rank=slowest)
 
 
 IDLE_PCT = 0.5
@@ -77,7 +68,7 @@ def classify(
     measured: bool,
     oom_kills: int,
     seen: int = 0,
-    behind: Laggard | None = None,
+    behind: Failure | None = None,
     lost: str | None = None,
     unmatched: Sequence[str] = (),
     unread: str | None = None,
@@ -90,7 +81,7 @@ def classify(
     - `measured` says whether there is a window.
     - `oom_kills` counts the processes that the kernel killed for lack of memory during the probe.
     - `seen` counts the iterations that all ranks reported.
-    - `behind` is the rank that the others wait for.
+    - `behind` is the failure of the rank that the others wait for: see `laggard`.
     - `lost` says why the devices can no longer be read.
     - `unmatched` holds the last lines that look like progress although no pattern matches them.
     - `unread` says why a progress file gives no iteration.
@@ -135,7 +126,7 @@ def _untold(
 
 
 def _ran_its_course(
-    end: ProbeEnd, exit_code: int | None, missing: Sequence[str], measured: bool, behind: Laggard | None
+    end: ProbeEnd, exit_code: int | None, missing: Sequence[str], measured: bool, behind: Failure | None
 ) -> bool:
     if end is ProbeEnd.EXITED:
         return measured and exit_code == 0 and not missing and behind is None
@@ -149,7 +140,7 @@ def _unexplained(
     evidence: Evidence,
     *,
     seen: int,
-    behind: Laggard | None,
+    behind: Failure | None,
     unread: str | None,
 ) -> Failure:
     last_words = evidence.last_words()
@@ -159,9 +150,7 @@ def _unexplained(
     too_early = f"before {many}; {said}"
     finished = end is ProbeEnd.EXITED and exit_code == 0
     if behind is not None and (finished or end in {ProbeEnd.HANG, ProbeEnd.OUT_OF_TIME}):
-        kind, rule = (FailureKind.CRASH, "ranks") if behind.is_stray else (FailureKind.HANG, "silence")
-        detail = f"{behind.text}; {said}"
-        return Failure(kind=kind, rule=rule, detail=detail, rank=behind.rank)
+        return replace(behind, detail=f"{behind.detail}; {said}")
     known = {
         ProbeEnd.HANG: (FailureKind.HANG, "silence", f"no new iteration; {said}"),
         ProbeEnd.ENOUGH: (FailureKind.CRASH, "no window", f"the window is too short {too_early}"),

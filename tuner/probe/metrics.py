@@ -4,7 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from operator import attrgetter
 from statistics import fmean
+from typing import Any
 
 from tuner.errors import StudyError
 from tuner.probe.result import DeviceSummary, ProbeResult
@@ -29,45 +31,31 @@ class Metric:
     """Returns the part of the standard error that more iterations of the same kind do not reduce."""
 
 
-def _each(result: ProbeResult, value: Callable[[DeviceSummary], float | None]) -> list[float]:
-    return [number for device in result.devices if (number := value(device)) is not None]
+def _of_devices(
+    combine: Callable[[Sequence[float]], float], value: Callable[[DeviceSummary], float | None]
+) -> Callable[[ProbeResult], float | None]:
+    """Return what combines the known values of a result's devices."""
+
+    def combined(result: ProbeResult) -> float | None:
+        known = [number for device in result.devices if (number := value(device)) is not None]
+        return combine(known) if known else None
+
+    return combined
 
 
-def _least(numbers: list[float]) -> float | None:
-    return min(numbers, default=None)
+def _spread(numbers: Sequence[float]) -> float:
+    return max(numbers) - min(numbers)
 
 
-def _most(numbers: list[float]) -> float | None:
-    return max(numbers, default=None)
+def _of_idlest(quantity: str, what: str, unknown: float | None = None) -> Callable[[ProbeResult], Any]:
+    """Return what reads a field of a busy share, `util` or `sm`, on the device where the share is the smallest."""
+    mean = attrgetter(f"{quantity}_mean_pct")
 
+    def read(result: ProbeResult) -> Any:
+        idlest = min((one for one in result.devices if mean(one) is not None), key=mean, default=None)
+        return getattr(idlest, f"{quantity}_{what}_pct") if idlest else unknown
 
-def _total(numbers: list[float]) -> float | None:
-    return sum(numbers) if numbers else None
-
-
-def _spread(numbers: list[float]) -> float | None:
-    return max(numbers) - min(numbers) if numbers else None
-
-
-def _idlest(result: ProbeResult, mean: Callable[[DeviceSummary], float | None]) -> DeviceSummary | None:
-    known = [(number, device) for device in result.devices if (number := mean(device)) is not None]
-    return min(known, key=lambda one: one[0])[1] if known else None
-
-
-def _of_idlest(
-    name: str,
-    mean: Callable[[DeviceSummary], float | None],
-    error: Callable[[DeviceSummary], float | None],
-    edge: Callable[[DeviceSummary], float],
-) -> Metric:
-    """Return the metric of a busy share: that of the device where it is the smallest."""
-    return Metric(
-        name,
-        "%",
-        lambda result: mean(one) if (one := _idlest(result, mean)) else None,
-        lambda result: error(one) if (one := _idlest(result, mean)) else None,
-        edge_of=lambda result: edge(one) if (one := _idlest(result, mean)) else 0.0,
-    )
+    return read
 
 
 def _headroom_pct(device: DeviceSummary) -> float | None:
@@ -83,6 +71,7 @@ LARGEST_ERROR = 0.1
 """Samples/s beside another objective are told up to this standard error, as a share of their value."""
 
 METRICS: tuple[Metric, ...] = (
+<<<<<<< HEAD
     _of_idlest("min_avg_util", lambda d: d.util_mean_pct, lambda d: d.util_se_pct, lambda d: d.util_edge_pct),
     _of_idlest("min_avg_sm", lambda d: d.sm_mean_pct, lambda d: d.sm_se_pct, lambda d: d.sm_edge_pct),
     Metric(SAMPLES_PER_S, "1/s", lambda r: r.samples_per_s, lambda r: r.samples_per_s_se),
@@ -100,6 +89,26 @@ METRICS: tuple[Metric, ...] = (
     Metric("start_up_s", "s", lambda r: r.start_up_s),
     Metric("window_s", "s", lambda r: r.window_s),
     Metric("trained_s", "s", lambda r: r.trained_s),
+=======
+    *(
+        Metric(name, "%", _of_idlest(one, "mean"), _of_idlest(one, "se"), edge_of=_of_idlest(one, "edge", 0.0))
+        for name, one in (("min_avg_util", "util"), ("min_avg_sm", "sm"))
+    ),
+    Metric(SAMPLES_PER_S, "1/s", attrgetter("samples_per_s"), attrgetter("samples_per_s_se")),
+    Metric("util_spread", "%", _of_devices(_spread, attrgetter("util_mean_pct"))),
+    Metric("busy_spread", "%", attrgetter("busy_spread_pct")),
+    Metric("min_avg_occupancy", "%", _of_devices(min, attrgetter("occupancy_mean_pct"))),
+    Metric("min_avg_tensor", "%", _of_devices(min, attrgetter("tensor_mean_pct"))),
+    Metric("min_avg_dram", "%", _of_devices(min, attrgetter("dram_mean_pct"))),
+    Metric("mem_peak_mib", "MiB", _of_devices(max, attrgetter("mem_peak_mib")), over=max),
+    Metric("headroom_pct", "%", _of_devices(min, _headroom_pct), over=min),
+    Metric("alloc_retries", "", attrgetter("alloc_retries"), over=max),
+    Metric("power_mean_w", "W", _of_devices(sum, attrgetter("power_mean_w"))),
+    Metric("energy_j", "J", _of_devices(sum, attrgetter("energy_j"))),
+    Metric("start_up_s", "s", attrgetter("start_up_s")),
+    Metric("window_s", "s", attrgetter("window_s")),
+    Metric("trained_s", "s", attrgetter("trained_s")),
+>>>>>>> smaller
 )
 
 OBJECTIVES = tuple(metric.name for metric in METRICS if metric.error_of)

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any
 
 from tuner.errors import TrainerError, installs
 from tuner.probe.counting import Unwrapped, number
@@ -37,25 +37,7 @@ class FileRow:
     """When the trainer wrote the row, in seconds since 1970; None where the file does not say."""
 
 
-class Rows(Protocol):
-    """Reads a file that grows."""
-
-    @property
-    def left(self) -> int:
-        """The bytes that the last call has left unread."""
-        ...
-
-    @property
-    def unended(self) -> int:
-        """The bytes at the end of the file that are no whole row yet."""
-        ...
-
-    def read(self) -> Iterator[FileRow]:
-        """Return the rows since the last call, at most a bounded number. Raises OSError or ValueError."""
-        ...
-
-
-def open_rows(file: ProgressFile, path: Path, most_bytes: int) -> Rows:
+def open_rows(file: ProgressFile, path: Path, most_bytes: int) -> "TextRows | EventRows":
     """Return a reader of the file at `path`. `most_bytes` are read at once."""
     if file.format == "tensorboard":
         return EventRows(path, frozenset(file.columns.values()) - {STEP})
@@ -73,20 +55,13 @@ class TextRows:
         self._is_csv = is_csv
         self._starts = self._number = 0
         self._columns: list[str] = []
-
-    @property
-    def left(self) -> int:
-        """See `Rows`."""
-        return self._tail.left
-
-    @property
-    def unended(self) -> int:
-        """See `Rows`."""
-        return self._tail.unended
+        self.left = self.unended = 0
+        """The bytes that the last call has left unread, and those at the end of the file that are no whole row yet."""
 
     def read(self) -> Iterator[FileRow]:
-        """Return the new rows; see `Rows`."""
+        """Return the rows since the last call, at most a bounded number. Raises OSError."""
         lines = self._tail.read()
+        self.left, self.unended = self._tail.left, self._tail.unended
         if self._tail.starts != self._starts:
             self._starts, self._number, self._columns = self._tail.starts, 0, []
         for line in lines:
@@ -119,7 +94,7 @@ class EventRows:
         self._is_told = True
 
     def read(self) -> Iterator[FileRow]:
-        """Return the new rows; see `Rows`."""
+        """Return the rows since the last call, at most `MOST_EVENTS`. Raises OSError or ValueError."""
         try:
             for event in islice(self._loader.Load(), MOST_EVENTS):
                 yield from self._rows(event)
@@ -187,7 +162,7 @@ class ProgressFileReader:
         self._clock = clock
         self._most_bytes = most_bytes
         self._unix_s = unix_s
-        self._rows: Rows | None = None
+        self._rows: TextRows | EventRows | None = None
         self._name = file.pattern
         self._counts: dict[str, Unwrapped] = {}
         self._is_behind = self._has_rows = False

@@ -81,10 +81,11 @@ class ProgressReader:
     """
 
     def __init__(self, patterns: LinePatterns, origin_s: float) -> None:
+        self.patterns = patterns
         compiled = [re.compile(_with_any_score(pattern)) for pattern in patterns.patterns]
-        self._patterns = [pattern for pattern in compiled if pattern.groupindex.keys() != {SCORE_GROUP}]
+        self._marks = [pattern for pattern in compiled if pattern.groupindex.keys() != {SCORE_GROUP}]
         self._returns = [pattern for pattern in compiled if SCORE_GROUP in pattern.groupindex]
-        self._counts_lines = not any("iteration" in pattern.groupindex for pattern in self._patterns)
+        self._counts_lines = not any("iteration" in pattern.groupindex for pattern in self._marks)
         self._counted: Counter[int | None] = Counter()
         self._origin_s = origin_s
         self._partial: dict[str, Any] = {}
@@ -219,7 +220,7 @@ class ProgressReader:
 
     def _printed(self, text: str, t_s: float) -> dict[str, Any] | None:
         """Return the fields that the patterns have found, once the last pattern matches; None before that."""
-        for pattern in self._patterns:
+        for pattern in self._marks:
             if found := pattern.search(text):
                 self.matched += 1
                 groups = {name: found.span(name) for name, value in found.groupdict().items() if value is not None}
@@ -228,7 +229,7 @@ class ProgressReader:
                 self._partial |= printed | {_end_of(name): printed_end(text, at) for name, at in counts.items()}
                 if "iteration" in groups:
                     self._partial |= {_NAME: text[: groups["iteration"][0]], _AFTER: text[groups["iteration"][1] :]}
-                if pattern is self._patterns[-1]:
+                if pattern is self._marks[-1]:
                     whole, self._partial = self._partial, {}
                     return self._over_epochs(whole, t_s)
         return None

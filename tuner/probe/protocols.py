@@ -149,15 +149,11 @@ class RunningTrainer(Protocol):
         ...
 
 
-class Launch(Protocol):
-    """Writes a plan's files and starts its command, or hands the plan to an open session."""
+Launch = Callable[[ProbePlan], RunningTrainer]
+"""Writes a plan's files and starts its command, or hands the plan to an open session.
 
-    def __call__(self, plan: ProbePlan) -> RunningTrainer:
-        """Start a plan.
-
-        Raises TrainerError when the command cannot start, OutputError when a file cannot be written.
-        """
-        ...
+Raises TrainerError when the command cannot start, OutputError when a file cannot be written.
+"""
 
 
 class StartedProcess(RunningTrainer, Protocol):
@@ -169,12 +165,8 @@ class StartedProcess(RunningTrainer, Protocol):
         ...
 
 
-class StartProcess(Protocol):
-    """Starts a plan's command as a process. Another implementation may run a probe on another machine."""
-
-    def __call__(self, plan: ProbePlan) -> StartedProcess:
-        """Start a plan's command. Raises the errors of `Launch`."""
-        ...
+StartProcess = Callable[[ProbePlan], StartedProcess]
+"""Starts a plan's command as a process. Raises the errors of `Launch`. Another one may do so on another machine."""
 
 
 class Prober(Protocol):

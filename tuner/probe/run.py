@@ -68,9 +68,6 @@ class _Probe:
             plan.slot.limits,
             reader,
             len(plan.slot.devices),
-            block_s=plan.progress.block_s,
-            samples_per_iteration=plan.progress.samples_per_iteration,
-            queue=plan.progress.queue,
             late=plan.progress_file is not None and plan.progress_file.format == "tensorboard",
         )
         self._blank = ProbeResult(

@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import hypot
 from operator import attrgetter
@@ -115,7 +115,7 @@ def _summary(samples: Sequence[DeviceSample], window: Window, device: Device, so
     inside = _between(samples, window.first.t_s, window.last.t_s)
 
     def measure(field: str, past_s: float | None = None, varies: Usual = OF_UTILISATION) -> Estimate:
-        return _measure(samples, window, attrgetter(field), past_s, varies)
+        return _estimate(lambda part: _mean(samples, part, attrgetter(field), past_s), window, varies)
 
     util, sm = measure("util_pct", NVML_PAST_S if device.is_gpu else None), measure("sm_pct", varies=OF_SM)
     power_w = measure("power_w", NVML_PAST_S).mean
@@ -228,20 +228,17 @@ def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> lis
         begins = window.marks[window.level_from].iteration if window.level_from else None
         level_from = next((place for place, one in enumerate(own) if one.iteration == begins), 0)
         times = Window(tuple(Mark(iteration=one.iteration, t_s=one.t_s, thin=one.thin) for one in own), level_from)
-        spans = times.spans()
-        if not {times.first.iteration, *(span.last.iteration for span in spans)} <= busy_s.keys():
+        if not {times.first.iteration, *(span.last.iteration for span in times.spans())} <= busy_s.keys():
             return None
-        shares.append(_busy_share(busy_s, times, spans))
+        shares.append(_busy_share(busy_s, times))
     return shares
 
 
-def _busy_share(busy_s: Mapping[int, float], times: Window, spans: Sequence[Window]) -> Estimate:
+def _busy_share(busy_s: Mapping[int, float], times: Window) -> Estimate:
     share = _busy_pct(busy_s, times)
     if share is None or share > FULL_PCT * (1 + CLOCK_SHARE):
         return Estimate()
-    blocks = [Block(span.trained_s, _busy_pct(busy_s, span) or 0.0) for span in spans]
-    error = standard_error(blocks, full=FULL_PCT)
-    return Estimate(min(share, FULL_PCT), _with_change(error, share, times, lambda level: _busy_pct(busy_s, level)))
+    return replace(_estimate(lambda part: (_busy_pct(busy_s, part), 0.0), times), mean=min(share, FULL_PCT))
 
 
 def _busy_pct(busy_s: Mapping[int, float], window: Window) -> float | None:
@@ -282,23 +279,19 @@ def _rate(window: Window, blocks: Sequence[Block], mean_of: Callable[[Window], f
     return Estimate(mean, _with_change(error, mean, window, mean_of))
 
 
-def _measure(
-    samples: Sequence[DeviceSample],
-    window: Window,
-    read: Callable[[DeviceSample], float | None],
-    past_s: float | None,
-    varies: Usual,
+def _estimate(
+    mean_of: Callable[[Window], tuple[float | None, float]], window: Window, varies: Usual = OF_UTILISATION
 ) -> Estimate:
-    """Return the mean over the window, with each piece weighted by the seconds of training that it stands for.
+    """Return the mean of a quantity over the window. `mean_of` is as `_mean`.
 
     The error also holds what the ends of the pieces add. These ends are alike in each iteration, so iterations do not
     average them out.
     """
-    mean, edge_error = _mean(samples, window, read, past_s)
-    means = [(span.trained_s, _mean(samples, span, read, past_s)[0]) for span in window.spans()]
+    mean, edge_error = mean_of(window)
+    means = [(span.trained_s, mean_of(span)[0]) for span in window.spans()]
     blocks = [Block(span_s, known) for span_s, known in means if known is not None]
     error = standard_error(blocks, full=FULL_PCT, varies=varies)
-    error = _with_change(error, mean, window, lambda level: _mean(samples, level, read, past_s)[0])
+    error = _with_change(error, mean, window, lambda level: mean_of(level)[0])
     return Estimate(mean, None if error is None else hypot(error, edge_error), edge_error)
 
 
@@ -310,7 +303,8 @@ def _mean(
 ) -> tuple[float | None, float]:
     """Return the mean over a window, and the standard error that the ends of its pieces add.
 
-    In a window of a single piece, every reading counts alike: its ends are few and no second stands for many.
+    Each piece is weighted by the seconds of training that it stands for. In a window of a single piece, every reading
+    counts alike: its ends are few and no second stands for many.
     """
     pieces = window.pieces()
     if len(pieces) == 1:

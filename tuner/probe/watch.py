@@ -9,10 +9,10 @@ from statistics import median
 from typing import Any
 
 from tuner.probe.evidence import Evidence
-from tuner.probe.failing import Laggard, ProbeEnd, laggard
+from tuner.probe.failing import ProbeEnd, laggard
 from tuner.probe.progress_reader import ProgressReader, Unmatched, record
 from tuner.probe.protocols import OutputLine
-from tuner.probe.result import Progress, Score
+from tuner.probe.result import Failure, Progress, Score
 from tuner.probe.window import Mark, counted, first_mark, marks
 from tuner.study import ProbeSpec
 
@@ -37,28 +37,10 @@ QUIET_FACTOR = 3
 class Watch:
     """Follows the lines of one probe and decides when the probe is over."""
 
-    def __init__(
-        self,
-        limits: ProbeSpec,
-        reader: ProgressReader,
-        ranks: int,
-        *,
-        block_s: float | None = None,
-        samples_per_iteration: float | None = None,
-        queue: int = 0,
-        late: bool = False,
-    ) -> None:
-        """See `LinePatterns` for `block_s`, `samples_per_iteration` and `queue`.
-
-        `late` says that reports may come long after their iterations. Then only silence shows that a trainer hangs.
-        """
-        self._limits = limits
-        self._reader = reader
-        self._ranks = ranks
-        self._block_s = block_s
-        self._samples_per_iteration = samples_per_iteration
-        self._queue = queue
-        self._late = late
+    def __init__(self, limits: ProbeSpec, reader: ProgressReader, ranks: int, *, late: bool = False) -> None:
+        """`late`: reports may come long after their iterations. Then only silence shows that a trainer hangs."""
+        self._limits, self._reader, self._ranks, self._late = limits, reader, ranks, late
+        self._block_s = reader.patterns.block_s
         self._first_line_s: float | None = None
         self._last_line_s = 0.0
         self.evidence = Evidence()
@@ -97,7 +79,7 @@ class Watch:
             else:
                 self._hear(record(line.text), line.t_s)
         if self.progress[-1:] != latest:
-            self.marks = counted(marks(self.progress, self._ranks), self._samples_per_iteration)
+            self.marks = counted(marks(self.progress, self._ranks), self._reader.patterns.samples_per_iteration)
             if len(self.marks) > max(before, 1):
                 self.evidence.forget(before_s=self.marks[-2].t_s)
         self._close_blocks(now_s)
@@ -179,8 +161,8 @@ class Watch:
         """Whether no line and no report has come."""
         return self._first_line_s is None
 
-    def behind(self) -> Laggard | None:
-        """Return the rank that the others wait for, if there is one."""
+    def behind(self) -> Failure | None:
+        """Return the failure of the rank that the others wait for, if there is one."""
         return laggard(self.progress, self._ranks)
 
     def _time_for(self, more: int) -> bool:
@@ -189,7 +171,7 @@ class Watch:
 
     @property
     def _begin(self) -> int | None:
-        return first_mark(self.marks, self._limits.warmup_iterations, self._queue)
+        return first_mark(self.marks, self._limits.warmup_iterations, self._reader.patterns.queue)
 
     @property
     def _inside(self) -> int:

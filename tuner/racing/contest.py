@@ -18,8 +18,8 @@ from tuner.probe.protocols import Answer, Enough, Go, Interrupted, More
 from tuner.probe.result import Failure, ProbeResult
 from tuner.probe.steady import student_tail
 from tuner.racing.entrants import Entrant, Round, better_half, rounds
-from tuner.running.job import Job
 from tuner.running.prober import run_in
+from tuner.running.workbench import Job
 from tuner.search.scores import Mean, agreement, ahead, constant, means, standings, thinned
 from tuner.study import Case, Config, ProbeSpec, same_launch
 

@@ -1,31 +1,21 @@
 """Optimises a study: works on one case after another, and probes its configs until it is over."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from tuner.kept.case_record import kept_case
+from tuner.kept.case_record import KeptStudy, kept_case
 from tuner.probe.kinds import FailureKind
 from tuner.probe.result import Failure
-from tuner.running.events import (
-    BatchFitStarted,
-    BatchFitted,
-    BestSoFar,
-    CalibrationStarted,
-    CaseOutcome,
-    CaseStarted,
-    Ending,
-    LadderFixed,
-    given_up,
-)
-from tuner.running.job import CALIBRATE, Job, check, fit_batch
+from tuner.running import events
 from tuner.running.probing import Probing
+from tuner.running.workbench import CALIBRATE, Job, Purpose, check, fit_batch
 from tuner.search.calibration import BatchToFit, calibrated_at, rungs_after
 from tuner.search.choosing import Strategy
 from tuner.search.strategies import build_pruner, defaults_first
 from tuner.store.case_study import Asked, CaseStudy
 from tuner.store.opening import siblings
-from tuner.study import BatchFit, Case, compare_with_default
+from tuner.study import Case, compare_with_default
 
 
 class CaseWork:
@@ -39,7 +29,7 @@ class CaseWork:
         self._space = space = bench.space_for(case)
         identity = bench.identity_for(case)
         self._siblings = partial(siblings, job.database, bench.spec.name, case, identity)
-        self._study = CaseStudy(
+        self.study = CaseStudy(
             job.database,
             bench.study_name(case),
             space=space,
@@ -57,43 +47,25 @@ class CaseWork:
             ),
             confirm=job.purpose.competing,
         )
-        self._probing = Probing(job, case, self._study, spec=self._spec, space=space)
+        self._probing = Probing(job, case, self.study, spec=self._spec, space=space)
 
     def _strategy(self, count: int) -> Strategy:
         strategy = self._job.purpose.strategy(self._space, self._spec, count, self._siblings)
         compares = compare_with_default(self._spec.build_constraints())
         return defaults_first(strategy, self._space) if compares else strategy
 
-    @property
-    def rungs(self) -> tuple[int, ...] | None:
-        """The rungs of an `auto` ladder; None until they are fixed."""
-        return self._study.kept.rungs
-
-    def fix_rungs(self) -> tuple[int, ...]:
-        """Return the rungs of an `auto` ladder; compute them from the trials so far where the study has none."""
-        return self._study.fix_rungs(lambda trials: rungs_after(trials, self._space, self._spec.probe))
-
-    @property
-    def batch(self) -> BatchFit | None:
-        """The batch size that is `auto`; None until it has been worked out."""
-        return self._study.kept.batch
-
-    def fix_batch(self, batch: BatchToFit) -> BatchFit | None:
-        """Return the batch size that is `auto`; work it out from the trials so far where the study has none."""
-        return self._study.fix_batch(batch.fit)
-
-    def run(self, probed: int = 0) -> CaseOutcome:
+    def run(self, probed: int = 0) -> events.CaseOutcome:
         """Work until the target is reached; `probed` counts the trials that this command has made before."""
         target = self._job.target(self._spec)
-        taken_back = self._study.take_back(self._probing.folder)
-        with self._study.read_once():
-            finished, best = self._study.finished, self._study.best
+        taken_back = self.study.take_back(self._probing.folder)
+        with self.study.read_once():
+            finished, best = self.study.finished, self.study.best
         self._job.watcher(
-            CaseStarted(
+            events.CaseStarted(
                 case=self._case.name,
                 finished=finished,
                 target=target,
-                best=BestSoFar.of(best),
+                best=events.BestSoFar.of(best),
                 saved=taken_back.stored,
                 to_repeat=taken_back.to_repeat,
             )
@@ -101,43 +73,43 @@ class CaseWork:
         while asked := self._ask(target):
             result = self._probing.probe(asked)
             probed += 1
-            has_run = result.failure is None or self._study.has_run
-            if ending := given_up(result, self._study.failing_streak, has_run=has_run):
+            has_run = result.failure is None or self.study.has_run
+            if ending := events.given_up(result, self.study.failing_streak, has_run=has_run):
                 return self._outcome(ending, probed, result.failure)
         if self._job.interrupted():
-            return self._outcome(Ending.INTERRUPTED, probed)
-        is_reached = target is not None and self._study.finished >= target
-        rest = (Ending.TARGET if is_reached else Ending.EXHAUSTED) if probed else Ending.ALREADY
-        outcome = self._outcome(Ending.ELSEWHERE if self._study.awaited else rest, probed)
-        return outcome if is_reached else replace(outcome, why=self._study.end(keep=self._job.purpose.keeps_end))
+            return self._outcome(events.Ending.INTERRUPTED, probed)
+        is_reached = target is not None and self.study.finished >= target
+        rest = (events.Ending.TARGET if is_reached else events.Ending.EXHAUSTED) if probed else events.Ending.ALREADY
+        outcome = self._outcome(events.Ending.ELSEWHERE if self.study.awaited else rest, probed)
+        return outcome if is_reached else replace(outcome, why=self.study.end(keep=self._job.purpose.keeps_end))
 
     def _ask(self, target: int | None) -> Asked | None:
         """Return the next trial; None when the case is over, the user interrupts, or the rest runs in other workers."""
         while not self._job.interrupted():
-            before = self._study.awaited
-            if asked := self._study.ask(target, self._probing.price, self._may_begin):
+            before = self.study.awaited
+            if asked := self.study.ask(target, self._probing.price, self._may_begin):
                 return asked
-            awaited = self._study.awaited
+            awaited = self.study.awaited
             if awaited != before:  # another worker has begun or ended a probe since: the answer may be another now
                 continue
             if not (awaited and self._job.wait):
                 return None
-            while self._study.awaited == awaited and not self._job.interrupted():
+            while self.study.awaited == awaited and not self._job.interrupted():
                 self._job.wait()
-            self._study.take_back(self._probing.folder)
+            self.study.take_back(self._probing.folder)
         return None
 
     def _may_begin(self, probe_s: float | None) -> bool:
         """Return whether a probe of so many seconds may begin; the user may have interrupted the wait for the lock."""
         return not self._job.interrupted() and self._job.has_time(probe_s)
 
-    def _outcome(self, ending: Ending, probed: int, failure: Failure | None = None) -> CaseOutcome:
-        unread = ending is Ending.UNREAD and failure is None
+    def _outcome(self, ending: events.Ending, probed: int, failure: Failure | None = None) -> events.CaseOutcome:
+        unread = ending is events.Ending.UNREAD and failure is None
         why = f"this trainer on these devices reports no {self._spec.objective}" if unread else None
-        return CaseOutcome(case=self._case, ending=ending, probed=probed, failure=failure, why=why)
+        return events.CaseOutcome(case=self._case, ending=ending, probed=probed, failure=failure, why=why)
 
 
-def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
+def optimise(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
     """Work on each case until its target number of finished trials is reached; resume the trials in the database.
 
     A case whose set-up is at fault ends early, and the next case begins. If other workers run the last trials of a
@@ -148,7 +120,7 @@ def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
     """
     for case in cases:
         check(job, case)
-    outcomes: list[CaseOutcome] = []
+    outcomes: list[events.CaseOutcome] = []
     for case in cases:
         if job.interrupted():
             break
@@ -159,61 +131,67 @@ def optimise(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
     return [_waited_for(job, outcome) for outcome in outcomes]
 
 
-def _waited_for(job: Job, outcome: CaseOutcome) -> CaseOutcome:
+def _waited_for(job: Job, outcome: events.CaseOutcome) -> events.CaseOutcome:
     """Return how a case ended, after the probes of other workers if its rest ran there."""
-    if outcome.ending is not Ending.ELSEWHERE or job.interrupted():
+    if outcome.ending is not events.Ending.ELSEWHERE or job.interrupted():
         return outcome
     later = _optimised(job, outcome.case)
     job.watcher(later.event)
     return replace(later, probed=outcome.probed + later.probed)
 
 
-def _optimised(job: Job, case: Case) -> CaseOutcome:
+def _optimised(job: Job, case: Case) -> events.CaseOutcome:
     job, calibration = prepared(job, case)
     if calibration is None:
         return CaseWork(job, case).run()
     return calibration if calibration.stopped else CaseWork(job, case).run(calibration.probed)
 
 
-def prepared(job: Job, case: Case) -> tuple[Job, CaseOutcome | None]:
-    """Return the job with all values of the case that are `auto`, and the outcome of a calibration if one ran."""
+def prepared(job: Job, case: Case) -> tuple[Job, events.CaseOutcome | None]:
+    """Return the job with all values of the case that are `auto`, and the outcome of the small probes if any ran.
+
+    The values come from the case's study. Where the study has none, they follow from small probes that run now, and the
+    study keeps them for good.
+    """
     if (batch := job.bench.batch_to_fit(case)) is not None:
         return _batch_fitted(job, case, batch)
-    return calibrated(job, case)
+    return _calibrated(job, case) if job.bench.calibrates(case) else (job, None)
 
 
-def _batch_fitted(job: Job, case: Case, batch: BatchToFit) -> tuple[Job, CaseOutcome | None]:
-    """Return the job with the case's batch size. The study keeps the size for good, as it keeps rungs."""
-    work, outcome = CaseWork(replace(job, purpose=fit_batch(batch)), case), None
-    if work.batch is None:
-        job.watcher(BatchFitStarted(case=case.name, parameter=batch.parameter))
-        outcome = work.run()
-        if outcome.stopped:
-            return job, outcome
-    fitted = work.fix_batch(batch)
+def _batch_fitted(job: Job, case: Case, batch: BatchToFit) -> tuple[Job, events.CaseOutcome | None]:
+    """Return the job with the case's batch size."""
+    started = events.BatchFitStarted(case=case.name, parameter=batch.parameter)
+    work, outcome = _small_probes(job, case, fit_batch(batch), started, lambda kept: kept.batch)
+    if outcome and outcome.stopped:
+        return job, outcome
+    fitted = work.study.fix_batch(batch.fit)
     if fitted is None:
         why = f"{batch.parameter} is auto, and fewer than two batch sizes ran; write `choices` of sizes that run"
         failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="batch", detail=why)
         probed = outcome.probed if outcome else 0
-        return job, CaseOutcome(case=case, ending=Ending.SETUP, probed=probed, failure=failure)
-    job.watcher(BatchFitted(case=case.name, parameter=batch.parameter, size=fitted.size, why=str(fitted)))
+        return job, events.CaseOutcome(case=case, ending=events.Ending.SETUP, probed=probed, failure=failure)
+    job.watcher(events.BatchFitted(case=case.name, parameter=batch.parameter, size=fitted.size, why=str(fitted)))
     return replace(job, bench=job.bench.with_batch(case, fitted)), outcome
 
 
-def calibrated(job: Job, case: Case) -> tuple[Job, CaseOutcome | None]:
-    """Return the job with the rungs of a case's `auto` ladder, and the outcome of a calibration if one ran.
-
-    The rungs come from the case's study. Where the study has none, a calibration runs now and the study keeps its
-    rungs for good.
-    """
-    if not job.bench.calibrates(case):
-        return job, None
-    work, outcome = CaseWork(replace(job, purpose=CALIBRATE), case), None
-    if work.rungs is None:
-        job.watcher(CalibrationStarted(case=case.name, rungs=calibrated_at(job.bench.space_for(case))))
-        outcome = work.run()
-        if outcome.stopped:
-            return job, outcome
-    rungs = work.fix_rungs()
-    job.watcher(LadderFixed(case=case.name, rungs=rungs))
+def _calibrated(job: Job, case: Case) -> tuple[Job, events.CaseOutcome | None]:
+    """Return the job with the rungs of a case's `auto` ladder."""
+    space, limits = job.bench.space_for(case), job.bench.spec_for(case).probe
+    started = events.CalibrationStarted(case=case.name, rungs=calibrated_at(space))
+    work, outcome = _small_probes(job, case, CALIBRATE, started, lambda kept: kept.rungs)
+    if outcome and outcome.stopped:
+        return job, outcome
+    rungs = work.study.fix_rungs(lambda trials: rungs_after(trials, space, limits))
+    job.watcher(events.LadderFixed(case=case.name, rungs=rungs))
     return replace(job, bench=job.bench.with_rungs(case, rungs)), outcome
+
+
+def _small_probes(
+    job: Job, case: Case, purpose: Purpose, started: events.Event, known: Callable[[KeptStudy], object]
+) -> tuple[CaseWork, events.CaseOutcome | None]:
+    """Return the work on small probes, and how it ended; None where the study knows already what follows from them."""
+    work = CaseWork(replace(job, purpose=purpose), case)
+    if known(work.study.kept) is not None:
+        return work, None
+    job.watcher(started)
+    return work, work.run()

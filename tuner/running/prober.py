@@ -130,7 +130,10 @@ class RealProber:
 
 def open_prober(bench: Workbench, say: Callable[[str], None] = lambda _: None) -> RealProber:
     """Return a prober on the devices of a bench. Raises DeviceError when a card cannot be read."""
-    return prober_on(bench.source, say, facts=_facts(bench))
+    facts = {
+        name: fact for name, fact in describe_machine(bench.source).items() if name != "kernel"
+    }  # each probe has it
+    return prober_on(bench.source, say, facts=facts | ({"trainer": bench.commit} if bench.commit else {}))
 
 
 def prober_on(
@@ -148,20 +151,10 @@ def prober_on(
     clock = MonotonicClock()
     return RealProber(
         source,
-        occupied=_nobody if shared else Cards(source.devices).occupancy,
+        occupied=tuple if shared else Cards(source.devices).occupancy,
         sessions=Sessions(clock),
         clock=clock,
         sleep=time.sleep,
         say=say,
         facts=facts,
     )
-
-
-def _nobody() -> Sequence[Occupancy]:
-    return ()
-
-
-def _facts(bench: Workbench) -> dict[str, str]:
-    """Return what kind of machine this is, and the commit of the trainer, without what each probe says by itself."""
-    facts = {name: fact for name, fact in describe_machine(bench.source).items() if name != "kernel"}
-    return facts | ({"trainer": bench.commit} if bench.commit else {})

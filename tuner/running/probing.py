@@ -1,6 +1,6 @@
 """The probes of one case: each is planned, run or known without, judged and stored."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -11,8 +11,8 @@ from tuner.probe.probe_plan import ProbePlan, Slot
 from tuner.probe.protocols import Answer, Go, Interrupted, Pruned, Stop
 from tuner.probe.result import Failure, ProbeResult, unlaunched
 from tuner.running.events import ProbeEnded, ProbeRunning, ProbeStarted
-from tuner.running.job import Job
 from tuner.running.prober import run_in
+from tuner.running.workbench import Job, Pulse
 from tuner.search.choosing import Price
 from tuner.search.verdict import Verdict, foregone, judge, settled
 from tuner.store.case_study import Asked, CaseStudy, kept_probe, set_aside
@@ -166,17 +166,48 @@ class Probing:
         return None if probes is None or usual_s is None else probes * usual_s / workers
 
     def _stop(self, asked: Asked) -> Stop:
-        objective, limits = self._spec.objectives[0], self._spec.probe
-        running = Running(self._job, self._case, asked, objective, limits.iterations - limits.warmup_iterations)
+        show = self._shown(asked, self._job.pulse) if self._job.pulse else lambda _: None
 
         def stop(so_far: ProbeResult | None) -> Answer:
             if self._job.interrupted():
                 return Interrupted()
             self._study.beat(asked)
-            running.show(so_far)
+            show(so_far)
             return self._after_iteration(asked, so_far) if so_far else Go()
 
         return stop
+
+    def _shown(self, asked: Asked, pulse: Pulse) -> Callable[[ProbeResult | None], None]:
+        """Return what shows the probe that begins now to the watcher, where the last time is long enough ago.
+
+        It is called with the result after one more iteration, and with None at other times.
+        """
+        objective, limits = self._spec.objectives[0], self._spec.probe
+        began_s = shown_s = pulse.clock.now()
+        known: ProbeResult | None = None
+        pulse.utilisation()  # forgets what was measured before this probe
+
+        def show(so_far: ProbeResult | None) -> None:
+            nonlocal known, shown_s
+            known, now_s = so_far or known, pulse.clock.now()
+            if now_s - shown_s < pulse.every_s:
+                return
+            shown_s = now_s
+            event = ProbeRunning(
+                case=self._case.name,
+                trial=asked.number,
+                phase="starting" if known is None else "warm-up" if known.window_s is None else "measuring",
+                seconds=now_s - began_s,
+                iteration=known and known.iterations,
+                usual_iterations=limits.iterations - limits.warmup_iterations,
+                value=known and value(known, objective),
+                error=known and error(known, objective),
+                samples_per_s=known and known.samples_per_s,
+                utilisation=tuple(pulse.utilisation()),
+            )
+            self._job.watcher(event)
+
+        return show
 
     def _after_iteration(self, asked: Asked, so_far: ProbeResult) -> Answer:
         """Report the result of a running probe so far; return whether the probe goes on."""
@@ -192,37 +223,3 @@ class Probing:
             return Pruned(f"{self._spec.pruner.name} after {so_far.iterations} iteration(s)")
         rival = self._study.incumbent if competing else None
         return settled(so_far, objectives, self._spec.probe, rival)
-
-
-class Running:
-    """Shows the running probe to the job's watcher, as often as the job's pulse says."""
-
-    def __init__(self, job: Job, case: Case, asked: Asked, objective: str, usual_iterations: int) -> None:
-        """`usual_iterations` are those of a usual window."""
-        self._pulse, self._watcher = job.pulse, job.watcher
-        self._case, self._asked, self._objective, self._usual = case, asked, objective, usual_iterations
-        self._so_far: ProbeResult | None = None
-        if self._pulse:
-            self._began_s = self._shown_s = self._pulse.clock.now()
-            self._pulse.utilisation()  # forgets what was measured before this probe
-
-    def show(self, so_far: ProbeResult | None) -> None:
-        """Show the probe, if the last time is long enough ago; `so_far` is its result after one more iteration."""
-        self._so_far = known = so_far or self._so_far
-        if not self._pulse or (now_s := self._pulse.clock.now()) - self._shown_s < self._pulse.every_s:
-            return
-        self._shown_s = now_s
-        self._watcher(
-            ProbeRunning(
-                case=self._case.name,
-                trial=self._asked.number,
-                phase="starting" if known is None else "warm-up" if known.window_s is None else "measuring",
-                seconds=now_s - self._began_s,
-                iteration=known and known.iterations,
-                usual_iterations=self._usual,
-                value=known and value(known, self._objective),
-                error=known and error(known, self._objective),
-                samples_per_s=known and known.samples_per_s,
-                utilisation=tuple(self._pulse.utilisation()),
-            )
-        )

@@ -15,7 +15,7 @@ from tuner.probe.result import DeviceSummary
 from tuner.probe.summaries import BUSY_PCT
 from tuner.probe.units import HOUR_S
 from tuner.scaling.laws import LOSSES, Quantity, difference
-from tuner.scaling.results import Mode, Results, Route, Subject
+from tuner.scaling.results import Mode, Results, Route, Subject, grouped
 from tuner.scaling.scaling_table import Division, Fit, ScalingRow, ceilings, mean_pct, placement, table
 from tuner.study import Number, Strict, complaints, read_mapping
 
@@ -157,12 +157,12 @@ def split_sentences(results: Results, divisions: list[Division]) -> Iterator[str
 
 def topology(links: Sequence[Link]) -> Iterator[str]:
     """Yield how the pairs of cards are connected, one line for each kind of connection."""
-    pairs: dict[str, list[str]] = {}
-    for link in links:
-        kind = "NVLink" if link.nvlink else "no direct access" if link.p2p is False else "PCIe"
-        pairs.setdefault(kind, []).append(f"{link.first}-{link.second}")
-    for kind, between in pairs.items():
-        yield f"{kind} between the cards {', '.join(between)}"
+
+    def kind_of(link: Link) -> str:
+        return "NVLink" if link.nvlink else "no direct access" if link.p2p is False else "PCIe"
+
+    for kind, alike in grouped(links, kind_of).items():
+        yield f"{kind} between the cards {', '.join(f'{link.first}-{link.second}' for link in alike)}"
 
 
 def about(subject: Subject) -> str:
@@ -294,11 +294,8 @@ def _across(lines: Sequence[PricedRow], currency: str) -> Iterator[str]:
 
     Only the same workload, of the same size per GPU, on the same kind of device is compared.
     """
-    alike: dict[tuple[str, int | None, bool], list[PricedRow]] = {}
-    for line in lines:
-        if line.row.scaling != "strong" or line.row.splits_model:
-            alike.setdefault((line.row.workload, line.row.size, line.on_gpu), []).append(line)
-    for group in alike.values():
+    alike = [line for line in lines if line.row.scaling != "strong" or line.row.splits_model]
+    for group in grouped(alike, lambda line: (line.row.workload, line.row.size, line.on_gpu)).values():
         if len({line.machine for line in group}) < 2:
             continue
         fastest = max(group, key=lambda line: line.row.samples_per_s.value)
@@ -330,9 +327,7 @@ def _where(line: PricedRow) -> str:
 
 def _largest(lines: Sequence[PricedRow]) -> list[PricedRow]:
     """Return the lines of the largest size and the largest number of GPUs, for each workload, route and scaling."""
-    groups: dict[tuple[object, ...], list[PricedRow]] = {}
-    for line in lines:
-        groups.setdefault((line.row.workload, line.row.route, line.row.scaling), []).append(line)
+    groups = grouped(lines, lambda line: (line.row.workload, line.row.route, line.row.scaling))
     return [max(reversed(group), key=lambda line: (line.row.size or 0, line.row.gpus)) for group in groups.values()]
 
 

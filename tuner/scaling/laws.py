@@ -32,15 +32,23 @@ class SerialPart:
 def ratio(above: Quantity, below: Quantity) -> Quantity:
     """Return a quotient; the errors of both numbers are independent."""
     value = above.value / below.value
-    if above.error is None or below.error is None:
-        return Quantity(value)
-    return Quantity(value, abs(value) * math.hypot(above.error / above.value, below.error / below.value))
+    return _with_errors(value, above.times(value / above.value), below.times(value / below.value))
 
 
 def difference(one: Quantity, other: Quantity) -> Quantity:
     """Return a difference; the errors of both numbers are independent."""
-    known = one.error is not None and other.error is not None
-    return Quantity(one.value - other.value, math.hypot(one.error or 0.0, other.error or 0.0) if known else None)
+    return _with_errors(one.value - other.value, one, other)
+
+
+def total(parts: Sequence[Quantity]) -> Quantity:
+    """Return a sum; the errors of its parts are independent."""
+    return _with_errors(sum(one.value for one in parts), *parts)
+
+
+def _with_errors(value: float, *parts: Quantity) -> Quantity:
+    """Return a number with the independent errors of its parts; its error is unknown where one of these is."""
+    errors = [one.error for one in parts if one.error is not None]
+    return Quantity(value, math.hypot(*errors) if len(errors) == len(parts) else None)
 
 
 def serial_part(
@@ -163,9 +171,3 @@ def fill_share(stages: int, micro_batches: int) -> float:
 def _loss(name: str, longer: Quantity, shorter: Quantity) -> LostTime:
     between = difference(longer, shorter)
     return LostTime(name=name, ms=between.value, error_ms=between.error)
-
-
-def total(parts: Sequence[Quantity]) -> Quantity:
-    """Return a sum; the errors of its parts are independent."""
-    errors = [one.error for one in parts if one.error is not None]
-    return Quantity(sum(one.value for one in parts), math.hypot(*errors) if len(errors) == len(parts) else None)

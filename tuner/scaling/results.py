@@ -1,10 +1,10 @@
 """The results of `tuner scale` as a versioned JSON file, which `tuner compare` reads on any machine."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
@@ -101,6 +101,18 @@ class Results:
     def subject(self, name: str) -> Subject:
         """Return the subject of that name."""
         return next(one for one in self.subjects if one.name == name)
+
+
+Item = TypeVar("Item")
+Key = TypeVar("Key")
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return the items of each key, in the order in which the keys come first."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 _ADAPTER = TypeAdapter(Results)

@@ -8,7 +8,7 @@ from typing import Literal
 from tuner.probe.result import DeviceSummary
 from tuner.scaling.campaign import COUNTS
 from tuner.scaling.laws import LostTime, Quantity, SerialPart, Steps, fill_share, losses, ratio, serial_part, total
-from tuner.scaling.results import Measurement, Mode, Results, Route, Subject
+from tuner.scaling.results import Measurement, Mode, Results, Route, Subject, grouped
 
 Scaling = Literal["single", "weak", "strong"]
 """`weak`: the batch per GPU stays the same. `strong`: the whole batch stays the same. `single`: the baseline."""
@@ -158,12 +158,10 @@ def _losses(index: _Index, point: Measurement, baseline: Measurement) -> tuple[L
 def fits(rows: Iterable[ScalingRow]) -> list[Fit]:
     """Fit the serial part of each workload, size and route, for weak and for strong scaling."""
     rows = list(rows)
-    several: dict[tuple[str, int | None, Route | None, Scaling], list[ScalingRow]] = {}
-    for row in rows:
-        if row.scaling != "single":
-            several.setdefault((row.workload, row.size, row.route, row.scaling), []).append(row)
+    several = [row for row in rows if row.scaling != "single"]
+    groups = grouped(several, lambda row: (row.workload, row.size, row.route, row.scaling))
     found: list[Fit] = []
-    for (workload, size, route, scaling), group in several.items():
+    for (workload, size, route, scaling), group in groups.items():
         single = next(row for row in rows if (row.workload, row.size, row.scaling) == (workload, size, "single"))
         rates = [(row.gpus, row.samples_per_s) for row in group]
         serial = serial_part("strong" if scaling == "strong" else "weak", single.samples_per_s, rates)

@@ -19,8 +19,7 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Answer, Enough, More, Stop
 from tuner.probe.result import Failure, ProbeResult, unlaunched
 from tuner.probe.units import MIB_PER_GIB
-from tuner.running.job import Job, Purpose
-from tuner.running.workbench import Workbench
+from tuner.running.workbench import Job, Purpose, Workbench
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why
 from tuner.search.foreseen import MEMORY
 from tuner.search.lasting import SPARE, SURE, Lasts, lasts

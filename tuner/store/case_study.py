@@ -25,26 +25,14 @@ from tuner.kept.trial import INTERRUPTED, KeptProbe, attributes
 from tuner.probe.metrics import measured
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.result import ProbeResult
+from tuner.search import trials
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why, free
 from tuner.search.needs import Frontier
 from tuner.search.samplers import ask_for
 from tuner.search.standing import Standing, best, incumbent, leads
-from tuner.search.trials import (
-    all_kept,
-    failures_in_a_row,
-    finished,
-    frontier,
-    has_failed,
-    kept,
-    running,
-    since_mended,
-    suggest,
-    tell,
-)
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database
-from tuner.store.leases import BEAT_S, Lease, Neighbour, is_held
-from tuner.store.leases import running as running_now
+from tuner.store.leases import BEAT_S, Lease, Neighbour, is_held, running
 from tuner.store.opening import check_unchanged, fixed, open_study
 from tuner.store.storage import TrialStorage
 from tuner.study import LADDER, BatchFit, Config, Space, launch_digest, same_launch
@@ -74,9 +62,9 @@ def kept_probe(
     )
 
 
-def usual_s(trials: Iterable[FrozenTrial]) -> float | None:
+def usual_s(ended: Iterable[FrozenTrial]) -> float | None:
     """Return the median of the seconds that complete probes took; None where no probe's time is known."""
-    complete = (kept(one).total_s for one in trials if one.state == TrialState.COMPLETE)
+    complete = (trials.kept(one).total_s for one in ended if one.state == TrialState.COMPLETE)
     known = [total_s for total_s in complete if total_s is not None]
     return median(known) if known else None
 
@@ -100,7 +88,7 @@ class Unstored:
 
     def of(self, trial: FrozenTrial) -> bool:
         """Check whether the result is of this trial. A trial in another database may have the same number."""
-        lease = Lease.read(kept(trial).lease)
+        lease = Lease.read(trials.kept(trial).lease)
         return trial.number == self.number and lease is not None and lease.same(self.lease)
 
 
@@ -144,7 +132,7 @@ def take_back(storage: TrialStorage, study: Study, probes: Path) -> tuple[TakenB
     Also returns the files whose results are stored now. They may be deleted once the database has committed.
     """
     running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-    dropped = [trial for trial in running if not is_held(kept(trial).lease)]
+    dropped = [trial for trial in running if not is_held(trials.kept(trial).lease)]
     unstored = dict(_read(probes)) if dropped else {}
     stored: list[Path] = []
     for trial in dropped:
@@ -164,7 +152,7 @@ def tell_probe(study: Study, trial: Trial, verdict: Verdict, probe: KeptProbe) -
     """Store the record of the probe, and report the verdict to Optuna."""
     for name, fact in attributes(probe, retry=verdict.retry, error=verdict.error).items():
         trial.set_user_attr(name, fact)
-    tell(study, trial, verdict)
+    trials.tell(study, trial, verdict)
 
 
 def _read(probes: Path) -> Iterator[tuple[Path, Unstored]]:
@@ -193,27 +181,26 @@ class Asked:
     """The trials after which the search probably ends, this trial included; None where nothing tells."""
 
 
+_MARKS = {Why.CONFIRM: CONFIRMS, Why.CALIBRATE: CALIBRATES, Why.SOAK: SOAKS}
+"""Why a config was chosen → the attribute of the trial that says so."""
+
+
 def asked_for(trial: Trial, space: Space, choice: Choice, before: Sequence[FrozenTrial]) -> Asked:
     """Read the config of a trial that has just begun, and store in the trial why it was chosen.
 
     `before` are the study's trials without this one.
     """
-    config = suggest(trial, space)
-    confirms = choice.why is Why.CONFIRM
-    if confirms:
-        trial.set_user_attr(CONFIRMS, True)
-    if choice.why is Why.CALIBRATE:
-        trial.set_user_attr(CALIBRATES, True)
-    if choice.why is Why.SOAK:
-        trial.set_user_attr(SOAKS, True)
+    config = trials.suggest(trial, space)
+    if choice.why in _MARKS:
+        trial.set_user_attr(_MARKS[choice.why], True)
     if choice.origin:
         trial.set_user_attr(ORIGIN, choice.origin)
     return Asked(
         number=trial.number,
         config=config,
-        attempt=1 + failures_in_a_row(before, config),
+        attempt=1 + trials.failures_in_a_row(before, config),
         cold=choice.cold,
-        confirms=confirms,
+        confirms=choice.why is Why.CONFIRM,
         origin=choice.origin,
         left=choice.left,
     )
@@ -246,7 +233,7 @@ class CaseTrials:
 
     def _read(self, *states: TrialState) -> list[FrozenTrial]:
         """Return the trials in the given states, or in any."""
-        known = self._transact(lambda: since_mended(self._study)) if self._known is None else self._known
+        known = self._transact(lambda: trials.since_mended(self._study)) if self._known is None else self._known
         return [one for one in known if one.state in states] if states else known
 
     @contextmanager
@@ -261,12 +248,12 @@ class CaseTrials:
     @property
     def finished(self) -> int:
         """How many trials have ended, without those that will be repeated and those that confirm another trial."""
-        return finished(self._read())
+        return trials.finished(self._read())
 
     @property
     def running(self) -> int:
         """How many trials are leased, to this process or to others."""
-        return running(self._read())
+        return trials.running(self._read())
 
     @property
     def awaited(self) -> frozenset[int]:
@@ -278,22 +265,22 @@ class CaseTrials:
         return frozenset(one.trial for one in running if one.case == self._name or (self._held_up and one.is_here))
 
     def _neighbours(self) -> list[Neighbour]:
-        return running_now(self._database.storage, self._name.split("/", 1)[0])
+        return running(self._database.storage, self._name.split("/", 1)[0])
 
     @property
     def incumbent(self) -> float | None:
         """The best mean of an eligible config so far: see `standing.incumbent`. None with several objectives."""
-        return None if self._several else incumbent(all_kept(self._read()))
+        return None if self._several else incumbent(trials.all_kept(self._read()))
 
     def leads(self, value: float | None) -> bool:
         """Return whether one config alone is the best so far, and this is its mean; see `standing.leads`."""
-        return not self._several and leads(all_kept(self._read()), value)
+        return not self._several and leads(trials.all_kept(self._read()), value)
 
     @property
     def best(self) -> Standing | None:
         """The best config so far: see `standing.leader`."""
         case = self.kept.case
-        return best(all_kept(self._read()), case.defaults if case else ())
+        return best(trials.all_kept(self._read()), case.defaults if case else ())
 
     @property
     def usual_s(self) -> float | None:
@@ -309,7 +296,7 @@ class CaseTrials:
     def failing_streak(self) -> int:
         """How many trials in a row, counted back from the last ended one, failed without fault of their config."""
         ended = (trial for trial in reversed(self._read()) if trial.state.is_finished())
-        failed = (trial.state == TrialState.FAIL and has_failed(trial) for trial in ended)
+        failed = (trial.state == TrialState.FAIL and trials.has_failed(trial) for trial in ended)
         return sum(1 for _ in takewhile(bool, failed))
 
     @property
@@ -320,12 +307,12 @@ class CaseTrials:
     def frontier(self) -> Frontier:
         """Return what the study knows about where memory ends."""
         case = self.kept.case
-        return frontier(self._read(), case.ladder if case else LADDER)
+        return trials.frontier(self._read(), case.ladder if case else LADDER)
 
     def metrics_of(self, config: Config) -> Mapping[str, float | None]:
         """Return the metrics of the newest complete probe of this config; empty where there is none."""
         same = [trial for trial in self._read(TrialState.COMPLETE) if same_launch(trial.params, config)]
-        return kept(same[-1]).metrics if same else {}
+        return trials.kept(same[-1]).metrics if same else {}
 
 
 class CaseStudy(CaseTrials):
@@ -425,8 +412,8 @@ class CaseStudy(CaseTrials):
 
     def _choice(self, history: History, target: int | None, price: Price) -> Choice | None:
         """Choose the next config of the search. Once the search has ended and no probe runs, choose one to confirm."""
-        busy = running(history.trials)
-        if target is None or finished(history.trials) + busy < target:
+        busy = trials.running(history.trials)
+        if target is None or trials.finished(history.trials) + busy < target:
             answer = self._strategy.choose(history, price)
             if isinstance(answer, Choice):
                 return answer

@@ -12,21 +12,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import optuna
+import sqlalchemy as sql
 from filelock import FileLock, Timeout
 from optuna.storages import RDBStorage
-from sqlalchemy import (
-    URL,
-    Connection,
-    Dialect,
-    Engine,
-    ExceptionContext,
-    RootTransaction,
-    create_engine,
-    event,
-    func,
-    inspect,
-    select,
-)
+from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session, scoped_session
 
@@ -53,7 +42,7 @@ class RolledBackError(Exception):
 _LOG = logging.getLogger(__name__)
 
 
-def wait_while_away(engine: Engine, away_s: float, sleep: Callable[[float], None] = time.sleep) -> None:
+def wait_while_away(engine: sql.Engine, away_s: float, sleep: Callable[[float], None] = time.sleep) -> None:
     """Let an engine try each new connection again and again, for at most `away_s` seconds.
 
     SQLAlchemy, psycopg and libpq try only once. An engine with `pool_pre_ping` also replaces connections that a restart
@@ -61,7 +50,7 @@ def wait_while_away(engine: Engine, away_s: float, sleep: Callable[[float], None
     """
 
     @event.listens_for(engine, "do_connect")
-    def connect(dialect: Dialect, record: object, arguments: list[Any], options: dict[str, Any]) -> Any:
+    def connect(dialect: sql.Dialect, record: object, arguments: list[Any], options: dict[str, Any]) -> Any:
         end_s, logged = time.monotonic() + away_s, False
         while True:
             try:
@@ -75,11 +64,11 @@ def wait_while_away(engine: Engine, away_s: float, sleep: Callable[[float], None
             sleep(PAUSE_S)
 
 
-def notice_losses(engine: Engine) -> None:
+def notice_losses(engine: sql.Engine) -> None:
     """Let an engine raise ConnectionLostError where a connection is lost during a statement or a commit."""
 
     @event.listens_for(engine, "handle_error")
-    def lost(context: ExceptionContext) -> None:
+    def lost(context: sql.ExceptionContext) -> None:
         if context.is_disconnect and context.connection is not None:
             raise ConnectionLostError(str(context.original_exception)) from context.original_exception
 
@@ -96,7 +85,7 @@ class Transactions:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: sql.Engine,
         sessions: "scoped_session[Session]",
         *,
         away_s: float,
@@ -106,7 +95,7 @@ class Transactions:
         """`away_s` is how long lost connections are replaced before the error is raised."""
         self._engine, self._sessions, self._away_s = engine, sessions, away_s
         self._sleep, self._now_s = sleep, now_s
-        self._transaction: RootTransaction | None = None
+        self._transaction: sql.RootTransaction | None = None
         notice_losses(engine)
         event.listen(engine, "begin", self._check)
 
@@ -114,7 +103,7 @@ class Transactions:
         self,
         work: Callable[[], Answer],
         *,
-        first: Callable[[Connection], None] = lambda _: None,
+        first: Callable[[sql.Connection], None] = lambda _: None,
         again: Callable[[], None] = lambda: None,
     ) -> Answer:
         """Do the work in one transaction. Work inside other work belongs to the outer transaction.
@@ -146,7 +135,7 @@ class Transactions:
                     raise
 
     @contextmanager
-    def _joining(self) -> Iterator[Connection]:
+    def _joining(self) -> Iterator[sql.Connection]:
         """Yield a connection whose transaction all sessions join; roll back what is not committed."""
         with self._engine.connect() as connection:
             self._transaction = connection.begin()
@@ -157,7 +146,7 @@ class Transactions:
                 self._transaction = None
                 self._bind(bind=self._engine, join_transaction_mode="conditional_savepoint")
 
-    def _check(self, connection: Connection) -> None:
+    def _check(self, connection: sql.Connection) -> None:
         """Keep sessions from beginning a transaction of their own after an error has ended the common one."""
         if self._transaction is not None and not self._transaction.is_active:
             raise RolledBackError("the transaction has been rolled back")
@@ -166,16 +155,16 @@ class Transactions:
         self._sessions.remove()
         self._sessions.configure(**settings)
 
-    def _number(self, connection: Connection) -> int | None:
+    def _number(self, connection: sql.Connection) -> int | None:
         """Return PostgreSQL's number of a transaction that has written something."""
         is_numbered = connection.dialect.name == "postgresql"
-        return connection.scalar(select(func.txid_current_if_assigned())) if is_numbered else None
+        return connection.scalar(sql.select(sql.func.txid_current_if_assigned())) if is_numbered else None
 
     def _has_committed(self, number: int) -> bool:
         while True:
             try:
                 with self._engine.connect() as connection:
-                    status = connection.scalar(select(func.txid_status(number)))
+                    status = connection.scalar(sql.select(sql.func.txid_status(number)))
             except ConnectionLostError:
                 status = _IN_PROGRESS
             if status != _IN_PROGRESS:
@@ -318,13 +307,13 @@ class Database:
         except Timeout as error:
             raise self._held(f"`fuser {file}` names the processes that have the lock file open") from error
 
-    def _take_lock(self, connection: Connection) -> None:
+    def _take_lock(self, connection: sql.Connection) -> None:
         """Take PostgreSQL's lock until the connection's transaction ends."""
         if self._url.get_backend_name() != "postgresql":
             return
         try:
-            connection.execute(select(func.set_config("lock_timeout", f"{1000 * self._lock_s:.0f}", True)))
-            connection.execute(select(func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+            connection.execute(sql.select(sql.func.set_config("lock_timeout", f"{1000 * self._lock_s:.0f}", True)))
+            connection.execute(sql.select(sql.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
         except OperationalError as error:
             if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
                 raise
@@ -373,7 +362,7 @@ class Database:
         if self._is_sqlite and not Path(self._url.database or "").exists():
             return
         with self._connection() as connection:
-            tables = set(inspect(connection).get_table_names())
+            tables = set(sql.inspect(connection).get_table_names())
         if tables and not {"studies", "trials", "version_info"} <= tables:
             found = ", ".join(sorted(tables)[:5])
             raise StoreError(
@@ -397,14 +386,14 @@ class Database:
         usual = {} if "timeout" in self._url.query else {"timeout": _BUSY_S}
         return {"connect_args": {"factory": PatientConnection, **usual}}
 
-    def _be_patient(self, engine: Engine) -> None:
+    def _be_patient(self, engine: sql.Engine) -> None:
         """Wait for a server that goes away after it has answered once. At the first connection, do not wait."""
         if self._opened and not self._is_sqlite:
             wait_while_away(engine, self._away_s, self._sleep)
 
     @contextmanager
-    def _connection(self) -> Iterator[Connection]:
-        engine = create_engine(self._url, **self._engine_options)
+    def _connection(self) -> Iterator[sql.Connection]:
+        engine = sql.create_engine(self._url, **self._engine_options)
         self._be_patient(engine)
         try:
             with engine.connect() as connection:
@@ -413,7 +402,7 @@ class Database:
             engine.dispose()
 
 
-def _reason(error: BaseException, url: URL) -> str:
+def _reason(error: BaseException, url: sql.URL) -> str:
     """Return what went wrong, in the database's own words, and what to do about it."""
     cause = error.__cause__ or error
     driver = cause.orig if isinstance(cause, DBAPIError) else cause

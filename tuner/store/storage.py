@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from optuna.distributions import BaseDistribution, json_to_distribution
+from optuna.distributions import json_to_distribution
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import ColumnElement, Integer, Row, TableClause, bindparam, func, or_, select
 
 from tuner.kept import stored
 from tuner.kept.case_record import KeptStudy
-from tuner.kept.stored import STUDIES, TRIALS, Rows, of_study, read_json, storable
+from tuner.kept.stored import STUDIES, TRIALS, of_study, read_json, storable
 from tuner.kept.trial import decode_json, is_kept
 
 NO_RECORD = "Record does not exist."
@@ -203,9 +203,9 @@ def _trial(row: Row[Any], others: Sequence[Sequence[Row[Any]]], objectives: int 
         }
         numbers = {one.param_name: float(one.param_value) for one in parameters}
         told = [_finite(one.value) for one in sorted(values, key=lambda one: one.objective)]
-        facts, is_whole = _facts(state, attributes)
+        facts = {one.key: (decode_json if one.key == stored.PROBE else read_json)(one.value_json) for one in attributes}
         is_told = state != TrialState.COMPLETE or len(told) == objectives
-        if objectives is not None and not (is_whole and is_told):
+        if objectives is not None and not (is_told and is_kept(facts, finished=state.is_finished())):
             return None
         return FrozenTrial(
             number=_whole(row.number),
@@ -225,16 +225,8 @@ def _trial(row: Row[Any], others: Sequence[Sequence[Row[Any]]], objectives: int 
         return None
 
 
-def _facts(state: TrialState, attributes: Rows) -> tuple[dict[str, Any], bool]:
-    """Return the attributes of a trial, and whether the tuner kept the trial."""
-    facts = {one.key: (decode_json if one.key == stored.PROBE else read_json)(one.value_json) for one in attributes}
-    return facts, is_kept(facts, finished=state.is_finished())
-
-
-@lru_cache(maxsize=10_000)
-def _distribution(document: str) -> BaseDistribution:
-    """Trials share the distributions, which take most of the time and the memory of reading."""
-    return json_to_distribution(document)
+_distribution = lru_cache(maxsize=10_000)(json_to_distribution)
+"""Trials share the distributions, which take most of the time and the memory of reading."""
 
 
 def _constraint(key: str, document: str) -> Any:

@@ -1,6 +1,5 @@
 """The parameters of a study file: ladders, choices and ranges, their forms, and what several decide together."""
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -76,7 +75,7 @@ MOST = 1 << 53
 
 def doublings(first: int, last: int) -> tuple[int, ...]:
     """Return `first`, twice `first`, and so on below `last`, and `last` itself."""
-    return (*itertools.takewhile(lambda rung: rung < last, (first << power for power in itertools.count())), last)
+    return (*takewhile(lambda rung: rung < last, (first << power for power in counting())), last)
 
 
 def _not_bool(given: object) -> object:
@@ -118,10 +117,10 @@ Limit = Annotated[Number, AfterValidator(_whole)]
 class Strict(BaseModel):
     """A part of the study file. Unknown keys are errors, numbers must be finite, and values are frozen.
 
-    Keys of older versions are left out without an error: see `tuner.study.parameter`.
+    The text below a key is its meaning on the page of all keys. Keys of older versions are left out without an error.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
     retired: ClassVar[AbstractSet[str]] = frozenset()
     """The keys that older versions had."""
 
@@ -136,7 +135,8 @@ class Strict(BaseModel):
 class AtLeast(Strict):
     """A condition that a number is at least `min`, such as `{min: 1}`."""
 
-    min: Number = Field(description="the smallest value of the other parameter")
+    min: Number
+    """the smallest value of the other parameter"""
 
 
 Rungs = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=MOST_VALUES)]
@@ -159,34 +159,27 @@ Ladder = Annotated[Rungs | Literal["auto"] | None, WrapValidator(_ladder)]
 class ParameterSpec(Strict):
     """One parameter: a `ladder` of rungs, a list of `choices`, or a `range` of numbers."""
 
-    ladder: Ladder = Field(
-        default=None,
-        description="the rungs, in any order; `auto`: rungs computed from two small probes. "
-        "One parameter of a study may have a ladder: its larger values need more memory",
-    )
-    min: PositiveInt = Field(default=32, description="the smallest rung of `ladder: auto`")
-    max: PositiveInt = Field(
-        default=65536,
-        description="the largest rung that `ladder: auto` may have, or the largest batch of `batch: auto`",
-    )
-    choices: tuple[Scalar, ...] | None = Field(
-        default=None, min_length=1, max_length=MOST_VALUES, description="numbers, words, or `[false, true]`"
-    )
-    range: tuple[Limit, Limit] | None = Field(default=None, description="the first and the last number")
-    step: Annotated[Limit, Field(gt=0)] | None = Field(
-        default=None,
-        description="of a range: the difference of two values, 1 for integers; with `log` their factor, 2 if empty",
-    )
-    log: bool = Field(default=False, description="each value of a range is the value before times `step`")
-    batch: Literal["auto"] | None = Field(
-        default=None, description="`auto`: one batch size that fits the card; `NAME: auto` is short for it"
-    )
-    samples: PositiveInt | None = Field(
-        default=None, description="of `batch: auto`: the samples from which a rank draws its batches"
-    )
-    when: dict[str, Scalar | tuple[Scalar, ...] | AtLeast] = Field(
-        default_factory=dict, description="the parameter counts only while other parameters have these values"
-    )
+    ladder: Ladder = None
+    """the rungs, in any order; `auto`: rungs computed from two small probes. One parameter of a study may have a
+    ladder: its larger values need more memory"""
+    min: PositiveInt = 32
+    """the smallest rung of `ladder: auto`"""
+    max: PositiveInt = 65536
+    """the largest rung that `ladder: auto` may have, or the largest batch of `batch: auto`"""
+    choices: tuple[Scalar, ...] | None = Field(default=None, min_length=1, max_length=MOST_VALUES)
+    """numbers, words, or `[false, true]`"""
+    range: tuple[Limit, Limit] | None = None
+    """the first and the last number"""
+    step: Annotated[Limit, Field(gt=0)] | None = None
+    """of a range: the difference of two values, 1 for integers; with `log` their factor, 2 if empty"""
+    log: bool = False
+    """each value of a range is the value before times `step`"""
+    batch: Literal["auto"] | None = None
+    """`auto`: one batch size that fits the card; `NAME: auto` is short for it"""
+    samples: PositiveInt | None = None
+    """of `batch: auto`: the samples from which a rank draws its batches"""
+    when: dict[str, Scalar | tuple[Scalar, ...] | AtLeast] = Field(default_factory=dict)
+    """the parameter counts only while other parameters have these values"""
 
     @model_validator(mode="before")
     @classmethod
@@ -308,8 +301,8 @@ def ladder_of(space: Mapping[str, ParameterSpec]) -> str | None:
     return named[0] if named else LADDER if LADDER in space else None
 
 
-def check_together(space: Mapping[str, ParameterSpec]) -> None:
-    """Check what several parameters decide together. Raises ValueError for the first parameter that does not fit."""
+def check_together(space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
+    """Return a space whose parameters fit together. Raises ValueError for the first parameter that does not fit."""
     if (ladder := ladder_of(space)) is not None:
         _check_rungs(ladder, space[ladder])
     for name, spec in space.items():
@@ -324,6 +317,7 @@ def check_together(space: Mapping[str, ParameterSpec]) -> None:
             f"{' and '.join(autos)} are auto: each needs the memory that the other leaves; write all but one"
         )
     in_order(space)
+    return space
 
 
 def _check_rungs(name: str, spec: ParameterSpec) -> None:

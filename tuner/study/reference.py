@@ -73,7 +73,7 @@ def _inside(path: str, schema: _Schema) -> Iterator[tuple[str, str]]:
 def _row(name: str, path: str, schema: _Schema, *, needed: bool) -> str:
     parts = [inside for inside, _ in _inside(f"{path}.{name}".lstrip("."), schema)]
     see = f"[below](#{parts[0].replace('.', '').lower()})" if parts else ""
-    meaning = "; ".join(text for text in (schema.get("description"), see) if text)
+    meaning = "; ".join(text for text in (" ".join(schema.get("description", "").split()), see) if text)
     cells = (f"`{name}`", meaning, "**required**" if needed else _default(schema, part=bool(parts)), _type(schema))
     return f"| {' | '.join(cells)} |"
 

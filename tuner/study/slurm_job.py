@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import Field, StringConstraints, field_validator
+from pydantic import StringConstraints, field_validator
 
 from tuner.study.parameter import DEVICES, IN_WORDS, PositiveInt, Strict, Whole
 
@@ -18,17 +18,24 @@ CPU_RANKS = 2
 class SlurmSpec(Strict):
     """The resources of one SLURM job. A job is one task that sees all its GPUs; the trainer starts its own ranks."""
 
-    gpus: Whole | None = Field(
-        default=None, description="GPUs of a job; `devices: auto` needs it, otherwise as many as `devices` names"
-    )
-    tasks: PositiveInt = Field(default=1, description="tasks of a job: always 1")
-    cpus_per_task: PositiveInt | None = Field(default=None, description="CPU cores of a job")
-    mem_gb: PositiveInt | None = Field(default=None, description="memory of a job in GB")
-    partition: Word | None = Field(default=None, description="the partition to submit to")
-    account: Word | None = Field(default=None, description="the account that pays")
-    time_min: PositiveInt = Field(default=240, description="the time limit of a job in minutes")
-    setup: tuple[str, ...] = Field(default=(), description="shell lines that run first, such as `module load cuda`")
-    requeue: bool = Field(default=False, description="submit a job again when its time limit ends it")
+    gpus: Whole | None = None
+    """GPUs of a job; `devices: auto` needs it, otherwise as many as `devices` names"""
+    tasks: PositiveInt = 1
+    """tasks of a job: always 1"""
+    cpus_per_task: PositiveInt | None = None
+    """CPU cores of a job"""
+    mem_gb: PositiveInt | None = None
+    """memory of a job in GB"""
+    partition: Word | None = None
+    """the partition to submit to"""
+    account: Word | None = None
+    """the account that pays"""
+    time_min: PositiveInt = 240
+    """the time limit of a job in minutes"""
+    setup: tuple[str, ...] = ()
+    """shell lines that run first, such as `module load cuda`"""
+    requeue: bool = False
+    """submit a job again when its time limit ends it"""
 
     @field_validator("tasks")
     @classmethod

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from tuner.study.parameter import (
     DEVICES,
@@ -116,11 +116,7 @@ def _spelt_out(text: str) -> str:
     return ",".join(read_objectives(text))
 
 
-Objective = Annotated[
-    str,
-    AfterValidator(_spelt_out),
-    Field(description="the metric to maximise; several, separated by commas, give a Pareto front"),
-]
+Objective = Annotated[str, AfterValidator(_spelt_out)]
 """The type of one or several objectives in a study file. The value always has the full names, without spaces."""
 
 
@@ -131,33 +127,35 @@ Variables = dict[Annotated[str, StringConstraints(pattern=VARIABLE)], str]
 class EnvironmentSpec(Strict):
     """What the trainer's processes find: environment variables, and memory."""
 
-    nccl_p2p: Literal["auto", "on", "off"] = Field(
-        default="auto", description="`auto` sets `NCCL_P2P_DISABLE=1` only if two cards have no P2P"
-    )
-    variables: Variables = Field(default_factory=dict, description="variables that are set for the trainer")
-    memory_mib: Annotated[Number, Field(gt=0)] | None = Field(
-        default=None,
-        description="the memory of each device in MiB, where the trainer gets less than the device has. On the CPU no "
-        "process of the trainer gets more; on a GPU the trainer itself must keep to it",
-    )
+    nccl_p2p: Literal["auto", "on", "off"] = "auto"
+    """`auto` sets `NCCL_P2P_DISABLE=1` only if two cards have no P2P"""
+    variables: Variables = Field(default_factory=dict)
+    """variables that are set for the trainer"""
+    memory_mib: Annotated[Number, Field(gt=0)] | None = None
+    """the memory of each device in MiB, where the trainer gets less than the device has. On the CPU no process of the
+    trainer gets more; on a GPU the trainer itself must keep to it"""
 
 
 class Match(Strict):
     """Where an override applies: to the cases that a glob matches, to one kind of device, or both."""
 
-    cases: tuple[str, ...] = Field(default=("*",), description="globs over the names of cases")
-    device: Literal["cpu", "gpu"] | None = Field(default=None, description="one kind of device; empty: both kinds")
+    cases: tuple[str, ...] = ("*",)
+    """globs over the names of cases"""
+    device: Literal["cpu", "gpu"] | None = None
+    """one kind of device; empty: both kinds"""
 
 
 class Override(Strict):
     """Changes for a part of the study. A parameter in `space` replaces the whole parameter of the same name."""
 
-    match: Match = Field(description="where the changes apply")
-    space: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="parameters by name; each replaces the whole parameter"
-    )
-    probe: dict[str, Any] = Field(default_factory=dict, description="some keys of `probe`")
-    search: dict[str, Any] = Field(default_factory=dict, description="some keys of `search`")
+    match: Match
+    """where the changes apply"""
+    space: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """parameters by name; each replaces the whole parameter"""
+    probe: dict[str, Any] = Field(default_factory=dict)
+    """some keys of `probe`"""
+    search: dict[str, Any] = Field(default_factory=dict)
+    """some keys of `search`"""
 
 
 Seconds = Annotated[Number, Field(gt=0)]
@@ -176,18 +174,15 @@ TRAINING_HOURS = 24.0
 class TrainerSpec(Strict):
     """Which trainer is probed, where its files are, and which Python runs it."""
 
-    name: Annotated[str, StringConstraints(pattern=TRAINER)] = Field(
-        description="`mimickit`, `command` or `reference`, or `package.module:Class` for a trainer of your own"
-    )
-    root: str = Field(
-        default="", description="the trainer's checkout, relative to the folder in which you start `tuner`"
-    )
-    python: str = Field(
-        default="",
-        description="the Python of the trainer's environment. If this is a path, the folder of this Python comes first "
-        "in PATH, so `torchrun` is found",
-    )
-    options: dict[str, Any] = Field(default_factory=dict, description="the options of this trainer")
+    name: Annotated[str, StringConstraints(pattern=TRAINER)]
+    """`mimickit`, `command` or `reference`, or `package.module:Class` for a trainer of your own"""
+    root: str = ""
+    """the trainer's checkout, relative to the folder in which you start `tuner`"""
+    python: str = ""
+    """the Python of the trainer's environment. If this is a path, the folder of this Python comes first in PATH, so
+    `torchrun` is found"""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """the options of this trainer"""
 
 
 class ProbeSpec(Strict):
@@ -201,43 +196,30 @@ class ProbeSpec(Strict):
     grace_seconds: ClassVar[float] = 5.0
     """The time between the death of a rank and the moment when the tuner ends the probe."""
 
-    iterations: PositiveInt = Field(
-        default=8,
-        description="the iterations of a usual probe, including warm-up. A probe goes on beyond them while its error "
-        "is more than three points or percent, if more iterations reduce it",
-    )
-    min_iterations: PositiveInt = Field(
-        default=8, description="the fewest iterations before a probe may end because it is precise enough"
-    )
-    window_seconds: Seconds = Field(
-        default=5.0,
-        description="the shortest window. No pruner acts before it, and a shorter window is no result",
-    )
-    headroom_pct: Annotated[Number, Field(ge=0, lt=100)] = Field(
-        default=5.0, description="the percentage of device memory that the best config must leave free"
-    )
-    warmup_iterations: PositiveInt = Field(
-        default=1, description="the number of first iterations that the window leaves out"
-    )
-    warm: bool = Field(default=True, description="if it can, one started trainer serves several configs")
-    thin: bool = Field(
-        default=True, description="a session of MimicKit makes only as many updates as a good measurement needs"
-    )
-    max_seconds: Seconds = Field(
-        default=420.0,
-        description="the longest probe, including start-up. No iteration begins that would end later, and what was "
-        "measured by then counts",
-    )
-    start_up_silence_seconds: Seconds = Field(
-        default=300.0, description="`silence_seconds` before the first iteration; MimicKit on a CPU needs 600"
-    )
-    silence_seconds: Seconds = Field(
-        default=120.0,
-        description="a trainer that prints no line for so long hangs; so does an iteration of twenty times the median",
-    )
-    sample_seconds: Annotated[Seconds, Field(le=60)] = Field(
-        default=0.1, description="the time between two measurements of the devices"
-    )
+    iterations: PositiveInt = 8
+    """the iterations of a usual probe, including warm-up. A probe goes on beyond them while its error is more than
+    three points or percent, if more iterations reduce it"""
+    min_iterations: PositiveInt = 8
+    """the fewest iterations before a probe may end because it is precise enough"""
+    window_seconds: Seconds = 5.0
+    """the shortest window. No pruner acts before it, and a shorter window is no result"""
+    headroom_pct: Annotated[Number, Field(ge=0, lt=100)] = 5.0
+    """the percentage of device memory that the best config must leave free"""
+    warmup_iterations: PositiveInt = 1
+    """the number of first iterations that the window leaves out"""
+    warm: bool = True
+    """if it can, one started trainer serves several configs"""
+    thin: bool = True
+    """a session of MimicKit makes only as many updates as a good measurement needs"""
+    max_seconds: Seconds = 420.0
+    """the longest probe, including start-up. No iteration begins that would end later, and what was measured by then
+    counts"""
+    start_up_silence_seconds: Seconds = 300.0
+    """`silence_seconds` before the first iteration; MimicKit on a CPU needs 600"""
+    silence_seconds: Seconds = 120.0
+    """a trainer that prints no line for so long hangs; so does an iteration of twenty times the median"""
+    sample_seconds: Annotated[Seconds, Field(le=60)] = 0.1
+    """the time between two measurements of the devices"""
 
     @property
     def most_iterations(self) -> int:
@@ -263,28 +245,26 @@ class SearchSpec(Strict):
 
     retired: ClassVar = retired_keys("search")
 
-    trials: PositiveInt = Field(default=60, description="the most finished trials per case")
-    sampler: Literal["gain", "tpe", "random"] | None = Field(
-        default=None, description="what chooses the configs; empty: `gain`, or `tpe` for several objectives"
-    )
-    training_hours: Annotated[Number, Field(gt=0)] = Field(
-        default=TRAINING_HOURS,
-        description="the length of the training that will use the best config, on all the study's devices. `gain` ends "
-        "when more probes are expected to take more time than this training would gain",
-    )
-    seeds_per_variant: PositiveInt = Field(
-        default=4, description="the rungs of each variant's ladder with which `tpe` and `random` begin"
-    )
-    seed: Annotated[Whole, Field(ge=0, lt=1 << 31)] = Field(
-        default=0, description="the seed of random numbers, and of the sample that `tuner record` takes"
-    )
+    trials: PositiveInt = 60
+    """the most finished trials per case"""
+    sampler: Literal["gain", "tpe", "random"] | None = None
+    """what chooses the configs; empty: `gain`, or `tpe` for several objectives"""
+    training_hours: Annotated[Number, Field(gt=0)] = TRAINING_HOURS
+    """the length of the training that will use the best config, on all the study's devices. `gain` ends when more
+    probes are expected to take more time than this training would gain"""
+    seeds_per_variant: PositiveInt = 4
+    """the rungs of each variant's ladder with which `tpe` and `random` begin"""
+    seed: Annotated[Whole, Field(ge=0, lt=1 << 31)] = 0
+    """the seed of random numbers, and of the sample that `tuner record` takes"""
 
 
 class SoakSpec(Strict):
     """How `tuner soak` provokes what needs most memory: the longest batch first, evaluations and checkpoints often."""
 
-    flags: str = Field(default="", description="words that a soak adds to the command, such as `--eval-steps 20`")
-    command: str = Field(default="", description="the whole command of a soak, with placeholders; empty: the usual one")
+    flags: str = ""
+    """words that a soak adds to the command, such as `--eval-steps 20`"""
+    command: str = ""
+    """the whole command of a soak, with placeholders; empty: the usual one"""
 
 
 class PrunerSpec(Strict):
@@ -292,57 +272,46 @@ class PrunerSpec(Strict):
 
     retired: ClassVar = retired_keys("pruner")
 
-    name: Literal["hyperband_patient", "hyperband", "median", "none"] = Field(
-        default="hyperband_patient", description="what stops a probe"
-    )
-    patience: PositiveInt = Field(
-        default=1,
-        description="the iterations in a row for which the probe must stay far below the best, if `pruner_patience` is "
-        "not searched",
-    )
-    min_resource: PositiveInt = Field(default=2, description="the fewest iterations before any pruner may act")
-    max_resource: PositiveInt | None = Field(
-        default=None, description="the iterations of a full probe, for Hyperband; empty: `probe.iterations`"
-    )
-    reduction_factor: Annotated[Whole, Field(ge=2)] = Field(default=3, description="the reduction factor of Hyperband")
+    name: Literal["hyperband_patient", "hyperband", "median", "none"] = "hyperband_patient"
+    """what stops a probe"""
+    patience: PositiveInt = 1
+    """the iterations in a row for which the probe must stay far below the best, if `pruner_patience` is not searched"""
+    min_resource: PositiveInt = 2
+    """the fewest iterations before any pruner may act"""
+    max_resource: PositiveInt | None = None
+    """the iterations of a full probe, for Hyperband; empty: `probe.iterations`"""
+    reduction_factor: Annotated[Whole, Field(ge=2)] = 3
+    """the reduction factor of Hyperband"""
 
 
 class StudySpec(Strict):
     """A whole study file."""
 
-    name: Name = Field(description="the name of the study, and of its folder in `runs/`")
+    name: Name
+    """the name of the study, and of its folder in `runs/`"""
     trainer: TrainerSpec
-    fallback: Name | None = Field(default=None, description="the study to run instead if `trainer.root` is empty")
-    cases: Cases = Field(default=("*",), description="globs over the trainer's cases")
-    devices: Annotated[str, StringConstraints(pattern=DEVICES)] = Field(
-        default="auto", description="`auto` for every GPU, `cpu:RANKS`, or CUDA indices such as `0,1`"
+    fallback: Name | None = None
+    """the study to run instead if `trainer.root` is empty"""
+    cases: Cases = ("*",)
+    """globs over the trainer's cases"""
+    devices: Annotated[str, StringConstraints(pattern=DEVICES)] = "auto"
+    """`auto` for every GPU, `cpu:RANKS`, or CUDA indices such as `0,1`"""
+    space: Annotated[dict[str, ParameterSpec], AfterValidator(check_together)] = Field(
+        min_length=1, max_length=MOST_PARAMETERS
     )
-    space: dict[str, ParameterSpec] = Field(
-        min_length=1, max_length=MOST_PARAMETERS, description="the parameters that are searched, by name"
-    )
-    objective: Objective = Field(
-        default="min_avg_util",
-        description="what to maximise: `min_avg_util`, `min_avg_sm`, `samples_per_s`, `iterations_per_s`, or several",
-    )
-    constraints: dict[str, Bound] = Field(
-        default_factory=dict,
-        description='metric → bound that the best must keep: `">= 10"`, `"<= 20000"` or `">= 0.8 * default"`',
-    )
+    """the parameters that are searched, by name"""
+    objective: Objective = "min_avg_util"
+    """what to maximise: `min_avg_util`, `min_avg_sm`, `samples_per_s`, `iterations_per_s`, or several"""
+    constraints: dict[str, Bound] = Field(default_factory=dict)
+    """metric → bound that the best must keep: `">= 10"`, `"<= 20000"` or `">= 0.8 * default"`"""
     probe: ProbeSpec = ProbeSpec()
     search: SearchSpec = SearchSpec()
     pruner: PrunerSpec = PrunerSpec()
     soak: SoakSpec = SoakSpec()
     environment: EnvironmentSpec = EnvironmentSpec()
     slurm: SlurmSpec = SlurmSpec()
-    overrides: tuple[Override, ...] = Field(
-        default=(), max_length=MOST_OVERRIDES, description="changes for some cases or devices, in this order"
-    )
-
-    @field_validator("space")
-    @classmethod
-    def _fits_together(cls, space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
-        check_together(space)
-        return space
+    overrides: tuple[Override, ...] = Field(default=(), max_length=MOST_OVERRIDES)
+    """changes for some cases or devices, in this order"""
 
     @model_validator(mode="after")
     def _default_is_searched(self) -> "StudySpec":

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from tuner.probe.probe_plan import SCORE_GROUP
 from tuner.study import MOST_CASES, Name, Seconds, Strict, Variables, shell_split
@@ -33,10 +33,17 @@ class Labels(Strict):
     """The words that name robot and task."""
 
 
+def _lies_in_the_out_dir(path: str) -> str:
+    below = path.removeprefix(OUT_DIR)
+    if below == path or not placeholders([below]) <= {"case"} or ".." in below or below[:1] in {"", "/"}:
+        raise ValueError(f"must begin with {OUT_DIR}, so that each probe has a file of its own; {{case}} may follow")
+    return path
+
+
 class FileOptions(Strict):
     """A file in which the trainer writes its progress, and the columns that count."""
 
-    path: str
+    path: Annotated[str, AfterValidator(_lies_in_the_out_dir)]
     """Where the file appears, below `{out_dir}`; `*` and `**` match as in a shell."""
     format: Literal["csv", "jsonl", "tensorboard"]
     iteration: str | None = None
@@ -45,16 +52,6 @@ class FileOptions(Strict):
     """The column of the total number of samples so far, of all ranks."""
     samples_per_s: str | None = None
     """The column of the speed since the row before, in samples per second of all ranks."""
-
-    @field_validator("path")
-    @classmethod
-    def _lies_in_the_out_dir(cls, path: str) -> str:
-        below = path.removeprefix(OUT_DIR)
-        if below == path or not placeholders([below]) <= {"case"} or ".." in below or below[:1] in {"", "/"}:
-            raise ValueError(
-                f"must begin with {OUT_DIR}, so that each probe has a file of its own; {{case}} may follow"
-            )
-        return path
 
     @property
     def pattern(self) -> str:
@@ -68,13 +65,112 @@ class FileOptions(Strict):
         return {field: column for field, column in named.items() if column}
 
 
+def parameters(words: Iterable[str]) -> frozenset[str]:
+    """Return the parameters among the placeholders in `words`."""
+    return placeholders(words) - LAUNCH_FACTS
+
+
+def _check_known(names: Iterable[str], info: ValidationInfo, more: frozenset[str] = frozenset()) -> None:
+    """Refuse names that neither the command nor its environment has; none where the command itself is refused."""
+    known = parameters((*info.data.get("command", ()), *info.data.get("env", {}).values())) | more
+    if "command" in info.data and (unknown := sorted(set(names) - known)):
+        raise ValueError(f"{', '.join(unknown)}: in neither command nor env; known: {', '.join(sorted(known))}")
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+
+
+def _words(command: object) -> object:
+    return shell_split(command) if isinstance(command, str) else command
+
+
+def _fillable(command: tuple[str, ...]) -> tuple[str, ...]:
+    placeholders(command)
+    if stray := sorted(flags(command) & LAUNCH_FACTS):
+        raise ValueError(f"{{flag:{stray[0]}}}: a flag is a parameter of the space with the choices false and true")
+    return command
+
+
+def _env_fillable(env: dict[str, str]) -> dict[str, str]:
+    placeholders(env.values())
+    return env
+
+
+def _patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    for pattern in patterns:
+        compiled = _compiled(pattern)
+        if not compiled.groupindex.keys() <= set(_GROUPS) or (compiled.groups and not compiled.groupindex):
+            raise ValueError(f"{pattern!r} needs named groups out of {', '.join(_GROUPS)}, as in (?P<iteration>…)")
+    return patterns
+
+
+def _varies_no_more(session: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    known = parameters((*info.data.get("command", session), *info.data.get("env", {}).values()))
+    if unknown := sorted(parameters(session) - known):
+        raise ValueError(f"{', '.join(unknown)}: in neither command nor env, so a plain probe would not vary it")
+    return session
+
+
+def _is_used(computed: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+    _check_known(computed, info)
+    for name, text in computed.items():
+        if stray := sorted(Expression(text).names & computed.keys()):
+            raise ValueError(f"{name}: {stray[0]} is computed itself; write what it is computed from")
+    return computed
+
+
+def _keep(learning: object) -> object:
+    return () if learning == KEEP else learning
+
+
+def _may_be_a_number(given: object) -> object:
+    return str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
+
+
+def _is_arithmetic(text: str, info: ValidationInfo) -> str:
+    if text:
+        _check_known(Expression(text).names, info, COUNTS)
+    return text
+
+
+def _counts_what_is_not_counted(text: str, info: ValidationInfo) -> str:
+    if text and info.data.get("block_seconds"):
+        raise ValueError("blocks of `block_seconds` are no iterations of the trainer; give only one of the two")
+    if text and any("samples" in _compiled(pattern).groupindex for pattern in info.data.get("progress", ())):
+        raise ValueError("`progress` counts samples already, in its group samples; give only one of the two")
+    if text and (file := info.data.get("progress_file")) and file.samples:
+        raise ValueError("`progress_file` names a column of samples already; give only one of the two")
+    return text
+
+
+def _is_varied(learning: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
+    _check_known(learning or (), info)
+    return learning
+
+
+def _are_of_cases(labels: dict[str, Labels], info: ValidationInfo) -> dict[str, Labels]:
+    known = info.data.get("cases", labels)
+    if unknown := [name for name in labels if name not in known]:
+        raise ValueError(f"{', '.join(unknown)}: not among cases; known: {', '.join(known)}")
+    return labels
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_words), AfterValidator(_fillable)]
+"""A command line: a list of words, or one text in shell quoting; no shell runs it."""
+Arithmetic = Annotated[str, BeforeValidator(_may_be_a_number), AfterValidator(_is_arithmetic)]
+"""Arithmetic with placeholders; a number is arithmetic, too."""
+
+
 class CommandOptions(Strict):
     """The keys that `trainer.options` may have."""
 
-    command: tuple[str, ...] = Field(min_length=1)
-    """A list of words, or one text in shell quoting; no shell runs it."""
+    command: Words = Field(min_length=1)
     cases: tuple[Name, ...] = Field(default=("command",), min_length=1, max_length=MOST_CASES)
-    progress: tuple[str, ...] = ()
+    progress: Annotated[tuple[str, ...], AfterValidator(_patterns)] = ()
     """Regular expressions for printed lines, or the name of a preset; `LinePatterns` describes their groups."""
     block_seconds: Seconds | None = None
     """The length of the blocks that count as iterations if the trainer reports none. They begin at its first line."""
@@ -84,112 +180,25 @@ class CommandOptions(Strict):
     """The files that a finished run leaves in the out dir."""
     cwd: str = ""
     """The folder to run in, relative to `trainer.root`, which is relative to the folder where `tuner` is started."""
-    env: Variables = Field(default_factory=dict)
+    env: Annotated[Variables, AfterValidator(_env_fillable)] = Field(default_factory=dict)
     """Environment variables. Their values may have placeholders."""
-    computed: dict[Name, str] = Field(default_factory=dict)
+    computed: Annotated[dict[Name, str], AfterValidator(_is_used)] = Field(default_factory=dict)
     """Placeholder → its value as arithmetic with others, such as `'64 / {batch_size}'` for a total batch that stays."""
-    samples_per_iteration: str = ""
-    """The samples that all ranks together collect in an iteration, as arithmetic with placeholders."""
-    total_batch: str = ""
-    """The samples of one step of the optimizer on all ranks together, as arithmetic with placeholders. Only shown."""
-    session: tuple[str, ...] = ()
+    samples_per_iteration: Annotated[Arithmetic, AfterValidator(_counts_what_is_not_counted)] = ""
+    """The samples that all ranks together collect in an iteration."""
+    total_batch: Arithmetic = ""
+    """The samples of one step of the optimizer on all ranks together. Only shown."""
+    session: Annotated[Words, AfterValidator(_varies_no_more)] = ()
     """The command line that serves a session; without it, every probe runs `command`."""
-    learning: tuple[Name, ...] | None = None
+    learning: Annotated[tuple[Name, ...] | None, BeforeValidator(_keep), AfterValidator(_is_varied)] = None
     """The parameters that change what is learnt; by default, the standard ones in the command. `keep`: none does."""
-    labels: dict[Name, Labels] = Field(default_factory=dict)
+    labels: Annotated[dict[Name, Labels], AfterValidator(_are_of_cases)] = Field(default_factory=dict)
     """Case → its method and robot; without them, the name says both, as in `amp_pi_plus`."""
 
     @model_validator(mode="before")
     @classmethod
     def _with_preset(cls, options: Any) -> Any:
         return with_preset(options) if isinstance(options, dict) else options
-
-    @field_validator("command", "session", mode="before")
-    @classmethod
-    def _words(cls, command: object) -> object:
-        return shell_split(command) if isinstance(command, str) else command
-
-    @field_validator("command", "session")
-    @classmethod
-    def _fillable(cls, command: tuple[str, ...]) -> tuple[str, ...]:
-        placeholders(command)
-        if stray := sorted(flags(command) & LAUNCH_FACTS):
-            raise ValueError(f"{{flag:{stray[0]}}}: a flag is a parameter of the space with the choices false and true")
-        return command
-
-    @field_validator("env")
-    @classmethod
-    def _env_fillable(cls, env: dict[str, str]) -> dict[str, str]:
-        placeholders(env.values())
-        return env
-
-    @field_validator("progress")
-    @classmethod
-    def _patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
-        for pattern in patterns:
-            compiled = _compiled(pattern)
-            if not compiled.groupindex.keys() <= set(_GROUPS) or (compiled.groups and not compiled.groupindex):
-                raise ValueError(f"{pattern!r} needs named groups out of {', '.join(_GROUPS)}, as in (?P<iteration>…)")
-        return patterns
-
-    @field_validator("session")
-    @classmethod
-    def _varies_no_more(cls, session: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        known = parameters((*info.data.get("command", session), *info.data.get("env", {}).values()))
-        if unknown := sorted(parameters(session) - known):
-            raise ValueError(f"{', '.join(unknown)}: in neither command nor env, so a plain probe would not vary it")
-        return session
-
-    @field_validator("computed")
-    @classmethod
-    def _is_used(cls, computed: dict[str, str], info: ValidationInfo) -> dict[str, str]:
-        _check_known(computed, info)
-        for name, text in computed.items():
-            if stray := sorted(Expression(text).names & computed.keys()):
-                raise ValueError(f"{name}: {stray[0]} is computed itself; write what it is computed from")
-        return computed
-
-    @field_validator("learning", mode="before")
-    @classmethod
-    def _keep(cls, learning: object) -> object:
-        return () if learning == KEEP else learning
-
-    @field_validator("samples_per_iteration", "total_batch", mode="before")
-    @classmethod
-    def _may_be_a_number(cls, given: object) -> object:
-        return str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
-
-    @field_validator("samples_per_iteration", "total_batch")
-    @classmethod
-    def _is_arithmetic(cls, text: str, info: ValidationInfo) -> str:
-        if text:
-            _check_known(Expression(text).names, info, COUNTS)
-        return text
-
-    @field_validator("samples_per_iteration")
-    @classmethod
-    def _counts_what_is_not_counted(cls, text: str, info: ValidationInfo) -> str:
-        if text and info.data.get("block_seconds"):
-            raise ValueError("blocks of `block_seconds` are no iterations of the trainer; give only one of the two")
-        if text and any("samples" in _compiled(pattern).groupindex for pattern in info.data.get("progress", ())):
-            raise ValueError("`progress` counts samples already, in its group samples; give only one of the two")
-        if text and (file := info.data.get("progress_file")) and file.samples:
-            raise ValueError("`progress_file` names a column of samples already; give only one of the two")
-        return text
-
-    @field_validator("learning")
-    @classmethod
-    def _is_varied(cls, learning: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
-        _check_known(learning or (), info)
-        return learning
-
-    @field_validator("labels")
-    @classmethod
-    def _are_of_cases(cls, labels: dict[str, Labels], info: ValidationInfo) -> dict[str, Labels]:
-        known = info.data.get("cases", labels)
-        if unknown := [name for name in labels if name not in known]:
-            raise ValueError(f"{', '.join(unknown)}: not among cases; known: {', '.join(known)}")
-        return labels
 
     @property
     def command_parameters(self) -> frozenset[str]:
@@ -214,22 +223,3 @@ class CommandOptions(Strict):
     def session_parameters(self) -> frozenset[str]:
         """The parameters that cannot change while a session lasts."""
         return parameters((*self.session, *self.env.values()))
-
-
-def parameters(words: Iterable[str]) -> frozenset[str]:
-    """Return the parameters among the placeholders in `words`."""
-    return placeholders(words) - LAUNCH_FACTS
-
-
-def _check_known(names: Iterable[str], info: ValidationInfo, more: frozenset[str] = frozenset()) -> None:
-    """Refuse names that neither the command nor its environment has; none where the command itself is refused."""
-    known = parameters((*info.data.get("command", ()), *info.data.get("env", {}).values())) | more
-    if "command" in info.data and (unknown := sorted(set(names) - known)):
-        raise ValueError(f"{', '.join(unknown)}: in neither command nor env; known: {', '.join(sorted(known))}")
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from error

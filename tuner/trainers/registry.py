@@ -66,19 +66,14 @@ def check_values(trainer: Trainer, parameters: Iterable[Parameter]) -> None:
             trainer.samples_at_hand(parameter.name, {})
         for value in parameter.values:
             try:
-                if parameter.name in OWN:
-                    _check_own(parameter.name, value)
-                else:
+                if parameter.name not in OWN:
                     trainer.check_value(parameter.name, value)
+                elif not isinstance(value, int) or value < 1:
+                    raise TrainerError(f"{parameter.name} {value!r}: iterations, a whole number of at least 1")
             except TrainerError as refusal:
                 refusals[str(refusal)] = None
     if refusals:
         raise TrainerError("\n  ".join([f"{len(refusals)} value(s) of the study's space cannot be used", *refusals]))
-
-
-def _check_own(parameter: str, value: object) -> None:
-    if not isinstance(value, int) or value < 1:
-        raise TrainerError(f"{parameter} {value!r}: iterations, a whole number of at least 1")
 
 
 TRAINERS: Mapping[str, Callable[[TrainerSpec], Trainer]] = {

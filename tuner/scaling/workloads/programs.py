@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, distributed, nn
@@ -22,15 +22,13 @@ SEED = 0
 LEARNING_RATE = 1e-4
 
 
-class Workload(Protocol):
+class Workload(NamedTuple):
     """A workload that is ready to run on one rank."""
 
     samples: int
     """The samples that this rank works through in one step."""
-
-    def step(self) -> None:
-        """Do one step of work. On a GPU, the work may still be running when this returns."""
-        ...
+    step: Callable[[], object]
+    """Does one step of work. On a GPU, the work may still be running when this returns."""
 
 
 Build = Callable[[TeamRank[RankTeam], int, bool], Workload]
@@ -53,32 +51,13 @@ def pinned(batch: torch.Tensor, device: torch.device) -> torch.Tensor:
     return batch.pin_memory() if device.type == "cuda" else batch
 
 
-class Meeting:
-    """The ranks wait for each other after each step, without exchanging anything of use."""
-
-    def __init__(self, rank: TeamRank[RankTeam]) -> None:
-        self._word = torch.zeros(1, device=rank.device)
-
-    def wait(self) -> None:
-        """Wait until all ranks are here. On a GPU, the stream of the device waits, not the host."""
-        distributed.all_reduce(self._word)
-
-
 FLOAT_BYTES = 4
 
 
-class AllReduce:
-    """All-reduces of a buffer of `size` bytes. Each counts as one sample of each rank."""
-
-    samples = 1
-
-    def __init__(self, rank: TeamRank[RankTeam], size: int, exchange: bool) -> None:
-        count = max(1, size // FLOAT_BYTES)
-        self._buffer = torch.zeros(count if exchange else 1, device=rank.device)
-
-    def step(self) -> None:
-        """Sum the buffers of all ranks."""
-        distributed.all_reduce(self._buffer)
+def allreduce(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
+    """Return all-reduces of a buffer of `size` bytes. Each counts as one sample of each rank."""
+    buffer = torch.zeros(max(1, size // FLOAT_BYTES) if exchange else 1, device=rank.device)
+    return Workload(1, lambda: distributed.all_reduce(buffer))
 
 
 GPU_GRID, CPU_GRID = (32, 256, 256), (8, 64, 64)
@@ -87,33 +66,31 @@ TURN_RAD = 0.1
 """How far the sensor is turned against the map."""
 
 
-class Voxelize:
-    """Steps that turn a cloud into the map. The cloud lies in host memory and is copied to the device in each step."""
+def voxelize(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
+    """Return steps that turn a cloud into the map. The cloud lies in host memory; each step copies it to the device.
 
-    def __init__(self, rank: TeamRank[RankTeam], size: int, exchange: bool) -> None:
-        self._grid = GPU_GRID if rank.device.type == "cuda" else CPU_GRID
-        torch.manual_seed(SEED + rank.number)
-        self.samples = size
-        self._device = rank.device
-        self._adds_grids = exchange and len(rank.team.devices) > 1
-        self._cloud = pinned(torch.rand(size, 4), rank.device)
-        cos, sin = math.cos(TURN_RAD), math.sin(TURN_RAD)
-        self._turn = torch.tensor([[1.0, 0.0, 0.0], [0.0, cos, -sin], [0.0, sin, cos]], device=rank.device)
-        self._cells = torch.tensor(self._grid, device=rank.device)
-        self._strides = torch.tensor((self._grid[1] * self._grid[2], self._grid[2], 1), device=rank.device)
-        self._empty = torch.zeros(math.prod(self._grid), FEATURES, device=rank.device)
+    A step turns the cloud into the map's frame, sums it into voxels, adds all ranks' sums, and takes means.
+    """
+    grid, device = GPU_GRID if rank.device.type == "cuda" else CPU_GRID, rank.device
+    torch.manual_seed(SEED + rank.number)
+    host_cloud = pinned(torch.rand(size, 4), device)
+    cos, sin = math.cos(TURN_RAD), math.sin(TURN_RAD)
+    turn = torch.tensor([[1.0, 0.0, 0.0], [0.0, cos, -sin], [0.0, sin, cos]], device=device)
+    cells = torch.tensor(grid, device=device)
+    strides = torch.tensor((grid[1] * grid[2], grid[2], 1), device=device)
+    empty = torch.zeros(math.prod(grid), FEATURES, device=device)
 
-    def step(self) -> None:
-        """Turn the cloud into the map's frame, sum it into voxels, add all ranks' sums, and take means."""
-        cloud = self._cloud.to(self._device, non_blocking=True)
-        places = cloud[:, :3] @ self._turn
-        voxels = (places * self._cells).long().clamp_min(0).minimum(self._cells - 1)
-        index = (voxels * self._strides).sum(1)
+    def step() -> None:
+        cloud = host_cloud.to(device, non_blocking=True)
+        places = cloud[:, :3] @ turn
+        voxels = (places * cells).long().clamp_min(0).minimum(cells - 1)
         features = torch.cat((torch.ones_like(cloud[:, :1]), places, cloud[:, 3:]), 1)
-        sums = self._empty.clone().index_add_(0, index, features)
-        if self._adds_grids:
+        sums = empty.clone().index_add_(0, (voxels * strides).sum(1), features)
+        if exchange and len(rank.team.devices) > 1:
             distributed.all_reduce(sums)
         sums[:, 1:] /= sums[:, :1].clamp_min(1.0)
+
+    return Workload(size, step)
 
 
 POSE = 6
@@ -177,31 +154,28 @@ class FusionNet(nn.Module):
         return self.pose(self.fused(torch.cat(tokens, 1)).mean(1))
 
 
-class Fusion:
-    """Training steps of the network. The readings lie in host memory and are copied to the device in each step."""
+def fusion(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
+    """Return training steps of the network. The readings lie in host memory; each step copies them to the device."""
+    shapes = FUSION_GPU if rank.device.type == "cuda" else FUSION_CPU
+    torch.manual_seed(SEED)
+    model = joined(FusionNet(shapes), rank, exchange=exchange)
+    improving = optimiser(model)
+    batch = (
+        torch.randint(0, 256, (size, 3, shapes.pixels, shapes.pixels), dtype=torch.uint8),
+        torch.randn(size, shapes.points, 4),
+        torch.randn(size, 6, shapes.readings),
+        torch.randn(size, POSE),
+    )
+    in_host = [pinned(readings, rank.device) for readings in batch]
 
-    def __init__(self, rank: TeamRank[RankTeam], size: int, exchange: bool) -> None:
-        shapes = FUSION_GPU if rank.device.type == "cuda" else FUSION_CPU
-        torch.manual_seed(SEED)
-        self.samples = size
-        self._device = rank.device
-        self._model = joined(FusionNet(shapes), rank, exchange=exchange)
-        self._optimiser = optimiser(self._model)
-        batch = (
-            torch.randint(0, 256, (size, 3, shapes.pixels, shapes.pixels), dtype=torch.uint8),
-            torch.randn(size, shapes.points, 4),
-            torch.randn(size, 6, shapes.readings),
-            torch.randn(size, POSE),
-        )
-        self._batch = [pinned(readings, rank.device) for readings in batch]
-
-    def step(self) -> None:
-        """Copy the readings, find the poses, and improve the network."""
-        *readings, poses = [one.to(self._device, non_blocking=True) for one in self._batch]
-        loss = nn.functional.mse_loss(self._model(*readings), poses)
-        self._optimiser.zero_grad()
+    def step() -> None:
+        *readings, poses = [one.to(rank.device, non_blocking=True) for one in in_host]
+        loss = nn.functional.mse_loss(model(*readings), poses)
+        improving.zero_grad()
         loss.backward()
-        self._optimiser.step()
+        improving.step()
+
+    return Workload(size, step)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -242,51 +216,37 @@ def pipeline(rank: TeamRank[RankTeam], size: int, exchange: bool) -> Workload:
     stages = len(rank.team.devices)
     module = stage(shapes, rank.number, stages).to(rank.device)
     batch = torch.randn(size, shapes.tokens, shapes.width, device=rank.device)
-    if exchange and stages > 1:
-        return _Stage(rank, module, batch)
-    return _Alone(module, batch, parts=MICRO_BATCHES if stages > 1 else 1, ranks=stages)
+    passes = _through_stages(rank, module, batch) if exchange and stages > 1 else _alone(module, batch, stages)
+    improving = optimiser(module)
+
+    def step() -> None:
+        improving.zero_grad()
+        passes()
+        improving.step()
+
+    return Workload(size // stages, step)
 
 
-class _Alone:
-    """A stage that trains alone."""
+def _alone(module: nn.Module, batch: Tensor, stages: int) -> Callable[[], object]:
+    """Return what passes each micro-batch forward and backward through a stage that trains alone."""
 
-    def __init__(self, module: nn.Module, batch: Tensor, *, parts: int, ranks: int) -> None:
-        self.samples = len(batch) // ranks
-        self._module = module
-        self._batch = batch
-        self._parts = parts
-        self._optimiser = optimiser(module)
+    def passes() -> None:
+        for part in batch.chunk(MICRO_BATCHES if stages > 1 else 1):
+            nn.functional.mse_loss(module(part), part).backward()
 
-    def step(self) -> None:
-        """Pass each micro-batch forward and backward, then improve the stage."""
-        self._optimiser.zero_grad()
-        for part in self._batch.chunk(self._parts):
-            nn.functional.mse_loss(self._module(part), part).backward()
-        self._optimiser.step()
+    return passes
 
 
-class _Stage:
-    """A stage that receives from the stage before and sends to the stage after."""
-
-    def __init__(self, rank: TeamRank[RankTeam], module: nn.Module, batch: Tensor) -> None:
-        stages = len(rank.team.devices)
-        self.samples = len(batch) // stages
-        self._batch = batch
-        self._is_first, self._is_last = rank.number == 0, rank.number == stages - 1
-        self._optimiser = optimiser(module)
-        self._schedule = ScheduleGPipe(
-            PipelineStage(module, rank.number, stages, rank.device), MICRO_BATCHES, loss_fn=nn.functional.mse_loss
-        )
-
-    def step(self) -> None:
-        """Pass all micro-batches through the pipeline and back, then improve the stage."""
-        self._optimiser.zero_grad()
-        inputs = (self._batch,) if self._is_first else ()
-        self._schedule.step(*inputs, target=self._batch if self._is_last else None)
-        self._optimiser.step()
+def _through_stages(rank: TeamRank[RankTeam], module: nn.Module, batch: Tensor) -> Callable[[], object]:
+    """Return what passes all micro-batches through the pipeline and back, from the stage before to the stage after."""
+    stages = len(rank.team.devices)
+    part = PipelineStage(module, rank.number, stages, rank.device)
+    schedule = ScheduleGPipe(part, MICRO_BATCHES, loss_fn=nn.functional.mse_loss)
+    inputs = (batch,) if rank.number == 0 else ()
+    return lambda: schedule.step(*inputs, target=batch if rank.number == stages - 1 else None)
 
 
-BUILDS: Mapping[str, Build] = {"fusion": Fusion, "voxelize": Voxelize, "pipeline": pipeline, "allreduce": AllReduce}
+BUILDS: Mapping[str, Build] = {"fusion": fusion, "voxelize": voxelize, "pipeline": pipeline, "allreduce": allreduce}
 
 FIRST_STEPS, TIMED_STEPS = 3, 3
 """The steps before any is timed, in which libraries choose kernels and connect; and the steps that are timed."""
@@ -321,20 +281,23 @@ def _iterations(rank: TeamRank[RankTeam], settings: WorkloadRun) -> Iterator[int
         yield iteration
 
 
-def _with_meeting(workload: Workload, rank: TeamRank[RankTeam], settings: WorkloadRun) -> Callable[[], None]:
-    """Return the step to repeat. Ranks that exchange nothing still wait for each other after each step."""
+def _with_meeting(workload: Workload, rank: TeamRank[RankTeam], settings: WorkloadRun) -> Callable[[], object]:
+    """Return the step to repeat. Ranks that exchange nothing of use still wait for each other after each step.
+
+    On a GPU, the stream of the device waits, not the host.
+    """
     if settings.exchange or len(rank.team.devices) == 1:
         return workload.step
-    meeting = Meeting(rank)
+    word = torch.zeros(1, device=rank.device)
 
     def step() -> None:
         workload.step()
-        meeting.wait()
+        distributed.all_reduce(word)
 
     return step
 
 
-def _agreed_steps(rank: TeamRank[RankTeam], step: Callable[[], None]) -> int:
+def _agreed_steps(rank: TeamRank[RankTeam], step: Callable[[], object]) -> int:
     """Return the steps of an iteration, the same on every rank: as many as the slowest rank needs."""
     for _ in range(FIRST_STEPS):
         step()

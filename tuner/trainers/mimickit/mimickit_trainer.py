@@ -8,27 +8,8 @@ from pathlib import Path
 from tuner.errors import TrainerError
 from tuner.probe.probe_plan import LinePatterns, ProbePlan, Slot
 from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value
-from tuner.trainers.base import (
-    Dependencies,
-    LadderEnd,
-    Trainer,
-    checked,
-    device_names,
-    interpreter,
-    iterations,
-    programs,
-)
-from tuner.trainers.mimickit.checkout import (
-    BATCH_SIZE,
-    EPOCHS,
-    Checkout,
-    adapted,
-    check_value,
-    dependencies,
-    ladder_end,
-    steps_per_iter,
-    updates_per_iteration,
-)
+from tuner.trainers import base
+from tuner.trainers.mimickit import checkout
 from tuner.trainers.presets import PRESETS
 
 PROGRESS = LinePatterns(patterns=PRESETS["mimickit"].progress)
@@ -47,17 +28,17 @@ class MimicKitOptions(Strict):
     """The row of the printed table that holds the score of a race; empty for `Test_Return` or `Mean_Return`."""
 
 
-class MimicKitTrainer(Trainer):
+class MimicKitTrainer(base.Trainer):
     """Launches the cases of a MimicKit checkout; it starts its own ranks, one per device."""
 
     name = "mimickit"
-    accepts = frozenset({LADDER, VARIANT, EPOCHS, BATCH_SIZE})
+    accepts = frozenset({LADDER, VARIANT, checkout.EPOCHS, checkout.BATCH_SIZE})
 
     def __init__(self, spec: TrainerSpec) -> None:
         """Take the study's `trainer` part. Raises TrainerError for an option that is unknown or cannot be used."""
         super().__init__(spec)
-        self._options = checked(MimicKitOptions, spec)
-        self._python = interpreter(spec.python or "python3")
+        self._options = base.checked(MimicKitOptions, spec)
+        self._python = base.interpreter(spec.python or "python3")
         self._progress = _with_score(self._options.score_row)
 
     @property
@@ -71,32 +52,30 @@ class MimicKitTrainer(Trainer):
         return self._options.score_row
 
     @property
-    def dependencies(self) -> Dependencies:
+    def dependencies(self) -> base.Dependencies:
         """What MimicKit imports, with the simulator that the study sets."""
-        return dependencies(self._python, self._options.engine_config)
+        return checkout.dependencies(self._python, self._options.engine_config)
 
     def cases(self) -> list[Case]:
         """List the case of every argument file, with the engine that it would run on.
 
         Raises TrainerError when the root is no checkout of MimicKit. A case with an unusable file says so itself.
         """
-        checkout = Checkout.at(self._spec.root)
+        there = checkout.Checkout.at(self._spec.root)
         engine = self._options.engine_config
-        if engine and not (checkout.root / engine).is_file():
+        if engine and not (there.root / engine).is_file():
             raise TrainerError(
-                f"trainer.options.engine_config: {checkout.root} has no file {engine}; name a file below this root"
+                f"trainer.options.engine_config: {there.root} has no file {engine}; name a file below this root"
             )
-        return [
-            replace(case, options={**case.options, "engine_config": self._engine(case)}) for case in checkout.cases()
-        ]
+        return [replace(case, options={**case.options, "engine_config": self._engine(case)}) for case in there.cases()]
 
     def check_value(self, parameter: str, value: Value) -> None:
         """Raise TrainerError for a value that no agent file can take."""
-        check_value(parameter, value)
+        checkout.check_value(parameter, value)
 
     def samples_at_hand(self, parameter: str, config: Config) -> int | None:
         """Refuse every parameter, because none counts the samples of a batch."""
-        why = "counts multiples of num_envs" if parameter == BATCH_SIZE else "is no batch size"
+        why = "counts multiples of num_envs" if parameter == checkout.BATCH_SIZE else "is no batch size"
         raise TrainerError(
             f"{parameter} {why} for MimicKit, so no single value fits a card; write `choices: [1, 2, 4]`"
         )
@@ -104,23 +83,23 @@ class MimicKitTrainer(Trainer):
     def updates_per_iteration(self, case: Case, config: Config) -> float | None:
         """Return how many minibatches all networks learn from, by the agent file as the config changes it."""
         base_agent = case.options["agent_config"]
-        shipped = Checkout.at(self._spec.root).read(base_agent)
-        return updates_per_iteration(adapted(shipped, config, base_agent), base_agent)
+        shipped = checkout.Checkout.at(self._spec.root).read(base_agent)
+        return checkout.updates_per_iteration(checkout.adapted(shipped, config, base_agent), base_agent)
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Decide the command line and the agent file of one probe.
 
         Raises TrainerError when the case's agent file cannot be used with this config.
         """
-        checkout = Checkout.at(self._spec.root)
+        there = checkout.Checkout.at(self._spec.root)
         if not (base_agent := case.options["agent_config"]):
             raise TrainerError(f"case {case.name}: {case.fault or 'its argument file names no agent_config'}")
-        shipped = checkout.read(base_agent)
+        shipped = there.read(base_agent)
         agent_file, train_dir = slot.out_dir / "agent.yaml", slot.out_dir / "train"
-        samples_per_iter = _num_envs(config) * len(slot.devices) * steps_per_iter(shipped, base_agent)
+        samples_per_iter = _num_envs(config) * len(slot.devices) * checkout.steps_per_iter(shipped, base_agent)
         of_a_probe = (
             *("--logger", "txt"),  # a probe is not reported to the experiment tracker that a case may name
-            *("--max_samples", str(samples_per_iter * iterations(slot))),
+            *("--max_samples", str(samples_per_iter * base.iterations(slot))),
         )
         return ProbePlan(
             config=config,
@@ -133,10 +112,10 @@ class MimicKitTrainer(Trainer):
                 *(() if slot.to_train else of_a_probe),
                 *("--out_dir", str(train_dir)),
             ),
-            cwd=checkout.root,
+            cwd=there.root,
             env={"PYTHONUNBUFFERED": "1", **slot.variables},
-            programs=programs(self._spec.python),
-            files={agent_file: adapted(shipped, config, base_agent)},
+            programs=base.programs(self._spec.python),
+            files={agent_file: checkout.adapted(shipped, config, base_agent)},
             slot=slot,
             progress=self._progress,
             expected=(train_dir / "model.pt", train_dir / "log.txt"),
@@ -159,18 +138,18 @@ class MimicKitTrainer(Trainer):
             expected=(),
             request={
                 "config": {name: choice for name, choice in config.items() if name in self.accepts},
-                "iterations": iterations(slot),
+                "iterations": base.iterations(slot),
                 "thin": slot.limits.thin,
                 "agent_config": cold.agent_config,
                 "out_dir": str(slot.out_dir / "train"),
             },
         )
 
-    def ladder_end(self, case: Case) -> LadderEnd | None:
+    def ladder_end(self, case: Case) -> base.LadderEnd | None:
         """Return how many environments fit into the replay buffer of the case's agent; None if its file is unusable."""
         base_agent = case.options["agent_config"]
         try:
-            return ladder_end(Checkout.at(self._spec.root).read(base_agent), base_agent)
+            return checkout.ladder_end(checkout.Checkout.at(self._spec.root).read(base_agent), base_agent)
         except TrainerError:
             return None
 
@@ -184,7 +163,7 @@ class MimicKitTrainer(Trainer):
             *("--arg_file", case.options["arg_file"]),
             *("--engine_config", self._engine(case)),
             *("--visualize", "false"),
-            *("--devices", *device_names(slot.devices)),
+            *("--devices", *base.device_names(slot.devices)),
             *("--master_port", str(slot.port)),
             *("--num_envs", str(_num_envs(config))),
         )

@@ -13,7 +13,7 @@ def settings_from(argv: list[str] | None = None) -> tuple[own.TeamSettings, own.
     parser = own.team_parser("tuner.trainers.reference")
     for name, what in own.PARAMETERS.items():
         parser.add_argument(own.option(name), type=_value, default=argparse.SUPPRESS, help=what)
-    parser.add_argument("--iterations", type=own.above_0, default=10)
+    parser.add_argument("--iterations", type=own.read_whole, default=10)
     parser.add_argument("--out-dir", type=Path, required=True, help="takes model.pt and log.txt")
     given = parser.parse_args(argv)
     config = {name: value for name, value in vars(given).items() if name in own.PARAMETERS}

@@ -4,6 +4,7 @@ import argparse
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, TypeVar, get_args
 
 from tuner.errors import ConfigRefusedError, TrainerError
@@ -54,22 +55,18 @@ def agent_settings(config: Mapping[str, Value], *, hidden_units: int) -> AgentSe
     if minibatch and ("batch_size" in config or variant == "hiutil"):
         other = "batch_size" if "batch_size" in config else f"{VARIANT} hiutil"
         raise ConfigRefusedError(f"minibatch {minibatch}: {other} sets the minibatch, too; leave one of them out")
-    if variant == "default":
-        return AgentSettings(
-            hidden_layers=2,
-            hidden_units=hidden_units,
-            update_epochs=whole(config, "update_epochs", default=5),
-            batch_size=whole(config, "batch_size", default=4),
-            minibatch=minibatch,
-        )
-    if variant == "hiutil":
-        return AgentSettings(
-            hidden_layers=3,
-            hidden_units=hidden_units,
-            update_epochs=max(HIUTIL_MIN_EPOCHS, whole(config, "update_epochs", default=HIUTIL_MIN_EPOCHS)),
-            batch_size=min(HIUTIL_MAX_BATCH_SIZE, whole(config, "batch_size", default=HIUTIL_MAX_BATCH_SIZE)),
-        )
-    raise TrainerError(f"{VARIANT} {variant!r} is unknown to the reference trainer; it knows default and hiutil")
+    if variant not in {"default", "hiutil"}:
+        raise TrainerError(f"{VARIANT} {variant!r} is unknown to the reference trainer; it knows default and hiutil")
+    is_high = variant == "hiutil"
+    epochs = whole(config, "update_epochs", default=HIUTIL_MIN_EPOCHS if is_high else 5)
+    batch_size = whole(config, "batch_size", default=HIUTIL_MAX_BATCH_SIZE if is_high else 4)
+    return AgentSettings(
+        hidden_layers=3 if is_high else 2,
+        hidden_units=hidden_units,
+        update_epochs=max(HIUTIL_MIN_EPOCHS, epochs) if is_high else epochs,
+        batch_size=min(HIUTIL_MAX_BATCH_SIZE, batch_size) if is_high else batch_size,
+        minibatch=minibatch,
+    )
 
 
 def whole(values: Mapping[str, object], name: str, *, default: int, least: int = 1) -> int:
@@ -135,11 +132,6 @@ class Kernels:
     rollout_device: RolloutDevice | None = None
     """Where the rollout runs; None for the rank's own device."""
 
-    def check(self) -> None:
-        """Raise ConfigRefusedError for settings that contradict each other."""
-        if self.cuda_graphs and self.rollout_device == "cpu":
-            raise ConfigRefusedError("cuda_graphs true needs rollout_device cuda: a graph holds only the GPU's work")
-
     def check_on(self, device: str) -> None:
         """Raise ConfigRefusedError for a setting that cannot work on ranks with this device, such as `cpu`."""
         if device.startswith("cuda"):
@@ -163,7 +155,8 @@ def kernels(config: Mapping[str, Value]) -> Kernels:
         rollout_device=_one_of(config, "rollout_device", ROLLOUT_DEVICES),
         **{name: _switch(config, name) for name in SWITCHES},
     )
-    asked.check()
+    if asked.cuda_graphs and asked.rollout_device == "cpu":
+        raise ConfigRefusedError("cuda_graphs true needs rollout_device cuda: a graph holds only the GPU's work")
     return asked
 
 
@@ -239,10 +232,10 @@ def team_parser(module: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"python -m {module}", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--case", choices=CASES, required=True)
     parser.add_argument("--devices", type=device_name, nargs="+", default=["cpu"], help="cuda:N or cpu, one rank each")
-    parser.add_argument("--master-port", type=above_0, required=True, help="where the ranks meet")
-    parser.add_argument("--num-envs", type=above_0, default=1024, help="environments per device")
-    parser.add_argument("--hidden-units", type=above_0, help="per hidden layer; 1024 on GPUs, 64 on CPUs")
-    parser.add_argument("--seed", type=at_least_0, default=0)
+    parser.add_argument("--master-port", type=read_whole, required=True, help="where the ranks meet")
+    parser.add_argument("--num-envs", type=read_whole, default=1024, help="environments per device")
+    parser.add_argument("--hidden-units", type=read_whole, help="per hidden layer; 1024 on GPUs, 64 on CPUs")
+    parser.add_argument("--seed", type=partial(read_whole, least=0), default=0)
     return parser
 
 
@@ -268,17 +261,8 @@ def hidden_units(given: argparse.Namespace) -> int:
     return given.hidden_units or default_hidden_units(given.devices[0])
 
 
-def above_0(text: str) -> int:
-    """Read a whole number of at least 1."""
-    return _whole(text, least=1)
-
-
-def at_least_0(text: str) -> int:
-    """Read a whole number of at least 0."""
-    return _whole(text, least=0)
-
-
-def _whole(text: str, *, least: int) -> int:
+def read_whole(text: str, *, least: int = 1) -> int:
+    """Read an argument that is a whole number of at least `least`."""
     if not text.isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least {least}")
     return int(text)

@@ -8,16 +8,7 @@ from dataclasses import replace
 from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe.probe_plan import ProbePlan, Slot
 from tuner.study import LADDER, VARIANT, Case, Config, PositiveInt, Strict, TrainerSpec, Value, written
-from tuner.trainers.base import (
-    LEARNING,
-    Dependencies,
-    Trainer,
-    checked,
-    device_names,
-    interpreter,
-    iterations,
-    with_torch,
-)
+from tuner.trainers import base
 from tuner.trainers.reference.launch_settings import (
     CASES,
     PARAMETERS,
@@ -36,7 +27,7 @@ class ReferenceOptions(Strict):
     """The units of each hidden layer; the default depends on the device."""
 
 
-class ReferenceTrainer(Trainer):
+class ReferenceTrainer(base.Trainer):
     """The trainer that ships with the package."""
 
     name = "reference"
@@ -45,13 +36,13 @@ class ReferenceTrainer(Trainer):
     def __init__(self, spec: TrainerSpec) -> None:
         """Take the study's `trainer` part. Raises TrainerError for an option it does not know or cannot use."""
         super().__init__(spec)
-        self._options = checked(ReferenceOptions, spec)
-        self._python = interpreter(spec.python or sys.executable)
+        self._options = base.checked(ReferenceOptions, spec)
+        self._python = base.interpreter(spec.python or sys.executable)
 
     @property
-    def dependencies(self) -> Dependencies:
+    def dependencies(self) -> base.Dependencies:
         """The modules that the trainer's own process imports."""
-        return Dependencies(python=self._python, modules=("tuner", "numpy", "torch"))
+        return base.Dependencies(python=self._python, modules=("tuner", "numpy", "torch"))
 
     @property
     def needs(self) -> frozenset[str]:
@@ -61,7 +52,7 @@ class ReferenceTrainer(Trainer):
     @property
     def learning(self) -> frozenset[str]:
         """The parameters that change what is learnt; how a run computes changes it only by rounding."""
-        return LEARNING | {"minibatch"}
+        return base.LEARNING | {"minibatch"}
 
     def cases(self) -> list[Case]:
         """List the three pi_plus cases."""
@@ -89,8 +80,8 @@ class ReferenceTrainer(Trainer):
         if case.name not in CASES:
             raise TrainerError(f"case {case.name!r} is unknown to the reference trainer; it knows {', '.join(CASES)}")
         out_dir = slot.out_dir / "train"
-        settings = run_settings(config, hidden_units=self._hidden_units(slot), iterations=iterations(slot))
-        settings.kernels.check_on(device_names(slot.devices)[0])
+        settings = run_settings(config, hidden_units=self._hidden_units(slot), iterations=base.iterations(slot))
+        settings.kernels.check_on(base.device_names(slot.devices)[0])
         return ProbePlan(
             config=config,
             argv=(
@@ -128,7 +119,7 @@ class ReferenceTrainer(Trainer):
             expected=(),
             request={
                 "config": {name: value for name, value in config.items() if name in self.accepts},
-                "iterations": iterations(slot),
+                "iterations": base.iterations(slot),
             },
         )
 
@@ -138,16 +129,16 @@ class ReferenceTrainer(Trainer):
 
     def _command(self, module: str, case: Case, config: Config, slot: Slot) -> tuple[str, ...]:
         return (
-            *(with_torch(self._python), "-m", module),
+            *(base.with_torch(self._python), "-m", module),
             *("--case", case.name),
-            *("--devices", *device_names(slot.devices)),
+            *("--devices", *base.device_names(slot.devices)),
             *("--master-port", str(slot.port)),
             *("--num-envs", str(_num_envs(config))),
             *(("--seed", str(slot.seed)) if slot.seed is not None else ()),
         )
 
     def _hidden_units(self, slot: Slot) -> int:
-        return self._options.hidden_units or default_hidden_units(device_names(slot.devices)[0])
+        return self._options.hidden_units or default_hidden_units(base.device_names(slot.devices)[0])
 
 
 def _files(method: str) -> dict[str, str]:

@@ -4,25 +4,17 @@
 """
 
 import gc
-import sys
 from collections.abc import Callable
 
 import torch
 
-from tuner.trainers.reference.launch_settings import (
-    TeamSettings,
-    TrainingSettings,
-    hidden_units,
-    run_settings,
-    team_parser,
-    team_settings,
-)
+from tuner.trainers.reference import launch_settings as own
 from tuner.trainers.reference.methods import Networks
 from tuner.trainers.reference.team_ranks import Orders, TeamRank, prepare, process_group, start
-from tuner.trainers.reference.training import fresh_clips, iterations
+from tuner.trainers.reference.training import fresh_clips, iterations, show
 
 
-def serve(team: TeamSettings, width: int) -> None:
+def serve(team: own.TeamSettings, width: int) -> None:
     """Serve runs whose hidden layers are `width` wide, until the tuner requests no more runs.
 
     Raises the error of the first rank that fails, which also ends the other ranks.
@@ -30,23 +22,22 @@ def serve(team: TeamSettings, width: int) -> None:
     start(_serve, team, width)
 
 
-def _serve(number: int, team: TeamSettings, width: int) -> None:
+def _serve(number: int, team: own.TeamSettings, width: int) -> None:
     rank = prepare(number, team)
     with process_group(rank):
         orders = Orders(leads=rank.leads)
         for request in orders.runs():
-            settings = run_settings(request["config"], hidden_units=width, iterations=request["iterations"])
+            settings = own.run_settings(request["config"], hidden_units=width, iterations=request["iterations"])
             _train(rank, settings, orders.stopped)
             _free(rank.device)
 
 
-def _train(rank: TeamRank[TeamSettings], settings: TrainingSettings, stopped: Callable[[], bool]) -> None:
+def _train(rank: TeamRank[own.TeamSettings], settings: own.TrainingSettings, stopped: Callable[[], bool]) -> None:
     with fresh_clips(rank, settings) as clips:
         networks = Networks(rank.team.method, settings.agent).to(rank.device)
-        for mark in iterations(rank, networks, clips, settings):
+        for line in iterations(rank, networks, clips, settings):
             if rank.leads:
-                sys.stdout.write(mark.line(len(rank.team.devices)))
-                sys.stdout.flush()
+                show(line)
             if stopped():
                 break
 
@@ -61,6 +52,6 @@ def _free(device: torch.device) -> None:
 
 
 if __name__ == "__main__":
-    parser = team_parser("tuner.trainers.reference.serve")
+    parser = own.team_parser("tuner.trainers.reference.serve")
     given = parser.parse_args()
-    serve(team_settings(parser, given), hidden_units(given))
+    serve(own.team_settings(parser, given), own.hidden_units(given))

@@ -4,10 +4,10 @@ import itertools
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import torch
 import torch._dynamo
@@ -18,18 +18,6 @@ from tuner.progress import requests, stopped
 from tuner.trainers.reference.launch_settings import RankTeam
 
 MS_PER_S = 1000
-
-
-class BusyMeter(Protocol):
-    """Adds up the work done inside `working()` sections."""
-
-    def working(self) -> AbstractContextManager[None]:
-        """Mark a section of tensor work."""
-        ...
-
-    def settle(self) -> float:
-        """Wait until the device has done the sections' work, and return its busy seconds so far."""
-        ...
 
 
 class CpuBusyMeter:
@@ -83,8 +71,8 @@ class CudaBusyMeter:
         return self._busy_s
 
 
-def busy_meter(device: torch.device) -> BusyMeter:
-    """Choose the meter for a device."""
+def busy_meter(device: torch.device) -> CpuBusyMeter | CudaBusyMeter:
+    """Choose the meter for a device, which adds up the work done inside `working()` sections."""
     return CudaBusyMeter(device) if device.type == "cuda" else CpuBusyMeter()
 
 

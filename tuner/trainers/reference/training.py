@@ -1,54 +1,190 @@
-"""The training loop of a rank, and one run of it."""
+"""The training of a rank: rollouts on the same device as the learning or on another, the loop, and one run of it."""
 
+import copy
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from tuner.progress import report
-from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, TeamSettings, TrainingSettings
+from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, Kernels, TeamSettings, TrainingSettings
 from tuner.trainers.reference.methods import (
-    CardMemory,
+    ActorCritic,
+    Discriminator,
     Networks,
+    Numerics,
+    Samples,
     Transfer,
     brought,
     card_memory,
+    copy_over,
     numerics,
     prepare_process,
 )
-from tuner.trainers.reference.rollout import player, rollout_device
 from tuner.trainers.reference.team_ranks import TeamRank, busy_meter, prepare, process_group, start
-from tuner.trainers.reference.world import ClipStream, MotionClips, frames_needed
+from tuner.trainers.reference.world import ClipStream, MotionClips, TrackingEnv, frames_needed
+
+DISCOUNT = 0.9
+"""Looks about ten control steps ahead, the time in which a joint reaches its target."""
+
+TD_LAMBDA = 0.95
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IterationEnd:
-    """The end of one iteration on one rank."""
+@torch.no_grad()
+def collect(
+    env: TrackingEnv,
+    policy: ActorCritic,
+    discriminator: Discriminator | None,
+    clips: Tensor,
+    formats: Numerics | None = None,
+) -> Samples:
+    """Play one iteration after `clips` and return its STEPS_PER_ITERATION · num_envs samples.
 
-    iteration: int
-    samples: int
-    """The samples so far in this run. `busy_s` also counts from the beginning of the run."""
-    busy_s: float
-    took_s: float
-    tracking_reward: float
-    policy_loss: float
-    memory: CardMemory | None = None
-    """The memory of the rank's GPU; None on a CPU."""
+    `formats` are the number formats of the networks' layers; None for fp32. The environment always computes in fp32.
+    Columns: `observation target log_likelihood value reward tracking alive outcome advantage` and, where there is a
+    discriminator, `shown` and `wanted`.
+    """
+    formats = formats or Numerics(clips.device)
+    env.follow(clips)
+    with formats.layers():
+        moments = [_act(env, policy, discriminator, formats) for _ in range(STEPS_PER_ITERATION)]
+        last_value = policy.value(env.observe())
+    columns = {name: torch.stack([moment[name] for moment in moments]) for name in moments[0]}
+    columns["outcome"] = lambda_returns(columns["reward"], columns["value"], columns["alive"], last_value)
+    advantage = columns["outcome"] - columns["value"]
+    columns["advantage"] = (advantage - advantage.mean()) / (advantage.std() + 1e-5)
+    return {name: column.flatten(0, 1) for name, column in columns.items()}
+
+
+def _act(env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator | None, formats: Numerics) -> Samples:
+    observation = env.observe()
+    target, log_likelihood = policy.act(observation)
+    with formats.exact():
+        step = env.step(target)
+    moment = {
+        "observation": observation,
+        "target": target,
+        "log_likelihood": log_likelihood,
+        "value": policy.value(observation),
+        "reward": step.tracking_reward,
+        "tracking": step.tracking_reward,
+        "alive": (~step.failed).float(),
+    }
+    if discriminator is None:
+        return moment
+    shown, wanted = discriminator.evidence(step)
+    return {**moment, "reward": discriminator.reward(shown), "shown": shown, "wanted": wanted}
+
+
+def lambda_returns(reward: Tensor, value: Tensor, alive: Tensor, last_value: Tensor) -> Tensor:
+    """Return the TD(λ) return of each step, [steps, num_envs]. Minus the value, it is the GAE advantage.
+
+    `alive` is 0 where a step ended the episode, `last_value` the value after the last step, [num_envs].
+    Source: Sutton and Barto, Reinforcement Learning, second edition, section 12.1; Schulman et al. 2016.
+    """
+    outcomes: list[Tensor] = []
+    outcome = following = last_value
+    for step in reversed(range(len(reward))):
+        outcome = reward[step] + DISCOUNT * alive[step] * torch.lerp(following, outcome, TD_LAMBDA)
+        following = value[step]
+        outcomes.append(outcome)
+    return torch.stack(outcomes[::-1])
+
+
+def rollout_device(asked: Kernels, device: torch.device) -> torch.device:
+    """Return the device of the rollout of a rank with this device."""
+    return torch.device("cpu") if asked.rollout_device == "cpu" else device
+
+
+class PlainPlayer:
+    """Plays one iteration after clips; launches each operation of the rollout by itself.
+
+    Of every player, `device` is where the clips must lie and where the samples will lie, and `transfer` the weights
+    that were copied for the newest rollout. The samples are valid until the next call of `play`.
+    """
+
     transfer: Transfer | None = None
-    """The weights and samples that the iteration copied; None where the rollout runs on the rank's device."""
 
-    def line(self, ranks: int) -> str:
-        """Return the mark as a line of text, with the samples of all ranks."""
-        known = "".join(f"  {one}" for one in (self.transfer, self.memory) if one)
-        return (
-            f"iteration {self.iteration}  samples {self.samples * ranks}  "
-            f"tracking reward {self.tracking_reward:.3f}  policy loss {self.policy_loss:.3f}  {self.took_s:.2f} s"
-            f"{known}\n"
-        )
+    def __init__(self, networks: Networks, formats: Numerics) -> None:
+        self.device = formats.device
+        self._networks, self._formats = networks, formats
+        self._env = TrackingEnv(self.device)
+
+    def play(self, clips: Tensor) -> Samples:
+        """Return the samples of one iteration."""
+        return collect(self._env, self._networks.policy, self._networks.discriminator, clips, self._formats)
+
+
+class GraphPlayer:
+    """Records all operations of a rollout once, and then replays them with a single launch.
+
+    The recording reads its clips from one tensor and the weights where the optimiser changes them. It writes the
+    samples to the same memory each time. The random numbers go on from replay to replay.
+    """
+
+    transfer: Transfer | None = None
+
+    def __init__(self, plain: PlainPlayer) -> None:
+        self.device = plain.device
+        self._plain = plain
+        self._recording: tuple[torch.cuda.CUDAGraph, Tensor, Samples] | None = None
+
+    def play(self, clips: Tensor) -> Samples:
+        """Return the samples of one iteration; all calls need clips of the same shape."""
+        if self._recording is None:
+            self._recording = self._record(clips)
+        graph, read, samples = self._recording
+        read.copy_(clips)
+        graph.replay()
+        return samples
+
+    def _record(self, clips: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor, Samples]:
+        """Play once without recording, so that libraries are loaded, and then record.
+
+        Other threads use CUDA meanwhile, for example to pin clips, so only this thread's calls are restricted.
+        """
+        read = clips.clone()
+        beside = torch.cuda.Stream(self.device)
+        beside.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(beside):
+            self._plain.play(read)
+        torch.cuda.current_stream(self.device).wait_stream(beside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            samples = self._plain.play(read)
+        return graph, read, samples
+
+
+class BesidePlayer:
+    """Plays on the CPU in fp32 with a copy of a GPU's networks, which it renews for each iteration."""
+
+    def __init__(self, networks: Networks) -> None:
+        self.device = torch.device("cpu")
+        self._learnt = networks
+        self._copy = copy.deepcopy(networks).to(self.device)
+        self._plain = PlainPlayer(self._copy, Numerics(self.device))
+        self.transfer: Transfer | None = None
+
+    @torch.no_grad()
+    def play(self, clips: Tensor) -> Samples:
+        """Bring the weights from the GPU and return the samples of one iteration."""
+        self.transfer = copy_over(zip(self._copy.parameters(), self._learnt.parameters(), strict=True))
+        return self._plain.play(clips)
+
+
+Player = PlainPlayer | GraphPlayer | BesidePlayer
+
+
+def player(asked: Kernels, networks: Networks, device: torch.device) -> Player:
+    """Choose what plays the iterations of a run on a rank's device."""
+    if rollout_device(asked, device) != device:
+        return BesidePlayer(networks)
+    plain = PlainPlayer(networks, numerics(asked.precision, device))
+    return GraphPlayer(plain) if asked.cuda_graphs else plain
 
 
 @contextmanager
@@ -73,8 +209,8 @@ def fresh_clips(rank: TeamRank[TeamSettings], settings: TrainingSettings) -> Ite
 
 def iterations(
     rank: TeamRank[TeamSettings], networks: Networks, clips: ClipStream, settings: TrainingSettings
-) -> Iterator[IterationEnd]:
-    """Train the networks one iteration after the other, and report each iteration to the tuner.
+) -> Iterator[str]:
+    """Train the networks one iteration after the other; report each to the tuner, and yield a line about it.
 
     An iteration includes the way of weights and samples between CPU and GPU if the rollout runs on the CPU.
     Raises ConfigRefusedError for a number format that the rank's device does not have.
@@ -100,25 +236,22 @@ def iterations(
                 transfer += copied
             losses = [learner.update(samples) for learner in learners]
         busy_s = meter.settle()
-        mark = IterationEnd(
-            iteration=iteration,
-            samples=(iteration + 1) * rank.team.num_envs * STEPS_PER_ITERATION,
-            busy_s=busy_s,
-            took_s=time.monotonic() - start_s,
-            tracking_reward=samples["tracking"].mean().item(),
-            policy_loss=losses[0].item(),
-            memory=card_memory(rank.device),
-            transfer=transfer,
+        took_s, so_far = time.monotonic() - start_s, (iteration + 1) * rank.team.num_envs * STEPS_PER_ITERATION
+        tracking_reward = samples["tracking"].mean().item()
+        line = (
+            f"iteration {iteration}  samples {so_far * len(rank.team.devices)}  tracking reward {tracking_reward:.3f}  "
+            f"policy loss {losses[0].item():.3f}  {took_s:.2f} s"
         )
+        line += "".join(f"  {one}" for one in (transfer, card_memory(rank.device)) if one)
         report(
             iteration=iteration,
-            samples=mark.samples,
+            samples=so_far,
             rank=rank.number,
             busy_s=busy_s,
             alloc_retries=_alloc_retries(rank.device),
-            score=mark.tracking_reward,
+            score=tracking_reward,
         )
-        yield mark
+        yield f"{line}\n"
 
 
 def _alloc_retries(device: torch.device) -> int | None:
@@ -135,16 +268,16 @@ def _train(number: int, team: TeamSettings, settings: TrainingSettings, out_dir:
     rank = prepare(number, team)
     with fresh_clips(rank, settings) as clips, process_group(rank):
         networks = Networks(team.method, settings.agent).to(rank.device)
-        for mark in iterations(rank, networks, clips, settings):
+        for iteration, line in enumerate(iterations(rank, networks, clips, settings)):
             if rank.leads:
-                _log(mark, len(team.devices), out_dir / "log.txt")
+                with (out_dir / "log.txt").open("a" if iteration else "w", encoding="utf-8") as log:
+                    log.write(line)
+                show(line)
         if rank.leads:
             torch.save(networks.state_dict(), out_dir / "model.pt")
 
 
-def _log(mark: IterationEnd, ranks: int, path: Path) -> None:
-    line = mark.line(ranks)
-    with path.open("a" if mark.iteration else "w", encoding="utf-8") as log:
-        log.write(line)
+def show(line: str) -> None:
+    """Print a line at once."""
     sys.stdout.write(line)
     sys.stdout.flush()
