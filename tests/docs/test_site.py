@@ -36,3 +36,11 @@ def test_every_public_class_and_function_is_on_the_page(name: str) -> None:
 def test_nothing_on_the_site_is_fetched_from_a_network() -> None:
     assert SITE["theme"]["font"] is False
     assert "offline" in SITE["plugins"]
+
+
+def test_no_page_holds_the_marks_of_a_merge() -> None:
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks/results").glob("*.md"), *ROOT.glob("*.md")]
+    marked = [
+        page.name for page in pages if re.search(r"^(<<<<<<<|>>>>>>>) ", page.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert marked == []

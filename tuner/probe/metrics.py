@@ -71,30 +71,12 @@ LARGEST_ERROR = 0.1
 """Samples/s beside another objective are told up to this standard error, as a share of their value."""
 
 METRICS: tuple[Metric, ...] = (
-<<<<<<< HEAD
-    _of_idlest("min_avg_util", lambda d: d.util_mean_pct, lambda d: d.util_se_pct, lambda d: d.util_edge_pct),
-    _of_idlest("min_avg_sm", lambda d: d.sm_mean_pct, lambda d: d.sm_se_pct, lambda d: d.sm_edge_pct),
-    Metric(SAMPLES_PER_S, "1/s", lambda r: r.samples_per_s, lambda r: r.samples_per_s_se),
-    Metric(ITERATIONS_PER_S, "1/s", lambda r: r.iterations_per_s, lambda r: r.iterations_per_s_se),
-    Metric("util_spread", "%", lambda r: _spread(_each(r, lambda d: d.util_mean_pct))),
-    Metric("busy_spread", "%", lambda r: r.busy_spread_pct),
-    Metric("min_avg_occupancy", "%", lambda r: _least(_each(r, lambda d: d.occupancy_mean_pct))),
-    Metric("min_avg_tensor", "%", lambda r: _least(_each(r, lambda d: d.tensor_mean_pct))),
-    Metric("min_avg_dram", "%", lambda r: _least(_each(r, lambda d: d.dram_mean_pct))),
-    Metric("mem_peak_mib", "MiB", lambda r: _most(_each(r, lambda d: d.mem_peak_mib)), over=max),
-    Metric("headroom_pct", "%", lambda r: _least(_each(r, _headroom_pct)), over=min),
-    Metric("alloc_retries", "", lambda r: r.alloc_retries, over=max),
-    Metric("power_mean_w", "W", lambda r: _total(_each(r, lambda d: d.power_mean_w))),
-    Metric("energy_j", "J", lambda r: _total(_each(r, lambda d: d.energy_j))),
-    Metric("start_up_s", "s", lambda r: r.start_up_s),
-    Metric("window_s", "s", lambda r: r.window_s),
-    Metric("trained_s", "s", lambda r: r.trained_s),
-=======
     *(
         Metric(name, "%", _of_idlest(one, "mean"), _of_idlest(one, "se"), edge_of=_of_idlest(one, "edge", 0.0))
         for name, one in (("min_avg_util", "util"), ("min_avg_sm", "sm"))
     ),
     Metric(SAMPLES_PER_S, "1/s", attrgetter("samples_per_s"), attrgetter("samples_per_s_se")),
+    Metric(ITERATIONS_PER_S, "1/s", attrgetter("iterations_per_s"), attrgetter("iterations_per_s_se")),
     Metric("util_spread", "%", _of_devices(_spread, attrgetter("util_mean_pct"))),
     Metric("busy_spread", "%", attrgetter("busy_spread_pct")),
     Metric("min_avg_occupancy", "%", _of_devices(min, attrgetter("occupancy_mean_pct"))),
@@ -108,7 +90,6 @@ METRICS: tuple[Metric, ...] = (
     Metric("start_up_s", "s", attrgetter("start_up_s")),
     Metric("window_s", "s", attrgetter("window_s")),
     Metric("trained_s", "s", attrgetter("trained_s")),
->>>>>>> smaller
 )
 
 OBJECTIVES = tuple(metric.name for metric in METRICS if metric.error_of)
