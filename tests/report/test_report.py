@@ -219,6 +219,16 @@ def test_the_markdown_form_says_the_same(study: StudyFacts, cases: dict[str, Cas
     assert len(re.findall(r"^\| \w+_pi_plus", text, re.MULTILINE)) == len(study.cases)
 
 
+@pytest.mark.parametrize("form", ["html", "md"])
+def test_a_best_whose_samples_are_too_uncertain_to_be_told_has_a_report(study: StudyFacts, form: str) -> None:
+    first, *rest = study.cases
+    assert first.summary.best
+    assert first.summary.best.vs_default
+    best = replace(first.summary.best, samples_per_s=None)
+    cases = (replace(first, summary=replace(first.summary, best=best)), *rest)
+    assert first.summary.case in render(replace(study, cases=cases), form=form, commands={})
+
+
 def test_a_study_that_is_not_there_is_named(folder: Path) -> None:
     with pytest.raises(EmptyStoreError, match="no study 'nowhere'"):
         gather(StudyReader(connect(f"sqlite:///{folder}/study.db"), "nowhere"), folder)

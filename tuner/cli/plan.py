@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.hints import cut_ladders, stand_in, to_be_fitted, to_be_made
-from tuner.cli.options import DATABASE, RUNS, Devices, Launcher, Runs, Storage, Study, database_url, say
+from tuner.cli.options import DATABASE, RUNS, Devices, Launcher, Runs, Storage, Study, comment, database_url, say
 from tuner.cli.slurm import JobDevices, batch_lines, job_bench
 from tuner.cli.work import Cases, chosen_cases, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS
@@ -138,7 +138,7 @@ def plan(
             say(line)
     planned = _found(bench, chosen, storage, member) if best else _as_set(bench, chosen, settings or [])
     for line in stand_in(bench.spec, study):
-        say(f"# {line}")
+        comment(line)
     broken: list[str] = []
     for case, config, folder, remarks in planned:
         try:
@@ -148,7 +148,7 @@ def plan(
             continue
         foreseen = [f"{case.name}: {line}" for line in _foreseen(bench, case, config, storage)] if predict else []
         for line in (*remarks, f"{case.name}: {json.dumps(config)}", *foreseen):
-            say(f"# {line}")
+            comment(line)
         say(script(profiled(made, nsys=shutil.which("nsys")) if profile else made, left_to_slurm=launcher == "slurm"))
     if broken:
         raise TrainerError("\n".join([f"no script for {len(broken)} of {len(chosen)} case(s):", *broken]))

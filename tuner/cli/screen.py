@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from tuner.cli.hints import fitted, ladder, to_be_fitted, to_be_made
+from tuner.cli.options import wrapped
 from tuner.export.wording import in_words, with_error
 from tuner.probe.summaries import LOADED
 from tuner.probe.units import duration
@@ -175,10 +176,14 @@ class Board:
         return self._cases.setdefault(name, _Case())
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the lines of the view, each cut off at the width of the terminal."""
-        bars = PLAIN_BARS if options.ascii_only else BARS
-        for text, style in self._lines(options.max_width, max(options.size.height - 2, 1), bars):
-            yield Text(text, style=style, no_wrap=True, overflow="crop" if options.ascii_only else "ellipsis", end="\n")
+        """Yield the lines of the view, each cut off at the width of the terminal, between two words if possible."""
+        width, bars, more = options.max_width, BARS, " …"
+        if options.ascii_only:
+            bars, more = PLAIN_BARS, ""
+        for text, style in self._lines(width, max(options.size.height - 2, 1), bars):
+            begun, cut, _ = wrapped(text, max(width - len(more), 1)).partition("\n")
+            shown = f"{begun}{more}" if cut and len(text) > width else text
+            yield Text(shown, style=style, no_wrap=True, overflow="crop", end="\n")
 
     def _lines(self, width: int, height: int, bars: str) -> Iterator[tuple[str, str]]:
         probes = [line for worker in sorted(self._probes) for line in self._probe(worker, width, bars)]

@@ -54,7 +54,7 @@ def cases(study: Study, as_json: Json = False) -> None:
     print_tables(console, next((table for table in tables if fits(console, table)), _table(known, chosen, [])))
     for case in known:
         if case.fault:
-            console.print(f"{case.name} cannot run: {case.fault}", soft_wrap=True, markup=False, highlight=False)
+            console.print(f"{case.name} cannot run: {case.fault}")
 
 
 def _table(known: Sequence[Case], chosen: Collection[str], files: Sequence[str]) -> Table:
