@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from tests_filled import FilledDatabase
 
 from tuner.errors import EmptyStoreError
 from tuner.export.reader import StudyReader, connect
@@ -155,6 +156,43 @@ def test_the_rungs_below_an_axis_have_room(cases: dict[str, CaseFacts]) -> None:
         ticks = drawn.layout["xaxis"]["tickvals"]
         assert {*ticks} <= {point.config.get("num_envs") for point in case.points}
         assert len(ticks) <= 7
+
+
+def test_the_search_shows_which_trials_a_session_measured(cases: dict[str, CaseFacts]) -> None:
+    case = cases["amp_pi_plus"]
+    (drawn,) = (one for one in pictures(case) if one.name == "history")
+    warm, cold, highest = drawn.data
+    assert (warm["name"], cold["name"], highest["name"]) == ("in a session", "by the plain command", "highest so far")
+    assert len(cold["x"]) == sum(trial.value is not None and not trial.warm for trial in case.view.trials)
+    assert len(warm["x"]) + len(cold["x"]) == len(case.steps) == len(highest["x"])
+    assert drawn.layout["yaxis"]["title"]["text"] == "min_avg_util, %"
+
+
+def test_the_ladder_tells_the_variants_apart(cases: dict[str, CaseFacts]) -> None:
+    (drawn,) = (one for one in pictures(cases["amp_pi_plus"]) if one.name == "ladder")
+    assert "Filled: agent_variant=hiutil; hollow: default." in drawn.caption
+    for said, symbol in zip(drawn.data[0]["text"], drawn.data[0]["marker"]["symbol"], strict=True):
+        assert symbol == ("square" if "agent_variant=hiutil" in said else "square-open")
+
+
+def test_the_case_that_gains_most_comes_first_and_one_without_a_best_last(
+    study: StudyFacts, database: FilledDatabase, tmp_path: Path
+) -> None:
+    assert [case.summary.case for case in study.cases] == ["add_pi_plus", "amp_pi_plus", "deepmimic_pi_plus_ppo"]
+    assert explained(study).endswith("The case whose best gains most over the default comes first.")
+    database.add(database.case("lost"), status="crash")
+    database.add(database.case("found"), {"num_envs": 8}, utils=(50.0, 60.0))
+    filled = gather(StudyReader(connect(database.url), "pi_plus"), tmp_path)
+    assert [case.summary.case for case in filled.cases] == ["found", "lost"]
+
+
+def test_one_case_is_told_in_a_sentence_and_several_in_a_table(study: StudyFacts) -> None:
+    first = study.cases[0]
+    head = "The best config of each case"
+    assert head in render(study, form="html", commands={})
+    alone = render(replace(study, cases=(replace(first, points=first.points[:1]),)), form="html", commands={})
+    assert "<table" not in alone
+    assert "samples/s, where the default makes" in alone
 
 
 def test_what_is_not_there_is_named(cases: dict[str, CaseFacts]) -> None:
