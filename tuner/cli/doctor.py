@@ -31,7 +31,8 @@ def doctor(
 
 def _show(console: Console, found: Iterable[Finding]) -> list[Finding]:
     findings = []
-    for finding in found:
-        findings.append(finding)
-        console.print(f"{finding.level:8} {finding.subject}: {finding.text}", style=STYLES[finding.level])
+    with console.status("checking"):  # the imports of a trainer can take a minute
+        for finding in found:
+            findings.append(finding)
+            console.print(f"{finding.level:8} {finding.subject}: {finding.text}", style=STYLES[finding.level])
     return findings
