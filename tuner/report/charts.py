@@ -187,12 +187,11 @@ def history(case: CaseFacts) -> Picture | None:
     """Draw each measurement and the highest so far against the device-seconds of the search."""
     if not case.steps:
         return None
-    each = [
-        _steps(case, name, symbol, warm=warm)
-        for name, symbol, warm in (("in a session", "circle-open", True), ("by the plain command", "circle", False))
-        if any(step.warm == warm for step in case.steps)
-    ]
     spent_s, values = [round(step.ended_s, 1) for step in case.steps], [step.value for step in case.steps]
+    said = [text(f"#{step.trial} {in_words(step.config)}") for step in case.steps]
+    bars = errors(step.error for step in case.steps)
+    marker = dots(OTHER, symbol=["circle-open" if step.warm else "circle" for step in case.steps])
+    each = trace(spent_s, values, "a trial", hover="%{text}<br>%{y}", text=said, error_y=bars, marker=marker)
     line = {"color": FRONT, "shape": "hv"}
     highest = trace(spent_s, accumulate(values, max), "highest so far", mode="lines", line=line)
     layout: dict[str, Any] = {
@@ -203,19 +202,9 @@ def history(case: CaseFacts) -> Picture | None:
         found_s, left = round(case.found.ended_s, 1), case.found.ended_s > case.whole_s / 2
         layout["shapes"] = [upright(found_s, BEST)]
         layout["annotations"] = [note(found_s, f"best found, #{case.found.trial}", left=left)]
-    return Picture(name="history", title="The search", caption=when_found(case), data=[*each, highest], layout=layout)
-
-
-def _steps(case: CaseFacts, name: str, symbol: str, *, warm: bool) -> Trace:
-    """Return the trials that were measured in one way, as dots with their errors."""
-    made = [step for step in case.steps if step.warm == warm]
-    return trace(
-        *([round(step.ended_s, 1) for step in made], [step.value for step in made], name),
-        hover="%{text}<br>%{y}",
-        text=[text(f"#{step.trial} {in_words(step.config)}") for step in made],
-        error_y=errors(step.error for step in made),
-        marker=dots(OTHER, symbol=symbol),
-    )
+    sessions = " Hollow dots were measured in sessions." if any(step.warm for step in case.steps) else ""
+    caption = f"{when_found(case)}{sessions}"
+    return Picture(name="history", title="The search", caption=caption, data=[each, highest], layout=layout)
 
 
 def parameters(case: CaseFacts) -> Picture | None:
