@@ -260,7 +260,8 @@ def recommendation(lines: Sequence[PricedRow], currency: str) -> Iterator[str]:
     How far that holds comes last.
     """
     yield from _across(lines, currency)
-    for machine in dict.fromkeys(line.machine for line in lines):
+    joined = {line.machine for line in lines if line.row.scaling != "single"}
+    for machine in sorted(dict.fromkeys(line.machine for line in lines), key=lambda one: one not in joined):
         own = [line for line in lines if line.machine == machine]
         several = [line for line in own if line.row.scaling != "single"]
         for line in _largest(several):
