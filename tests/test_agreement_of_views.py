@@ -73,7 +73,8 @@ def test_all_views_of_a_case_agree(empty_file: Path, tmp_path_factory: Any, walk
         for name, told in (("walk", walk), ("run", run)):
             fill(database, name, told)
     reader = StudyReader(connect(f"sqlite:///{file}"), "demo")
-    reports = gather(reader, folder).cases
+    ranked = {facts.view.name: facts for facts in gather(reader, folder).cases}
+    reports = [ranked[view.name] for view in reader.cases]
     shown: list[dict[str, str]] = [dict(zip(COLUMNS, cells, strict=True)) for cells in table(reader)]
     scripts = planned(folder, file)
     for view, row, facts, cells, exported in zip(

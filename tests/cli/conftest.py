@@ -13,7 +13,7 @@ def tuner(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
     """Return a function that runs the command line in a fresh folder and returns exit code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MIMICKIT_ROOT", raising=False)
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "1000")
 
     def run(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.argv", ["tuner", *map(str, arguments)])

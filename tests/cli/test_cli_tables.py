@@ -55,13 +55,19 @@ def test_a_table_fits_where_no_word_is_broken() -> None:
     assert not fits(Console(width=30), table)
 
 
-def test_a_narrow_terminal_cuts_nothing_off() -> None:
-    *lines, config = printed(50, *ROWS)
-    cells = zip(*(line.split("│") for line in lines if "│" in line), strict=True)
+def test_what_a_narrow_terminal_has_no_room_for_follows_below_the_table() -> None:
+    *table, best, other = printed(50, *ROWS)
+    assert max(map(len, table)) <= 50
+    assert any(line.startswith("│ deepmimic_pi_plus_ppo │ ") for line in table)
+    assert best.startswith("deepmimic_pi_plus_ppo: num_envs=512 agent_variant=hiutil update_epochs=20; 1 ok, 2 pruned")
+    assert best.endswith("; trial #3; samples/s 9000")
+    assert other == "walk: 1 ok"
+
+
+def test_a_name_that_is_wider_than_the_terminal_is_cut_into_pieces() -> None:
+    *table, _, _ = printed(20, *ROWS)
+    cells = zip(*(line.split("│") for line in table if "│" in line), strict=True)
     assert "deepmimic_pi_plus_ppowalk" in {"".join(map(str.strip, column)) for column in cells}
-    assert config.endswith("update_epochs=20")
-    assert max(map(len, lines)) <= 50
-    assert not any("…" in line for line in lines)
 
 
 def test_trials_are_counted_by_what_became_of_them() -> None:

@@ -29,6 +29,8 @@ def test_two_machines_make_one_page_and_one_table(tuner: Tuner, files: list[str]
     page = (tmp_path / "found/compare.html").read_text()
     assert page.count('class="plot"') == 4
     assert "EUR per million" in page
+    verdict = page.index("pair with 2 x NVIDIA H200 over NVLink is the fastest")
+    assert page.index('<p class="big">') < verdict < page.index('class="plot"') < page.index("<h2>")
     assert "http" not in page.partition("<script>")[0].replace("http-equiv", "")
     table = (tmp_path / "found/compare.tsv").read_text().splitlines()
     assert [row.split("\t")[0] for row in table] == ["machine", "pair", "pair", "lone"]

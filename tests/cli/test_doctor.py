@@ -41,12 +41,13 @@ def test_a_trainer_whose_python_lacks_its_modules(
     assert f"{python} lacks tuner, numpy, torch; install them there" in err
 
 
-def test_a_terminal_gets_a_table(tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_each_finding_has_the_colour_of_its_level(
+    tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     code, out, _ = tuner("doctor", "--study", study_file(tmp_path))
     assert code == 0
-    assert "finding" in out
-    assert "┃" in out
+    assert "\x1b[32mok       disk: " in out
 
 
 def test_a_misspelt_study(tuner: Tuner) -> None:

@@ -113,13 +113,14 @@ def test_a_command_that_needs_no_gpu_runs(text: str, world: Path, monkeypatch: p
 def test_the_transcript_of_a_replay_is_what_a_run_prints(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(world)
     transcript = next(piece.text for piece in shown("console") if piece.text.startswith(f"$ {REPLAY}\n"))
-    trials = [line for line in transcript.splitlines() if line.startswith("  #")]
+    monkeypatch.setenv("COLUMNS", "80")
+    head, *trials = re.split(r"\n  (?=#)", transcript.removesuffix("  …\n"))
     result = CliRunner().invoke(app, [*shlex.split(REPLAY)[1:], "--n-trials", str(len(trials))])
     assert trials
-    target = transcript.splitlines()[1].partition("0 of ")[2].split()[0]
+    target = head.partition("0 of ")[2].split()[0]
     shown_as = result.stdout.replace(f" of {len(trials)})", f" of {target})")
-    printed = [line for line in shown_as.splitlines() if line.startswith("  #")]
-    assert printed[: len(trials)] == trials  # the rest confirms the best, because this search is so short
+    _, *printed = re.split(r"\n  (?=#)", shown_as)
+    assert printed[: len(trials)] == [one.rstrip() for one in trials]  # the rest confirms the best: the search is short
 
 
 @pytest.mark.parametrize("text", sorted(PARSED))

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from tests_filled import FilledDatabase
 
 from tuner.errors import EmptyStoreError
 from tuner.export.reader import StudyReader, connect
@@ -157,6 +158,45 @@ def test_the_rungs_below_an_axis_have_room(cases: dict[str, CaseFacts]) -> None:
         assert len(ticks) <= 7
 
 
+def test_the_search_shows_which_trials_a_session_measured(cases: dict[str, CaseFacts]) -> None:
+    case = cases["amp_pi_plus"]
+    (drawn,) = (one for one in pictures(case) if one.name == "history")
+    each, _ = drawn.data
+    hollow = {
+        said.split()[0] for said, symbol in zip(each["text"], each["marker"]["symbol"], strict=True) if "-" in symbol
+    }
+    assert hollow == {f"#{trial.number}" for trial in case.view.trials if trial.warm and trial.value is not None}
+    assert drawn.caption.endswith("Hollow dots were measured in sessions.")
+    assert drawn.layout["yaxis"]["title"]["text"] == "min_avg_util, %"
+
+
+def test_the_ladder_tells_the_variants_apart(cases: dict[str, CaseFacts]) -> None:
+    (drawn,) = (one for one in pictures(cases["amp_pi_plus"]) if one.name == "ladder")
+    assert "Filled: agent_variant=hiutil; hollow: default." in drawn.caption
+    for said, symbol in zip(drawn.data[0]["text"], drawn.data[0]["marker"]["symbol"], strict=True):
+        assert symbol == ("square" if "agent_variant=hiutil" in said else "square-open")
+
+
+def test_the_case_that_gains_most_comes_first_and_one_without_a_best_last(
+    study: StudyFacts, database: FilledDatabase, tmp_path: Path
+) -> None:
+    assert [case.summary.case for case in study.cases] == ["add_pi_plus", "amp_pi_plus", "deepmimic_pi_plus_ppo"]
+    assert explained(study).endswith("The case whose best gains most over the default comes first.")
+    database.add(database.case("lost"), status="crash")
+    database.add(database.case("found"), {"num_envs": 8}, utils=(50.0, 60.0))
+    filled = gather(StudyReader(connect(database.url), "pi_plus"), tmp_path)
+    assert [case.summary.case for case in filled.cases] == ["found", "lost"]
+
+
+def test_one_case_is_told_in_a_sentence_and_several_in_a_table(study: StudyFacts) -> None:
+    first = study.cases[0]
+    head = "The best config of each case"
+    assert head in render(study, form="html", commands={})
+    alone = render(replace(study, cases=(replace(first, points=first.points[:1]),)), form="html", commands={})
+    assert "<table" not in alone
+    assert "samples/s, where the default makes" in alone
+
+
 def test_what_is_not_there_is_named(cases: dict[str, CaseFacts]) -> None:
     assert cases["amp_pi_plus"].missing == (
         "what the devices of the best's probe showed over time: there is no series in probes/amp_pi_plus/0020",
@@ -217,6 +257,16 @@ def test_the_markdown_form_says_the_same(study: StudyFacts, cases: dict[str, Cas
     text = render(study, form="md", commands=dict.fromkeys(cases, "tuner plan --best"))
     assert all(markdown(verdict(case)) in text for case in study.cases)
     assert len(re.findall(r"^\| \w+_pi_plus", text, re.MULTILINE)) == len(study.cases)
+
+
+@pytest.mark.parametrize("form", ["html", "md"])
+def test_a_best_whose_samples_are_too_uncertain_to_be_told_has_a_report(study: StudyFacts, form: str) -> None:
+    first, *rest = study.cases
+    assert first.summary.best
+    assert first.summary.best.vs_default
+    best = replace(first.summary.best, samples_per_s=None)
+    cases = (replace(first, summary=replace(first.summary, best=best)), *rest)
+    assert first.summary.case in render(replace(study, cases=cases), form=form, commands={})
 
 
 def test_a_study_that_is_not_there_is_named(folder: Path) -> None:

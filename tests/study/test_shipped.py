@@ -41,6 +41,13 @@ def test_the_shipped_studies_load_for_every_case_and_device(
             assert len(space.seeds(narrow.search.seeds_per_variant)) <= narrow.search.trials
 
 
+def test_the_demo_without_a_gpu_tries_every_way_to_load_data_within_its_trials() -> None:
+    demo = narrowed(load("pi_plus", {}), "amp_pi_plus", "cpu")
+    configs = list(demo.build_space().configs())
+    assert [(one["num_workers"], one.get("prefetch_factor")) for one in configs] == [(0, None), (1, 2), (1, 4)]
+    assert demo.search.trials == len(configs)
+
+
 def test_the_lightning_study_searches_what_feeds_the_cards() -> None:
     spec = load("lightning_ddp", {})
     assert set(spec.build_space().names) == {"batch_size", "num_workers", "prefetch_factor", "persistent_workers"}

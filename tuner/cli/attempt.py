@@ -136,7 +136,7 @@ def attempt(
 def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> tuple[ProbePlan, ProbeResult]:
     def run(plan: ProbePlan) -> tuple[ProbePlan, ProbeResult]:
         console.print(f"case {case.name}: {in_words(config)}")
-        console.print(f"command: {shell_join(plan.argv)}")
+        console.print(f"command: {shell_join(plan.argv)}", soft_wrap=True)
         with interruptible(console) as asked, closing(open_prober(bench, console.print)) as prober:
             result = prober(plan, lambda _: Interrupted() if asked.is_set() else Go())
         return plan, with_sure_speed(result, bench.spec_for(case).needed)

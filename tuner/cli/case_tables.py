@@ -13,14 +13,14 @@ from tuner.export.reader import StudyReader
 from tuner.export.tables import Row, front_row
 from tuner.export.wording import in_words, trials, with_error
 
-CONFIG = "config"
-"""The heading of the config column. If a table is too wide, this column is printed below the table."""
+CONFIG, TRIALS = "config", "trials"
+"""The headings of columns whose cells say by themselves what they are."""
 
 
 def print_tables(console: Console, *tables: Table) -> None:
-    """Print tables without cutting text off. If a table is too wide, its configs follow below, and long cells wrap."""
+    """Print tables without cutting text off. Of a table that is too wide, configs and last columns follow below."""
     for table in tables:
-        below = [] if fits(console, table) else _take_out_configs(table)
+        below = _take_out(console, table)
         _set_widths(_spare_width(console, table), table.columns)
         console.print(table, soft_wrap=False)
         for line in below:
@@ -54,20 +54,31 @@ def _set_widths(spare: int, columns: Iterable[Column]) -> None:
             spare -= more
 
 
-def _take_out_configs(table: Table) -> list[str]:
-    """Remove the config column from a table. Returns a line with the first cell and the config of each row."""
-    config = next((column for column in table.columns if column.header == CONFIG), None)
-    if config is None:
-        return []
-    table.columns.remove(config)
-    return [f"{row}: {words}" for row, words in zip(table.columns[0].cells, config.cells, strict=True) if words]
+def _take_out(console: Console, table: Table) -> list[str]:
+    """Remove the config column and then the last columns, until the table fits. Returns a line for each row of them."""
+    names, *others = table.columns
+    taken: list[Column] = []
+    for column in sorted(others, key=lambda one: one.header == CONFIG, reverse=True)[:1] + others[:0:-1]:
+        if fits(console, table):
+            break
+        if column in table.columns:
+            table.columns.remove(column)
+            taken.append(column)
+    rows = zip(names.cells, *(_named(column) for column in taken), strict=True)
+    return [f"{name}: {'; '.join(filter(None, cells))}" for name, *cells in rows if any(cells)]
+
+
+def _named(column: Column) -> Iterator[str]:
+    """Yield the cells of a column, each behind the column's heading if it does not say by itself what it is."""
+    name = "" if column.header in {CONFIG, TRIALS} else f"{column.header} "
+    return (f"{name}{cell}" if cell else "" for cell in map(str, column.cells))
 
 
 def summary_table(rows: Iterable[CaseSummary]) -> Table:
     """Return a table with one row per case."""
     shown = list(rows)
     best = " ".join(["best", *dict.fromkeys(row.objective for row in shown)])
-    table = Table("case", "status", best, CONFIG, "samples/s", "trial", "trials")
+    table = Table("case", "status", best, CONFIG, "samples/s", "trial", TRIALS)
     for row in shown:
         table.add_row(row.case, row.status, *(_best_cells(row.best) if row.best else [""] * 4), trials(row))
     return table

@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from tuner.checkup.check_up import Finding, Severity, check_up
 from tuner.cli.options import RUNS, Devices, Json, Runs, Storage, Study, database_url, open_console, print_document
@@ -26,25 +24,15 @@ def doctor(
         findings = list(found)
         print_document({"study": spec.name, "findings": findings})
     else:
-        findings = _show_table(console, found) if console.is_terminal else _show_lines(console, found)
+        findings = _show(console, found)
     if problems := [f"{one.subject}: {one.text}" for one in findings if one.level is Severity.PROBLEM]:
         raise TunerError("\n  ".join([f"{len(problems)} problem(s) with study {spec.name}", *problems]))
 
 
-def _show_table(console: Console, found: Iterable[Finding]) -> list[Finding]:
-    table, findings = Table("", "subject", "finding"), []
-    with console.status("checking") as status:
+def _show(console: Console, found: Iterable[Finding]) -> list[Finding]:
+    findings = []
+    with console.status("checking"):  # the imports of a trainer can take a minute
         for finding in found:
             findings.append(finding)
-            status.update(Text(f"checked {finding.subject}"))
-            table.add_row(Text(finding.level, STYLES[finding.level]), Text(finding.subject), Text(finding.text))
-    console.print(table)
-    return findings
-
-
-def _show_lines(console: Console, found: Iterable[Finding]) -> list[Finding]:
-    findings = []
-    for finding in found:
-        findings.append(finding)
-        console.print(f"{finding.level:8} {finding.subject}: {finding.text}")
+            console.print(f"{finding.level:8} {finding.subject}: {finding.text}", style=STYLES[finding.level])
     return findings

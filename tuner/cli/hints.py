@@ -149,8 +149,13 @@ def complaint(outcome: CaseOutcome) -> str | None:
 
 
 def notes(rows: Iterable[CaseSummary]) -> list[str]:
-    """Return lines with what the table of a study's cases does not show. Cases with the same line share it."""
-    return shared((row.case, said) for row in rows for said in remarks(row))
+    """Return a line for each case with what the table does not show. Cases with the same line share it."""
+    return shared((row.case, text) for row in rows if (text := _joined(remarks(row))))
+
+
+def _joined(texts: Iterable[str]) -> str:
+    first, *others = [*texts] or [""]
+    return ". ".join([first, *(f"{one[0].upper()}{one[1:]}" for one in others)])
 
 
 def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[CaseSummary]) -> Iterator[str]:

@@ -125,7 +125,7 @@ def optimize(
         console.print(found.simulated_cost())
     if command:
         for line in to_copy(found.bench, open_reader(url, found.bench.spec.name).cases[0], command):
-            tables.print(line)
+            tables.print(line, soft_wrap=True)
     if not command and not found.simulated and any(row.best for row in rows):
         console.print(script_of_best(study, devices=own_devices, storage=storage, runs=runs))
     conclude(outcomes, rows, interrupted=interrupted)

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
 from io import TextIOWrapper
 from pathlib import Path
@@ -113,12 +115,20 @@ def print_document(document: object) -> None:
     typer.echo(json.dumps(plain(document), indent=2))
 
 
-PLAIN_WIDTH = 160
-"""The width in characters of tables that are printed to a file or a pipe."""
+PLAIN_WIDTH = 80
+"""The width in characters of what is printed to a file or a pipe, unless the variable COLUMNS says another."""
+_UNBROKEN = re.compile(r"`[^`\n]+`| ± |(?<=\d) (?=(?:%|s|min|h|MiB|samples/s)(?!\w))|(?<=min) (?=\d)")
+"""Where no line is broken: in a command, before an error, and before a unit."""
 
 
-class _Harmless(Console):
-    """Lets no control character reach the output but those with which rich itself draws."""
+class _Plain(Console):
+    """Prints text as it is, breaks lines only between words, and lets no control character reach the output."""
+
+    def print(self, *objects: Any, soft_wrap: bool | None = None, **how: Any) -> None:
+        """Print texts, wrapped at words behind the indent of their line; with `soft_wrap`, lines stay whole."""
+        if soft_wrap is None:
+            objects = tuple(wrapped(one, self.width) if isinstance(one, str) else one for one in objects)
+        super().print(*objects, soft_wrap=soft_wrap is not False, **how)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """Yield the segments of what is printed, their texts without control characters."""
@@ -126,13 +136,35 @@ class _Harmless(Console):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
+def wrapped(text: str, width: int, *, mark: str = "") -> str:
+    """Return a text whose lines fit a width where they can. No word is broken, and no command between backticks.
+
+    Each line begins with `mark`, such as that of a shell's comment.
+    """
+    return "\n".join(f"{mark}{part}" for line in text.split("\n") for part in _parts(line, width - len(mark)))
+
+
+def _parts(line: str, width: int) -> list[str]:
+    if len(line) <= width:
+        return [line]
+    whole = _UNBROKEN.sub(lambda one: one[0].replace(" ", "\0") if len(one[0]) < width else one[0], line)
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    parts = textwrap.wrap(whole, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return [part.replace("\0", " ") for part in parts]
+
+
+def comment(text: str) -> None:
+    """Print a comment of a shell script."""
+    say(wrapped(text, open_console().width, mark="# "))
+
+
 def say(text: str, *, to_stderr: bool = False) -> None:
-    """Print a line for people or for a shell, without control characters and never wrapped."""
+    """Print a line for a shell, without control characters and never wrapped."""
     typer.echo(printable(text), err=to_stderr)
 
 
 def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:
-    """Return a console with the width of the terminal, or `PLAIN_WIDTH` for a file or a pipe.
+    """Return a console with the width of the terminal, of COLUMNS, or `PLAIN_WIDTH` for a file or a pipe.
 
     It prints text as it is, without control characters: no `[red]` is a colour, and no `:100:` of a trainer's line an
     emoji. It prints `?` for a character that the output's encoding does not have. A `quiet` console prints nothing. A
@@ -140,8 +172,8 @@ def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:
     """
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-    console = _Harmless(highlight=False, markup=False, emoji=False, soft_wrap=True, quiet=quiet, stderr=stderr)
-    if not console.is_terminal:
+    console = _Plain(highlight=False, markup=False, emoji=False, quiet=quiet, stderr=stderr)
+    if not (console.is_terminal or "COLUMNS" in os.environ):
         console.width = PLAIN_WIDTH
     return console
 

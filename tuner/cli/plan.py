@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.hints import cut_ladders, stand_in, to_be_fitted, to_be_made
-from tuner.cli.options import DATABASE, RUNS, Devices, Launcher, Runs, Storage, Study, database_url, say
+from tuner.cli.options import DATABASE, RUNS, Devices, Launcher, Runs, Storage, Study, comment, database_url, say
 from tuner.cli.slurm import JobDevices, batch_lines, job_bench
 from tuner.cli.work import Cases, chosen_cases, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS
@@ -75,10 +75,10 @@ def profiled(plan: ProbePlan, *, nsys: str | None, delay_s: float = DELAY_S, len
 
 def script(plan: ProbePlan, *, left_to_slurm: bool = False) -> str:
     """Return shell commands that do what a probe with this plan does. SLURM itself says which cards a job sees."""
-    lines = [f"mkdir -p {shlex.quote(str(plan.slot.out_dir))}"]
+    folders = dict.fromkeys([plan.slot.out_dir, *(path.parent for path in plan.files)])
+    lines = [f"mkdir -p {shlex.quote(str(folder))}" for folder in folders]
     for path, text in plan.files.items():
-        lines += [f"mkdir -p {shlex.quote(str(path.parent))}", f"cat > {shlex.quote(str(path))} <<'END_OF_FILE'"]
-        lines += [text.rstrip("\n"), "END_OF_FILE"]
+        lines += [f"cat > {shlex.quote(str(path))} <<'END_OF_FILE'", text.rstrip("\n"), "END_OF_FILE"]
     lines += [f"cd {shlex.quote(str(Path(plan.cwd)))}"]
     env = {name: value for name, value in plan.env.items() if not (left_to_slurm and name == VISIBLE_CARDS)}
     variables = [f"{name}={shell_word(value)}" for name, value in env.items()]
@@ -138,7 +138,7 @@ def plan(
             say(line)
     planned = _found(bench, chosen, storage, member) if best else _as_set(bench, chosen, settings or [])
     for line in stand_in(bench.spec, study):
-        say(f"# {line}")
+        comment(line)
     broken: list[str] = []
     for case, config, folder, remarks in planned:
         try:
@@ -147,8 +147,9 @@ def plan(
             broken.append(f"{case.name}: {error}")
             continue
         foreseen = [f"{case.name}: {line}" for line in _foreseen(bench, case, config, storage)] if predict else []
-        for line in (*remarks, f"{case.name}: {json.dumps(config)}", *foreseen):
-            say(f"# {line}")
+        for line in (*remarks, *foreseen):
+            comment(line)
+        say(f"# {case.name}: {json.dumps(config)}")
         say(script(profiled(made, nsys=shutil.which("nsys")) if profile else made, left_to_slurm=launcher == "slurm"))
     if broken:
         raise TrainerError("\n".join([f"no script for {len(broken)} of {len(chosen)} case(s):", *broken]))

@@ -15,8 +15,9 @@ from rich.live import Live
 from rich.text import Text
 
 from tuner.cli.hints import fitted, ladder, to_be_fitted, to_be_made
+from tuner.cli.options import wrapped
 from tuner.export.wording import in_words, with_error
-from tuner.probe.summaries import LOADED
+from tuner.probe.summaries import LOADED, WITHOUT_PAUSE
 from tuner.probe.units import duration
 from tuner.running import events
 from tuner.running.events import Event, to_json
@@ -175,10 +176,14 @@ class Board:
         return self._cases.setdefault(name, _Case())
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the lines of the view, each cut off at the width of the terminal."""
-        bars = PLAIN_BARS if options.ascii_only else BARS
-        for text, style in self._lines(options.max_width, max(options.size.height - 2, 1), bars):
-            yield Text(text, style=style, no_wrap=True, overflow="crop" if options.ascii_only else "ellipsis", end="\n")
+        """Yield the lines of the view, each cut off at the width of the terminal, between two words if possible."""
+        width, bars, more = options.max_width, BARS, " …"
+        if options.ascii_only:
+            bars, more = PLAIN_BARS, ""
+        for text, style in self._lines(width, max(options.size.height - 2, 1), bars):
+            begun, cut, _ = wrapped(text, max(width - len(more), 1)).partition("\n")
+            shown = f"{begun}{more}" if cut and len(text) > width else text
+            yield Text(shown, style=style, no_wrap=True, overflow="crop", end="\n")
 
     def _lines(self, width: int, height: int, bars: str) -> Iterator[tuple[str, str]]:
         probes = [line for worker in sorted(self._probes) for line in self._probe(worker, width, bars)]
@@ -296,18 +301,23 @@ class LineScreen(Screen):
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._load_told = False
+        self._told: set[str] = set()
 
     def show(self, event: Event, worker: str = "") -> None:
-        """Print the line of an event, behind the name of its worker. The note about other processes is said once."""
+        """Print the line of an event, behind the name of its worker."""
         if isinstance(event, events.ProbeEnded):
-            others = tuple(note for note in event.notes if not note.startswith(LOADED))
-            is_loaded = others != event.notes
-            event = replace(event, notes=others) if self._load_told else event
-            self._load_told = self._load_told or is_loaded
+            event = replace(event, notes=tuple(self._news(event.notes)))
         if told := line(event):
             text, style = told
             self.say(f"{worker}: {text.strip()}" if worker else text, style)
+
+    def _news(self, notes: Sequence[str]) -> Iterator[str]:
+        """Yield notes, without those that were said of an earlier trial and are alike for most trials."""
+        for note in notes:
+            kind = next((one for one in (LOADED, WITHOUT_PAUSE) if one in note), "")
+            if kind not in self._told:
+                yield note
+            self._told |= {kind} - {""}
 
     def say(self, text: str, style: str = "") -> None:
         """Print a line."""

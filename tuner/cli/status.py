@@ -1,14 +1,13 @@
 """`tuner status`, `export`, `cases`, `schema`: what a study has come to and what it may contain, shown or written."""
 
 import json
-from collections.abc import Collection, Sequence
 from typing import Annotated, Literal
 
 import typer
 from rich.table import Table
 
 from tuner.cli import options
-from tuner.cli.case_tables import fits, front_rows, front_tables, print_tables, summary_table
+from tuner.cli.case_tables import front_rows, front_tables, print_tables, summary_table
 from tuner.cli.hints import fitted, ladder, load_shown, notes, written
 from tuner.cli.options import RUNS, Json, Runs, Storage, Study, database_url, open_console, print_document
 from tuner.errors import StoreError
@@ -18,14 +17,11 @@ from tuner.export.wording import at_its_end
 from tuner.export.write import export_study
 from tuner.kept.urls import shown
 from tuner.store.leases import is_held
-from tuner.study import Case, StudySpec, select
+from tuner.study import StudySpec, select
 from tuner.study.reference import reference
 from tuner.trainers.registry import open_trainer
 
 Form = Annotated[Literal["json", "md"], typer.Option("--format", help="json: the JSON schema; md: Markdown.")]
-
-FILES_SHOWN = 2
-"""The files of a case that `tuner cases` shows, where the terminal is wide enough."""
 
 
 def cases(study: Study, as_json: Json = False) -> None:
@@ -49,20 +45,14 @@ def cases(study: Study, as_json: Json = False) -> None:
         ]
         print_document({"study": spec.name, "trainer": spec.trainer.name, "cases": listed})
         return
-    files = list(dict.fromkeys(name for case in known for name in case.files))[:FILES_SHOWN]
-    tables = (_table(known, chosen, shown) for shown in (files, []))
-    print_tables(console, next((table for table in tables if fits(console, table)), _table(known, chosen, [])))
-    for case in known:
-        if case.fault:
-            console.print(f"{case.name} cannot run: {case.fault}", soft_wrap=True, markup=False, highlight=False)
-
-
-def _table(known: Sequence[Case], chosen: Collection[str], files: Sequence[str]) -> Table:
-    table = Table("", "case", "method", "mode", *files)
+    table = Table("", "case", "method", "mode")
     for case in known:
         mark = "*" if case.name in chosen else "broken" if case.fault else "" if case.trainable else "not trainable"
-        table.add_row(mark, case.name, case.method, case.mode, *map(case.options.get, files))
-    return table
+        table.add_row(mark, case.name, case.method, case.mode)
+    print_tables(console, table)
+    for case in known:
+        if case.fault:
+            console.print(f"{case.name} cannot run: {case.fault}")
 
 
 def schema(form: Form = "json") -> None:

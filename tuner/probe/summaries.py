@@ -371,6 +371,10 @@ def notes(
     yield from _busy_with_others(devices)
 
 
+WITHOUT_PAUSE = "the numbers are those without it"
+"""The end of the note about what a pause costs."""
+
+
 def _pauses(window: Window) -> Iterator[str]:
     """Yield what each kind of pause costs. No pause is part of the window's numbers."""
     by_kind: dict[str, list[Mark]] = {}
@@ -381,7 +385,7 @@ def _pauses(window: Window) -> Iterator[str]:
         every = found[-1].pause.every if found[-1].pause else None
         between_s = (every or 0.0) * window.trained_s / (window.last.iteration - window.first.iteration)
         share = f", {100 * cost_s / (cost_s + between_s):.0f} % at {every:.0f} iterations an epoch" if every else ""
-        yield f"{what} costs {cost_s:.1f} s{share}; the numbers are those without it"
+        yield f"{what} costs {cost_s:.1f} s{share}; {WITHOUT_PAUSE}"
 
 
 LOADED = "other processes used"

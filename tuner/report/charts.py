@@ -8,12 +8,13 @@ from typing import Any
 
 from tuner.export.tables import race_row, runs_by_config
 from tuner.export.wording import figure, in_words, with_error
+from tuner.probe.metrics import METRICS
 from tuner.probe.steady import FULL_PCT
 from tuner.report.facts import CaseFacts
 from tuner.report.words import memory_end, when_found
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
-from tuner.study import rung_of, written
+from tuner.study import DEFAULT, VARIANT, rung_of, written
 
 BEST, FRONT, OTHER, THIRD = "#cf4358", "#2584ad", "#76839a", "#b0731a"
 """Each has a contrast of at least 3 to 1 against the light and the dark background (WCAG 2.2, 1.4.11)."""
@@ -56,7 +57,7 @@ def bars(x: Iterable[float], y: list[str], name: str, colour: str, *, hover: str
     return {**bar, "x": [short(one) for one in x], "y": y, "hovertemplate": f"{hover}<extra>%{{fullData.name}}</extra>"}
 
 
-def dots(colour: str | list[str], *, size: int = 7, symbol: str = "circle") -> Trace:
+def dots(colour: str | list[str], *, size: int = 7, symbol: str | list[str] = "circle") -> Trace:
     """Return how the dots of a series look."""
     return {"color": colour, "size": size, "symbol": symbol}
 
@@ -69,6 +70,11 @@ def errors(known: Iterable[float | None]) -> dict[str, Any]:
 def axis(title: str, **more: Any) -> dict[str, Any]:
     """Return an axis with a title."""
     return {"title": {"text": title}, "zeroline": False, **more}
+
+
+def of_objective(name: str) -> str:
+    """Return the title of an objective's axis, with its unit where that is percent."""
+    return f"{name}, %" if any(one.name == name and one.unit == "%" for one in METRICS) else name
 
 
 NAMES = {**axis(""), "autorange": "reversed", "automargin": True}
@@ -147,7 +153,10 @@ def choices(case: CaseFacts) -> Picture | None:
         "Each dot is a config. To the right it trains more samples per second, upwards it keeps the least busy "
         "device busier. The line joins the configs that no other config beats in both." + above
     )
-    layout = {"xaxis": axis("samples per second", rangemode="tozero"), "yaxis": axis(case.summary.objective)}
+    layout = {
+        "xaxis": axis("samples per second", rangemode="tozero"),
+        "yaxis": axis(of_objective(case.summary.objective)),
+    }
     shown = [one for one in data if one["x"]]
     return Picture(name="choices", title="What else could be chosen", caption=caption, data=shown, layout=layout)
 
@@ -181,18 +190,21 @@ def history(case: CaseFacts) -> Picture | None:
     spent_s, values = [round(step.ended_s, 1) for step in case.steps], [step.value for step in case.steps]
     said = [text(f"#{step.trial} {in_words(step.config)}") for step in case.steps]
     bars = errors(step.error for step in case.steps)
-    each = trace(spent_s, values, "a trial", hover="%{text}<br>%{y}", text=said, error_y=bars, marker=dots(OTHER))
+    marker = dots(OTHER, symbol=["circle-open" if step.warm else "circle" for step in case.steps])
+    each = trace(spent_s, values, "a trial", hover="%{text}<br>%{y}", text=said, error_y=bars, marker=marker)
     line = {"color": FRONT, "shape": "hv"}
     highest = trace(spent_s, accumulate(values, max), "highest so far", mode="lines", line=line)
     layout: dict[str, Any] = {
         "xaxis": axis("device-seconds", rangemode="tozero"),
-        "yaxis": axis(case.summary.objective),
+        "yaxis": axis(of_objective(case.summary.objective)),
     }
     if case.found:
         found_s, left = round(case.found.ended_s, 1), case.found.ended_s > case.whole_s / 2
         layout["shapes"] = [upright(found_s, BEST)]
         layout["annotations"] = [note(found_s, f"best found, #{case.found.trial}", left=left)]
-    return Picture(name="history", title="The search", caption=when_found(case), data=[each, highest], layout=layout)
+    sessions = " Hollow dots were measured in sessions." if any(step.warm for step in case.steps) else ""
+    caption = f"{when_found(case)}{sessions}"
+    return Picture(name="history", title="The search", caption=caption, data=[each, highest], layout=layout)
 
 
 def parameters(case: CaseFacts) -> Picture | None:
@@ -208,7 +220,7 @@ def parameters(case: CaseFacts) -> Picture | None:
         error_x={**doubts, "color": OTHER},
         marker=dots([FRONT if one.is_sure else OTHER for one in case.effects], size=9),
     )
-    change = axis(f"change of {case.summary.objective}", zeroline=True)
+    change = axis(f"change of {of_objective(case.summary.objective)}", zeroline=True)
     return Picture(
         name="parameters",
         title="What each parameter changes",
@@ -257,14 +269,20 @@ def along_ladder(case: CaseFacts) -> Picture | None:
     if ladder is None or len(set(rungs)) < 2:
         return None
     words = [text(in_words(point.config)) for point in points]
+    unlike = {point.config[VARIANT] for point in points if point.config.get(VARIANT, DEFAULT) != DEFAULT}
 
     def along(name: str, values: list[float | None], colour: str, symbol: str) -> Trace:
-        marker = dots([BEST if case.is_best(point) else colour for point in points], symbol=symbol)
+        colours = [BEST if case.is_best(point) else colour for point in points]
+        symbols = [symbol if point.config.get(VARIANT) in unlike else f"{symbol}-open" for point in points]
+        marker = dots(colours, symbol=symbols if unlike else symbol)
         return trace(rungs, values, name, hover="%{text}<br>%{y}", text=words, marker=marker)
 
     memory = along("memory in use", [point.memory_share_pct for point in points], FRONT, "triangle-up")
     rows = [
-        (case.summary.objective, [along(case.summary.objective, [point.value for point in points], FRONT, "square")]),
+        (
+            of_objective(case.summary.objective),
+            [along(case.summary.objective, [point.value for point in points], FRONT, "square")],
+        ),
         ("SM active, %", [along("SM active", [point.sm_pct for point in points], OTHER, "circle")]),
         ("samples/s", [along("samples/s", [point.samples_per_s for point in points], THIRD, "diamond")]),
         ("memory, %", [memory, *_memory(case)]),
@@ -281,7 +299,10 @@ def along_ladder(case: CaseFacts) -> Picture | None:
         data += [{**one, "xaxis": "x", "yaxis": f"y{number}"} for one in traces]
     said = [f"{rung:,}" for rung in ticks]
     layout["xaxis"] = axis(ladder, type="log", tickvals=ticks, ticktext=said, anchor=f"y{number}")
-    caption, height = f"Each dot is a config. {memory_end(case)}".strip(), 120 + 120 * len(drawn)
+    filled = (
+        f" Filled: {VARIANT}={', '.join(map(written, sorted(unlike, key=str)))}; hollow: {DEFAULT}." if unlike else ""
+    )
+    caption, height = f"Each dot is a config.{filled} {memory_end(case)}".strip(), 120 + 120 * len(drawn)
     return Picture(name="ladder", title="Along the ladder", caption=caption, data=data, layout=layout, height=height)
 
 

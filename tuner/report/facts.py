@@ -242,6 +242,8 @@ class SearchStep:
     error: float | None
     ended_s: float
     """The device-seconds that all trials up to this one took."""
+    warm: bool
+    """Whether a session measured it, and not the plain command."""
 
 
 def found_at(trials: Iterable[KeptTrial], best: Standing | None) -> int | None:
@@ -309,6 +311,7 @@ def steps(trials: Sequence[KeptTrial], devices: int) -> tuple[SearchStep, ...]:
                     value=trial.value,
                     error=trial.error,
                     ended_s=so_far,
+                    warm=trial.warm,
                 )
             )
     return tuple(made)
@@ -379,10 +382,16 @@ def gather(reader: StudyReader, folder: Path, trainable: Iterable[str] | None = 
     `trainable` are the trainable cases of the study, where the trainer is there to name them. Raises StoreError where
     there is no study.
     """
-    cases = tuple(_case(view, folder) for view in reader.cases)
+    cases = tuple(sorted((_case(view, folder) for view in reader.cases), key=_gain, reverse=True))
     begun = {view.name for view in reader.cases}
     waiting = None if trainable is None else tuple(name for name in trainable if name not in begun)
     return StudyFacts(name=reader.study, cases=cases, waiting=waiting, machine=_machine(reader.trials()))
+
+
+def _gain(case: CaseFacts) -> tuple[bool, float]:
+    """Return by what cases are ranked: what the best gains over the default, as far as both are known."""
+    beside = case.summary.default.beside_best if case.summary.default else None
+    return case.summary.best is not None, beside[1] - beside[0] if beside else 0.0
 
 
 def _case(view: CaseView, folder: Path) -> CaseFacts:

@@ -49,6 +49,8 @@ def explained(study: StudyFacts) -> str:
     elif rows:
         rest = "an unchanged agent, and the first value of each other parameter"
         said.append(f"The default has the same {rows[0].ladder} as the best, {rest}.")
+    if len(study.cases) > 1:
+        said.append("The case whose best gains most over the default comes first.")
     return " ".join(said)
 
 

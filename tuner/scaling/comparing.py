@@ -255,19 +255,23 @@ def lines(machines: Iterable[Machine], prices: Prices | None) -> list[PricedRow]
 
 
 def recommendation(lines: Sequence[PricedRow], currency: str) -> Iterator[str]:
-    """Yield what to choose: for each machine whether more GPUs are worth it, then which machine suits a workload."""
-    if any(not line.on_gpu for line in lines):
-        yield f"{CPU_NOTE} The workloads are smaller there, so that only speed-ups can be compared with GPUs."
-    for machine in dict.fromkeys(line.machine for line in lines):
+    """Yield what to choose: which machine suits a workload, and for each machine whether more GPUs are worth it.
+
+    How far that holds comes last.
+    """
+    yield from _across(lines, currency)
+    joined = {line.machine for line in lines if line.row.scaling != "single"}
+    for machine in sorted(dict.fromkeys(line.machine for line in lines), key=lambda one: one not in joined):
         own = [line for line in lines if line.machine == machine]
-        yield from (f"{machine}: {text}" for text in busy_with_others(one for line in own for one in line.row.devices))
         several = [line for line in own if line.row.scaling != "single"]
+        for line in _largest(several):
+            yield f"{machine}: {_worth(line)}"
         if not several:
             yield f"{machine}: measured on one {own[0].model} alone, so a second one is not known to be worth it"
             yield from (f"{machine}: {ceiling}" for ceiling in ceiling_sentences([line.row for line in own]))
-        for line in _largest(several):
-            yield f"{machine}: {_worth(line)}"
-    yield from _across(lines, currency)
+        yield from (f"{machine}: {text}" for text in busy_with_others(one for line in own for one in line.row.devices))
+    if any(not line.on_gpu for line in lines):
+        yield f"{CPU_NOTE} The workloads are smaller there, so that only speed-ups can be compared with GPUs."
 
 
 def _worth(line: PricedRow) -> str:

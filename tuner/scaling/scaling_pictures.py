@@ -52,7 +52,7 @@ def _speed_up(own: Sequence[PricedRow], scaling: str) -> Picture:
         title=f"Speed-up, {scaling} scaling",
         caption=_ABOUT[scaling],
         data=[ideal, *_curves(own, lambda line: line.row.speed_up, 1.0)],
-        layout={"xaxis": _devices(own), "yaxis": axis("samples per second, times one device", rangemode="tozero")},
+        layout={"xaxis": _devices(own), "yaxis": axis("times one device", rangemode="tozero")},
     )
 
 

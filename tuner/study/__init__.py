@@ -17,6 +17,7 @@ from tuner.study.load import (
 from tuner.study.parameter import MOST_CASES, RETIRED, Number, ParameterSpec, PositiveInt, Strict, retired_keys
 from tuner.study.slurm_job import SlurmSpec
 from tuner.study.space import (
+    DEFAULT,
     LADDER,
     PATIENCE,
     VARIANT,

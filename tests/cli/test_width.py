@@ -1,0 +1,110 @@
+"""All that commands print fits a terminal of 80 columns, and so do pipes and files."""
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from test_board import ended, probe
+from tests_cli import Tuner, study_file
+from tests_docs import ROOT
+
+from tuner.cli.options import open_console
+from tuner.cli.screen import Board, open_screen
+
+RESULTS = ROOT / "benchmarks/results"
+SEARCHED = f"sqlite:///{RESULTS}/pi_plus_auto_two_h200/study.db"
+SCALED = [RESULTS / "scaling/one_h200.json", RESULTS / "scaling/two_cpu_ranks.json"]
+COPIED = re.compile(r"`[^`]{76,}`|\S{60,}")
+"""What a user copies stays in one piece, however long it is: a path, a URL, or a command between backticks."""
+CONFIG = {
+    "num_envs": 32768,
+    "agent_variant": "hiutil",
+    "update_epochs": 40,
+    "gradient_accumulation_steps": 16,
+    "dataloader_persistent_workers": True,
+    "num_workers": 16,
+    "prefetch_factor": 4,
+}
+
+
+@pytest.fixture(params=["a pipe of unknown width", "80"])
+def columns(request: pytest.FixtureRequest, tuner: Tuner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Print to a pipe whose width is not told, and to 80 columns. `tuner` sets a width of its own."""
+    monkeypatch.delenv("COLUMNS")
+    if request.param == "80":
+        monkeypatch.setenv("COLUMNS", "80")
+
+
+def lines(text: str) -> list[str]:
+    """Return the visible lines of an output, without those that hold a single long thing to copy."""
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r", "", text).splitlines()
+    return [line.rstrip() for line in shown if not COPIED.search(line)]
+
+
+def fit(text: str) -> None:
+    assert [line for line in lines(text) if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("kind", ["pipe", "terminal"])
+def test_the_line_of_a_trial_is_wrapped_between_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    if kind == "terminal":
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    notes = ("not eligible as best, the memory has 3.1 % left, and 5 % are required for a training of many hours",)
+    event = replace(ended(), config=CONFIG, total_batch=1048576.0, notes=notes, origin="deepmimic_pi_plus_ppo")
+    screen = open_screen(open_console())
+    screen.show(event)
+    screen.show(event, "worker 1")
+    screen.close()
+    shown = capsys.readouterr().out
+    fit(shown)
+    words = " ".join(shown.split())
+    assert all(f"{name}={str(value).lower()} " in words for name, value in CONFIG.items() if name != "agent_variant")
+    assert "61.2 ± 0.8" in shown  # in one line
+
+
+def test_the_live_view_ends_its_lines_between_words(capsys: pytest.CaptureFixture[str]) -> None:
+    board = Board()
+    board.take(replace(probe(), config=CONFIG))
+    Console(width=80).print(board)
+    (line,) = (one for one in capsys.readouterr().out.splitlines() if "num_envs" in one)
+    assert line == "    num_envs=32768 agent_variant=hiutil update_epochs=40 …"
+
+
+@pytest.mark.usefixtures("columns")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["status", "--study", "pi_plus", "--storage", SEARCHED],
+        ["diagnose", "--storage", SEARCHED, "--study-name", "pi_plus/amp_pi_plus"],
+        ["compare", *SCALED, "--out", "compared"],
+        ["doctor", "--study", "reference"],
+        ["cases", "--study", "reference"],
+        ["race", "--study", "pi_plus", "--storage", SEARCHED, "--case", "amp_pi_plus", "--dry-run"],
+        ["scale", "--help"],
+        ["plan", "--study", "nowhere"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_what_a_command_prints_fits(tuner: Tuner, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+    monkeypatch.setenv("MIMICKIT_ROOT", str(ROOT / "tests/data/mimickit"))
+    _, out, err = tuner(*command)
+    assert out or err
+    fit(out)
+    fit(err)
+    assert "deepmimic_pi_plus_ppo" in out or command[0] != "status"  # a name stays in one piece
+
+
+@pytest.mark.usefixtures("columns")
+def test_a_search_and_what_follows_fit(tuner: Tuner, tmp_path: Path) -> None:
+    study = shutil.move(study_file(tmp_path), "short.yaml")
+    for command in (["optimize", "--n-trials", "2"], ["status"], ["plan", "--best"], ["report"], ["export"]):
+        code, out, err = tuner(command[0], "--study", study, *command[1:])
+        assert code == 0
+        fit("".join(line for line in out.splitlines(keepends=True) if command[0] != "plan" or line.startswith("#")))
+        fit(err)
