@@ -134,12 +134,9 @@ class Metered:
 
     def taken(self) -> tuple[float | None, ...]:
         """Return the mean utilisation of each device since the last call, in percent; empty without a sample."""
-        shares: dict[int, list[float]] = {}
-        found = False
+        taken: list[DeviceSample] = []
         while self._kept:
-            found = True
-            for one in self._kept.popleft():
-                if one.util_pct is not None:
-                    shares.setdefault(one.device, []).append(one.util_pct)
-        places = range(len(self.devices)) if found else ()
-        return tuple(fmean(shares[place]) if place in shares else None for place in places)
+            taken += self._kept.popleft()
+        known = [(one.device, one.util_pct) for one in taken if one.util_pct is not None]
+        shares = [[share for device, share in known if device == place] for place in range(len(self.devices))]
+        return tuple(fmean(own) if own else None for own in shares) if taken else ()
