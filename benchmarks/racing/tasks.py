@@ -2,8 +2,8 @@
 
     TASKS_PYTHON=PYTHON python -m benchmarks.racing.tasks --out benchmarks/results/race_tasks.md
 
-`TASKS_PYTHON` has stable-baselines3, gymnasium and tyro. Each study beside this file is searched for samples/s. Its race
-trains the user's own command, the fastest config and what lies between, four seeds each. If it is interrupted, the same
+`TASKS_PYTHON` has stable-baselines3, gymnasium and tyro. Each study beside this file is searched for samples/s. Its
+race trains the own command, the fastest config and what lies between, four seeds each. If it is interrupted, the same
 command goes on.
 """
 
