@@ -161,7 +161,7 @@ class Outlook:
         if self._doubted and self._surprising:
             return self.best
         if self._untried:
-            return max(self._untried, key=lambda place: gain[place])
+            return min(self._untried, key=lambda place: (self._apart(place), -gain[place]))
         if (self._thin is not None or self._doubted) and not self._pays(price):
             return self.best if self._thin is None else self._thin
         return self._doubtful(self.best) if self._trifling(self._gain, self.best) else most
@@ -175,15 +175,19 @@ class Outlook:
         """
         if not self._in_logarithms or self.best is None:
             return []
-        codes, best, ladder = self._pool.codes, self.best, self._pool.levels.ladder
+        codes, ladder = self._pool.codes, self._pool.levels.ladder
         known = codes[self._seen]
 
         def new(place: int) -> bool:
-            at = int(np.flatnonzero(codes[place] != codes[best])[0])
+            at = self._apart(place)
             return at == ladder or codes[place, at] not in known[:, at]
 
-        near = (place for place in self._pool.neighbours(best) if place not in self._seen)
+        near = (place for place in self._pool.neighbours(self.best) if place not in self._seen)
         return [place for place in near if self._open[place] and self._runs[place] > LIKELY and new(place)]
+
+    def _apart(self, neighbour: int) -> int:
+        """Return which parameter of a neighbour differs from the best's."""
+        return int(np.flatnonzero(self._pool.codes[neighbour] != self._pool.codes[self.best])[0])
 
     @cached_property
     def _thin(self) -> int | None:
