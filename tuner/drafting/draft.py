@@ -49,7 +49,7 @@ from tuner.probe.recorder import SamplingRecorder
 from tuner.probe.result import DeviceSample
 from tuner.running.prober import run_in
 from tuner.running.workbench import launch_variables
-from tuner.study import Config, ProbeSpec, StudySpec, TrainerSpec, Value
+from tuner.study import Config, ProbeSpec, StudySpec, TrainerSpec
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.presets import INTERACTIVE, PRESETS, Preset
 
@@ -174,10 +174,7 @@ class Draft:
         A trainer that only prints lines like those of a preset may count something else.
         """
         same = [name for name in self.likely if preset and PRESETS[name].progress == PRESETS[preset].progress]
-        for name in same:
-            if (filled := self._arithmetic(PRESETS[name].samples)) is not None:
-                return filled
-        return ""
+        return next(filter(None, (self._arithmetic(PRESETS[name].samples) for name in same)), "")
 
     @property
     def accumulated(self) -> str:
@@ -192,17 +189,14 @@ class Draft:
         """Flag → the value that the command uses for it: the typed one, or else the script's own."""
         return {flag.parameter: flag.default for flag in self.flags if flag.default} | self._typed
 
-    def _arithmetic(self, expression: str) -> str | None:
-        """Fill an expression with what the command sets; None where it lacks a flag that has no neutral value."""
-        searched = {search.parameter for search in self.searches}
-        known: dict[str, Value] = {"gradient_accumulation_steps": 1, **self.known}
-        names = re.findall(r"\{(\w+)\}", expression)
-        if not expression or any(
-            name not in {*searched, "ranks"} and not _is_number(known.get(name)) for name in names
-        ):
-            return None
-        fixed = {name: known[name] for name in names if name not in {*searched, "ranks"}}
-        filled = re.sub(r"\{(\w+)\}", lambda found: str(fixed.get(found[1], found[0])), expression)
+    def _arithmetic(self, expression: str) -> str:
+        """Fill an expression with what the command sets; empty where it lacks a flag that has no neutral value."""
+        kept = {"ranks", *(search.parameter for search in self.searches)}
+        known = {"gradient_accumulation_steps": "1", **self.known}
+        fixed = {name: known.get(name, "") for name in re.findall(r"\{(\w+)\}", expression) if name not in kept}
+        if not all(map(str.isdecimal, fixed.values())):
+            return ""
+        filled = re.sub(r"\{(\w+)\}", lambda found: fixed.get(found[1], found[0]), expression)
         return filled.removesuffix(" * 1")
 
 
@@ -389,10 +383,6 @@ def study_name(words: Sequence[str]) -> str:
     """Return a study's name for a command: that of its script."""
     stem = Path(script(words) or words[0]).stem
     return re.sub(r"[^A-Za-z0-9_.-]", "_", as_parameter(stem)).lstrip("_.-") or "study"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int) or (isinstance(value, str) and value.isdecimal())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

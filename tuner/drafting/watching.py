@@ -85,12 +85,7 @@ def watch(
     if found is None or exit_code not in {None, 0}:
         complaint = _complaint(lines, exit_code, seconds, plan, written.unclear() or _outside(plan))
         raise TrainerError(f"{complaint}; init rewrote {rewritten}" if rewritten else complaint)
-    return Watched(
-        found=found,
-        samples=tuple(recorder.samples()),
-        seconds=seconds,
-        spawned=ranks,
-    )
+    return Watched(found=found, samples=tuple(recorder.samples()), seconds=seconds, spawned=ranks)
 
 
 def spawned(pid: int) -> int:
