@@ -2,10 +2,11 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, geometric_mean
 
 from tuner.export.case_view import CaseSummary, CaseView, summary
 from tuner.export.reader import StudyReader
@@ -69,32 +70,22 @@ def _of(name: str, wanted: Value, points: Sequence[Standing]) -> Iterator[Effect
 
 def _others(name: str, points: Sequence[Standing]) -> list[str]:
     """Return the other parameters, without those that are there or not as the value of this parameter says."""
+    values = {point.config[name] for point in points}
+
+    def follows(other: str) -> bool:
+        cases = {(point.config[name], other in point.config) for point in points}
+        return len(cases) == len(values) and len({present for _, present in cases}) == 2
+
     everywhere = dict.fromkeys(other for point in points for other in point.config if other != name)
-    present: Mapping[str, Mapping[Value, set[bool]]] = {other: _presence(name, other, points) for other in everywhere}
-    return [
-        other
-        for other, by_value in present.items()
-        if len(set().union(*by_value.values())) == 1 or any(len(known) > 1 for known in by_value.values())
-    ]
-
-
-def _presence(name: str, other: str, points: Sequence[Standing]) -> Mapping[Value, set[bool]]:
-    found: defaultdict[Value, set[bool]] = defaultdict(set)
-    for point in points:
-        found[point.config[name]].add(other in point.config)
-    return found
+    return [other for other in everywhere if not follows(other)]
 
 
 def _effect(name: str, value: Value, best: Value, pairs: Sequence[tuple[Standing, Standing]]) -> Effect:
-    errors = [
-        None if one.error is None or other.error is None else math.hypot(one.error, other.error) for one, other in pairs
-    ]
     changes = [one.value - other.value for one, other in pairs]
-    speeds = [
-        math.log(one.samples_per_s / other.samples_per_s)
-        for one, other in pairs
-        if one.samples_per_s and other.samples_per_s
-    ]
+    known = [(one.error, other.error) for one, other in pairs]
+    errors = [None if own is None or other is None else math.hypot(own, other) for own, other in known]
+    speeds = [(one.samples_per_s, other.samples_per_s) for one, other in pairs]
+    ratios = [own / other for own, other in speeds if own and other]
     return Effect(
         parameter=name,
         value=value,
@@ -102,7 +93,7 @@ def _effect(name: str, value: Value, best: Value, pairs: Sequence[tuple[Standing
         pairs=len(pairs),
         change=fmean(changes),
         error=error_of_mean(changes, errors),
-        speed=math.exp(fmean(speeds)) if speeds else None,
+        speed=geometric_mean(ratios) if ratios else None,
     )
 
 
@@ -300,21 +291,19 @@ def waited(trials: Iterable[KeptTrial], devices: int) -> Spent:
 
 def steps(trials: Sequence[KeptTrial], devices: int) -> tuple[SearchStep, ...]:
     """Return the trials that gave a number, in their order, with the device-seconds that had passed."""
-    so_far, made = 0.0, list[SearchStep]()
-    for trial in trials:
-        so_far += (trial.probe.total_s or 0.0) * devices
-        if trial.status == OK and trial.value is not None:
-            made.append(
-                SearchStep(
-                    trial=trial.number,
-                    config=launched(trial.config),
-                    value=trial.value,
-                    error=trial.error,
-                    ended_s=so_far,
-                    warm=trial.warm,
-                )
-            )
-    return tuple(made)
+    passed_s = accumulate((trial.probe.total_s or 0.0) * devices for trial in trials)
+    return tuple(
+        SearchStep(
+            trial=trial.number,
+            config=launched(trial.config),
+            value=trial.value,
+            error=trial.error,
+            ended_s=ended_s,
+            warm=trial.warm,
+        )
+        for trial, ended_s in zip(trials, passed_s, strict=True)
+        if trial.status == OK and trial.value is not None
+    )
 
 
 _NAME = "name"
