@@ -26,7 +26,6 @@ from tuner.study import (
     StudySpec,
     Value,
     literal_keys,
-    shell_split,
     stands_in,
     unmatched,
     without_effect,
@@ -50,28 +49,23 @@ def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudyS
     return spec
 
 
-def stand_in(spec: StudySpec, asked_for: str) -> list[str]:
-    """Return lines that say which fallback stands in for the requested study, and which keys have no effect."""
-    said: list[str] = []
+def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:
+    """Yield lines that say which fallback stands in for the requested study, and which keys have no effect."""
     if stands_in(spec, asked_for):
-        said.append(
+        yield (
             f"{asked_for}: trainer.root is empty (is MIMICKIT_ROOT set?); "
             f"its fallback {spec.name} stands in, and the results are stored under the fallback's name"
         )
     if keys := without_effect(asked_for):
         instead = "; ".join(f"`{key}`: {RETIRED[key]}" for key in keys)
-        said.append(f"warning: {spec.name} has key(s) without effect, take them out: {instead}")
-    return said
+        yield f"warning: {spec.name} has key(s) without effect, take them out: {instead}"
 
 
 def exposed(spec: StudySpec) -> list[str]:
     """Return a line for each key that stands as a literal in the trainer's command or variables."""
-    options = spec.trainer.options
-    env, words = options.get("env"), options.get("command")
-    command = shell_split(words) if isinstance(words, str) else words
+    env = spec.trainer.options.get("env")
     texts = {str(name): str(text) for name, text in env.items()} if isinstance(env, dict) else {}
-    words = map(str, command if isinstance(command, Sequence) else ())
-    found = literal_keys(words, {**spec.environment.variables, **texts})
+    found = literal_keys(spec.trainer.command, {**spec.environment.variables, **texts})
     return [
         f"study file: the value of {name} looks like a key; write a reference such as "
         f"${{{re.sub(r'[^A-Za-z0-9_]', '_', name).upper()}}} and "

@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,9 +9,9 @@ import typer
 from rich.console import Console
 
 from tuner.cli.hints import load_shown, plan_best, written
-from tuner.cli.options import RUNS, Runs, Storage, Study, database_url, open_console
+from tuner.cli.options import RUNS, Runs, Storage, Study, database_url, lacking, need_report, open_console
 from tuner.cli.work import chosen_cases
-from tuner.errors import TunerError, installs
+from tuner.errors import TunerError
 from tuner.export.dashboard_copy import ARTIFACTS, DATABASE, copy_study
 from tuner.export.reader import StudyReader, connect
 from tuner.export.served import LOOPBACK, READ_ONLY, WRITABLE, serve
@@ -25,15 +24,12 @@ from tuner.trainers.registry import open_trainer
 
 Format = Annotated[Literal["html", "md"], typer.Option("--format", help="html: one file with pictures; md: Markdown.")]
 Out = Annotated[Path | None, typer.Option(dir_okay=False, help="The file; default: runs/STUDY/report.html or .md.")]
-NEEDED = ("jinja2", "plotly")
-"""What the extra `report` brings."""
 
 
 def report(study: Study, form: Format = "html", out: Out = None, storage: Storage = None, runs: Runs = RUNS) -> None:
     """Write one page about a study: the best configs, how certain they are, the failures, and the cost."""
     console = open_console()
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise TunerError(f"tuner report needs {', '.join(missing)}: {installs('report')} installs it")
+    need_report("tuner report")
     spec = load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
     url = database_url(storage, folder)
@@ -83,7 +79,7 @@ def write_report(
 
 def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: list[str] | None) -> None:
     """Write the report into the study's folder where its extra is installed. No error ends the search."""
-    if any(find_spec(name) is None for name in NEEDED):
+    if lacking():
         return
     study, folder = bench.spec.name, bench.folder
     try:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -16,12 +15,11 @@ from rich.table import Table
 from tuner import __version__
 from tuner.cli.case_tables import print_tables
 from tuner.cli.hints import written
-from tuner.cli.options import RUNS, Runs, not_empty, open_console
+from tuner.cli.options import RUNS, Runs, need_report, not_empty, open_console
 from tuner.cli.plan import Settings, first_config
-from tuner.cli.report import NEEDED
 from tuner.cli.work import EXIT_INTERRUPTED, chosen_cases, interruptible
 from tuner.devices.found import describe_machine, links, open_devices
-from tuner.errors import DeviceError, StudyError, TunerError, installs
+from tuner.errors import DeviceError, StudyError, TunerError
 from tuner.export.write import write_files
 from tuner.probe.protocols import DeviceSource
 from tuner.probe.units import MIB_PER_GIB
@@ -343,8 +341,7 @@ PageFolder = Annotated[Path, typer.Option(file_okay=False, help="The folder for 
 def compare(files: Files, prices: PricesFile = None, out: PageFolder = RUNS / "compare") -> None:
     """Compare machines: speed-up, efficiency, samples for the money, and what to choose."""
     console = open_console()
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise TunerError(f"tuner compare needs {', '.join(missing)}: {installs('report')} installs it")
+    need_report("tuner compare")
     machines = _machines(files)
     needed = [(one.name, one.results.devices[0]) for one in machines]
     known = None if prices is None else read_prices(prices, needed)

@@ -4,9 +4,11 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from types import FrameType
 from typing import Annotated
 
@@ -87,6 +89,15 @@ def with_fixed_values(bench: Workbench, engine: Engine) -> Workbench:
             rungs |= {case.name: case.facts.rungs} if case.facts.rungs else {}
             batches |= {case.name: case.facts.batch} if case.facts.batch else {}
     return replace(bench, rungs=rungs, batches=batches)
+
+
+LOOK_S = 1.0
+"""The seconds between two looks at what other workers do."""
+
+
+def patient(job: Job) -> Job:
+    """Return the job that ends only when the last probes of other workers have ended."""
+    return replace(job, wait=partial(time.sleep, LOOK_S))
 
 
 EXIT_WITHOUT_BEST = 1

@@ -2,11 +2,9 @@
 
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +15,16 @@ from tuner.cli import options
 from tuner.cli.hints import introduction, out_of_time, replayed, replaying
 from tuner.cli.options import RUNS, Devices, Hours, Runs, Storage, Study
 from tuner.cli.screen import JsonScreen, Screen, open_screen
-from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, Cases, at_work, cases_to_search, conclude, interruptible
+from tuner.cli.work import (
+    EXIT_INTERRUPTED,
+    EXIT_WITHOUT_BEST,
+    Cases,
+    at_work,
+    cases_to_search,
+    conclude,
+    interruptible,
+    patient,
+)
 from tuner.devices.cards import near_cores, share_cores
 from tuner.devices.found import open_devices
 from tuner.devices.nvml import Nvml
@@ -35,9 +42,6 @@ from tuner.running.workers import Exit, Line, WorkerPlan, WorkerTeam, device_gro
 from tuner.store.database import Database
 from tuner.study import Case
 from tuner.study.load import load
-
-LOOK_S = 1.0
-"""The seconds between two looks at what other workers do."""
 
 Trials = Annotated[
     int | None, typer.Option("--n-trials", min=1, help="Finished trials per case; default: the study's.")
@@ -67,9 +71,8 @@ class ReadySearch:
 
         It waits for the last probes of other workers, and for probes beside which nothing is confirmed.
         """
-        looking = replace(job, simulated=self.simulated, trials=trials, wait=partial(time.sleep, LOOK_S))
-        limited = within(looking, budget)
-        return optimise(limited, self.cases)
+        limited = within(replace(job, simulated=self.simulated, trials=trials), budget)
+        return optimise(patient(limited), self.cases)
 
 
 def open_search(
