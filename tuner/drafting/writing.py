@@ -163,17 +163,6 @@ def _samples_of_an_iteration(found: Found) -> float | None:
     return fmean(speeds) * found.iteration_s if speeds and found.iteration_s else None
 
 
-_MIMICKIT = (
-    "name: mimickit",
-    "trainer:",
-    "  name: mimickit",
-    "  root: ${MIMICKIT_ROOT}",
-    "  python: ${MIMICKIT_PYTHON:-python3}",
-    "  options: {engine_config: data/engines/newton_engine.yaml}",
-    'cases: ["*"]',
-    "devices: auto",
-    "space:",
-)
 _NO_TEXT = {"true", "false", "null", "yes", "no", "on", "off"}
 """Words that YAML reads as other values than text."""
 
@@ -347,27 +336,23 @@ def _flow(value: Any) -> str:
 def preset_text(name: str, preset: str) -> str:
     """Return the text of a study file for a popular trainer, to be filled in."""
     row = PRESETS[preset]
-    space = [f"  {parameter}: {values}" for parameter, values in row.space.items()]
-    if not row.command:
-        return "\n".join([*_MIMICKIT, *space, ""])
+    if row.study:
+        return row.study
     known = row.samples.removesuffix(ACCUMULATED)
-    counted = [f"    samples_per_iteration: {text(known)}"] if known else []
-    return "\n".join(
-        [
-            "# Put your own command in: its script, its flags, and {placeholders} for the values that are searched.",
-            f"name: {_flow(name)}",
-            "trainer:",
-            "  name: command",
-            "  options:",
-            f"    command: {text(row.command)}",
-            f"    # one iteration: {row.counts}",
-            f"    progress: {preset}",
-            *counted,
-            "devices: auto",
-            "space:",
-            *space,
-            "probe: {iterations: 8, max_seconds: 420}",
-            "search: {trials: 24}",
-            "",
-        ]
-    )
+    counted = f"    samples_per_iteration: {text(known)}\n" if known else ""
+    space = "\n".join(f"  {parameter}: {values}" for parameter, values in row.space.items())
+    return f"""\
+# Put your own command in: its script, its flags, and {{placeholders}} for the values that are searched.
+name: {_flow(name)}
+trainer:
+  name: command
+  options:
+    command: {text(row.command)}
+    # one iteration: {row.counts}
+    progress: {preset}
+{counted}devices: auto
+space:
+{space}
+probe: {{iterations: 8, max_seconds: 420}}
+search: {{trials: 24}}
+"""
