@@ -12,8 +12,7 @@ from rich.console import Console
 
 from tuner.cli.hints import cut_ladders, exposed, stand_in
 from tuner.cli.options import RUNS, Devices, Runs, Study, open_console
-from tuner.cli.plan import Settings, first_config
-from tuner.cli.work import EXIT_INTERRUPTED, chosen_cases, interruptible
+from tuner.cli.work import EXIT_INTERRUPTED, Settings, chosen_cases, first_config, interruptible
 from tuner.devices.found import open_devices
 from tuner.drafting.writing import answers, rewritten
 from tuner.errors import TunerError

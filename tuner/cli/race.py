@@ -18,7 +18,6 @@ from tuner.probe.protocols import MonotonicClock
 from tuner.probe.units import HOUR_S
 from tuner.racing.contest import Place, Race, forecasts, verdict
 from tuner.racing.entrants import Entrant, Round, entrants, rounds
-from tuner.running.prober import open_prober
 from tuner.running.workbench import Budget, open_workbench, within
 from tuner.store.races import RaceRuns
 
@@ -65,7 +64,7 @@ def race(
     if dry_run:
         return
     budget = Budget(MonotonicClock(), within_hours)
-    with at_work(console, bench, [chosen], url, open_prober(bench, console.print), show=lambda: None) as job:
+    with at_work(console, bench, [chosen], url) as job:
         kept = RaceRuns(job.database, bench.study_name(chosen))
         work = patient(within(job, budget))
         racing = Race(work, chosen, kept, console.print, configs=configs, seeds=seeds, total_s=hours * HOUR_S)

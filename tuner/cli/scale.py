@@ -16,8 +16,7 @@ from tuner import __version__
 from tuner.cli.case_tables import print_tables
 from tuner.cli.hints import written
 from tuner.cli.options import RUNS, Runs, need_report, not_empty, open_console
-from tuner.cli.plan import Settings, first_config
-from tuner.cli.work import EXIT_INTERRUPTED, chosen_cases, interruptible
+from tuner.cli.work import EXIT_INTERRUPTED, Settings, chosen_cases, first_config, interruptible
 from tuner.devices.found import describe_machine, links, open_devices
 from tuner.errors import DeviceError, StudyError, TunerError
 from tuner.export.write import write_files

@@ -233,9 +233,7 @@ def worker(
     screen = JsonScreen(sys.stdout) if led else None
     search = open_search(console, study, cases=cases, devices=devices, replay=replay, runs=runs)
     url = options.database_url(storage, search.bench.folder)
-    with at_work(
-        console, search.bench, search.cases, url, search.prober, show=lambda: None, screen=screen, led=led
-    ) as job:
+    with at_work(console, search.bench, search.cases, url, search.prober, screen=screen, led=led) as job:
         outcomes = search.run(job, budget, n_trials)
         interrupted = job.interrupted()
     if budget.over():
