@@ -15,7 +15,6 @@ from tuner.cli.options import RUNS, Runs, not_empty, open_console, say
 from tuner.drafting.draft import (
     Ask,
     Draft,
-    FirstRun,
     Used,
     draft,
     first_run,
@@ -23,11 +22,11 @@ from tuner.drafting.draft import (
     printed_help,
     study_name,
     typed_words,
-    used,
     widened,
     working_ranks,
 )
 from tuner.drafting.searches import ask_searches, shown
+from tuner.drafting.watching import Watched
 from tuner.drafting.writing import against, made_from, preset_text, sample_choices, samples_said, study_text
 from tuner.errors import OutputError, StudyError
 from tuner.probe.units import duration
@@ -41,7 +40,7 @@ Preset = Annotated[
     str | None,
     typer.Option(help=f"A trainer: {', '.join(PRESETS)}. Without a command, its study is written without a run."),
 ]
-Watched = Annotated[
+OnDevices = Annotated[
     str | None,
     typer.Option(
         "--devices",
@@ -106,7 +105,7 @@ def init(
     search: Searches = None,
     name: Name = None,
     out: OutFile = None,
-    devices: Watched = None,
+    devices: OnDevices = None,
     python: Python = None,
     seconds: Seconds = 60.0,
     free_batch: FreeBatch = False,
@@ -178,16 +177,16 @@ def made_study(console: Console, command: list[str], wanted: Wanted, *, to_searc
     console.print(f"watching the command for up to {duration(wanted.seconds)}, on {drafted.devices}")
     for replaced, instead in drafted.template.replaced:
         console.print(f"  {replaced} → {instead}" if replaced else f"  added: {instead}")
-    seen = first_run(name, drafted, folder / "init", wanted.seconds)
-    uses = used(seen.watched, seen.devices)
+    watched, uses = first_run(name, drafted, folder / "init", wanted.seconds)
+    found = watched.found
     drafted = widened(drafted, uses)
-    used_devices = narrowed(drafted.devices, uses, seen.watched.spawned)
+    used_devices = narrowed(drafted.devices, uses, watched.spawned)
     ranks = working_ranks(used_devices, uses)
-    _understood(console, drafted, seen, uses, ranks)
-    refuted = partial(against, drafted, seen.watched.found, ranks=ranks)
-    choices = [] if wanted.yes else sample_choices(drafted, seen.watched.found, ranks)
+    _understood(console, drafted, watched, uses, ranks)
+    refuted = partial(against, drafted, found, ranks=ranks)
+    choices = [] if wanted.yes else sample_choices(drafted, found, ranks)
     samples = _samples(console, choices, refuted)
-    text = study_text(name, drafted, seen.watched, used_devices, uses, samples=samples)
+    text = study_text(name, drafted, watched, used_devices, uses, samples=samples)
     _write(file, text)
     load(str(file))
     console.print(f"wrote {file}")
@@ -258,11 +257,11 @@ def _propose(console: Console, drafted: Draft, wanted: Wanted) -> None:
         console.print(f"  left as it is, because precision may change what is learnt; to vary it, too: {named}")
 
 
-def _understood(console: Console, drafted: Draft, seen: FirstRun, uses: list[Used], ranks: int) -> None:
-    found = seen.watched.found
+def _understood(console: Console, drafted: Draft, watched: Watched, uses: list[Used], ranks: int) -> None:
+    found = watched.found
     how = f"preset {found.preset}" if found.preset else "lines of one form" if found.patterns else "report()"
     how = f"the file {found.file.pattern}" if found.file else how
-    console.print(f"understood after {duration(seen.watched.seconds)}:")
+    console.print(f"understood after {duration(watched.seconds)}:")
     first, last = found.reports[0], found.reports[-1]
     many = f"{len(found.reports)} iteration(s) seen, numbered {first.iteration} to {last.iteration}"
     console.print(f"  progress by {how}: {many}")

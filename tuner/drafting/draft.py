@@ -385,16 +385,8 @@ def study_name(words: Sequence[str]) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", as_parameter(stem)).lstrip("_.-") or "study"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FirstRun:
-    """What a watched command showed, and on which devices."""
-
-    watched: Watched
-    devices: tuple[Device, ...]
-
-
-def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> FirstRun:
-    """Run a draft's command with its own values and watch it; its files go to `folder`.
+def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> tuple[Watched, list[Used]]:
+    """Run a draft's command with its own values and watch it and its devices; its files go to `folder`.
 
     Raises TrainerError where the command cannot be understood, DeviceError where devices cannot be read.
     """
@@ -419,4 +411,4 @@ def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> FirstRun
             rewritten=", ".join(rewritten),
         ),
     )
-    return FirstRun(watched=watched, devices=source.devices)
+    return watched, used(watched, source.devices)

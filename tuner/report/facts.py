@@ -134,11 +134,7 @@ def failures(trials: Sequence[KeptTrial], folder: Path) -> Iterator[Failed]:
         same = [trial for trial in reversed(failed) if trial.status == kind]
         known = ((trial, _excerpt(folder, trial)) for trial in same)
         example, excerpt = next((one for one in known if one[1]), (same[0], None))
-        yield Failed(kind=str(kind), trials=count, example=example.number, detail=_detail(example), excerpt=excerpt)
-
-
-def _detail(trial: KeptTrial) -> str:
-    return trial.probe.failure.detail if trial.probe.failure else ""
+        yield Failed(kind=str(kind), trials=count, example=example.number, detail=example.probe.detail, excerpt=excerpt)
 
 
 def _excerpt(folder: Path, trial: KeptTrial) -> str | None:
@@ -153,7 +149,7 @@ def _excerpt(folder: Path, trial: KeptTrial) -> str | None:
             lines = file.read(MOST_BYTES).decode(errors="replace").splitlines()
     except OSError:
         return None
-    sought = _detail(trial).strip()
+    sought = trial.probe.detail.strip()
     place = next((at for at, line in enumerate(lines) if len(sought) >= LEAST_WORDS and sought in line), len(lines))
     shown = lines[max(0, place - BEFORE) : place + AFTER + 1] if place < len(lines) else lines[-BEFORE - AFTER - 1 :]
     return "\n".join(line[:MOST_CHARACTERS] for line in shown).strip("\n") or None
