@@ -147,10 +147,12 @@ class CaseView:
         None where one of the two is unknown, or where they were not measured in the same way. A default with several
         probes counts with their mean, also the probes that the pruner stopped.
         """
-        default = self.default_for(one.config)
+        config = self.default_for(one.config)
+        default = launched(config) if config else None
         for way in dict.fromkeys((one.is_warm, True)):
             own = one if way == one.is_warm else self._in_sessions.get(one.launch)
-            speeds = [trial.samples_per_s or 0.0 for trial in self._ran if trial.warm == way and _is(trial, default)]
+            ran = (trial for trial in self._ran if trial.warm == way and launched(trial.config) == default)
+            speeds = [trial.samples_per_s or 0.0 for trial in ran]
             if own and own.samples_per_s and any(speeds):
                 return own.samples_per_s / fmean(speeds)
         return None
@@ -199,10 +201,6 @@ class CaseView:
     def profile(self) -> Profile | None:
         """How busy the parts of the devices were with the best config."""
         return Profile.of(pooled(self.best.trials).metrics, on_gpu=self.kept.source == "nvml") if self.best else None
-
-
-def _is(trial: KeptTrial, config: Config) -> bool:
-    return bool(config) and launched(trial.config) == launched(config)
 
 
 def _end(trial: KeptTrial) -> str:

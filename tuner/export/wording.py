@@ -132,7 +132,9 @@ def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
         return f"; it is {name}"
     name += f", #{default.trial}"
     if default.beside_best is None:
-        return f"; {name}, has {with_error(default.value, default.error)} {_there(row, default)}"
+        way = "in sessions" if default.measured == "warm" else "by the plain command"
+        value = with_error(default.value, default.error)
+        return f"; {name}, has {value} {way}, which has not measured the best"
     other, own = default.beside_best
     if row.objective in SPEEDS:
         return f", {own / other:.2f} times {name}{_where(row, default)}" if other else ""
@@ -145,11 +147,6 @@ def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
 def _where(row: CaseSummary, other: ConfigRow) -> str:
     """Return where the best and another config were compared, if not where the best's value comes from."""
     return ", in sessions" if row.best and other.measured != row.best.measured else ""
-
-
-def _there(row: CaseSummary, other: ConfigRow) -> str:
-    way = "in sessions" if other.measured == "warm" else "by the plain command"
-    return f"{way}, which has not measured the best"
 
 
 def choice(row: CaseSummary) -> Iterator[str]:
