@@ -138,11 +138,6 @@ class Known:
         """Parameter → its setting in the command."""
         return {one.parameter: one for one in settings(self.words, self.flags)}
 
-    def own(self, flag: Flag) -> str | None:
-        """Return the value that the command uses for a flag, as far as it is known."""
-        setting = self.typed.get(flag.parameter)
-        return flag.default if setting is None else setting.value
-
     @property
     def all(self) -> list[Flag]:
         """The flags of the command and of its script, each with the value that the command uses."""

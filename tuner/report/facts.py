@@ -17,7 +17,7 @@ from tuner.probe.series import DeviceSeries, read_series
 from tuner.probe.steady import error_of_mean
 from tuner.search.needs import Growth
 from tuner.search.standing import Standing, of_both
-from tuner.study import LADDER, VARIANT, Config, Parameter, Space, Value, launched, rung_of
+from tuner.study import LADDER, VARIANT, Parameter, Space, Value, rung_of
 
 _ABSENT = object()
 
@@ -223,14 +223,10 @@ class Spent:
 class SearchStep:
     """One trial that gave a number, as a step of the search."""
 
-    trial: int
-    config: Config
+    trial: KeptTrial
     value: float
-    error: float | None
     ended_s: float
     """The device-seconds that all trials up to this one took."""
-    warm: bool
-    """Whether a session measured it, and not the plain command."""
 
 
 def found_at(trials: Iterable[KeptTrial], best: Standing | None) -> int | None:
@@ -289,14 +285,7 @@ def steps(trials: Sequence[KeptTrial], devices: int) -> tuple[SearchStep, ...]:
     """Return the trials that gave a number, in their order, with the device-seconds that had passed."""
     passed_s = accumulate((trial.probe.total_s or 0.0) * devices for trial in trials)
     return tuple(
-        SearchStep(
-            trial=trial.number,
-            config=launched(trial.config),
-            value=trial.value,
-            error=trial.error,
-            ended_s=ended_s,
-            warm=trial.warm,
-        )
+        SearchStep(trial=trial, value=trial.value, ended_s=ended_s)
         for trial, ended_s in zip(trials, passed_s, strict=True)
         if trial.status == OK and trial.value is not None
     )
@@ -400,7 +389,7 @@ def _case(view: CaseView, folder: Path) -> CaseFacts:
         out_of_memory=tuple(sorted({rung for rung in full if rung is not None})),
         memory=memory_line(measured, best, ladder),
         effects=tuple(effects(measured, best)),
-        found=next((step for step in walked if step.trial == found), None),
+        found=next((step for step in walked if step.trial.number == found), None),
         spent=tuple(spent(trials, devices, found)),
         waited=waited(trials, devices),
         failures=failed,
