@@ -101,9 +101,9 @@ def main(
     out.write_text(page)
 
 
-def reader(runs: Path) -> StudyReader:
-    """Open the study that `tuner optimize` has searched."""
-    return StudyReader(connect(f"sqlite:///{(runs / NAME / 'study.db').resolve()}"), NAME)
+def reader(runs: Path, name: str = NAME) -> StudyReader:
+    """Open a study that `tuner optimize` has searched."""
+    return StudyReader(connect(f"sqlite:///{(runs / name / 'study.db').resolve()}"), name)
 
 
 def also(found: StudyReader) -> list[str]:

@@ -195,6 +195,22 @@ def test_a_probe_is_settled_once_more_would_change_nothing(
     assert settled(so_far, ["min_avg_util"], limits, incumbent) == expected
 
 
+@pytest.mark.parametrize(
+    ("objective", "window_s", "start_up_s", "expected"),
+    [
+        ("samples_per_s", 29.0, 8.0, More()),
+        ("samples_per_s", 31.0, 8.0, Go()),
+        ("samples_per_s", 31.0, 60.0, More()),
+        ("min_avg_util", 31.0, 8.0, More()),
+    ],
+)
+def test_a_long_window_may_leave_a_speed_rough(
+    objective: str, window_s: float, start_up_s: float, expected: Answer
+) -> None:
+    so_far = replace(with_error(5.0, window_s=window_s), samples_per_s_se=45.0, start_up_s=start_up_s)
+    assert settled(so_far, [objective], ProbeSpec(min_iterations=5, window_seconds=5)) == expected
+
+
 def test_the_first_iteration_that_may_be_the_last_is_known_before_it_ends() -> None:
     """Otherwise each session would run one unused iteration, a quarter of a short probe."""
     limits = ProbeSpec(min_iterations=4)

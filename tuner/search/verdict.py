@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from tuner.kept.trial import NO_READING, OK, PRUNED
 from tuner.probe.kinds import Blame, FailureKind
-from tuner.probe.metrics import edge_error, error, measured, target_error, value
+from tuner.probe.metrics import edge_error, error, full, measured, target_error, value
 from tuner.probe.protocols import Enough, Go, LastIteration, More
 from tuner.probe.result import Failure, ProbeResult
 from tuner.probe.steady import known_well_enough
@@ -21,6 +21,11 @@ HOST_ATTEMPTS = 2
 """A config is probed at most this many times if the machine seems at fault: the config may be to blame after all."""
 USABLE_FACTOR = 3.0
 """A probe does not end with its usual iterations while its error is this many times `probe.target_error_pct`."""
+LONG_S, ROUGH_FACTOR = 30.0, 6.0
+"""After a window of so many seconds, and as long as a start, a speed's error may be so many times the target.
+
+One more probe then takes no longer than going on. It also shows how much two runs differ, which no window can.
+"""
 NEGLIGIBLE = 0.5
 """Iterations can hardly tell more once the error that they reduce is this share of the error that they do not reduce.
 
@@ -152,8 +157,13 @@ def settled(
         return Enough()
     if _settled(so_far, objectives, limits, incumbent, more=1):
         return LastIteration()
-    read = [one for one in objectives if value(so_far, one) is not None]
-    usable = all(_known(so_far, one, limits, incumbent, more=1, factor=USABLE_FACTOR) for one in read)
+    is_long = (so_far.window_s or 0.0) >= max(LONG_S, so_far.start_up_s or 0.0)
+    read = {
+        one: ROUGH_FACTOR if is_long and full(one) == math.inf else USABLE_FACTOR
+        for one in objectives
+        if value(so_far, one) is not None
+    }
+    usable = all(_known(so_far, one, limits, incumbent, more=1, factor=factor) for one, factor in read.items())
     return Go() if usable else More()
 
 

@@ -418,16 +418,16 @@ def probe_speeds(speed: Callable[[Config], float | None], seed: int = 0, scatter
     return search
 
 
-def test_a_choice_that_always_crashes_is_tried_three_times_at_most_and_is_named() -> None:
+def test_a_choice_that_always_crashes_is_tried_twice_at_most_and_is_named() -> None:
     search = probe_speeds(
         lambda one: None if one["compile"] else float(one["batch_size"]) ** 0.5 + float(one["workers"])
     )
-    assert sum(one["compile"] == 1 for one in search.asked) <= 3
+    assert sum(one["compile"] == 1 for one in search.asked) <= 2
     best = search.sampler.best(search.study)
     assert best is not None
     assert (best["batch_size"], best["workers"], best["compile"]) == (64, 8, 0)
     tried = sum(one["compile"] == 1 for one in search.asked)
-    assert ("compile=1" in (search.sampler.ended(search.study) or "")) is (tried == 3)
+    assert ("compile=1" in (search.sampler.ended(search.study) or "")) is (tried == 2)
 
 
 def test_a_search_of_speeds_ends_by_itself_with_two_numbers_that_hold() -> None:

@@ -17,7 +17,7 @@ SOFTNESS = 0.5
 """How far around the threshold a config may run or fail."""
 SINGLE, COMMON, NOISE = 1.0, 0.5, 0.1
 """The sizes of the effect of one value, of the effect of several values together, and of chance."""
-SURE_AFTER = 3
+SURE_AFTER = 2
 """A choice is named as the cause after so many failures in as many settings, and no success."""
 
 

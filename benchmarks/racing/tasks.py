@@ -1,0 +1,121 @@
+"""Races of two public tasks: who reaches a fixed return first, the user's own command or what a search found?
+
+    TASKS_PYTHON=PYTHON python -m benchmarks.racing.tasks --out benchmarks/results/race_tasks.md
+
+`TASKS_PYTHON` has stable-baselines3, gymnasium and tyro. Each study beside this file is searched for samples/s. Its
+race trains the own command, the fastest config and what lies between, four seeds each. If it is interrupted, the same
+command goes on.
+"""
+
+import os
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Annotated
+
+import typer
+
+from benchmarks.racing.reference import reader, tuner
+from benchmarks.scripts.trial import HERE as SCRIPTS
+from tuner.devices.found import describe_machine, open_devices
+from tuner.export.wording import in_words
+from tuner.kept.case_record import KeptRun
+from tuner.search.scores import Curve, score_at
+from tuner.study.space import launch_digest
+
+TASKS = {"sb3_cartpole": ("sb3.yaml", "train_sb3.py"), "cleanrl_cartpole": ("cleanrl.yaml", "train_cleanrl.py")}
+RETURN = 150.0
+"""The fixed return: CartPole begins near 20 and ends at 500."""
+METRICS = ("min_avg_util", "samples_per_s", "iterations_per_s")
+PAGE = """# Races of two public tasks
+
+`TASKS_PYTHON=PYTHON python -m benchmarks.racing.tasks --out benchmarks/results/race_tasks.md`
+
+PPO on CartPole with Stable-Baselines3 and with CleanRL, one process each, from scratch. A search for samples/s comes
+first. Then all configs train for the same time, {seeds} seeds each. The time to a return is the time until the mean
+return over the last quarter of the time so far is {goal:.0f}. A run that does not get there counts with its whole time.
+± is a standard error over seeds.
+
+{machine}, {date}. The load average was {load}.
+
+{tasks}
+"""
+
+
+def reached_s(curve: Curve, whole_s: float) -> float:
+    """Return when the score first is the fixed return; the whole time where it never is."""
+    return next((at for at, _ in curve if (score_at(curve, at) or 0.0) >= RETURN), whole_s)
+
+
+def rows(made: list[KeptRun], own: str) -> list[str]:
+    """Return a row for each config: the runs of the first round, in which all configs train."""
+    shortest_s = min(run.seconds for run in made)
+    by_config: dict[str, list[KeptRun]] = {}
+    for run in made:
+        if run.seconds == shortest_s:
+            by_config.setdefault(launch_digest(run.config), []).append(run)
+    found = []
+    for digest, runs in by_config.items():
+        times = [reached_s(run.curve, shortest_s) for run in runs]
+        scores = [score for run in runs if (score := score_at(run.curve, shortest_s)) is not None]
+        who = " (own)" if digest == own else ""
+        speeds = [run.samples_per_s for run in runs if run.samples_per_s]
+        found.append(
+            f"| {in_words(runs[0].config)}{who} | {len(runs)} | {_mean(times)} | {_mean(scores)} "
+            f"| {fmean(speeds) if speeds else 0.0:,.0f} | {', '.join(f'{one:.0f}' for one in sorted(times))} |"
+        )
+    return found
+
+
+def _mean(numbers: list[float]) -> str:
+    error = stdev(numbers) / len(numbers) ** 0.5 if len(numbers) > 1 else 0.0
+    return f"{fmean(numbers):.1f} ± {error:.1f}" if numbers else "-"
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="The page.")],
+    hours: Annotated[float, typer.Option(help="For how long all runs of a task train together.")] = 0.15,
+    seeds: Annotated[int, typer.Option(help="Runs of each config in each round.")] = 4,
+    runs: Annotated[Path, typer.Option(help="Where the studies lie; its results are kept.")] = Path("runs/tasks"),
+    only: Annotated[list[str] | None, typer.Option(help="One task; repeat for more.")] = None,
+) -> None:
+    loads, parts, target = [os.getloadavg()[0]], [], out.absolute()
+    runs.mkdir(parents=True, exist_ok=True)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
+    os.chdir(runs)
+    shutil.copy(SCRIPTS / "truth_file.py", ".")
+    for name in only or TASKS:
+        study, script = TASKS[name]
+        shutil.copy(SCRIPTS / script, ".")
+        place = ("--study", str(Path(__file__).with_name(study)))
+        tuner("optimize", *place, "--quiet")
+        printed = tuner("race", *place, "--hours", str(hours), "--seeds", str(seeds))
+        loads.append(os.getloadavg()[0])
+        case = reader(Path("runs"), name).cases[0]
+        own = launch_digest(case.kept.defaults[0]) if case.kept.defaults else ""
+        parts += [
+            f"## {name}",
+            "",
+            "| config | runs | time to the return, s | score at the end of round 1 | samples/s | the times, s |",
+            "|---|---|---|---|---|---|",
+            *rows(list(case.race), own),
+            "",
+            *("```", *(line.rstrip() for line in printed.splitlines()[-12:]), "```", ""),
+        ]
+    machine = describe_machine(open_devices("cpu:1"))
+    target.write_text(
+        PAGE.format(
+            seeds=seeds,
+            goal=RETURN,
+            machine=f"{machine['cores']} cores of an {machine['cpu']}",
+            date=datetime.now(UTC).date(),
+            load=f"{min(loads):.0f} to {max(loads):.0f}",
+            tasks="\n".join(parts),
+        ).rstrip()
+        + "\n"
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)
