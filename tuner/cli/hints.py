@@ -226,7 +226,10 @@ def replayed(bench: "Workbench", spent_s: float) -> str:
 
 
 def plan_best(study: str, *, devices: str | None = None, storage: str | None, runs: Path) -> list[str]:
-    """Return the command that prints the best configs as scripts; its options name the same database and devices."""
+    """Return the command that prints the best configs as scripts; its options name the same database and devices.
+
+    With `--cases` and the name of a case after it, it prints that of the case alone.
+    """
     options = {
         "study": study,
         "devices": devices,

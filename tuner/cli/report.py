@@ -33,7 +33,7 @@ def report(study: Study, form: Format = "html", out: Out = None, storage: Storag
     spec = load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
     url = database_url(storage, folder)
-    command = training_command(study, storage=storage, runs=runs)
+    command = plan_best(study, storage=storage, runs=runs)
     path = out or folder / f"report.{form}"
     names = _trainable(spec)
     written(console, [write_report(path, url, spec.name, folder, trainable=names, form=form, command=command)])
@@ -45,11 +45,6 @@ def _trainable(spec: StudySpec) -> list[str] | None:
         return [case.name for case in select(open_trainer(spec.trainer).cases(), spec.cases)]
     except TunerError:
         return None
-
-
-def training_command(study: str, *, storage: str | None, runs: Path) -> list[str]:
-    """Return the command that prints the best config of a case as a script, without the name of the case."""
-    return [*plan_best(study, storage=storage, runs=runs), "--cases"]
 
 
 def write_report(
@@ -64,15 +59,15 @@ def write_report(
 ) -> Path:
     """Write the report of a study to `path`, as `html` or `md`; return it.
 
-    `folder` holds the probes' folders. `trainable` are the study's cases, if known. `command`, with the name of a case,
-    prints how to train with its best config.
+    `folder` holds the probes' folders. `trainable` are the study's cases, if known. `command` prints how to train with
+    the best configs.
     Raises StoreError or OutputError.
     """
     from tuner.report.page import render  # noqa: PLC0415 - the extra `report` brings plotly and jinja2
 
     facts = gather(StudyReader(connect(url), study), folder, trainable)
     names = [case.summary.case for case in facts.cases]
-    commands = {name: shlex.join([*command, name]) for name in names} if command else {}
+    commands = {name: shlex.join([*command, "--cases", name]) for name in names} if command else {}
     text = render(facts, form=form, commands=commands)
     return write_files(path.parent.resolve(), {path.name: [text.encode()]})[0]
 
