@@ -119,8 +119,8 @@ def optimize(
     rows = show()
     if line := of_all(found.cases, outcomes, rows, len(found.bench.devices)):
         console.print(line)
-    if found.simulated_cost:
-        console.print(found.simulated_cost())
+    if cost := found.simulated_cost():
+        console.print(cost)
     if command:
         for line in to_copy(found.bench, open_reader(url, found.bench.spec.name).cases[0], command):
             tables.print(line, soft_wrap=True)

@@ -58,13 +58,15 @@ class ReadySearch:
     bench: Workbench
     prober: Prober
     cases: Sequence[Case]
-    simulated_cost: Callable[[], str] | None = None
-    """Returns what the probes so far would have cost, where a recorded table stands in for trainer and devices."""
 
     @property
     def simulated(self) -> bool:
         """Whether a recorded table stands in for trainer and devices."""
-        return self.simulated_cost is not None
+        return isinstance(self.prober, ReplayedProber)
+
+    def simulated_cost(self) -> str | None:
+        """Return what the replayed probes so far would have cost; None on real devices."""
+        return replayed(self.bench, self.prober.spent_s) if isinstance(self.prober, ReplayedProber) else None
 
     def run(self, job: Job, budget: Budget, trials: int | None) -> list[CaseOutcome]:
         """Search each case until the budget or the number of finished trials is used up; see `loop.optimise`.
@@ -91,12 +93,7 @@ def open_search(
     bench = replay_bench(table, study, runs=runs)
     prober = ReplayedProber(table, *bench.spec.objectives)
     console.print(replaying(table, replay))
-    return ReadySearch(
-        bench=bench,
-        prober=prober,
-        cases=cases_to_search(bench, cases),
-        simulated_cost=lambda: replayed(bench, prober.spent_s),
-    )
+    return ReadySearch(bench=bench, prober=prober, cases=cases_to_search(bench, cases))
 
 
 def divided(
