@@ -11,20 +11,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli import options
+from tuner.cli import options, work
 from tuner.cli.hints import introduction, out_of_time, replayed, replaying
 from tuner.cli.options import RUNS, Devices, Hours, Runs, Storage, Study
 from tuner.cli.screen import JsonScreen, Screen, open_screen
-from tuner.cli.work import (
-    EXIT_INTERRUPTED,
-    EXIT_WITHOUT_BEST,
-    Cases,
-    at_work,
-    cases_to_search,
-    conclude,
-    interruptible,
-    patient,
-)
 from tuner.devices.cards import near_cores, share_cores
 from tuner.devices.found import open_devices
 from tuner.devices.nvml import Nvml
@@ -74,7 +64,7 @@ class ReadySearch:
         It waits for the last probes of other workers, and for probes beside which nothing is confirmed.
         """
         limited = within(replace(job, simulated=self.simulated, trials=trials), budget)
-        return optimise(patient(limited), self.cases)
+        return optimise(work.patient(limited), self.cases)
 
 
 def open_search(
@@ -86,14 +76,15 @@ def open_search(
     """
     if replay is None:
         bench = open_workbench(study, devices=devices, runs=runs)
-        return ReadySearch(bench=bench, prober=open_prober(bench, console.print), cases=cases_to_search(bench, cases))
-    if cases or devices:
+        prober = open_prober(bench, console.print)
+    elif cases or devices:
         raise StudyError("--replay takes case and devices from the table; leave out --cases and --devices")
-    table = Table.load(replay)
-    bench = replay_bench(table, study, runs=runs)
-    prober = ReplayedProber(table, *bench.spec.objectives)
-    console.print(replaying(table, replay))
-    return ReadySearch(bench=bench, prober=prober, cases=cases_to_search(bench, cases))
+    else:
+        table = Table.load(replay)
+        bench = replay_bench(table, study, runs=runs)
+        prober = ReplayedProber(table, *bench.spec.objectives)
+        console.print(replaying(table, replay))
+    return ReadySearch(bench=bench, prober=prober, cases=work.cases_to_search(bench, cases))
 
 
 def divided(
@@ -135,7 +126,7 @@ def run_team(
     plans = _plans(url, groups, options, pin=bench.kind == "gpu" and not search.simulated)
     screen = screen or open_screen(console)
     view = _TeamView(screen)
-    with interruptible(console) as interrupted:
+    with work.interruptible(console) as interrupted:
         team = WorkerTeam(plans)
         try:
             team.run(view.show, view.ended, interrupted.is_set)
@@ -144,11 +135,11 @@ def run_team(
             team.close()
     rows = [row for row in show() if row.case in {case.name for case in search.cases}]
     if interrupted.is_set():
-        raise typer.Exit(EXIT_INTERRUPTED)
+        raise typer.Exit(work.EXIT_INTERRUPTED)
     if view.complaints:
         raise TunerError("\n".join(view.complaints))
     if not any(row.best for row in rows):
-        raise typer.Exit(EXIT_WITHOUT_BEST)
+        raise typer.Exit(work.EXIT_WITHOUT_BEST)
 
 
 def _plans(url: str, groups: Sequence[str], passed_on: Mapping[str, object], *, pin: bool) -> list[WorkerPlan]:
@@ -212,7 +203,7 @@ Led = Annotated[
 
 def worker(
     study: Study,
-    cases: Cases = None,
+    cases: work.Cases = None,
     n_trials: Trials = None,
     devices: Devices = None,
     hours: Hours = None,
@@ -230,12 +221,12 @@ def worker(
     screen = JsonScreen(sys.stdout) if led else None
     search = open_search(console, study, cases=cases, devices=devices, replay=replay, runs=runs)
     url = options.database_url(storage, search.bench.folder)
-    with at_work(console, search.bench, search.cases, url, search.prober, screen=screen, led=led) as job:
+    with work.at_work(console, search.bench, search.cases, url, search.prober, screen=screen, led=led) as job:
         outcomes = search.run(job, budget, n_trials)
         interrupted = job.interrupted()
     if budget.over():
         console.print(out_of_time(budget))
-    conclude(outcomes, interrupted=interrupted)
+    work.conclude(outcomes, interrupted=interrupted)
 
 
 def _numbers(cores: str) -> set[int]:

@@ -14,19 +14,7 @@ from typing import Any
 
 from tuner.devices.cpu import usable_cores
 from tuner.devices.found import open_devices
-from tuner.drafting.command_lines import (
-    Flag,
-    Template,
-    as_parameter,
-    deaf_script,
-    literal_text,
-    program_place,
-    ranks,
-    script,
-    settings,
-    template,
-    variables,
-)
+from tuner.drafting import command_lines
 from tuner.drafting.script_help import help_command, known_flags, source_of, uses_hydra
 from tuner.drafting.searches import (
     ACCUMULATES,
@@ -82,7 +70,7 @@ class Draft:
     words: tuple[str, ...]
     """The command without variables before it."""
     env: Mapping[str, str]
-    template: Template
+    template: command_lines.Template
     searches: tuple[SearchedFlag, ...]
     devices: str
     """The devices to watch, as a study names them."""
@@ -92,7 +80,7 @@ class Draft:
     """The Python of the environment that has the command's program; empty for programs of the system."""
     precision: tuple[SearchedFlag, ...] = ()
     """The flags of the precision that nobody has confirmed, and that are not searched."""
-    flags: tuple[Flag, ...] = ()
+    flags: tuple[command_lines.Flag, ...] = ()
     """The flags of the command's script, as far as its help tells them."""
 
     @property
@@ -148,7 +136,7 @@ class Draft:
 
     @property
     def _typed(self) -> dict[str, str]:
-        return {one.parameter: one.value for one in settings(self.words, self.flags)}
+        return {one.parameter: one.value for one in command_lines.settings(self.words, self.flags)}
 
     def space(self) -> dict[str, dict[str, Any]]:
         """Return the study's space."""
@@ -160,7 +148,7 @@ class Draft:
         return next((one.parameter for one in self.searched if one.parameter in WORKERS and 0 in one.values), "")
 
     def _needs(self, parameter: str) -> bool:
-        return bool(self._workers) and as_parameter(parameter) in NEEDS_WORKERS
+        return bool(self._workers) and command_lines.as_parameter(parameter) in NEEDS_WORKERS
 
     def _values(self, search: SearchedFlag) -> dict[str, Any]:
         if search.auto:
@@ -202,10 +190,10 @@ class Draft:
 
 def typed_words(command: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
     """Return the variables before a command, and its words. Raises StudyError where there are none, or several runs."""
-    env, words = variables(shlex.split(command[0]) if len(command) == 1 else command)
+    env, words = command_lines.variables(shlex.split(command[0]) if len(command) == 1 else command)
     if not words:
         raise StudyError("there is no command after `--`; write tuner init -- python train.py --batch-size 32")
-    own = words[(program_place(words) or 0) + 1 :]
+    own = words[(command_lines.program_place(words) or 0) + 1 :]
     if uses_hydra(words) and (many := next((word for word in own if word in {"--multirun", "-m"}), None)):
         raise StudyError(f"{many} starts several trainings one after another, and a probe is one; leave it out")
     return env, words
@@ -229,7 +217,7 @@ def draft(
     env, words = typed_words(command)
     python = python or environment(words[0])
     likely = (preset,) if preset else imported(words)
-    chosen = devices or _devices(ranks(words))
+    chosen = devices or _devices(command_lines.ranks(words))
     opened = open_devices(chosen).devices
     known = Known(
         words=words,
@@ -242,7 +230,7 @@ def draft(
     placeholders = {search.flag: search.placeholder for search in found}
     presets: list[Preset] = [PRESETS[name] for name in likely]
     folder = {"hydra.run.dir": "{out_dir}"} if uses_hydra(words) else {}
-    filled = template(words, {**placeholders, **folder}, env.values(), known.flags)
+    filled = command_lines.template(words, {**placeholders, **folder}, env.values(), known.flags)
     _check_added(words, filled)
     return Draft(
         typed=(*(f"{name}={value}" for name, value in env.items()), *words),
@@ -250,7 +238,7 @@ def draft(
         env={
             **(presets[0].env if presets else {}),
             **(INTERACTIVE if "rich" in modules(words) else {}),
-            **{name: literal_text(value, placeholders) for name, value in env.items()},
+            **{name: command_lines.literal_text(value, placeholders) for name, value in env.items()},
         },
         template=filled,
         searches=found,
@@ -266,7 +254,7 @@ def printed_help(folder: Path, limit_s: float = HELP_S) -> Callable[[Sequence[st
     """Return what runs the help of a command's script, without a GPU and for seconds at most; `folder` keeps a log."""
 
     def ask(words: Sequence[str], python: str) -> str:
-        command = [literal_text(word, {}) for word in help_command(words, python)]
+        command = [command_lines.literal_text(word, {}) for word in help_command(words, python)]
         if not command:
             return ""
         trainer, clock = CommandTrainer(TrainerSpec(name="command", options={"command": command})), MonotonicClock()
@@ -303,9 +291,9 @@ def widened(drafted: Draft, uses: Sequence["Used"]) -> Draft:
     return replace(drafted, searches=tuple(map(grown, first)))
 
 
-def _check_added(words: Sequence[str], filled: Template) -> None:
+def _check_added(words: Sequence[str], filled: command_lines.Template) -> None:
     added = [instead for typed, instead in filled.replaced if not typed]
-    if added and (script := deaf_script(words)):
+    if added and (script := command_lines.deaf_script(words)):
         raise StudyError(
             f"{script} reads no flags, so adding {' '.join(added)} would change nothing; write the placeholder, "
             f'such as {added[0].split()[-1]}, where the command has the value, or pass "$@" on in the script'
@@ -381,8 +369,8 @@ def working_ranks(devices: str, uses: Sequence[Used]) -> int:
 
 def study_name(words: Sequence[str]) -> str:
     """Return a study's name for a command: that of its script."""
-    stem = Path(script(words) or words[0]).stem
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", as_parameter(stem)).lstrip("_.-") or "study"
+    stem = Path(command_lines.script(words) or words[0]).stem
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", command_lines.as_parameter(stem)).lstrip("_.-") or "study"
 
 
 def first_run(name: str, draft: Draft, folder: Path, limit_s: float) -> tuple[Watched, list[Used]]:
