@@ -8,7 +8,6 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +19,7 @@ from tuner.cli.options import DATABASE, RUNS, Devices, Launcher, Runs, Storage, 
 from tuner.cli.slurm import JobDevices, batch_lines, job_bench
 from tuner.cli.work import Cases, Settings, chosen_cases, first_config, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS
-from tuner.errors import EmptyStoreError, StoreError, StudyError, TrainerError
+from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.export.case_view import CaseView, summary
 from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import choice, in_words, with_error
@@ -155,9 +154,7 @@ def _with_fixed_values(bench: Workbench, storage: str | None) -> Workbench:
     """Return the bench with the rungs and batch sizes that the study's database has for `auto`, if it has begun."""
     if storage is None and not (bench.folder / DATABASE).is_file():
         return bench
-    with suppress(EmptyStoreError):
-        return with_fixed_values(bench, connect(database_url(storage, bench.folder)))
-    return bench
+    return with_fixed_values(bench, database_url(storage, bench.folder))
 
 
 def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member: int | None) -> Iterator[_Planned]:

@@ -17,7 +17,6 @@ from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, chosen_cases, conclude, with_fixed_values
 from tuner.errors import EmptyStoreError, StudyError
 from tuner.export.case_view import CaseSummary
-from tuner.export.reader import connect
 from tuner.export.recorded_table import TABLE_SUFFIX, export_tables
 from tuner.export.write import export_study, prepare_folder
 from tuner.probe.protocols import MonotonicClock
@@ -56,7 +55,7 @@ def record(
     prepare_folder(folder)
     write = partial(export_tables, url, bench.spec.name, folder)
     with at_work(console, bench, chosen, url, show=lambda: written(console, write())) as job:
-        bench = with_fixed_values(bench, connect(url))
+        bench = with_fixed_values(bench, url)
         recordings = [plan_recording(bench, case, count) for case in chosen]
         recordings, outcomes = record_cases(replace(within(job, budget), bench=bench), recordings)
         interrupted = job.interrupted()

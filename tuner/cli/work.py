@@ -14,14 +14,13 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from sqlalchemy import Engine
 
 from tuner.cli.hints import complaint, introduction
 from tuner.cli.options import fall_silent, not_empty
 from tuner.cli.screen import Screen, open_screen
 from tuner.errors import EmptyStoreError, StudyError, TunerError
 from tuner.export.case_view import CaseSummary
-from tuner.export.reader import StudyReader
+from tuner.export.reader import StudyReader, connect
 from tuner.export.write import prepare_folder
 from tuner.probe.protocols import MonotonicClock, Prober
 from tuner.running.events import CaseOutcome, Event, ProbeEnded, StudyStarted
@@ -140,11 +139,11 @@ def _is_meant(value: Value, given: str) -> bool:
         return False
 
 
-def with_fixed_values(bench: Workbench, engine: Engine) -> Workbench:
+def with_fixed_values(bench: Workbench, url: str) -> Workbench:
     """Return the bench with the rungs and the batch sizes that the database has for `auto`, if it has the study."""
     rungs, batches = dict(bench.rungs), dict(bench.batches)
     with suppress(EmptyStoreError):
-        for case in StudyReader(engine, bench.spec.name).cases:
+        for case in StudyReader(connect(url), bench.spec.name).cases:
             rungs |= {case.name: case.facts.rungs} if case.facts.rungs else {}
             batches |= {case.name: case.facts.batch} if case.facts.batch else {}
     return replace(bench, rungs=rungs, batches=batches)
