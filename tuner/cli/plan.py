@@ -22,7 +22,7 @@ from tuner.devices.found import VISIBLE_CARDS
 from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.export.case_view import CaseView, summary
 from tuner.export.reader import StudyReader, connect
-from tuner.export.wording import choice, in_words, with_error
+from tuner.export.wording import choice, in_words, no_best, with_error
 from tuner.kept.trial import pooled
 from tuner.probe.probe_plan import ProbePlan, Slot
 from tuner.probe.process import reserved_port
@@ -168,7 +168,7 @@ def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member:
     known = {view.name: view for view in reader.cases if view.best}
     without = [case.name for case in cases if case.name not in known]
     if len(without) == len(cases):
-        raise StoreError(f"no best config yet for {', '.join(without)}; `tuner status` shows where the study stands")
+        raise StoreError(no_best(*without))
     for name in without:
         say(f"{name}: left out, because it has no best config yet", to_stderr=True)
     for case in cases:

@@ -11,7 +11,7 @@ from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, database_url,
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, Settings, at_work, chosen_cases, conclude, config_with, one_case
 from tuner.errors import StoreError
-from tuner.export.wording import in_words
+from tuner.export.wording import in_words, no_best
 from tuner.export.write import export_study
 from tuner.running.loop import optimise
 from tuner.running.workbench import open_workbench
@@ -75,7 +75,7 @@ def told(
     failure = reported(log.read_text(errors="replace").splitlines() if log else (), oom=oom, gpu=bench.kind == "gpu")
     view = open_reader(url, bench.spec.name).case(case.name)
     if view is None or view.best is None:
-        raise StoreError(f"no best config yet for {case.name}; `tuner status` shows where the study stands")
+        raise StoreError(no_best(case.name))
     config = config_with(bench.space_for(case), view.best.config, settings or [])
     with at_work(console, bench, [case], url) as job:
         optimise(telling(job, config, failure), [case])

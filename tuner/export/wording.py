@@ -68,6 +68,11 @@ def figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
 
 
+def score_text(value: float, error: float | None) -> str:
+    """Return the score of a race as text, with its standard error if that is known."""
+    return figure(value) if error is None else f"{figure(value)} ± {error:.3g}"
+
+
 def with_error(value: float, error: float | None, decimals: int | None = None) -> str:
     """Return a value as text, with its standard error if that is known. A small one has digits as far as its error."""
     if decimals is None:
@@ -97,6 +102,11 @@ def reached(row: CaseSummary) -> str:
     if names := best.changes_learning:
         said += f"; {', '.join(names)} {'change' if len(names) > 1 else 'changes'} what is learnt"
     return said
+
+
+def no_best(*cases: str) -> str:
+    """Return what to say where cases have no best config, and a command needs one."""
+    return f"no best config yet for {', '.join(cases)}; `tuner status` shows where the study stands"
 
 
 def _way_out(row: CaseSummary) -> Iterator[str]:

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from tuner.export.tables import race_row, runs_by_config
-from tuner.export.wording import figure, in_words, with_error
+from tuner.export.wording import in_words, score_text, with_error
 from tuner.probe.metrics import METRICS
 from tuner.probe.steady import FULL_PCT
 from tuner.report.facts import CaseFacts
@@ -125,9 +125,8 @@ def winner(case: CaseFacts) -> str | None:
     won = race_row(case.view.race)
     if not won:
         return None
-    error = "" if won["race_score_se"] is None else f" ± {won['race_score_se']:.3g}"
     return (
-        f"In the race {won['race_winner']} learnt most: score {figure(won['race_score'])}{error} "
+        f"In the race {won['race_winner']} learnt most: score {score_text(won['race_score'], won['race_score_se'])} "
         f"after {won['race_s']:.0f} s of training, mean of {won['race_runs']} run(s)."
     )
 
