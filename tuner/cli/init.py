@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli.options import RUNS, Runs, not_empty, open_console, say
+from tuner.cli.options import RUNS, Runs, devices_option, open_console, say
 from tuner.drafting.draft import (
     Ask,
     Draft,
@@ -40,14 +40,7 @@ Preset = Annotated[
     str | None,
     typer.Option(help=f"A trainer: {', '.join(PRESETS)}. Without a command, its study is written without a run."),
 ]
-OnDevices = Annotated[
-    str | None,
-    typer.Option(
-        "--devices",
-        callback=not_empty,
-        help="auto, cpu:RANKS or CUDA indices (0,1); default: as many as the command has ranks.",
-    ),
-]
+OnDevices = Annotated[str | None, devices_option("as many as the command has ranks")]
 Searches = Annotated[
     list[str] | None,
     typer.Option(

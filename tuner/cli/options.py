@@ -43,9 +43,15 @@ def studies(incomplete: str) -> list[str]:
 
 STUDY = typer.Option("--study", "-s", autocompletion=studies, help="A name in studies/, or a path to a .yaml file.")
 Study = Annotated[str, STUDY]
-Devices = Annotated[
-    str | None, typer.Option(callback=not_empty, help="auto, cpu:RANKS or CUDA indices (0,1); default: the study's.")
-]
+
+
+def devices_option(default: str) -> Any:
+    """Return the option that names devices; `default` says what is used without it."""
+    known = "auto, cpu:RANKS or CUDA indices (0,1)"
+    return typer.Option("--devices", callback=not_empty, help=f"{known}; default: {default}.")
+
+
+Devices = Annotated[str | None, devices_option("the study's")]
 STORAGE_VARIABLE = "TUNER_STORAGE"
 """The environment variable for the URL of the database. Unlike an option, no process list shows it."""
 Storage = Annotated[

@@ -15,7 +15,7 @@ from rich.table import Table
 from tuner import __version__
 from tuner.cli.case_tables import print_tables
 from tuner.cli.hints import written
-from tuner.cli.options import RUNS, Runs, need_report, not_empty, open_console
+from tuner.cli.options import RUNS, Runs, devices_option, need_report, open_console
 from tuner.cli.work import EXIT_INTERRUPTED, Settings, chosen_cases, first_config, interruptible
 from tuner.devices.found import describe_machine, links, open_devices
 from tuner.errors import DeviceError, StudyError, TunerError
@@ -27,6 +27,8 @@ from tuner.running.workbench import open_workbench
 from tuner.scaling import campaign, comparing, scaling_table
 from tuner.scaling.results import Measurement, Results, read
 from tuner.scaling.subjects import LINKS, NAMES, built_in, of_study
+
+SHORT_NUMBERS = "k, M and G stand for a thousand, a million and a billion."
 
 
 def introduce(console: Console, results: Results, planned: Sequence[campaign.Run], left: int) -> None:
@@ -58,7 +60,7 @@ def show_scaling(console: Console, results: Results) -> None:
     rows = scaling_table.table(results)
     if not rows:
         return
-    console.print("k, M and G stand for a thousand, a million and a billion.")
+    console.print(SHORT_NUMBERS)
     for subject in results.subjects:
         own = [row for row in rows if row.workload == subject.name]
         several = [row for row in own if row.losses]
@@ -76,7 +78,7 @@ def show_split(console: Console, results: Results) -> None:
     found = scaling_table.divisions(results)
     if not found:
         return
-    console.print("Samples/s; k, M and G stand for a thousand, a million and a billion.")
+    console.print(f"Samples/s; {SHORT_NUMBERS}")
     print_tables(console, _divisions(found))
     for line in comparing.split_sentences(results, found):
         console.print(line)
@@ -84,7 +86,7 @@ def show_split(console: Console, results: Results) -> None:
 
 def show_comparison(console: Console, lines: Sequence[comparing.PricedRow], currency: str | None) -> None:
     """Print a table for each workload, with the rows of all machines; with a currency also what samples cost."""
-    console.print("k, M and G stand for a thousand, a million and a billion.")
+    console.print(SHORT_NUMBERS)
     by_workload: dict[tuple[str, str], list[comparing.PricedRow]] = {}
     for line in lines:
         by_workload.setdefault((line.row.workload, line.row.unit), []).append(line)
@@ -175,14 +177,7 @@ NoP2p = Annotated[
     bool, typer.Option("--no-p2p", help="Measure only the way through the host's memory; default: each way there is.")
 ]
 Shared = Annotated[bool, typer.Option("--shared", help="Measure although other programs work on the cards.")]
-Cards = Annotated[
-    str | None,
-    typer.Option(
-        "--devices",
-        callback=not_empty,
-        help="auto, cpu:RANKS or CUDA indices (0,1); default: auto, all that there are.",
-    ),
-]
+Cards = Annotated[str | None, devices_option("auto, all that there are")]
 Seconds = Annotated[float, typer.Option(min=0.5, help="The window of each measurement of a built-in workload.")]
 Out = Annotated[
     Path | None,
