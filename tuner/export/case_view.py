@@ -168,14 +168,14 @@ class CaseView:
         return max((rung for rung in eligible if rung is not None), default=None)
 
     @cached_property
-    def counts(self) -> Mapping[str, int]:
+    def counts(self) -> Counter[str]:
         """How many trials ended how: status → number. A trial that ran but may not be the best is `ineligible`."""
         return Counter(_end(one) for one in ended(self.trials))
 
     @property
     def finished(self) -> int:
         """How many trials have ended."""
-        return sum(self.counts.values())
+        return self.counts.total()
 
     @property
     def commonest_failure(self) -> str | None:
@@ -189,7 +189,7 @@ class CaseView:
     @property
     def status(self) -> str:
         """`ok` if there is a best; otherwise the commonest failure, `pruned` or `no_trials`."""
-        without = self.commonest_failure or (PRUNED if self.counts.get(PRUNED) else NO_TRIALS)
+        without = self.commonest_failure or (PRUNED if self.counts[PRUNED] else NO_TRIALS)
         return OK if self.best else without
 
     @property
@@ -292,10 +292,10 @@ def summary(case: CaseView) -> CaseSummary:
         objective=case.objectives[0],
         ladder=case.kept.ladder,
         best=_row(case, case.best),
-        ok=counts.get(OK, 0) + counts.get(INELIGIBLE, 0),
-        pruned=counts.get(PRUNED, 0),
+        ok=counts[OK] + counts[INELIGIBLE],
+        pruned=counts[PRUNED],
         failed=failed,
-        interrupted=counts.get(INTERRUPTED, 0),
+        interrupted=counts[INTERRUPTED],
         running=sum(one.state == RUNNING for one in case.trials),
         measured_on=dict(Counter(where)),
         instead_of=_row(case, found.instead_of if found else None),
